@@ -1,0 +1,41 @@
+"""Devices: places with memory and a queue, arrays that know their place, and transfers."""
+
+from .array import DeviceArray, array_module, on_device
+from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, parse_devices
+from .device import Device, Task, cpu, current_device, gpu, try_all_gpus, try_gpu
+from .discovery import find_gpus
+from .errors import DeviceError, DeviceMismatchError
+from .transfer import TransferRecord, put, record_transfers, to_host
+
+
+def synchronize(devices):
+    """Wait until every device in the list has done all its work; raise the first error that nobody saw."""
+    for device in devices:
+        device.synchronize()
+
+
+__all__ = [
+    "ENVIRONMENTS",
+    "Device",
+    "DeviceArray",
+    "DeviceError",
+    "DeviceMismatchError",
+    "Task",
+    "TransferRecord",
+    "array_module",
+    "check_devices",
+    "choose_devices",
+    "cpu",
+    "current_device",
+    "device_table",
+    "find_gpus",
+    "gpu",
+    "on_device",
+    "parse_devices",
+    "put",
+    "record_transfers",
+    "synchronize",
+    "to_host",
+    "try_all_gpus",
+    "try_gpu",
+]

@@ -1,0 +1,231 @@
+"""An array that knows its place.
+
+`DeviceArray` holds a plain NumPy or CuPy array and the device whose memory it
+is. Whatever NumPy can do with it (operators, functions such as
+``np.concatenate``, ``out=``, indexing, assignment) passes through one gate:
+*all arrays of an operation are in one place*, or the operation is an error.
+The work itself is done in the device's queue, after all that was submitted
+before it.
+
+The gate is built on NumPy's two protocols for array-like classes:
+``__array_ufunc__`` (NEP 13) and ``__array_function__`` (NEP 18).
+"""
+
+import functools
+
+import numpy as np
+
+from .errors import DeviceMismatchError
+
+HOST = "host"
+"""Where plain NumPy arrays live: the program's own memory, which is no device's."""
+
+
+class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array in the memory of ``device``. Made by `put` and by work that ran there.
+
+    ``raw`` is the plain array: for reading the code of this package, not for
+    getting around the rules.
+    """
+
+    __slots__ = ("raw", "device", "__weakref__")
+
+    _ATTRIBUTES = frozenset("shape dtype ndim size nbytes itemsize strides flags".split())
+    _METHODS = frozenset(
+        "all any argmax argmin argsort astype clip copy cumsum dot fill flatten max mean min prod "
+        "ravel repeat reshape round sort squeeze std sum swapaxes take transpose var view".split()
+    )
+
+    def __init__(self, raw, device):
+        self.raw = raw
+        self.device = device
+
+    def __getattr__(self, name):
+        if name in self._ATTRIBUTES:
+            return getattr(self.raw, name)
+        if name in self._METHODS:
+            return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
+        raise AttributeError(f"a device array has no {name!r}; d2l.to_host(x).{name} works on a host copy")
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
+        for value in inputs:
+            if isinstance(value, (list, tuple)):  # data of the program, so of the host
+                raise DeviceMismatchError(ufunc.__name__, self.device, HOST)
+        function = getattr(array_module(self), ufunc.__name__)
+        if method != "__call__":
+            function = getattr(function, method)
+        if out is None:
+            return apply(ufunc.__name__, function, *inputs, **kwargs)
+        (target,) = out
+        apply(ufunc.__name__, function, *inputs, out=target, **kwargs)
+        return target
+
+    def __array_function__(self, function, types, args, kwargs):
+        return apply(function.__name__, function, *args, **kwargs)
+
+    def __array__(self, dtype=None, copy=None):
+        # NumPy asks for this when host code is about to read a device array silently.
+        raise DeviceMismatchError("conversion to a NumPy array", HOST, self.device)
+
+    def __getitem__(self, index):
+        if _is_basic(index):  # a view: nothing is read, so nothing need be waited for
+            return wrap(self.raw[index], self.device)
+        return apply("indexing", lambda array, i: array[i], self, index)
+
+    def __setitem__(self, index, value):
+        if isinstance(value, (list, tuple)):
+            raise DeviceMismatchError("assignment", self.device, HOST)
+        apply("assignment", _assign, self, index, value)
+
+    def __len__(self):
+        return len(self.raw)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def T(self):
+        """The transposed view."""
+        return wrap(self.raw.T, self.device)
+
+    # A Python number from a one-element array: an explicit, recorded transfer.
+
+    def item(self):
+        """The value of a one-element array as a Python number, copied to the host."""
+        from .transfer import to_host
+
+        return to_host(self).item()
+
+    def __float__(self):
+        return float(self.item())
+
+    def __int__(self):
+        return int(self.item())
+
+    def __bool__(self):
+        return bool(self.item())
+
+    def __repr__(self):
+        from .transfer import to_host
+
+        return f"{to_host(self)} @{self.device}"
+
+
+def array_module(x):
+    """The module whose functions work on ``x``: ``numpy`` or ``cupy``.
+
+    The body of every layer begins with ``xp = array_module(x)`` and is then the
+    same for both.
+    """
+    raw = x.raw if isinstance(x, DeviceArray) else x
+    if hasattr(raw, "__cuda_array_interface__"):
+        import cupy
+
+        return cupy
+    return np
+
+
+def on_device(function):
+    """Let a function of plain arrays take device arrays too: it then runs whole on their device.
+
+    The call waits for its turn in the device's queue and for its result. To go
+    on without waiting, submit it: ``device.run(function, ...)``.
+    """
+
+    @functools.wraps(function)
+    def place(*args, **kwargs):
+        device = common_device((args, kwargs), function.__name__)
+        if device is None:
+            return function(*args, **kwargs)
+        return device.run(function, *args, **kwargs).result()
+
+    return place
+
+
+def apply(operation, function, *args, **kwargs):
+    """Do ``function`` in the queue of the device on which all its arrays live; wait for the result."""
+    device = common_device((args, kwargs), operation)
+    args, kwargs = unwrap(args), unwrap(kwargs)
+    return device.submit(lambda: wrap(function(*args, **kwargs), device)).result()
+
+
+def common_device(values, operation):
+    """The one device of all arrays in ``values`` (nested lists, tuples, dicts), or None if all are plain.
+
+    Raises DeviceMismatchError if the arrays are in different places.
+    """
+    found = None
+    for leaf in _leaves(values):
+        place = _place(leaf)
+        if found is None:
+            found = place
+        elif place is not None and place is not found:
+            raise DeviceMismatchError(operation, found, place)
+    return None if found is HOST else found
+
+
+def check_device(device, values, operation):
+    """Raise DeviceMismatchError unless every array in ``values`` lives on ``device``."""
+    for leaf in _leaves(values):
+        place = _place(leaf)
+        if place is not None and place is not device:
+            raise DeviceMismatchError(operation, device, place)
+
+
+def wrap(value, device):
+    """Plain arrays and NumPy scalars in ``value`` (nested) as arrays of ``device``."""
+
+    def wrap_leaf(leaf):
+        if isinstance(leaf, np.generic):  # NumPy's sums give scalars where CuPy's give 0-d arrays
+            leaf = np.asarray(leaf)
+        return DeviceArray(leaf, device) if _place(leaf) is HOST else leaf
+
+    return _map(wrap_leaf, value)
+
+
+def unwrap(value):
+    """Device arrays in ``value`` (nested) as their plain arrays."""
+    return _map(lambda leaf: leaf.raw if isinstance(leaf, DeviceArray) else leaf, value)
+
+
+def _place(leaf):
+    """The place of an array; None for anything else. A bare CuPy array counts as the host program's."""
+    if isinstance(leaf, DeviceArray):
+        return leaf.device
+    if isinstance(leaf, np.ndarray) or hasattr(leaf, "__cuda_array_interface__"):
+        return HOST
+    return None
+
+
+def _leaves(value):
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        yield from _leaves(list(value.values()))
+    else:
+        yield value
+
+
+def _map(function, value):
+    if isinstance(value, dict):
+        return {key: _map(function, item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_map(function, item) for item in value]
+        if hasattr(value, "_fields"):  # a named tuple takes its fields one by one
+            return type(value)(*items)
+        return type(value)(items)
+    return function(value)
+
+
+def _is_basic(index):
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts)
+
+
+def _call_method(name, array, *args, **kwargs):
+    return getattr(array, name)(*args, **kwargs)
+
+
+def _assign(array, index, value):
+    array[index] = value

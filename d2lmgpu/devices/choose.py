@@ -1,0 +1,132 @@
+"""Choosing environments and devices, and the table of what is here."""
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+
+from .device import Device, cpu, gpu
+from .discovery import find_gpus
+from .errors import DeviceError
+
+ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu", "parallel")
+
+
+def choose_devices(environment="auto", devices=None):
+    """The environment and devices for a request; returns (environment, list of devices).
+
+    ``environment``: "auto" takes GPUs if there are any and CPU devices
+    otherwise; "cpu"; "gpu"; "multi-gpu" takes all GPUs unless told how many.
+    ``devices``: how many (1 unless given), or a list of indices such as [0, 2].
+
+    Raises ValueError for a request that makes no sense and DeviceError for one
+    that this machine cannot serve.
+    """
+    if environment not in ENVIRONMENTS:
+        raise ValueError(f"environment {environment!r} is unknown; choose from {', '.join(ENVIRONMENTS)}")
+    if environment == "parallel":
+        raise DeviceError(
+            "environment 'parallel' (many processes and machines) is not built yet; choose auto, cpu, gpu or multi-gpu"
+        )
+    cards, reason = find_gpus()
+    if environment in ("gpu", "multi-gpu") and cards == 0:
+        raise DeviceError(f"environment {environment!r} needs a GPU: {reason}; --environment cpu works anywhere")
+    if devices is None:
+        devices = cards if environment == "multi-gpu" else 1
+    if environment == "auto":
+        environment = "gpu" if cards else "cpu"
+    make = cpu if environment == "cpu" else gpu
+    return environment, [make(i) for i in _indices(devices)]
+
+
+def parse_devices(text):
+    """``"2"`` (how many) or ``"0,2"`` (which) as `choose_devices` takes them."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers:
+        raise ValueError(f"devices {text!r}: give how many, such as 2, or which, such as 0,2")
+    return numbers if "," in text else numbers[0]
+
+
+def check_devices(devices):
+    """The list of devices, or ValueError if it is empty, has no devices in it, or one twice."""
+    devices = list(devices)
+    strangers = [device for device in devices if not isinstance(device, Device)]
+    if strangers:
+        raise ValueError(f"devices: {strangers[0]!r} is no device; make one with cpu(i), gpu(i) or try_gpu(i)")
+    if not devices:
+        raise ValueError("devices: the list is empty; at least one device is needed")
+    if len(set(devices)) < len(devices):
+        raise ValueError(f"devices: {devices} names a device twice; each device holds one shard")
+    return devices
+
+
+@dataclass
+class DeviceRow:
+    """A line of the device table. Memory in bytes; ``card`` and ``compute_capability`` for GPUs only."""
+
+    name: str
+    kind: str
+    description: str
+    memory_free: int
+    memory_total: int
+    compute_capability: str = None
+    card: int = None
+
+    as_dict = asdict
+
+
+def device_table():
+    """A `DeviceRow` for each GPU and for each CPU core this process may use."""
+    return [_gpu_row(i) for i in range(find_gpus()[0])] + [_cpu_row(i) for i in range(count_cores())]
+
+
+def count_cores():
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_row(index):
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return DeviceRow(f"cpu({index})", "cpu", _processor_name(), memory.available, memory.total)
+
+
+def _gpu_row(index):
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(index)
+    card = cupy.cuda.Device(index)
+    free, total = card.mem_info
+    capability = ".".join(str(properties[key]) for key in ("major", "minor"))
+    name = properties["name"].decode()
+    return DeviceRow(f"gpu({index})", "gpu", name, free, total, capability, index)
+
+
+def _processor_name():
+    """The CPU's name, from the kernel where it tells (Linux), else what Python knows."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _indices(devices):
+    if isinstance(devices, int) and not isinstance(devices, bool):
+        if devices < 1:
+            raise ValueError(f"devices: {devices} is no number of devices; at least 1 is needed")
+        return range(devices)
+    indices = list(devices)
+    if not indices or any(not isinstance(i, int) or i < 0 for i in indices):
+        raise ValueError(f"devices: {devices!r} should be a list of indices from 0, such as [0, 2]")
+    if len(set(indices)) < len(indices):
+        raise ValueError(f"devices: {indices} names a device twice; each device holds one shard")
+    return indices

@@ -1,0 +1,278 @@
+"""A device is a place: it has its own memory and its own queue of work.
+
+``cpu(i)`` is a *virtual* device: a thread that works through a queue, on NumPy
+arrays that belong to it, with one core's worth of BLAS. ``gpu(i)`` is a CUDA
+device: the same thread and queue, but its functions launch CuPy work on a
+stream of their own. Both obey the same rules, so a program that is right on
+two ``cpu`` devices is right on two GPUs.
+
+    host program --run()--> queue of cpu(0) --> its thread   --> its arrays
+                 --run()--> queue of gpu(1) --> its thread   --> its stream --> its arrays
+
+The host program submits work and goes on; work of one device happens in the
+order of submission, work of different devices at the same time. A result is
+waited for with ``task.result()``, a whole device with ``synchronize()``.
+Functions that run *on* a device touch that device's arrays only: everything
+between devices is issued by the host program.
+
+Creating the first ``cpu`` device holds BLAS to one thread in the whole process
+(through threadpoolctl), so that k devices are k cores' worth of arithmetic and
+not k times all cores.
+"""
+
+import ctypes
+import queue
+import threading
+import weakref
+from concurrent.futures import Future
+
+import numpy as np
+
+from .array import check_device, unwrap, wrap
+from .discovery import find_gpus
+from .errors import DeviceError
+
+_this_thread = threading.local()
+
+
+def current_device():
+    """The device whose queue this thread works through, or None on the host program's threads."""
+    return getattr(_this_thread, "device", None)
+
+
+class Task(Future):
+    """The future result of work that was submitted to a device; also the event that this work is done."""
+
+    asked = False
+
+    def result(self, timeout=None):
+        """Wait for the work, then return what it returned or raise what it raised."""
+        self.asked = True
+        return super().result(timeout)
+
+
+class Device:
+    """What ``cpu(i)`` and ``gpu(i)`` have in common: a name, a thread and a queue.
+
+    Compare devices with ``is``: the same index always gives the same object.
+    """
+
+    kind = None
+
+    def __init__(self, index):
+        self.index = index
+        self._queue = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._last = lambda: None  # a weak reference to the task submitted last
+        self._awaited = []  # events that the next task waits for
+        self._failed = []
+        threading.Thread(target=self._work, name=str(self), daemon=True).start()
+        self.submit(self._set_up).result()
+
+    def __repr__(self):
+        return f"{self.kind}({self.index})"
+
+    def run(self, function, *args, **kwargs):
+        """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
+
+        Device arrays among the arguments (also inside lists, tuples and dicts)
+        must live here. The function receives them as plain NumPy or CuPy arrays,
+        and the arrays that it returns become device arrays again.
+
+        Raises DeviceMismatchError if an argument is an array of another place.
+        """
+        check_device(self, (args, kwargs), getattr(function, "__name__", "run"))
+        args, kwargs = unwrap(args), unwrap(kwargs)
+        return self.submit(lambda: wrap(function(*args, **kwargs), self))
+
+    def submit(self, function, *args):
+        """Submit work on *plain* arrays: what `run` and the transfers are made of."""
+        task = Task()
+        inside = current_device()
+        if inside is self:
+            self._execute(task, function, args, ())
+        elif inside is not None:
+            raise DeviceError(
+                f"work running on {inside} tried to use {self}. Functions on a device use its own "
+                "arrays only; let the host program issue transfers and other devices' work."
+            )
+        else:
+            with self._lock:
+                self._queue.put((task, function, args, self._awaited))
+                self._awaited = []
+                self._last = weakref.ref(task)  # weak: a result must not live longer for our sake
+        return task
+
+    def synchronize(self):
+        """Wait until all work submitted so far is done; raise the error of a task nobody waited for."""
+        self.submit(self._finish).result()
+        failed = [task for task in self._failed if not task.asked]
+        self._failed.clear()
+        if failed:
+            raise failed[0].exception()
+
+    def record(self):
+        """An event that happens when all work submitted here so far is done."""
+        return self._last() or _HAPPENED
+
+    def wait(self, event):
+        """Let work submitted here from now on start only after ``event`` (of any device).
+
+        The host program goes on at once. Each event comes from work submitted
+        earlier, so devices that wait for each other cannot form a circle.
+        """
+        with self._lock:
+            self._awaited.append(event)
+
+    def _work(self):
+        _this_thread.device = self
+        while True:
+            item = self._queue.get()
+            self._execute(*item)
+            del item  # or its arrays would live until the next work arrives
+
+    def _execute(self, task, function, args, awaited):
+        try:
+            for event in awaited:
+                self.await_event(event)
+            task.set_result(function(*args))
+        except BaseException as error:
+            self._failed.append(task)
+            task.set_exception(error)
+
+    # What differs between the kinds:
+
+    def _set_up(self):
+        """First work of the thread."""
+
+    def _finish(self):
+        """Last work before `synchronize` returns."""
+
+    def await_event(self, event):
+        """Called on this device's thread: what follows happens after ``event``."""
+        event.exception()  # returns when the task is done, well or badly
+
+    def mark(self):
+        """Called on this device's thread: what a task returns that serves as an event of a copy."""
+
+
+class CPU(Device):
+    """A virtual device: a worker thread, its NumPy arrays, one core's worth of BLAS."""
+
+    kind = "cpu"
+
+    def _set_up(self):
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(limits=1, user_api="blas")
+        _keep_freed_memory()
+
+    def empty(self, shape, dtype):
+        """An uninitialised plain array in this device's memory."""
+        return np.empty(shape, dtype)
+
+
+class GPU(Device):
+    """A CUDA device: a worker thread that launches on its own stream of card ``card``.
+
+    Devices outnumbering the cards share them: on a machine with one GPU, gpu(0)
+    and gpu(1) are two queues with separate arrays on card 0.
+    """
+
+    kind = "gpu"
+
+    def __init__(self, index, card):
+        self.card = card
+        super().__init__(index)
+
+    def _set_up(self):
+        import cupy
+
+        cupy.cuda.Device(self.card).use()
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream.use()
+
+    def _finish(self):
+        self.stream.synchronize()
+
+    def record(self):
+        """An event that happens when all work submitted here so far is done."""
+        return self.submit(self.mark)  # a task is done when its kernels are launched, the event when they ran
+
+    def await_event(self, event):
+        """Called on this device's thread: what its stream is given next runs after ``event``."""
+        mark = event.result()
+        if mark is not None:
+            self.stream.wait_event(mark)
+
+    def mark(self):
+        """Called on this device's thread: a CUDA event at the end of its stream."""
+        return self.stream.record()
+
+    def empty(self, shape, dtype):
+        """An uninitialised plain array in this device's memory."""
+        import cupy
+
+        return self.submit(cupy.empty, shape, dtype).result()
+
+
+def _keep_freed_memory():
+    """Ask glibc to keep freed memory instead of returning it to the operating system.
+
+    A training step frees and allocates the same few megabytes again and again;
+    fresh pages, which the kernel must zero, cost it about a third of its time.
+    M_MMAP_THRESHOLD is -3 and M_TRIM_THRESHOLD -1 in malloc.h; elsewhere than on
+    glibc nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):
+        return
+    mallopt(-3, 1 << 30)
+    mallopt(-1, 1 << 30)
+
+
+_HAPPENED = Task()
+_HAPPENED.set_result(None)
+
+_devices = {}
+_devices_lock = threading.Lock()
+
+
+def _device(kind, index, *args):
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise DeviceError(f"a device's index is a whole number from 0, not {index!r}")
+    with _devices_lock:
+        if (kind, index) not in _devices:
+            _devices[kind, index] = kind(index, *args)
+        return _devices[kind, index]
+
+
+def cpu(i=0):
+    """Virtual device number ``i`` on the CPU. There may be more of them than cores."""
+    return _device(CPU, i)
+
+
+def gpu(i=0):
+    """GPU number ``i``; on a machine with fewer cards, devices share them in turn.
+
+    Raises DeviceError where there is no GPU, saying why.
+    """
+    cards, reason = find_gpus()
+    if cards == 0:
+        raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
+    return _device(GPU, i, i % cards if isinstance(i, int) else 0)
+
+
+def try_gpu(i=0):
+    """``gpu(i)`` on a machine with a GPU, otherwise ``cpu(i)``.
+
+    One machine always answers with one kind, so that a list made with
+    ``[try_gpu(i) for i in range(k)]`` never mixes GPUs and CPUs.
+    """
+    return gpu(i) if find_gpus()[0] else cpu(i)
+
+
+def try_all_gpus():
+    """A device for each GPU of the machine, or ``[cpu(0)]`` where there is none."""
+    return [try_gpu(i) for i in range(max(1, find_gpus()[0]))]

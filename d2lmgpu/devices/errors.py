@@ -1,0 +1,30 @@
+"""The errors of the device rules."""
+
+
+class DeviceError(RuntimeError):
+    """A device that is not there, or that is used against the rules."""
+
+
+class DeviceMismatchError(DeviceError):
+    """One operation was given arrays of different places.
+
+    The message names both places and says how to move the data.
+    """
+
+    def __init__(self, operation, first, second):
+        device = first if str(first) != "host" else second
+        if "host" in (str(first), str(second)):
+            advice = (
+                f"d2l.put(x, d2l.{device}) copies a host array to {device}, "
+                f"d2l.to_host(x) copies a device array to the host."
+            )
+        else:
+            advice = f"d2l.put(x, d2l.{first}) copies an array to {first}."
+        super().__init__(
+            f"{operation}: one array is on {_place(first)} and another on {_place(second)}; "
+            f"an operation needs all its arrays in one place. {advice}"
+        )
+
+
+def _place(device):
+    return "the host" if str(device) == "host" else str(device)

@@ -1,0 +1,162 @@
+"""Transfers: the only way for data to leave a device, and the record of them.
+
+A copy between two devices is ordered with the work of both, without stopping
+the host program:
+
+    source        ... work A |event a|              |waits for b| work B ...
+                                    \\               /
+    destination   ... work C |waits for a| copy |event b| work D ...
+
+So the copy sees the result of A, and B may overwrite the source without harm.
+"""
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from .array import HOST, DeviceArray, array_module
+from .device import current_device
+from .errors import DeviceError
+
+_logs = []
+
+
+@dataclass
+class TransferRecord:
+    """One transfer: names of the two places, bytes moved, seconds that the copy itself took.
+
+    ``seconds`` is None until the copy is done.
+    """
+
+    source: str
+    destination: str
+    nbytes: int
+    seconds: float = None
+
+
+@contextlib.contextmanager
+def record_transfers():
+    """List every transfer that is issued in the ``with`` block.
+
+    >>> with record_transfers() as transfers:
+    ...     y = put(x, cpu(1))
+    >>> transfers
+    [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
+
+    When the block ends, the devices that took part are synchronised, so that all
+    times are known. While a record is kept, each copy on a GPU is waited for.
+    """
+    log = _Log()
+    _logs.append(log)
+    try:
+        yield log.records
+    finally:
+        _logs.remove(log)
+        for device in log.devices:
+            device.synchronize()
+
+
+class _Log:
+    def __init__(self):
+        self.records = []
+        self.devices = {}  # a dict, to keep their order
+
+
+def put(x, device):
+    """A copy of ``x`` in the memory of ``device``.
+
+    ``x`` is a device array of any device, or anything that NumPy makes an array
+    of. The copy from another device may still be under way when `put` returns;
+    work that is submitted to either device afterwards is ordered after it.
+
+    Transfers are issued by the host program, not by work that runs on a device.
+
+    Raises DeviceError if ``device`` is no device.
+    """
+    if not hasattr(device, "submit"):
+        raise DeviceError(f"put: copies go to a device such as cpu(0), not to {device!r}")
+    if not isinstance(x, DeviceArray):
+        x = np.asarray(x)
+        return _from_host(x, device, _note(HOST, device, x.nbytes))
+    done = _note(x.device, device, x.nbytes)
+    if x.device.kind != device.kind:
+        return _from_host(_to_host(x, done), device, done)
+    return _between(x, device, done)
+
+
+def to_host(x):
+    """A copy of ``x`` as a NumPy array, after all work submitted to its device so far."""
+    if not isinstance(x, DeviceArray):
+        return np.array(x)
+    return _to_host(x, _note(x.device, HOST, x.nbytes))
+
+
+def _from_host(x, device, done):
+    if device.kind == "cpu":  # fresh memory, so the copy need not wait for the device's queue
+        return DeviceArray(_timed(done, np.array, x, order="C"), device)
+
+    import cupy
+
+    raw = device.submit(_timed, done, cupy.array, np.asarray(x, order="C")).result()
+    return DeviceArray(raw, device)
+
+
+def _to_host(x, done):
+    copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
+    return x.device.submit(_timed, done, copy).result()
+
+
+def _between(x, device, done):
+    source, raw = x.device, x.raw
+    if not raw.flags.c_contiguous:  # what travels is one run of bytes
+        raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
+    target = device.empty(raw.shape, raw.dtype)
+    ready = source.record()
+    copied = device.submit(_receive, target, device, raw, source, ready, done)
+    if source is not device:
+        source.wait(copied)
+    return DeviceArray(target, device)
+
+
+def _receive(target, device, raw, source, ready, done):
+    """Runs on the destination; its result, a mark of the copy's end, makes the task an event."""
+    device.await_event(ready)
+    if device.kind == "cpu":
+        _timed(done, np.copyto, target, raw)
+    else:
+        import cupy
+
+        copy = cupy.cuda.runtime.memcpyPeerAsync
+        stream = device.stream.ptr
+        _timed(done, copy, target.data.ptr, device.card, raw.data.ptr, source.card, raw.nbytes, stream)
+    return device.mark()
+
+
+def _note(source, destination, nbytes):
+    """Enter a transfer into all open logs; returns its record, or None if nobody keeps one."""
+    if not _logs:
+        return None
+    record = TransferRecord(str(source), str(destination), nbytes)
+    for log in _logs:
+        log.records.append(record)
+        log.devices.update({place: None for place in (source, destination) if place is not HOST})
+    return record
+
+
+def _timed(record, function, *args, **kwargs):
+    """``function(*args)`` on the thread of a device; its time is added to the record, if there is one."""
+    if record is None:
+        return function(*args, **kwargs)
+    _drain_stream()
+    begin = time.perf_counter()
+    result = function(*args, **kwargs)
+    _drain_stream()
+    record.seconds = (record.seconds or 0.0) + time.perf_counter() - begin
+    return result
+
+
+def _drain_stream():
+    if getattr(current_device(), "kind", None) == "gpu":
+        current_device().stream.synchronize()

@@ -1,0 +1,56 @@
+"""Devices as test parameters: every test that takes ``device_kind`` or ``devices`` runs on each kind.
+
+"cpu" is always there. "gpu" is a real GPU, and is skipped with the reason where
+there is none. "standin" runs the GPU path on a stand-in for CuPy with two cards.
+"""
+
+import numpy as np
+import pytest
+import standin_cupy
+
+import d2lmgpu as d2l
+from d2lmgpu.devices import device as device_module
+from d2lmgpu.devices import find_gpus
+
+
+def forget_gpus():
+    for key in [key for key in device_module._devices if key[0] is device_module.GPU]:
+        del device_module._devices[key]
+
+
+@pytest.fixture(params=["cpu", "standin", "gpu"])
+def device_kind(request, monkeypatch):
+    if request.param == "standin":
+        forget_gpus()
+        standin_cupy.install(monkeypatch, cards=2)
+        yield "standin"
+        forget_gpus()
+        return
+    if request.param == "gpu" and find_gpus()[0] == 0:
+        pytest.skip(f"no real GPU: {find_gpus()[1]}")
+    yield request.param
+
+
+@pytest.fixture
+def make_devices(device_kind):
+    """A function: k devices of this kind."""
+    make = d2l.cpu if device_kind == "cpu" else d2l.gpu
+    return lambda k: [make(i) for i in range(k)]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20171031)
+
+
+def assert_close(actual, expected, tolerance):
+    """Within ``tolerance`` of the largest magnitude in ``expected``."""
+    actual, expected = d2l.to_host(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    scale = np.abs(expected).max(initial=0)
+    error = np.abs(actual - expected).max(initial=0)
+    assert error <= tolerance * scale, f"off by {error:.3g}, {error / scale if scale else np.inf:.3g} of the largest"
+
+
+TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
+"""Of each array's largest magnitude: some hundred roundings of float32, some thousand of float64."""

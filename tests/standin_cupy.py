@@ -1,0 +1,196 @@
+"""A stand-in for the few parts of CuPy that the library uses, so that its GPU path runs without a GPU.
+
+Arrays are NumPy arrays that know their card. The rules that matter are kept:
+arrays are made on the current card, mixing cards or the host is an error, a
+stream belongs to the card and thread that made it current, and copies between
+cards go through ``memcpyPeerAsync``. Work is done at once, so that this proves
+the calls and their order, not their timing: for that there are real GPUs.
+"""
+
+import sys
+import threading
+import types
+
+import numpy as np
+
+_state = threading.local()
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+class ndarray:
+    """A CuPy array: no NumPy array, so that NumPy cannot take it by mistake."""
+
+    __array_priority__ = 100
+
+    def __init__(self, values, card):
+        self.values, self.card = values, card
+
+    def __getattr__(self, name):
+        value = getattr(self.values, name)
+        if name in ("reshape", "transpose"):  # views launch nothing, so any thread may make them
+            return lambda *args: ndarray(value(*args), self.card)
+        if callable(value):
+            return lambda *args, **kwargs: _call(value, args, kwargs, self)
+        return _result(value, self.card)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.shape, "typestr": self.dtype.str, "version": 3, "data": (id(self.values), False)}
+
+    @property
+    def data(self):
+        return types.SimpleNamespace(ptr=self.values)
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        return _call(getattr(ufunc, method), args, kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        return _call(function, args, kwargs)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        if _is_view(index):
+            return ndarray(self.values[index], self.card)
+        return _call(self.values.__getitem__, (index,), {}, self)
+
+    def __setitem__(self, index, value):
+        _call(self.values.__setitem__, (index, value), {}, self)
+
+    def get(self):
+        _check([self])
+        return self.values.copy()
+
+
+def _is_view(index):
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is ... or isinstance(part, (int, slice, type(None))) for part in parts)
+
+
+def _operator(name):
+    return lambda self, *args: _call(getattr(self.values, name), args, {}, self)
+
+
+for _name in "add sub mul matmul truediv pow eq ne lt le gt ge".split():
+    for _prefix in ("", "r", "i"):
+        _dunder = f"__{_prefix}{_name}__"
+        if hasattr(np.ndarray, _dunder):
+            setattr(ndarray, _dunder, _operator(_dunder))
+ndarray.__neg__ = _operator("__neg__")
+
+
+def _current():
+    return getattr(_state, "card", 0)
+
+
+def _check(values):
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            _check(value)
+        elif isinstance(value, np.ndarray):
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        elif isinstance(value, ndarray) and value.card != _current():
+            raise ValueError(f"array of card {value.card} used on card {_current()}")
+        elif isinstance(value, ndarray) and _state.stream.card != _current():
+            raise ValueError("the current stream is another card's")
+
+
+def _plain(value):
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value)
+    return value.values if isinstance(value, ndarray) else value
+
+
+def _result(value, card):
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ndarray(np.asarray(value), card)
+    return value
+
+
+def _call(function, args, kwargs, *more):
+    _check([*args, *kwargs.values(), *more])
+    result = function(*_plain(list(args)), **{key: _plain(value) for key, value in kwargs.items()})
+    return _result(result, _current())
+
+
+class Device:
+    mem_info = (60 * 2**30, 80 * 2**30)
+
+    def __init__(self, card):
+        self.id = card
+
+    def use(self):
+        _state.card = self.id
+
+
+class Event:
+    pass
+
+
+class Stream:
+    ptr = 0
+
+    def __init__(self, non_blocking=False):
+        self.card, self.calls = _current(), []
+
+    def use(self):
+        if self.card != _current():
+            raise ValueError("a stream of another card")
+        _state.stream = self
+
+    def record(self):
+        self.calls.append("record")
+        return Event()
+
+    def wait_event(self, event):
+        assert isinstance(event, Event)
+        self.calls.append("wait")
+
+    def synchronize(self):
+        self.calls.append("synchronize")
+
+
+def _memcpy_peer(target, target_card, source, source_card, nbytes, stream):
+    assert target_card == _current() and target.nbytes == source.nbytes == nbytes
+    target.reshape(-1).view(np.uint8)[:] = source.reshape(-1).view(np.uint8)
+
+
+def install(monkeypatch, cards):
+    """Let ``import cupy`` give a stand-in with this number of cards."""
+    cupy = types.ModuleType("cupy")
+    runtime = types.SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError,
+        getDeviceCount=lambda: cards,
+        getDeviceProperties=lambda card: {"name": b"Stand-in", "major": 9, "minor": 0},
+        memcpyPeerAsync=_memcpy_peer,
+    )
+    cupy.cuda = types.SimpleNamespace(Device=Device, Stream=Stream, Event=Event, runtime=runtime)
+    cupy.ndarray = ndarray
+    cupy.array = lambda values: ndarray(np.array(values), _current())
+    cupy.lib = types.SimpleNamespace(
+        stride_tricks=types.SimpleNamespace(
+            as_strided=lambda x, **kwargs: _call(np.lib.stride_tricks.as_strided, (x,), kwargs)
+        )
+    )
+    cupy.__getattr__ = lambda name: _Function(getattr(np, name))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+
+
+class _Function:
+    """A NumPy function on stand-in arrays."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *args, **kwargs):
+        return _call(self.function, args, kwargs)
+
+    def __getattr__(self, name):  # cupy.add.reduce
+        return _Function(getattr(self.function, name))

@@ -1,0 +1,317 @@
+"""The rules of devices: arrays of two places do not mix, queues run at the same time, transfers are recorded."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.devices import Device, DeviceArray, current_device, find_gpus
+
+MIXED = {
+    "arithmetic": lambda a, b: a + b,
+    "reflected arithmetic": lambda a, b: b * a,
+    "comparison": lambda a, b: a == b,
+    "in-place arithmetic": lambda a, b: a.__iadd__(b),
+    "matmul": lambda a, b: a @ b,
+    "reflected matmul": lambda a, b: b @ a,
+    "assignment": lambda a, b: a.__setitem__(slice(None), b),
+    "assignment to a row": lambda a, b: a.__setitem__(0, b[0]),
+    "out": lambda a, b: np.add(a, a, out=b),
+    "out, the other way": lambda a, b: np.add(b, b, out=a),
+    "where": lambda a, b: np.add(a, a, where=b > 0),
+    "concatenation": lambda a, b: np.concatenate([a, b]),
+    "stacking": lambda a, b: np.stack((b, a)),
+    "indexing": lambda a, b: a[b > 0],
+    "assignment by index": lambda a, b: a.__setitem__(b > 0, 1),
+    "np.where": lambda a, b: np.where(a > 0, a, b),
+    "copyto": lambda a, b: np.copyto(a, b),
+    "copyto, the other way": lambda a, b: np.copyto(b, a),
+    "dot": lambda a, b: a.dot(b),
+    "dense": lambda a, b: d2l.dense(a, b, b[0]),
+}
+HOST_ONLY = {
+    "assignment into a host array": lambda a, h: h.__setitem__(slice(None), a),
+    "in-place arithmetic on the host": lambda a, h: h.__iadd__(a),
+    "indexing a host array": lambda a, h: h[a > 0],
+    "reading as a NumPy array": lambda a, h: np.asarray(a),
+    "reading a list": lambda a, h: np.array([a, a]),
+    "adding a list": lambda a, h: a + [[1.0, 2.0], [3.0, 4.0]],
+    "assigning a list": lambda a, h: a.__setitem__(0, [1.0, 2.0]),
+    "running with a host array": lambda a, h: a.device.run(np.add, a, h),
+    "running with a host array in a list": lambda a, h: a.device.run(np.concatenate, [a, h]),
+    "a method's out": lambda a, h: a.sum(axis=0, out=h[0]),
+}
+
+
+def square(device):
+    return d2l.put([[1.0, -2.0], [3.0, 4.0]], device)
+
+
+@pytest.mark.parametrize("operation", MIXED)
+def test_arrays_of_two_devices_do_not_mix(make_devices, operation):
+    one, other = make_devices(2)
+    a, b = square(one), square(other)
+    with pytest.raises(d2l.DeviceMismatchError) as error:
+        MIXED[operation](a, b)
+    assert str(one) in str(error.value) and str(other) in str(error.value)
+    assert f"d2l.put(x, d2l.{one})" in str(error.value) or f"d2l.put(x, d2l.{other})" in str(error.value)
+    np.testing.assert_array_equal(d2l.to_host(a), [[1.0, -2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(d2l.to_host(b), [[1.0, -2.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize("operation", [*MIXED, *HOST_ONLY])
+def test_device_and_host_do_not_mix(make_devices, operation):
+    (device,) = make_devices(1)
+    a, host = square(device), np.array([[1.0, -2.0], [3.0, 4.0]])
+    with pytest.raises(d2l.DeviceMismatchError) as error:
+        (MIXED | HOST_ONLY)[operation](a, host)
+    assert str(device) in str(error.value) and "the host" in str(error.value)
+    assert f"d2l.put(x, d2l.{device})" in str(error.value) and "d2l.to_host(x)" in str(error.value)
+    np.testing.assert_array_equal(host, [[1.0, -2.0], [3.0, 4.0]])
+
+
+def test_work_on_one_device_may_not_touch_another(make_devices):
+    one, other = make_devices(2)
+    b = square(other)
+    with pytest.raises(d2l.DeviceError, match="host program issue transfers"):
+        one.run(lambda: b + 1).result()
+
+
+def test_operations_within_a_device(make_devices):
+    (device,) = make_devices(1)
+    host = np.array([[1.0, -2.0], [3.0, 4.0]])
+    a = square(device)
+    cases = [
+        (a + a, host + host),
+        (2 - a, 2 - host),
+        (a @ a.T, host @ host.T),
+        (-a, -host),
+        (a[0], host[0]),
+        (a[:, 1], host[:, 1]),
+        (a[[1, 0]], host[[1, 0]]),
+        (a[a > 0], host[host > 0]),
+        (np.concatenate([a, a]), np.concatenate([host, host])),
+        (np.maximum(a, 0), np.maximum(host, 0)),
+        (np.add.reduce(a), np.add.reduce(host)),
+        (a.sum(axis=0), host.sum(axis=0)),
+        (a.reshape(4), host.reshape(4)),
+        (a.mean(), host.mean()),
+        (a == a, host == host),
+    ]
+    for actual, expected in cases:
+        assert isinstance(actual, DeviceArray) and actual.device is device
+        np.testing.assert_array_equal(d2l.to_host(actual), expected)
+    assert float(a.max()) == 4 and int(a[1, 0]) == 3 and bool(a[0, 0] == 1)
+    assert [len(row) for row in a] == [2, 2] and a.shape == (2, 2) and a.dtype == float
+    assert f"@{device}" in repr(a) and "-2." in repr(a)
+    with pytest.raises(AttributeError, match="to_host"):
+        a.tofile("file")
+
+
+def test_changes_in_place(make_devices):
+    (device,) = make_devices(1)
+    a = square(device)
+    same = a
+    a += 1
+    a[0] = 0
+    a[:, 1] = a[:, 0]
+    np.add(a, 10, out=a)
+    assert a is same
+    np.testing.assert_array_equal(d2l.to_host(a), [[10, 10], [14, 14]])
+    view = a[1]
+    view[:] = 7
+    np.testing.assert_array_equal(d2l.to_host(a), [[10, 10], [7, 7]])
+
+
+def test_each_device_has_its_own_memory(make_devices):
+    one, other = make_devices(2)
+    host = np.arange(3.0)
+    a, b = d2l.put(host, one), d2l.put(host, other)
+    c = d2l.put(a, other)
+    same = d2l.put(a, one)
+    host[:] = -1
+    a[:] = 5
+    assert c.device is other
+    for untouched in (b, c, same):
+        np.testing.assert_array_equal(d2l.to_host(untouched), [0, 1, 2])
+    copy = d2l.to_host(b)
+    copy[:] = 9
+    np.testing.assert_array_equal(d2l.to_host(b), [0, 1, 2])
+
+
+def test_put_takes_views_and_any_dtype(make_devices):
+    one, other = make_devices(2)
+    x = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    on_one = d2l.put(x[:, ::2, 1:], one)
+    np.testing.assert_array_equal(d2l.to_host(on_one), x[:, ::2, 1:])
+    moved = d2l.put(on_one.T, other)
+    np.testing.assert_array_equal(d2l.to_host(moved), x[:, ::2, 1:].T)
+    assert moved.dtype == np.uint8 and d2l.put(3.5, one).shape == ()
+
+
+def test_devices_work_at_the_same_time(make_devices):
+    """Each task waits for the other one to have started: in turn, they would wait for ever."""
+    devices = make_devices(3)
+    meeting = threading.Barrier(3, timeout=30)
+    for task in [device.run(meeting.wait) for device in devices]:
+        task.result(timeout=60)
+
+
+def test_a_queue_keeps_its_order(make_devices):
+    (device,) = make_devices(1)
+    a = d2l.put(np.zeros(1), device)
+    seen, gate = [], threading.Event()
+    device.run(gate.wait)
+    for i in range(5):
+        device.run(seen.append, i)
+    assert seen == []  # the host program was not kept waiting
+    threading.Timer(0.1, gate.set).start()
+    assert float(a + 5) == 5  # an operation of the host program waits for its turn
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_transfer_is_ordered_with_both_queues(make_devices):
+    """It must see earlier work of the source, and later work must not overwrite it while it travels."""
+    one, other = make_devices(2)
+    a = d2l.put(np.zeros(100_000), one)
+    started, go_on = threading.Event(), threading.Event()
+
+    def fill(array, value, wait_for=None):
+        started.set()
+        if wait_for:
+            wait_for.wait(30)
+        array[:] = value
+
+    one.run(fill, a, 1, go_on)
+    received = [d2l.put(a, other)] if one.kind == "cpu" else []  # putting on a GPU waits until it is launched
+    later = one.run(fill, a, 2)
+    started.wait(30)
+    assert not later.done()
+    go_on.set()
+    for array in received:
+        np.testing.assert_array_equal(d2l.to_host(array), 1)
+    np.testing.assert_array_equal(d2l.to_host(d2l.put(a, other)), 2)
+
+
+def test_transfers_are_recorded(make_devices):
+    one, other = make_devices(2)
+    with d2l.record_transfers() as transfers:
+        a = d2l.put(np.zeros((10, 3), np.float32), one)
+        b = d2l.put(a, other)
+        d2l.to_host(b[2:4])
+        float(b[0, 0])
+        a + a  # moves nothing
+    d2l.put(a, other)  # after the record was closed
+    one, other = str(one), str(other)
+    expected = [("host", one, 120), (one, other, 120), (other, "host", 24), (other, "host", 4)]
+    assert [(t.source, t.destination, t.nbytes) for t in transfers] == expected
+    assert all(t.seconds > 0 for t in transfers)
+
+
+def test_an_error_on_a_device_reaches_the_host_program(make_devices):
+    (device,) = make_devices(1)
+
+    def fail():
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        device.run(fail).result()
+    device.synchronize()  # that error was seen
+    device.run(fail)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        device.synchronize()
+    device.synchronize()
+    assert int(device.run(lambda: 1).result()) == 1  # and the device works on
+
+
+def test_functions_on_a_device_get_plain_arrays_and_know_where_they_are(make_devices):
+    (device,) = make_devices(1)
+    a = square(device)
+
+    def look(arrays):
+        assert type(arrays["a"]) is type(a.raw)
+        assert current_device() is device
+        return {"sum": arrays["a"].sum(), "text": "as it is", "pair": (arrays["a"], 3)}
+
+    result = device.run(look, {"a": a}).result()
+    assert float(result["sum"]) == 6 and result["text"] == "as it is"
+    assert result["pair"][0].device is device and result["pair"][1] == 3
+    assert current_device() is None
+
+
+def test_a_cpu_device_holds_blas_to_one_thread():
+    from threadpoolctl import threadpool_info
+
+    d2l.cpu(0)
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+
+
+def test_devices_are_their_names(make_devices):
+    (device, other) = make_devices(2)
+    make = d2l.cpu if device.kind == "cpu" else d2l.gpu
+    assert make(0) is device and make(1) is other and device is not other
+    assert repr(device) == f"{device.kind}(0)" and isinstance(device, Device)
+    for wrong in (-1, 1.5, "0", True):
+        with pytest.raises(d2l.DeviceError, match="whole number"):
+            make(wrong)
+    with pytest.raises(d2l.DeviceError, match="not to 'cpu'"):
+        d2l.put([1.0], "cpu")
+
+
+def test_try_gpu_never_mixes_kinds(device_kind):
+    devices = [d2l.try_gpu(i) for i in range(3)]
+    gpus = find_gpus()[0]
+    assert {device.kind for device in devices} == {"gpu" if gpus else "cpu"}
+    assert [device.index for device in devices] == [0, 1, 2]
+    assert d2l.try_all_gpus() == [d2l.try_gpu(i) for i in range(max(1, gpus))]
+    if gpus:  # three devices on fewer cards share them in turn
+        assert [device.card for device in devices] == [i % gpus for i in range(3)]
+
+
+def test_gpu_says_why_there_is_none():
+    if find_gpus()[0]:
+        pytest.skip("there is a GPU")
+    with pytest.raises(d2l.DeviceError, match=r"gpu\(1\): CuPy .* Use cpu\(1\)"):
+        d2l.gpu(1)
+
+
+def test_choosing_devices(device_kind):
+    gpus = find_gpus()[0]
+    environment, devices = d2l.choose_devices()
+    assert (environment, len(devices)) == ("gpu" if gpus else "cpu", 1)
+    assert d2l.choose_devices("cpu", 3) == ("cpu", [d2l.cpu(0), d2l.cpu(1), d2l.cpu(2)])
+    assert d2l.choose_devices("cpu", [0, 2]) == ("cpu", [d2l.cpu(0), d2l.cpu(2)])
+    if gpus:
+        assert d2l.choose_devices("multi-gpu")[1] == d2l.try_all_gpus()
+        assert d2l.choose_devices("gpu", 9)[1] == [d2l.gpu(i) for i in range(9)]
+    else:
+        for name in ("gpu", "multi-gpu"):
+            with pytest.raises(d2l.DeviceError, match="needs a GPU: CuPy"):
+                d2l.choose_devices(name, 9)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("tpu",), "auto, cpu, gpu, multi-gpu, parallel"),
+        (("cpu", 0), "at least 1"),
+        (("cpu", -1), "at least 1"),
+        (("cpu", []), "list of indices"),
+        (("cpu", [0, -2]), "list of indices"),
+        (("cpu", [1, 1]), "twice"),
+    ],
+)
+def test_impossible_choices(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        d2l.choose_devices(*arguments)
+    with pytest.raises(d2l.DeviceError, match="not built yet"):
+        d2l.choose_devices("parallel")
+
+
+def test_device_table(device_kind):
+    rows = d2l.device_table()
+    assert sum(row.kind == "gpu" for row in rows) == find_gpus()[0]
+    assert rows[-1].kind == "cpu" and all(0 < row.memory_free <= row.memory_total for row in rows)
+    for row in rows:
+        assert (row.compute_capability is None) == (row.kind == "cpu") and row.description
