@@ -1,0 +1,104 @@
+"""Convolution as one matrix product, and its gradients as two more.
+
+Shapes: N examples, C input channels, O output channels, kernels of kh × kw.
+"Convolution" means what the field means by it, cross-correlation: no kernel is
+flipped. No padding, stride 1, so a side of H becomes H' = H - kh + 1.
+
+Each output is the product of one *patch* of the input (C·kh·kw numbers) with
+one kernel. Writing all patches as the rows of a matrix turns the whole layer
+into a matrix product, which BLAS does at nearly the machine's full speed
+(im2col: Chellapilla et al. 2006; the layer: LeCun et al. 1998).
+
+In name, arrays are N, C, H, W. In memory the channels come last, because then
+the kw·C numbers of a patch's row are neighbours and are copied as one run.
+"""
+
+from ..devices import array_module, on_device
+
+
+@on_device
+def conv2d(x, weight, bias):
+    """``x`` (N, C, H, W), ``weight`` (O, C, kh, kw), ``bias`` (O,) → y (N, O, H', W'), cache.
+
+    Raises ValueError if the shapes or dtypes do not fit together.
+    """
+    _check(x, weight, bias)
+    O, C, kh, kw = weight.shape
+    patches = im2col(x, kh, kw)  # (N, H', W', kh·kw·C)
+    N, H_out, W_out, size = patches.shape
+    matrix = weight.transpose(2, 3, 1, 0).reshape(size, O)  # a kernel a column, in the patches' order
+    patches = patches.reshape(N * H_out * W_out, size)
+    y = patches @ matrix
+    y += bias
+    y = y.reshape(N, H_out, W_out, O).transpose(0, 3, 1, 2)
+    return y, (patches, matrix, x.shape, weight.shape)
+
+
+@on_device
+def conv2d_grad(dy, cache, input_grad=True):
+    """``dy`` (N, O, H', W') → dx, dweight, dbias, each in the shape of its argument.
+
+    From y = patches @ matrix + bias:  dmatrix = patchesᵀ @ dy,  dpatches = dy @ matrixᵀ,
+    dbias = the sum of dy's rows. A network's first layer has no use for dx:
+    with ``input_grad=False`` it is not computed, and None.
+    """
+    patches, matrix, x_shape, (O, C, kh, kw) = cache
+    xp = array_module(dy)
+    N, _, H_out, W_out = dy.shape
+    rows = dy.transpose(0, 2, 3, 1).reshape(N * H_out * W_out, O)
+    dbias = xp.ones(len(rows), dy.dtype) @ rows  # a product sums faster and more exactly than .sum(0)
+    dmatrix = patches.T @ rows
+    dweight = xp.ascontiguousarray(dmatrix.reshape(kh, kw, C, O).transpose(3, 2, 0, 1))
+    if not input_grad:
+        return None, dweight, dbias
+    dpatches = (rows @ matrix.T).reshape(N, H_out, W_out, kh, kw, C)
+    return col2im(dpatches, x_shape), dweight, dbias
+
+
+def im2col(x, kh, kw):
+    """All patches of ``x`` (N, C, H, W) as rows: (N, H', W', kh·kw·C).
+
+    First a view without copying, in which moving by one patch is the same step
+    in memory as moving by one pixel; `reshape` then copies the patches out.
+    """
+    xp = array_module(x)
+    x = xp.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    N, H, W, C = x.shape
+    step_n, step_h, step_w, step_c = x.strides
+    windows = xp.lib.stride_tricks.as_strided(
+        x,
+        shape=(N, H - kh + 1, W - kw + 1, kh, kw, C),
+        strides=(step_n, step_h, step_w, step_h, step_w, step_c),
+    )
+    return windows.reshape(N, H - kh + 1, W - kw + 1, kh * kw * C)
+
+
+def col2im(dpatches, x_shape):
+    """Add each patch's gradient (N, H', W', kh, kw, C) back to where the patch was taken: (N, C, H, W).
+
+    A loop over the kernel's rows and the output's columns: for each, the patch
+    rows of all images and heights are added as runs of kw·C neighbours.
+    """
+    xp = array_module(dpatches)
+    N, C, H, W = x_shape
+    _, H_out, W_out, kh, kw, _ = dpatches.shape
+    dx = xp.zeros((N, H, W, C), dpatches.dtype)
+    for i in range(kh):
+        for j in range(W_out):
+            dx[:, i : i + H_out, j : j + kw] += dpatches[:, :, j, i]
+    return dx.transpose(0, 3, 1, 2)
+
+
+def _check(x, weight, bias):
+    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"conv2d: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "
+            "they should be (N, C, H, W), (O, C, kh, kw) and (O,)"
+        )
+    if x.shape[2] < weight.shape[2] or x.shape[3] < weight.shape[3]:
+        raise ValueError(f"conv2d: images of {x.shape[2:]} are smaller than kernels of {weight.shape[2:]}")
+    if x.dtype != weight.dtype:
+        raise ValueError(
+            f"conv2d: x is {x.dtype} and weight is {weight.dtype}; convert one "
+            "(d2l.to_float(images) makes float32 of uint8 images)"
+        )

@@ -1,0 +1,151 @@
+"""Networks as lists of layers: the textbook's LeNet.
+
+A network is data: a list of `Layer`, each with its two functions and the shapes
+of its parameters. Forward walks the list down and keeps every layer's cache,
+backward walks it up again. All parameters of a network are one list, in order:
+for LeNet ``[W1, b1, W2, b2, W3, b3, W4, b4]``.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .devices import array_module, on_device
+from .layers import (
+    avg_pool2d,
+    avg_pool2d_grad,
+    conv2d,
+    conv2d_grad,
+    dense,
+    dense_grad,
+    flatten,
+    flatten_grad,
+    relu,
+    relu_grad,
+    softmax_cross_entropy,
+    softmax_cross_entropy_grad,
+)
+
+
+class Layer(NamedTuple):
+    """Forward and backward functions, and the shapes of weight and bias if the layer has them."""
+
+    forward: Callable
+    backward: Callable
+    shapes: tuple = ()
+
+
+LENET = [  # LeCun et al. 1998, as in Dive into Deep Learning, "Training on Multiple GPUs"
+    Layer(conv2d, conv2d_grad, ((20, 1, 3, 3), (20,))),  # (N, 1, 28, 28) → (N, 20, 26, 26)
+    Layer(relu, relu_grad),
+    Layer(avg_pool2d, avg_pool2d_grad),  # → (N, 20, 13, 13)
+    Layer(conv2d, conv2d_grad, ((50, 20, 5, 5), (50,))),  # → (N, 50, 9, 9)
+    Layer(relu, relu_grad),
+    Layer(avg_pool2d, avg_pool2d_grad),  # → (N, 50, 4, 4): the ninth row and column are left out
+    Layer(flatten, flatten_grad),  # → (N, 800)
+    Layer(dense, dense_grad, ((800, 128), (128,))),
+    Layer(relu, relu_grad),
+    Layer(dense, dense_grad, ((128, 10), (10,))),  # → (N, 10)
+]
+
+MICRO_BATCH = 32
+"""Images that a CPU takes through the network at a time: their activations stay in its cache."""
+
+INITS = ("normal", "he")
+
+
+def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LENET):
+    """Initial parameters as NumPy arrays on the host, so that every device can start from the same.
+
+    ``init="normal"`` (the textbook): weights normal with standard deviation
+    ``scale``. ``init="he"`` (He et al. 2015): standard deviation √(2 / inputs of
+    a unit), which keeps the size of activations from layer to layer; ``scale`` is
+    then not used. Biases are zero.
+
+    Raises ValueError for an unknown ``init``.
+    """
+    if init not in INITS:
+        raise ValueError(f"init {init!r} is unknown; choose from {', '.join(INITS)}")
+    rng = np.random.default_rng(seed)
+    params = []
+    for layer in network:
+        for shape in layer.shapes:
+            if len(shape) == 1:  # a bias
+                params.append(np.zeros(shape, dtype))
+            else:
+                inputs = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
+                std = math.sqrt(2 / inputs) if init == "he" else scale
+                params.append(rng.normal(0, std, shape).astype(dtype))
+    return params
+
+
+@on_device
+def lenet(X, params):
+    """Logits (N, 10) of images ``X`` (N, 1, 28, 28) with LeNet's parameters.
+
+    Raises ValueError if shapes or dtypes do not fit together.
+    """
+    return forward(LENET, X, params)[0]
+
+
+@on_device
+def loss_and_grads(X, y, params, network=LENET):
+    """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
+
+    ``X`` (N, 1, 28, 28) in the parameters' dtype, labels ``y`` (N,). N may be 0:
+    then loss and gradients are zero, as sums over no examples are.
+
+    Raises ValueError if shapes or dtypes do not fit together.
+    """
+    if len(X) != len(y):
+        raise ValueError(f"loss_and_grads: {len(X)} images and {len(y)} labels; each image needs one")
+    xp = array_module(X)
+    loss = xp.zeros((), params[0].dtype)
+    grads = [xp.zeros_like(param) for param in params]
+    for part in micro_batches(X):  # sums over examples, so parts simply add up
+        logits, caches = forward(network, X[part], params)
+        part_loss, cache = softmax_cross_entropy(logits, y[part])
+        loss = loss + part_loss
+        for grad, part_grad in zip(grads, backward(network, softmax_cross_entropy_grad(cache), caches), strict=True):
+            grad += part_grad
+    return loss, grads
+
+
+@on_device
+def count_correct(X, y, params, network=LENET):
+    """How many of the images ``X`` (N, 1, 28, 28) get their label of ``y`` (N,) as the largest logit (0-d)."""
+    correct = array_module(X).zeros((), np.int64)
+    for part in micro_batches(X):
+        logits, _ = forward(network, X[part], params)
+        correct = correct + (logits.argmax(axis=1) == y[part]).sum()
+    return correct
+
+
+def forward(network, X, params):
+    """Through all layers: the output, and the list of the layers' caches."""
+    rest = iter(params)
+    caches = []
+    for layer in network:
+        X, cache = layer.forward(X, *(next(rest) for _ in layer.shapes))
+        caches.append(cache)
+    return X, caches
+
+
+def backward(network, dy, caches):
+    """Back through all layers: the gradients of all parameters, in the parameters' order."""
+    grads = []
+    for layer, cache in zip(reversed(network), reversed(caches), strict=True):
+        if layer.shapes:
+            dy, *param_grads = layer.backward(dy, cache, input_grad=layer is not network[0])
+            grads = param_grads + grads
+        else:
+            dy = layer.backward(dy, cache)
+    return grads
+
+
+def micro_batches(X):
+    """Slices that cover the examples of ``X``: of `MICRO_BATCH` on a CPU, all at once on a GPU."""
+    size = MICRO_BATCH if array_module(X) is np else max(1, len(X))
+    return [slice(start, start + size) for start in range(0, len(X), size)]

@@ -1,0 +1,92 @@
+"""Reference answers, written as loops over outputs in float64.
+
+They share no code with the library: every output is computed by itself, as its
+definition says, and gradients are added up one output at a time.
+"""
+
+import numpy as np
+
+
+def conv2d(x, weight, bias):
+    N, _, H, W = x.shape
+    O, _, kh, kw = weight.shape
+    y = np.zeros((N, O, H - kh + 1, W - kw + 1))
+    for n, o, i, j in np.ndindex(y.shape):
+        y[n, o, i, j] = (x[n, :, i : i + kh, j : j + kw] * weight[o]).sum() + bias[o]
+    return y
+
+
+def conv2d_grad(dy, x, weight):
+    _, _, kh, kw = weight.shape
+    dx, dweight, dbias = np.zeros(x.shape), np.zeros(weight.shape), np.zeros(len(weight))
+    for n, o, i, j in np.ndindex(dy.shape):
+        g = dy[n, o, i, j]
+        if g:
+            dx[n, :, i : i + kh, j : j + kw] += g * weight[o]
+            dweight[o] += g * x[n, :, i : i + kh, j : j + kw]
+            dbias[o] += g
+    return dx, dweight, dbias
+
+
+def avg_pool2d(x, size=2):
+    N, C, H, W = x.shape
+    y = np.zeros((N, C, H // size, W // size))
+    for n, c, i, j in np.ndindex(y.shape):
+        y[n, c, i, j] = x[n, c, i * size : (i + 1) * size, j * size : (j + 1) * size].mean()
+    return y
+
+
+def avg_pool2d_grad(dy, x_shape, size=2):
+    dx = np.zeros(x_shape)
+    for n, c, i, j in np.ndindex(dy.shape):
+        dx[n, c, i * size : (i + 1) * size, j * size : (j + 1) * size] += dy[n, c, i, j] / size**2
+    return dx
+
+
+def dense(x, weight, bias):
+    y = np.zeros((len(x), weight.shape[1]))
+    for n, o in np.ndindex(y.shape):
+        y[n, o] = (x[n] * weight[:, o]).sum() + bias[o]
+    return y
+
+
+def dense_grad(dy, x, weight):
+    dx, dweight, dbias = np.zeros(x.shape), np.zeros(weight.shape), np.zeros(weight.shape[1])
+    for n, o in np.ndindex(dy.shape):
+        dx[n] += dy[n, o] * weight[:, o]
+        dweight[:, o] += dy[n, o] * x[n]
+        dbias[o] += dy[n, o]
+    return dx, dweight, dbias
+
+
+def cross_entropy(logits, y):
+    """The summed loss and its gradient, from the definition -log softmax(logits)[y]."""
+    loss, dlogits = 0.0, np.zeros(logits.shape)
+    for n, label in enumerate(y):
+        p = np.exp(logits[n]) / np.exp(logits[n]).sum()
+        loss -= np.log(p[label])
+        dlogits[n] = p
+        dlogits[n, label] -= 1
+    return loss, dlogits
+
+
+def lenet(X, y, params):
+    """Logits, summed loss and gradients of the textbook's LeNet, in float64."""
+    X = X.astype(float)
+    W1, b1, W2, b2, W3, b3, W4, b4 = (p.astype(float) for p in params)
+    a1 = conv2d(X, W1, b1)
+    p1 = avg_pool2d(np.where(a1 > 0, a1, 0))
+    a2 = conv2d(p1, W2, b2)
+    p2 = avg_pool2d(np.where(a2 > 0, a2, 0))
+    f = np.array([image.flatten() for image in p2]).reshape(len(X), 800)
+    a3 = dense(f, W3, b3)
+    h3 = np.where(a3 > 0, a3, 0)
+    logits = dense(h3, W4, b4)
+    loss, d = cross_entropy(logits, y)
+    d, dW4, db4 = dense_grad(d, h3, W4)
+    d, dW3, db3 = dense_grad(np.where(a3 > 0, d, 0), f, W3)
+    d = avg_pool2d_grad(d.reshape(p2.shape), a2.shape)
+    d, dW2, db2 = conv2d_grad(np.where(a2 > 0, d, 0), p1, W2)
+    d = avg_pool2d_grad(d, a1.shape)
+    _, dW1, db1 = conv2d_grad(np.where(a1 > 0, d, 0), X, W1)
+    return logits, loss, [dW1, db1, dW2, db2, dW3, db3, dW4, db4]
