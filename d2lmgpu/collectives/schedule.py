@@ -1,0 +1,47 @@
+"""What a collective is: a schedule, which is plain data.
+
+A schedule for k devices and n elements is a list of *steps*; a step is a list
+of *transfers* that happen at the same time. Device numbers are positions in the
+list of arrays, from 0 to k - 1. Within a step every transfer reads what its
+source held when the step began, as messages on a wire do, so two devices may
+exchange the same slice.
+
+Whoever reads a schedule (to execute, time, draw or prove it) needs no more than
+this page.
+"""
+
+from typing import NamedTuple
+
+
+class Transfer(NamedTuple):
+    """Elements ``start`` to ``stop`` go from device ``source`` to device ``destination``.
+
+    There they are added to what is in the same place (``op="add"``), or replace
+    it (``op="copy"``).
+    """
+
+    source: int
+    destination: int
+    start: int
+    stop: int
+    op: str
+
+    @property
+    def size(self):
+        """The number of elements that travel."""
+        return self.stop - self.start
+
+
+def chunk_bounds(n, k):
+    """Split n elements into k chunks whose sizes differ by at most one: k pairs (start, stop).
+
+    The first n mod k chunks get one element more; where n < k the last are empty.
+    """
+    size, rest = divmod(n, k)
+    bounds = []
+    start = 0
+    for chunk in range(k):
+        stop = start + size + (chunk < rest)
+        bounds.append((start, stop))
+        start = stop
+    return bounds

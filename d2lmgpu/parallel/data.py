@@ -1,0 +1,100 @@
+"""Data parallelism: every device holds all parameters and a part of the minibatch.
+
+One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
+
+             minibatch X, y
+            ↙              ↘            split_batch
+    shard on device 0   shard on device 1
+            ↓               ↓           loss_and_grads, at the same time
+       gradients        gradients
+            ↓ ←───────────→ ↓           allreduce: both now hold the sum
+       parameters       parameters      sgd, on each device's own copy
+"""
+
+import numpy as np
+
+from ..collectives import allreduce, chunk_bounds, get_algorithm
+from ..devices import check_devices, put
+from ..networks import loss_and_grads
+from ..optimizers import sgd
+from ..timing import phase
+
+
+def get_params(params, device):
+    """A full copy of the parameters on ``device``: a list of device arrays."""
+    return [put(param, device) for param in params]
+
+
+def split_batch(X, y, devices, loads=None):
+    """Split examples over the devices: (list of X shards, list of y shards), each on its device.
+
+    Shard sizes differ by at most one, or follow ``loads``, a number for each
+    device (its share of the work, in any unit; 0 leaves a device idle). A shard
+    may be empty: fewer examples than devices are legal.
+
+    Raises ValueError if X and y differ in length, or for devices or loads that
+    make no sense.
+    """
+    devices = check_devices(devices)
+    if len(X) != len(y):
+        raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
+    bounds = chunk_bounds(len(X), len(devices)) if loads is None else load_bounds(len(X), _check_loads(loads, devices))
+    X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
+    y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
+    return X_shards, y_shards
+
+
+def load_bounds(n, loads):
+    """Split n examples in proportion to ``loads``: a pair (start, stop) for each.
+
+    Each part is its exact share rounded down; the examples left over go to the
+    parts that lost most by rounding (the largest-remainder method).
+    """
+    shares = n * np.asarray(loads, float) / np.sum(loads)
+    sizes = np.floor(shares).astype(int)
+    neediest = np.argsort(sizes - shares, kind="stable")
+    sizes[neediest[: n - sizes.sum()]] += 1
+    stops = np.cumsum(sizes).tolist()
+    return list(zip([0, *stops[:-1]], stops, strict=True))
+
+
+def train_batch(X, y, device_params, devices, lr, algorithm="naive"):
+    """One training step on all devices, in place; returns the loss summed over the batch.
+
+    ``X`` (N, 1, 28, 28) in the parameters' dtype and ``y`` (N,) are on the host;
+    ``device_params`` holds a full copy of the parameters for each device.
+
+    Raises ValueError for arguments that do not fit together.
+    """
+    _check_step(device_params, devices, algorithm)
+    with phase("data"):
+        X_shards, y_shards = split_batch(X, y, devices)
+    with phase("forward_backward"):  # submitted to all devices before any result is waited for
+        tasks = [
+            device.run(loss_and_grads, X_shard, y_shard, params)
+            for device, X_shard, y_shard, params in zip(devices, X_shards, y_shards, device_params, strict=True)
+        ]
+        losses, device_grads = zip(*(task.result() for task in tasks), strict=True)
+    with phase("allreduce"):  # sum each gradient over the devices
+        for grads in zip(*device_grads, strict=True):
+            allreduce(grads, algorithm)
+    with phase("update"):  # every device updates its own copy, with the full batch's size
+        for device, params, grads in zip(devices, device_params, device_grads, strict=True):
+            device.run(sgd, params, grads, lr, len(X))
+    return sum(float(loss) for loss in losses)
+
+
+def _check_step(device_params, devices, algorithm):
+    check_devices(devices)
+    get_algorithm(algorithm)
+    if len(device_params) != len(devices):
+        raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
+
+
+def _check_loads(loads, devices):
+    loads = np.asarray(loads, float)
+    if loads.shape != (len(devices),) or not np.isfinite(loads).all() or (loads < 0).any() or loads.sum() == 0:
+        raise ValueError(
+            f"loads {loads.tolist()}: give {len(devices)} numbers, one for each device, none below 0 and not all 0"
+        )
+    return loads

@@ -1,0 +1,104 @@
+"""Schedules as data, and executed: sums are exact because the values are whole numbers, different everywhere."""
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
+
+SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]
+
+
+def different_values(k, n, dtype, rng):
+    """Whole numbers whose sums are exact in ``dtype``, no two devices alike."""
+    return [rng.integers(-100, 100, n).astype(dtype) for _ in range(k)]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_device_gets_the_sum(make_devices, rng, algorithm, k, dtype):
+    devices = make_devices(k)
+    for n in SIZES:
+        values = different_values(k, n, dtype, rng)
+        data = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
+        raws = [array.raw for array in data]
+        d2l.allreduce(data, algorithm)
+        for array, raw, device in zip(data, raws, devices, strict=True):
+            assert array.raw is raw and array.device is device  # in place: nothing was rebound
+            assert array.dtype == dtype
+            np.testing.assert_array_equal(d2l.to_host(array), sum(values))
+
+
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_same_bits_everywhere_and_every_time(make_devices, rng, algorithm):
+    devices = make_devices(5)
+    values = rng.normal(size=(5, 3, 11)).astype(np.float32)
+    runs = []
+    for _ in range(3):
+        data = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
+        d2l.allreduce(data, algorithm)
+        runs += [d2l.to_host(array).tobytes() for array in data]
+    assert len(set(runs)) == 1
+    np.testing.assert_allclose(d2l.to_host(data[0]), values.astype(float).sum(axis=0), atol=1e-5)
+
+
+def test_the_textbooks_example(make_devices):
+    data = [d2l.put(np.ones((1, 2)) * (i + 1), device) for i, device in enumerate(make_devices(2))]
+    d2l.allreduce(data)
+    assert [d2l.to_host(array).tolist() for array in data] == [[[3, 3]], [[3, 3]]]
+
+
+def test_a_part_of_a_larger_buffer(make_devices):
+    buffers = [d2l.put(np.arange(10.0) * (i + 1), device) for i, device in enumerate(make_devices(3))]
+    d2l.allreduce([buffer[2:7] for buffer in buffers], "ring")
+    for i, buffer in enumerate(buffers):
+        expected = np.arange(10.0) * (i + 1)
+        expected[2:7] = np.arange(2.0, 7) * 6
+        np.testing.assert_array_equal(d2l.to_host(buffer), expected)
+
+
+def test_what_travels(make_devices):
+    """Bytes counted on the wire: naive sends all through device 0, the ring 2(k-1)/k·n from each device."""
+    k, n = 4, 80
+    sent = {}
+    for algorithm in ("naive", "ring"):
+        devices = make_devices(k)
+        data = [d2l.put(np.ones(n, np.float32), device) for device in devices]
+        with d2l.record_transfers() as transfers:
+            d2l.allreduce(data, algorithm)
+        sent[algorithm] = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
+    assert sent["naive"] == [3 * 4 * n, 4 * n, 4 * n, 4 * n]
+    assert sent["ring"] == [2 * 3 * 4 * n // 4] * 4
+
+
+def test_the_ring_sends_to_the_right_neighbour_only():
+    schedule = ALGORITHMS["ring"](3, 7)
+    assert len(schedule) == 4 and all(len(step) == 3 for step in schedule)
+    assert all(t.destination == (t.source + 1) % 3 for step in schedule for t in step)
+    assert schedule[0] == [Transfer(0, 1, 0, 3, "add"), Transfer(1, 2, 3, 5, "add"), Transfer(2, 0, 5, 7, "add")]
+
+
+def test_all_reads_of_a_step_come_before_its_writes(make_devices):
+    """Two devices exchange whole buffers: the second reader must not see the first one's write."""
+    data = [d2l.put(np.full(1000, float(i)), device) for i, device in enumerate(make_devices(2))]
+    execute([[Transfer(0, 1, 0, 1000, "copy"), Transfer(1, 0, 0, 1000, "copy")]], data)
+    assert [d2l.to_host(array)[[0, -1]].tolist() for array in data] == [[1, 1], [0, 0]]
+
+
+def test_wrong_arrays_and_names(make_devices):
+    one, other = make_devices(2)
+    a = d2l.put(np.zeros((4, 6)), one)
+    cases = [
+        ([], "empty"),
+        ([np.zeros(3)], "not on a device"),
+        ([a, d2l.put(np.zeros((6, 4)), other)], "alike"),
+        ([a, d2l.put(np.zeros((4, 6), np.float32), other)], "alike"),
+        ([a, a], "twice"),
+        ([a[:, :2], d2l.put(np.zeros((4, 6)), other)[:, :2]], "contiguous"),
+    ]
+    for data, message in cases:
+        with pytest.raises(ValueError, match=message):
+            d2l.allreduce(data)
+    with pytest.raises(ValueError, match="naive, ring"):
+        d2l.allreduce([a, d2l.put(np.zeros((4, 6)), other)], "rnig")
