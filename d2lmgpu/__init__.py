@@ -1,0 +1,90 @@
+"""d2lmgpu: multi-GPU training from scratch, to learn from and then to trust.
+
+``import d2lmgpu as d2l``. Importing starts no GPU and imports no CuPy.
+"""
+
+from . import collectives
+from .collectives import allreduce
+from .data import minibatches, to_float
+from .devices import (
+    DeviceArray,
+    DeviceError,
+    DeviceMismatchError,
+    choose_devices,
+    cpu,
+    device_table,
+    gpu,
+    put,
+    record_transfers,
+    synchronize,
+    to_host,
+    try_all_gpus,
+    try_gpu,
+)
+from .fashion_mnist import DataError, load_fashion_mnist
+from .layers import (
+    avg_pool2d,
+    avg_pool2d_grad,
+    conv2d,
+    conv2d_grad,
+    dense,
+    dense_grad,
+    flatten,
+    flatten_grad,
+    relu,
+    relu_grad,
+    softmax_cross_entropy,
+    softmax_cross_entropy_grad,
+)
+from .networks import init_params, lenet, loss_and_grads
+from .optimizers import sgd
+from .parallel import get_params, split_batch, train_batch
+from .plots import plot_history
+from .training import History, evaluate, train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DataError",
+    "DeviceArray",
+    "DeviceError",
+    "DeviceMismatchError",
+    "History",
+    "allreduce",
+    "avg_pool2d",
+    "avg_pool2d_grad",
+    "choose_devices",
+    "collectives",
+    "conv2d",
+    "conv2d_grad",
+    "cpu",
+    "dense",
+    "dense_grad",
+    "device_table",
+    "evaluate",
+    "flatten",
+    "flatten_grad",
+    "get_params",
+    "gpu",
+    "init_params",
+    "lenet",
+    "load_fashion_mnist",
+    "loss_and_grads",
+    "minibatches",
+    "plot_history",
+    "put",
+    "record_transfers",
+    "relu",
+    "relu_grad",
+    "sgd",
+    "softmax_cross_entropy",
+    "softmax_cross_entropy_grad",
+    "split_batch",
+    "synchronize",
+    "to_float",
+    "to_host",
+    "train",
+    "train_batch",
+    "try_all_gpus",
+    "try_gpu",
+]

@@ -1,0 +1,131 @@
+"""The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
+
+Exit code 0 only on success, 2 with one line on standard error for bad input,
+130 if training was interrupted (its results are then still reported).
+"""
+
+import argparse
+import sys
+
+from .collectives import ALGORITHMS
+from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
+from .fashion_mnist import DataError, load_fashion_mnist
+from .networks import INITS
+from .output import check_plot, check_writable, save_figure, write_json
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments=None):
+    """Run a command line (``sys.argv`` unless given); returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except (ValueError, DeviceError, DataError, OSError) as error:
+        message = " ".join(str(error).split())
+        print(f"d2lmgpu {options.name}: error: {message}", file=sys.stderr)
+        return 2
+
+
+def _parser():
+    parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
+    commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("devices", help="list the devices of this machine")
+    command.set_defaults(command=_devices)
+    command.add_argument("--json", metavar="FILE", help="write the table as JSON")
+
+    command = commands.add_parser(
+        "train",
+        help="train LeNet on Fashion-MNIST",
+        description="Train LeNet on Fashion-MNIST, data-parallel on one or more devices.",
+    )
+    command.set_defaults(command=_train)
+
+    def add(flag, kind, default, help):
+        command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
+
+    add("--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    command.add_argument(
+        "--devices", metavar="K", help="how many (2), or which (0,2); default: 1, or all for multi-gpu"
+    )
+    add("--batch-size", int, 256, "examples in a minibatch, all devices together")
+    add("--lr", float, 0.2, "learning rate")
+    add("--epochs", int, 10, "passes over the training set")
+    add("--allreduce", str, "ring", ", ".join(sorted(ALGORITHMS)))
+    add("--seed", int, 0, "of initial weights and shuffles")
+    add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
+    command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
+    command.add_argument("--json", metavar="FILE", help="write the result as JSON")
+    command.add_argument("--plot", metavar="FILE", help="plot accuracy and loss by epoch (.png, .svg or .pdf)")
+    return parser
+
+
+def _devices(options):
+    if options.json:
+        check_writable(options.json)
+    rows = device_table()
+    print(f"{'device':<8} {'memory free':>12} {'total':>9}  {'compute':<7}  description")
+    for row in rows:
+        free, total = (f"{size / 2**30:.1f} GiB" for size in (row.memory_free, row.memory_total))
+        print(f"{row.name:<8} {free:>12} {total:>9}  {row.compute_capability or '-':<7}  {row.description}")
+    print("cpu devices are virtual: one a core is listed, any number works, and all share the memory.")
+    cards, reason = find_gpus()
+    if not cards:
+        print(f"no GPU: {reason}.")
+    if options.json:
+        write_json(options.json, {"devices": [row.as_dict() for row in rows]})
+    return 0
+
+
+def _train(options):
+    from .training import train
+
+    if options.json:
+        check_writable(options.json)
+    if options.plot:
+        check_plot(options.plot)
+    devices = None if options.devices is None else parse_devices(options.devices)
+    environment, devices = choose_devices(options.environment, devices)
+    _say_shared(devices)
+    history, _ = train(
+        devices,
+        batch_size=options.batch_size,
+        lr=options.lr,
+        num_epochs=options.epochs,
+        algorithm=options.allreduce,
+        seed=options.seed,
+        init=options.init,
+        data=_limited(options.limit),
+        environment=environment,
+    )
+    if options.json:
+        write_json(options.json, history.as_dict())
+    if options.plot:
+        from .plots import plot_history
+
+        save_figure(options.plot, plot_history(history))
+    print(history.summary())
+    return 130 if history.interrupted else 0
+
+
+def _limited(limit):
+    """The data set, of which the first ``limit`` training examples."""
+    X_train, y_train, X_test, y_test = load_fashion_mnist()
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; it should be at least 1")
+    return X_train[:limit], y_train[:limit], X_test, y_test
+
+
+def _say_shared(devices):
+    """Say so where several GPU devices are one card: their times are no measure of several GPUs."""
+    cards = [device.card for device in devices if device.kind == "gpu"]
+    if len(set(cards)) < len(cards):
+        print(f"note: {len(cards)} devices share {len(set(cards))} GPU(s)", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""Minibatches: shuffled anew each epoch, each example once, the ragged rest included."""
+
+import numpy as np
+
+
+def minibatches(X, y, batch_size, seed, epoch):
+    """Yield (X, y) for each minibatch of an epoch, images as float32 in 0..1.
+
+    The order follows from ``seed`` and ``epoch`` alone: every epoch has another,
+    and any epoch can be repeated. The last minibatch holds what is left
+    (60000 mod 256 = 96 examples).
+    """
+    order = np.random.default_rng([seed, epoch]).permutation(len(X))
+    for start in range(0, len(X), batch_size):
+        chosen = order[start : start + batch_size]
+        yield to_float(X[chosen]), y[chosen]
+
+
+def to_float(images):
+    """uint8 images (0..255) as float32 (0..1); float images as they are."""
+    return images.astype(np.float32) / np.float32(255) if images.dtype == np.uint8 else images

@@ -1,0 +1,141 @@
+"""Find, check, download and read Fashion-MNIST (Xiao, Rasul and Vollgraf 2017; MIT licence).
+
+The four original files are looked for in these places, in this order:
+
+1. the folder that the environment variable ``D2LMGPU_DATA`` names,
+2. ``data/`` of this repository, or of the current folder,
+3. the user's cache,
+4. the folder of Debian's package ``dataset-fashion-mnist``;
+
+and are then downloaded to the user's cache. A file is used only if its MD5 sum
+is right. A wrong file is never replaced, and never passed over in silence.
+"""
+
+import gzip
+import hashlib
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+
+FILES = {  # MD5 of the file as published, and as Debian packs it (the same data, a shorter gzip header)
+    "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "cf8536b0aa1a6ac5fa3f23001093305c"),
+    "train-labels-idx1-ubyte.gz": ("25c81989df183df01b3e8a0aad5dffbe", "10bea18fdb374794d4bb42e356e600c9"),
+    "t10k-images-idx3-ubyte.gz": ("bef4ecab320f06d8554ea6380940ec79", "f78720b4224f21cce2f2ccf2d7a94c9a"),
+    "t10k-labels-idx1-ubyte.gz": ("bb300cfdad3c16e7a12a480ee83cd310", "0d30e22e447f3c33dab9ed536400ac01"),
+}
+
+MIRRORS = (
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+    "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+)
+
+LABELS = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+
+
+class DataError(RuntimeError):
+    """A data file is missing, truncated or altered; the message says which, and where it was looked for."""
+
+
+def load_fashion_mnist():
+    """The data set: X_train uint8 (60000, 1, 28, 28), y_train uint8 (60000,), X_test, y_test (10000 each).
+
+    The arrays are read-only. Raises DataError if a file is missing, truncated or altered.
+    """
+    X_train, y_train, X_test, y_test = (_read_idx(find_file(name)) for name in FILES)
+    return X_train[:, None], y_train, X_test[:, None], y_test
+
+
+def find_file(name):
+    """The path of a data file whose sum is right; downloads it if it is nowhere.
+
+    Raises DataError.
+    """
+    tried = []
+    for folder in _folders():
+        path = folder / name
+        tried.append(str(path))
+        if path.exists():
+            found = _md5(path)
+            if found not in FILES[name]:
+                raise DataError(
+                    f"{path} is truncated or altered: expected MD5 {FILES[name][0]}, found {found} "
+                    f"({path.stat().st_size:,} bytes). Replace or remove it. Tried: {', '.join(tried)}"
+                )
+            return path
+    return _download(name, tried)
+
+
+def cache_folder():
+    """Where downloads are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2lmgpu" / "fashion-mnist"
+
+
+def _folders():
+    if os.environ.get("D2LMGPU_DATA"):
+        yield Path(os.environ["D2LMGPU_DATA"])
+    yield Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
+    yield Path("data", "fashion-mnist").absolute()
+    yield cache_folder()
+    yield Path("/usr/share/datasets/fashion-mnist")
+
+
+def _download(name, tried):
+    """Fetch a file to the cache under a temporary name, check its sum, only then give it its name."""
+    expected = FILES[name][0]
+    target = cache_folder() / name
+    found = "no file"
+    for mirror in MIRRORS:
+        url = mirror + name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=name, suffix=".part")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    _fetch(url, file, name)
+                sum_of_file = _md5(temporary)
+                if sum_of_file == expected:
+                    os.replace(temporary, target)
+                    return target
+                found = sum_of_file
+                tried.append(f"{url} (MD5 {sum_of_file})")
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+        except (OSError, urllib.error.URLError) as error:
+            tried.append(f"{url} ({getattr(error, 'reason', error)})")
+    raise DataError(
+        f"{name} is not to be had: expected MD5 {expected}, found {found}. Put the original file into a folder "
+        f"and name it in D2LMGPU_DATA. Tried: {', '.join(tried)}"
+    )
+
+
+def _fetch(url, file, name):
+    from tqdm import tqdm
+
+    with urllib.request.urlopen(url, timeout=30) as response:
+        size = int(response.headers.get("Content-Length") or 0) or None
+        with tqdm(total=size, desc=name, unit="B", unit_scale=True) as bar:
+            while block := response.read(1 << 16):
+                file.write(block)
+                bar.update(len(block))
+
+
+def _md5(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest() if hasattr(hashlib, "file_digest") else _md5_of(file)
+
+
+def _md5_of(file):  # Python 3.10 has no hashlib.file_digest
+    return hashlib.md5(file.read()).hexdigest()
+
+
+def _read_idx(path):
+    """An array from an IDX file: two zero bytes, the type (8: uint8), the number of axes, their sizes, the data."""
+    data = gzip.decompress(Path(path).read_bytes())
+    axes = data[3]
+    shape = np.frombuffer(data, ">i4", axes, offset=4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)

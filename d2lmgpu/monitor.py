@@ -1,0 +1,74 @@
+"""What a person sees while training runs: a progress bar, a line an epoch, and a way to stop."""
+
+import contextlib
+import signal
+import threading
+
+
+class Stop:
+    """Whether somebody asked training to end after the current step."""
+
+    requested = False
+
+
+@contextlib.contextmanager
+def stop_on_interrupt():
+    """Turn the first Ctrl-C within the block into a request to stop: yields a `Stop`.
+
+    A step is never torn apart, so all devices keep the same parameters. A second
+    Ctrl-C interrupts at once, as usual. Python delivers signals to the main
+    thread only; elsewhere nothing changes.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request(signum, frame):
+        stop.requested = True
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, request)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+class Progress:
+    """A progress bar for each epoch on standard error (terminals only), and a line for each on standard output."""
+
+    def __init__(self, num_epochs, num_examples, visible=True):
+        self.num_epochs = num_epochs
+        self.num_examples = num_examples
+        self.visible = visible
+
+    def start_epoch(self, epoch):
+        """``epoch`` counts from 0."""
+        from tqdm import tqdm
+
+        self._epoch = f"epoch {epoch + 1}/{self.num_epochs}"
+        self._examples = 0
+        self._bar = tqdm(
+            total=self.num_examples,
+            desc=self._epoch,
+            unit=" examples",
+            leave=False,
+            disable=None if self.visible else True,  # None: wherever standard error is no terminal
+        )
+
+    def step(self, num_examples, loss):
+        """A minibatch is done; ``loss`` is the sum over the epoch's examples so far."""
+        self._examples += num_examples
+        self._bar.set_postfix(loss=f"{loss / self._examples:.3f}", refresh=False)
+        self._bar.update(num_examples)
+
+    def end_epoch(self):
+        """Remove the bar; returns the number of examples that were trained on."""
+        self._bar.close()
+        return self._examples
+
+    def report(self, text):
+        """Print a line about this epoch."""
+        if self.visible:
+            print(f"{self._epoch}: {text}", flush=True)

@@ -1,0 +1,167 @@
+"""The commands as people type them: results, exit codes, and one line for each kind of bad input."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from d2lmgpu import cli, fashion_mnist
+from d2lmgpu.devices import find_gpus
+
+QUICK = ["train", "--environment", "cpu", "--limit", "300", "--epochs", "1", "--init", "he", "--batch-size", "64"]
+
+
+def test_train(tmp_path, capsys):
+    json_file, plot = tmp_path / "result.json", tmp_path / "curve.png"
+    assert cli.main([*QUICK, "--epochs", "2", "--devices", "2", "--json", str(json_file), "--plot", str(plot)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    result = json.loads(json_file.read_text())
+    assert [line.split(":")[0] for line in lines] == ["epoch 1/2", "epoch 2/2", "test acc"]
+    assert "examples/s" in lines[0]
+    assert lines[-1].startswith(f"test acc: {result['test_accuracy'][-1]:.2f}, ")
+    assert lines[-1].endswith(" sec/epoch on [cpu(0), cpu(1)]")
+    expected = {"devices": ["cpu(0)", "cpu(1)"], "environment": "cpu", "batch_size": 64, "lr": 0.2, "epochs": 2}
+    expected |= {"seed": 0, "allreduce": "ring", "interrupted": None}
+    assert expected.items() <= result.items()
+    assert [len(result[key]) for key in ("train_loss", "test_accuracy", "seconds_per_epoch")] == [2, 2, 2]
+    assert result["examples_per_second"] > 0 and result["phases"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.png", "result.json"]
+
+
+def test_devices(tmp_path, capsys):
+    file = tmp_path / "devices.json"
+    assert cli.main(["devices", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["devices"]
+    assert {"name", "kind", "memory_free", "memory_total", "compute_capability"} <= set(rows[0])
+    out = capsys.readouterr().out
+    assert all(row["name"] in out for row in rows)
+    assert ("no GPU: CuPy" in out) == (find_gpus()[0] == 0)
+
+
+def failure(capsys, *arguments):
+    """Exit code and standard error of a command that should fail."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as exit:  # from argparse
+        code = exit.code
+    out, err = capsys.readouterr()
+    assert out == ""
+    return code, err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--devices", "0"], "at least 1"),
+        (["--devices", "two"], "give how many, such as 2, or which"),
+        (["--devices", "1,1"], "twice"),
+        (["--devices", "0,-1"], "indices from 0"),
+        (["--environment", "parallel"], "not built yet"),
+        (["--environment", "tpu"], "choose from auto"),
+        (["--batch-size", "0"], "batch_size is 0"),
+        (["--batch-size", "many"], "--batch-size"),
+        (["--epochs", "0"], "epochs is 0"),
+        (["--lr", "nan"], "lr is nan"),
+        (["--lr", "-1"], "lr is -1"),
+        (["--allreduce", "star"], "naive, ring"),
+        (["--init", "zeros"], "normal, he"),
+        (["--limit", "0"], "limit is 0"),
+        (["--seed", "-1"], "seed is -1"),
+        (["--json", "/no/such/folder/result.json"], "cannot write /no/such/folder/result.json"),
+        (["--json", "/"], "folder"),
+        (["--plot", "/no/such/folder/plot.png"], "cannot write /no/such/folder/plot.png"),
+        (["--plot", "plot.doc"], ".png, .svg, .pdf"),
+        (["--speed", "9"], "--speed"),
+    ],
+)
+def test_bad_input_gets_one_line(capsys, arguments, message):
+    code, err = failure(capsys, *QUICK, *arguments)
+    assert code == 2
+    assert err.startswith("d2lmgpu") and ": error: " in err and err.count("\n") == 1 and message in err
+
+
+def test_nine_gpus_where_there_are_none(capsys):
+    if find_gpus()[0]:
+        pytest.skip("there is a GPU")
+    code, err = failure(capsys, *QUICK, "--devices", "9", "--environment", "gpu")
+    assert code == 2 and err.count("\n") == 1 and "needs a GPU: CuPy" in err
+
+
+def test_a_truncated_data_file_gets_one_line(capsys, tmp_path, monkeypatch):
+    shipped = Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
+    for name in fashion_mnist.FILES:
+        shutil.copy(shipped / name, tmp_path)
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    file.write_bytes(file.read_bytes()[:1_000_000])
+    monkeypatch.setenv("D2LMGPU_DATA", str(tmp_path))
+    code, err = failure(capsys, *QUICK)
+    assert code == 2 and err.count("\n") == 1 and f"{file} is truncated or altered: expected MD5 8d4fb7e6c" in err
+
+
+def test_a_failure_leaves_an_older_result(capsys, tmp_path):
+    file = tmp_path / "result.json"
+    file.write_text("older")
+    assert failure(capsys, *QUICK, "--lr", "nan", "--json", str(file))[0] == 2
+    assert file.read_text() == "older" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_result_to_standard_output(tmp_path):
+    """Standard output may be a pipe or a file; neither it nor the link /dev/stdout may be replaced."""
+    before = os.readlink("/dev/stdout")
+    for redirect in ("| cat", f"> {tmp_path}/out; cat {tmp_path}/out"):
+        command = f"'{sys.executable}' -m d2lmgpu devices --json /dev/stdout {redirect}"
+        out = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+        assert "memory free" in out and '"devices": [' in out
+    assert os.readlink("/dev/stdout") == before
+
+
+def test_a_result_through_a_link(tmp_path):
+    (tmp_path / "real.json").write_text("older")
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert cli.main(["devices", "--json", str(tmp_path / "link.json")]) == 0
+    assert (tmp_path / "link.json").is_symlink() and "devices" in json.loads((tmp_path / "real.json").read_text())
+
+
+def installed():
+    return [sys.executable, "-m", "d2lmgpu"]
+
+
+def test_ctrl_c_reports_what_was_learned(tmp_path):
+    file = tmp_path / "result.json"
+    command = [*installed(), "train", "--environment", "cpu", "--init", "he", "--json", str(file)]
+    # the test runner may have been started with SIGINT ignored, which a child would inherit
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    time.sleep(6)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    result = json.loads(file.read_text())
+    assert result["interrupted"]["epoch"] == len(result["train_loss"]) + 1
+    assert "stopped after" in out and out.splitlines()[-1].startswith("test acc: ")
+    assert "Traceback" not in err
+
+
+def test_help_of_every_command():
+    for command in ([], ["train"], ["devices"]):
+        done = subprocess.run([*installed(), *command, "--help"], capture_output=True, text=True, check=True)
+        assert "usage: d2lmgpu" in done.stdout
+
+
+def test_import_is_light():
+    """No GPU is started: CuPy is not even imported, nor what only plots and bars need."""
+    code = "import sys, d2lmgpu; print(sorted({'cupy', 'matplotlib', 'tqdm', 'psutil', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,131 @@
+"""The loader: right data, and one clear error where a file is missing, truncated or altered."""
+
+import hashlib
+import http.server
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import fashion_mnist
+
+SHIPPED = Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
+NAME = "t10k-labels-idx1-ubyte.gz"
+
+
+def test_the_data_set():
+    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
+    assert X_train.shape == (60000, 1, 28, 28) and X_test.shape == (10000, 1, 28, 28)
+    assert X_train.dtype == y_train.dtype == np.uint8
+    np.testing.assert_array_equal(np.bincount(y_train), [6000] * 10)
+    np.testing.assert_array_equal(np.bincount(y_test), [1000] * 10)
+    assert y_train[:5].tolist() == [9, 0, 0, 3, 0]  # ankle boot, t-shirt, t-shirt, dress, t-shirt
+    assert X_train.mean() / 255 == pytest.approx(0.2860, abs=1e-4)
+    assert X_train.std() / 255 == pytest.approx(0.3530, abs=1e-4)
+
+
+def test_the_shipped_files_are_the_original_ones():
+    for name, (original, _) in fashion_mnist.FILES.items():
+        assert hashlib.md5((SHIPPED / name).read_bytes()).hexdigest() == original
+    assert "Permission is hereby granted" in (SHIPPED / "LICENSE").read_text()
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Two folders to look in (chosen, cache) and mirrors on this machine; nothing else is looked at."""
+    chosen, cache = tmp_path / "chosen", tmp_path / "cache" / "d2lmgpu" / "fashion-mnist"
+    chosen.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fashion_mnist, "_folders", lambda: iter([chosen, cache]))
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", ())
+    return chosen, cache
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    """A web server on this machine: (its address, the folder that it serves)."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=folder)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", folder
+        server.shutdown()
+
+
+def test_places_in_order(monkeypatch, tmp_path):
+    monkeypatch.setenv("D2LMGPU_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
+    folders = [str(folder) for folder in fashion_mnist._folders()]
+    assert folders[:2] == [str(tmp_path), str(SHIPPED)]
+    assert folders[-2:] == ["/somewhere/cache/d2lmgpu/fashion-mnist", "/usr/share/datasets/fashion-mnist"]
+    assert fashion_mnist.find_file(NAME) == SHIPPED / NAME  # not in the first place
+    shutil.copy(SHIPPED / NAME, tmp_path)
+    assert fashion_mnist.find_file(NAME) == tmp_path / NAME
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-100], lambda data: data[:50] + b"?" + data[51:], lambda data: b""]
+)
+def test_a_damaged_file(places, damage):
+    chosen, cache = places
+    damaged = damage((SHIPPED / NAME).read_bytes())
+    (chosen / NAME).write_bytes(damaged)
+    cache.mkdir(parents=True)
+    shutil.copy(SHIPPED / NAME, cache)  # a good one further on must not hide the damage
+    with pytest.raises(d2l.DataError) as error:
+        fashion_mnist.find_file(NAME)
+    sums = (fashion_mnist.FILES[NAME][0], hashlib.md5(damaged).hexdigest())
+    for part in (str(chosen / NAME), *sums, "truncated or altered"):
+        assert part in str(error.value)
+    assert (chosen / NAME).read_bytes() == damaged  # nothing is overwritten
+
+
+def test_a_missing_file(places, monkeypatch):
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", ("http://127.0.0.1:9/",))  # nobody answers there
+    with pytest.raises(d2l.DataError) as error:
+        fashion_mnist.find_file(NAME)
+    for part in (NAME, fashion_mnist.FILES[NAME][0], "found no file", *map(str, places), "http://127.0.0.1:9/" + NAME):
+        assert part in str(error.value)
+
+
+def test_download(places, mirror, monkeypatch, capfd):
+    """The first mirror is dead, the second has a wrong file, the third the right one."""
+    address, folder = mirror
+    (folder / "wrong").mkdir()
+    (folder / "wrong" / NAME).write_bytes(b"no data set")
+    shutil.copy(SHIPPED / NAME, folder)
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", ("http://127.0.0.1:9/", address + "wrong/", address))
+    _, cache = places
+    assert fashion_mnist.find_file(NAME) == cache / NAME
+    assert [path.name for path in cache.iterdir()] == [NAME]  # no temporary file is left
+    assert (cache / NAME).read_bytes() == (SHIPPED / NAME).read_bytes()
+    assert NAME in capfd.readouterr().err  # the progress bar
+
+
+def test_a_wrong_download_is_never_kept(places, mirror, monkeypatch):
+    address, folder = mirror
+    (folder / NAME).write_bytes(b"no data set")
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (address,))
+    with pytest.raises(d2l.DataError, match=f"found {hashlib.md5(b'no data set').hexdigest()}"):
+        fashion_mnist.find_file(NAME)
+    assert list(places[1].iterdir()) == []
+
+
+def test_debians_files_are_known():
+    folder = Path("/usr/share/datasets/fashion-mnist")
+    if not folder.exists():
+        pytest.skip("Debian's package dataset-fashion-mnist is not installed")
+    for name in fashion_mnist.FILES:
+        assert fashion_mnist._md5(folder / name) in fashion_mnist.FILES[name]
+        np.testing.assert_array_equal(fashion_mnist._read_idx(folder / name), fashion_mnist._read_idx(SHIPPED / name))

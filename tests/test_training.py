@@ -1,0 +1,180 @@
+"""Minibatches, train and evaluate, on a small part of the data set."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+
+
+@pytest.fixture(scope="module")
+def small():
+    """600 training and 100 test images."""
+    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
+    return X_train[:600], y_train[:600], X_test[:100], y_test[:100]
+
+
+def quick(devices, data, **settings):
+    settings = {"batch_size": 64, "lr": 0.1, "num_epochs": 2, "init": "he", "progress": False, **settings}
+    return d2l.train(devices, data=data, **settings)
+
+
+def test_minibatches_show_each_example_once():
+    X, y = np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1), np.arange(100)
+    epochs = [[(X_part, y_part) for X_part, y_part in d2l.minibatches(X, y, 32, seed=1, epoch=e)] for e in (0, 1, 0)]
+    for parts in epochs:
+        assert [len(part) for part, _ in parts] == [32, 32, 32, 4]
+        order = np.concatenate([part for _, part in parts])
+        assert sorted(order) == list(range(100))
+        np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]).ravel(), order)
+    first, second, again = (np.concatenate([part for _, part in parts]).tolist() for parts in epochs)
+    assert first == again != second
+    assert first != next(d2l.minibatches(X, y, 100, seed=2, epoch=0))[1].tolist()
+
+
+def test_images_become_floats():
+    images = np.array([[0, 51, 255]], np.uint8)
+    np.testing.assert_array_equal(d2l.to_float(images), np.array([[0, 0.2, 1]], np.float32))
+    assert d2l.to_float(images).dtype == np.float32
+    assert d2l.to_float(images / 2.0).dtype == np.float64
+
+
+def test_training_learns(make_devices, small):
+    history, params = quick(make_devices(2), small, num_epochs=4)
+    assert history.train_loss[-1] < 0.6 * history.train_loss[0]
+    assert history.test_accuracy[-1] > 0.5
+    assert history.devices == [str(device) for device in make_devices(2)] and history.epochs == 4
+    assert len(history.train_loss) == len(history.test_accuracy) == len(history.seconds_per_epoch) == 4
+    assert set(history.phases) == {"data", "forward_backward", "allreduce", "update"}
+    assert 0 < sum(history.phases.values()) <= sum(history.seconds_per_epoch)
+    assert history.examples_per_second == pytest.approx(4 * 600 / sum(history.seconds_per_epoch))
+    assert history.interrupted is None
+    assert d2l.evaluate(params, *small[2:], make_devices(1)) == history.test_accuracy[-1]
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_same_seed_gives_the_same_history(make_devices, small, k):
+    runs = [quick(make_devices(k), small, seed=seed) for seed in (4, 4, 5)]
+    for one, other in zip(runs[0].params, runs[1].params, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert runs[0].history.train_loss == runs[1].history.train_loss != runs[2].history.train_loss
+    assert runs[0].history.test_accuracy == runs[1].history.test_accuracy
+
+
+def test_training_is_the_textbooks_loop(make_devices, small):
+    """What train does, written out: the same parameters, bit for bit."""
+    X_train, y_train, _, _ = small
+    devices = make_devices(2)
+    params = d2l.init_params(7, init="he")
+    device_params = [d2l.get_params(params, device) for device in devices]
+    for epoch in range(2):
+        for X, y in d2l.minibatches(X_train, y_train, 64, 7, epoch):
+            d2l.train_batch(X, y, device_params, devices, 0.1, "naive")
+    _, trained = quick(devices, small, seed=7, algorithm="naive")
+    for param, expected in zip(trained, device_params[1], strict=True):
+        assert param.tobytes() == d2l.to_host(expected).tobytes()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+def test_evaluate_counts_every_example_once(make_devices, small, k):
+    """Uneven shards: a mean of the shards' accuracies would be another number."""
+    _, _, X, y = small
+    devices = make_devices(k)
+    params = d2l.init_params(1, init="he")
+    logits = d2l.lenet(d2l.to_float(X), params)
+    for n in (1, 2, 7, 100):
+        expected = float(np.mean(logits[:n].argmax(axis=1) == y[:n]))
+        assert d2l.evaluate(params, X[:n], y[:n], devices) == expected
+        device_params = [d2l.get_params(params, device) for device in devices]
+        assert d2l.evaluate(device_params, X[:n], y[:n], devices) == expected
+
+
+def test_evaluate_in_several_parts(make_devices, small, monkeypatch):
+    _, _, X, y = small
+    params = d2l.init_params(1, init="he")
+    whole = d2l.evaluate(params, X, y, make_devices(3))
+    monkeypatch.setattr("d2lmgpu.training.EVALUATION_BATCH", 17)
+    assert d2l.evaluate(params, X, y, make_devices(3)) == whole
+
+
+def test_evaluate_uses_all_devices(make_devices, small):
+    devices = make_devices(3)
+    with d2l.record_transfers() as transfers:
+        d2l.evaluate(d2l.init_params(), *small[2:], devices)
+    for device in devices:  # parameters, and a third of the images and labels
+        received = sum(t.nbytes for t in transfers if t.destination == str(device))
+        assert received >= 4 * 129_068 + 33 * (4 * 784 + 1)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 2.5}, "batch_size is 2.5"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"lr": float("inf")}, "lr is inf"),
+        ({"lr": 0.0}, "above 0"),
+        ({"num_epochs": 0}, "epochs is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"algorithm": "star"}, "naive, ring"),
+        ({"init": "zeros"}, "normal, he"),
+    ],
+)
+def test_settings_that_make_no_sense(small, settings, message):
+    with pytest.raises(ValueError, match=message):
+        quick([d2l.cpu(0)], small, **settings)
+
+
+def test_data_that_make_no_sense(small):
+    X, y, X_test, y_test = small
+    for data, message in [
+        ((X, y + 5, X_test, y_test), "labels from 5 to 14"),
+        ((X, y[:-1], X_test, y_test), "600 images and 599 labels"),
+        ((X[:0], y[:0], X_test, y_test), "0 images"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            quick([d2l.cpu(0)], data)
+    with pytest.raises(ValueError, match="0 images"):
+        d2l.evaluate(d2l.init_params(), X[:0], y[:0], [d2l.cpu(0)])
+    with pytest.raises(ValueError, match="empty"):
+        quick([], small)
+
+
+def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(small, monkeypatch):
+    """Ctrl-C in the middle of the second epoch."""
+    calls = []
+
+    def train_batch(*args):
+        calls.append(1)
+        if len(calls) == 13:
+            os.kill(os.getpid(), signal.SIGINT)
+        return d2l.train_batch(*args)
+
+    monkeypatch.setattr("d2lmgpu.training.train_batch", train_batch)
+    handler = signal.getsignal(signal.SIGINT)
+    history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=5)
+    assert len(calls) == 13 and len(history.train_loss) == 1
+    assert (history.interrupted["epoch"], history.interrupted["steps"]) == (2, 3)
+    assert history.interrupted["test_accuracy"] == d2l.evaluate(params, *small[2:], [d2l.cpu(0)])
+    assert np.isfinite(history.interrupted["train_loss"])
+    assert history.summary().startswith(f"test acc: {history.interrupted['test_accuracy']:.2f}, ")
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_training_outside_the_main_thread(small):
+    """There Python delivers no signals; training works all the same."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(quick([d2l.cpu(0)], small, num_epochs=1)))
+    thread.start()
+    thread.join()
+    assert len(results[0].history.train_loss) == 1
+
+
+def test_the_textbooks_last_line():
+    history = d2l.History(["gpu(0)", "gpu(1)"], "gpu", 256, 0.2, 10, 0, "ring", "normal")
+    history.add_epoch(0.5, 0.8449, 2.0, 600)
+    history.add_epoch(0.4, 0.8351, 2.42, 600)
+    assert history.summary() == "test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]"
