@@ -28,6 +28,9 @@ def main(arguments=None):
         message = " ".join(str(error).split())
         print(f"d2lmgpu {options.name}: error: {message}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before or after training, or a second time during it
+        print(f"d2lmgpu {options.name}: interrupted, nothing was written", file=sys.stderr)
+        return 130
 
 
 def _parser():

@@ -23,13 +23,13 @@ def plot_history(history):
             color=BLUE,
         )
     loss.plot(epochs, history.train_loss, "s-", color=ORANGE)
-    loss.set(xlabel="epoch", ylabel="training loss (cross-entropy per example)", ylim=(0, None))
+    loss.set(xlabel="epoch", ylabel="training loss per example", ylim=(0, None))
     for axes in (accuracy, loss):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlim(0.5, history.epochs + 0.5)
         axes.grid(alpha=0.3)
     figure.suptitle(
         f"LeNet on Fashion-MNIST, {', '.join(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
-        f"{history.allreduce} allreduce"
+        f"{history.allreduce} allreduce, {history.init} weights"
     )
     return figure

@@ -171,6 +171,21 @@ def test_a_queue_keeps_its_order(make_devices):
     assert seen == [0, 1, 2, 3, 4]
 
 
+def test_reading_one_element_waits_for_its_turn(make_devices):
+    (device,) = make_devices(1)
+    a = d2l.put(np.zeros(3), device)
+    gate = threading.Event()
+
+    def fill(array):
+        gate.wait(30)
+        array[:] = 8
+
+    device.run(fill, a)
+    element, number = a[1], a[None, ..., 2]
+    threading.Timer(0.1, gate.set).start()
+    assert float(element) == 8 and number.shape == (1,) and element.shape == ()
+
+
 def test_a_transfer_is_ordered_with_both_queues(make_devices):
     """It must see earlier work of the source, and later work must not overwrite it while it travels."""
     one, other = make_devices(2)

@@ -68,8 +68,11 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         raise DeviceMismatchError("conversion to a NumPy array", HOST, self.device)
 
     def __getitem__(self, index):
-        if _is_basic(index):  # a view: nothing is read, so nothing need be waited for
-            return wrap(self.raw[index], self.device)
+        parts = index if isinstance(index, tuple) else (index,)
+        if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
+            if not any(part is ... for part in parts):
+                parts += (...,)  # with it NumPy gives a view even of one element
+            return DeviceArray(self.raw[parts], self.device)  # nothing is read, so nothing is waited for
         return apply("indexing", lambda array, i: array[i], self, index)
 
     def __setitem__(self, index, value):
@@ -216,11 +219,6 @@ def _map(function, value):
             return type(value)(*items)
         return type(value)(items)
     return function(value)
-
-
-def _is_basic(index):
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts)
 
 
 def _call_method(name, array, *args, **kwargs):

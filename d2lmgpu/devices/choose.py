@@ -93,7 +93,7 @@ def _cpu_row(index):
     import psutil
 
     memory = psutil.virtual_memory()
-    return DeviceRow(f"cpu({index})", "cpu", _processor_name(), memory.available, memory.total)
+    return DeviceRow(f"cpu({index})", "cpu", processor_name(), memory.available, memory.total)
 
 
 def _gpu_row(index):
@@ -107,7 +107,7 @@ def _gpu_row(index):
     return DeviceRow(f"gpu({index})", "gpu", name, free, total, capability, index)
 
 
-def _processor_name():
+def processor_name():
     """The CPU's name, from the kernel where it tells (Linux), else what Python knows."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
