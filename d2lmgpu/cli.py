@@ -105,13 +105,13 @@ def _train(options):
         data=_limited(options.limit),
         environment=environment,
     )
+    print(history.summary(), flush=True)  # before anything that could fail
     if options.json:
         write_json(options.json, history.as_dict())
     if options.plot:
         from .plots import plot_history
 
         save_figure(options.plot, plot_history(history))
-    print(history.summary())
     return 130 if history.interrupted else 0
 
 

@@ -10,7 +10,9 @@ def minibatches(X, y, batch_size, seed, epoch):
     and any epoch can be repeated. The last minibatch holds what is left
     (60000 mod 256 = 96 examples).
     """
-    order = np.random.default_rng([seed, epoch]).permutation(len(X))
+    # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    order = np.random.default_rng(sequence).permutation(len(X))
     for start in range(0, len(X), batch_size):
         chosen = order[start : start + batch_size]
         yield to_float(X[chosen]), y[chosen]

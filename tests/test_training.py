@@ -33,6 +33,8 @@ def test_minibatches_show_each_example_once():
     first, second, again = (np.concatenate([part for _, part in parts]).tolist() for parts in epochs)
     assert first == again != second
     assert first != next(d2l.minibatches(X, y, 100, seed=2, epoch=0))[1].tolist()
+    weights_stream = np.random.default_rng(1).permutation(100).tolist()
+    assert weights_stream not in (first, second)  # or weights and order would be correlated
 
 
 def test_images_become_floats():
