@@ -58,7 +58,7 @@ def _parser():
     add("--batch-size", int, 256, "examples in a minibatch, all devices together")
     add("--lr", float, 0.2, "learning rate")
     add("--epochs", int, 10, "passes over the training set")
-    add("--allreduce", str, "ring", ", ".join(sorted(ALGORITHMS)))
+    add("--allreduce", str, "ring", ", ".join(name for name in ALGORITHMS if name != "none"))
     add("--seed", int, 0, "of initial weights and shuffles")
     add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
     command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")

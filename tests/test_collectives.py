@@ -6,6 +6,7 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
 
+SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]
 
 
@@ -16,7 +17,7 @@ def different_values(k, n, dtype, rng):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8])
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", SUMMING)
 def test_every_device_gets_the_sum(make_devices, rng, algorithm, k, dtype):
     devices = make_devices(k)
     for n in SIZES:
@@ -30,7 +31,7 @@ def test_every_device_gets_the_sum(make_devices, rng, algorithm, k, dtype):
             np.testing.assert_array_equal(d2l.to_host(array), sum(values))
 
 
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", SUMMING)
 def test_same_bits_everywhere_and_every_time(make_devices, rng, algorithm):
     devices = make_devices(5)
     values = rng.normal(size=(5, 3, 11)).astype(np.float32)
@@ -76,7 +77,7 @@ def test_the_ring_sends_to_the_right_neighbour_only():
     schedule = ALGORITHMS["ring"](3, 7)
     assert len(schedule) == 4 and all(len(step) == 3 for step in schedule)
     assert all(t.destination == (t.source + 1) % 3 for step in schedule for t in step)
-    assert schedule[0] == [Transfer(0, 1, 0, 3, "add"), Transfer(1, 2, 3, 5, "add"), Transfer(2, 0, 5, 7, "add")]
+    assert schedule[0] == [Transfer(0, 1, 5, 7, "add"), Transfer(1, 2, 0, 3, "add"), Transfer(2, 0, 3, 5, "add")]
 
 
 def test_all_reads_of_a_step_come_before_its_writes(make_devices):
@@ -100,5 +101,5 @@ def test_wrong_arrays_and_names(make_devices):
     for data, message in cases:
         with pytest.raises(ValueError, match=message):
             d2l.allreduce(data)
-    with pytest.raises(ValueError, match="naive, ring"):
+    with pytest.raises(ValueError, match="choose from .*naive.*ring"):
         d2l.allreduce([a, d2l.put(np.zeros((4, 6)), other)], "rnig")

@@ -35,7 +35,7 @@ def one_device(dtype):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 8])
-@pytest.mark.parametrize("algorithm", ["naive", "ring"])
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "halving_doubling", "hierarchical"])
 def test_k_devices_equal_one(make_devices, algorithm, k, dtype):
     losses, replicas = train_steps(make_devices(k), dtype, algorithm)
     expected_losses, expected = one_device(dtype)
@@ -127,6 +127,7 @@ def test_arguments_that_do_not_fit(make_devices):
         (lambda: d2l.split_batch(X, y, devices, loads=[1, np.nan]), "2 numbers"),
         (lambda: d2l.train_batch(X, y, device_params[:1], devices, 0.1), "1 copies"),
         (lambda: d2l.train_batch(X, y, device_params, devices, 0.1, "star"), "unknown"),
+        (lambda: d2l.train_batch(X, y, device_params, devices, 0.1, "none"), "drift apart"),
         (lambda: d2l.train_batch(X, y, device_params[::-1], devices, 0.1), "needs all its arrays in one place"),
     ]
     for call, message in cases:

@@ -1,45 +1,122 @@
-"""One reader of schedules: do it, on real arrays on real devices."""
+"""One reader of schedules: do it, on real arrays on real devices.
 
-from ..devices import DeviceArray, array_module, check_devices, put
+Each device gets its part of the schedule as one piece of work for its queue
+(see program.py), so that all parts run at the same time and meet only where
+they must. Devices signal each other through a `_Meeting`. On a GPU "done" means
+that the work was given to the stream, so that a signal carries a CUDA event,
+for which the other's stream waits.
+"""
+
+import threading
+
+from ..devices import DeviceArray, array_module, check_devices
+from ..devices.transfer import copy_between, note_transfer, timed
+from .program import compile_schedule
 
 
 def execute(schedule, arrays):
-    """Carry out a schedule in place on ``arrays``, one on each device.
-
-    Each step is issued in two halves: first all its messages are sent, then the
-    devices add or copy what they received. A device's queue starts the second
-    half only when all reads *from* it are done (`put` sees to that), so within a
-    step all reads come before all writes.
+    """Carry out a schedule in place on ``arrays``, contiguous ones, one on each device.
 
     The host program does not wait: work that is submitted to the devices
     afterwards, and `to_host`, come after the collective.
     """
-    flat = [DeviceArray(array.raw.reshape(-1), array.device) for array in arrays]  # views: they are contiguous
-    for step in schedule:
-        transfers = [transfer for transfer in step if transfer.size]  # an empty chunk need not be sent
-        messages = [put(flat[t.source][t.start : t.stop], flat[t.destination].device) for t in transfers]
-        for t, message in zip(transfers, messages, strict=True):
-            target = flat[t.destination][t.start : t.stop]
-            target.device.run(_APPLY[t.op], target, message)
+    run_program(compile_schedule(schedule, len(arrays), needs_staging(arrays)), arrays)
+
+
+def run_program(program, arrays):
+    """Submit each device's part of a compiled schedule."""
+    devices = [array.device for array in arrays]
+    flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
+    itemsize = arrays[0].dtype.itemsize
+    records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in program.transfers]
+    meeting = _Meeting(len(devices))
+    for i, device in enumerate(devices):
+        device.submit(_take_part, i, device, devices, flat, program, records, meeting)
+
+
+def needs_staging(arrays):
+    """Whether every message must be staged: where a device cannot read another's memory (GPUs on several cards)."""
+    return len({getattr(array.device, "card", None) for array in arrays}) > 1
 
 
 def check_arrays(arrays):
-    """Raise ValueError unless ``arrays`` can be reduced: alike, contiguous, one on each device."""
+    """Raise ValueError unless ``arrays`` can be reduced: alike, contiguous, one on each device of one kind."""
     if not arrays:
         raise ValueError("allreduce: the list of arrays is empty; it should hold one array for each device")
+    first = arrays[0]
     for array in arrays:
         if not isinstance(array, DeviceArray):
             raise ValueError(
                 f"allreduce: {type(array).__name__} is not on a device; d2l.put(x, device) copies an array to one"
             )
-        if (array.shape, array.dtype) != (arrays[0].shape, arrays[0].dtype):
+        if (array.shape, array.dtype) != (first.shape, first.dtype):
             raise ValueError(
                 f"allreduce: {array.dtype} array of shape {array.shape} on {array.device} beside "
-                f"{arrays[0].dtype} {arrays[0].shape} on {arrays[0].device}; all should be alike"
+                f"{first.dtype} {first.shape} on {first.device}; all should be alike"
             )
         if not array.flags.c_contiguous:
             raise ValueError(f"allreduce: the array on {array.device} is a strided view; pass contiguous arrays")
+        if array.device.kind != first.device.kind:
+            raise ValueError(f"allreduce: {array.device} beside {first.device}; all devices should be of one kind")
     check_devices(array.device for array in arrays)
+
+
+class _Meeting:
+    """How devices wait for each other's signals during one collective."""
+
+    def __init__(self, k):
+        self._marks = [[] for _ in range(k)]
+        self._news = [threading.Condition() for _ in range(k)]
+        self._failure = None
+
+    def signal(self, device, mark):
+        with self._news[device]:
+            self._marks[device].append(mark)
+            self._news[device].notify_all()
+
+    def wait(self, device, count):
+        """Wait until ``device`` has signalled ``count`` times; returns the mark of the last of them."""
+        marks = self._marks[device]
+        if len(marks) < count:
+            with self._news[device]:
+                self._news[device].wait_for(lambda: len(marks) >= count or self._failure)
+        if self._failure:
+            raise RuntimeError("another device failed in this collective") from self._failure
+        return marks[count - 1]
+
+    def fail(self, error):
+        """Let nobody wait for a device that will signal no more."""
+        self._failure = error
+        for news in self._news:
+            with news:
+                news.notify_all()
+
+
+def _take_part(i, device, devices, flat, program, records, meeting):
+    """Device i's part of the program. Runs on the device."""
+    try:
+        for waits, actions in program.phases[i]:
+            for other, count in waits:
+                device.await_mark(meeting.wait(other, count))
+            for action in actions:
+                _do(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
+            meeting.signal(i, device.mark())
+    except BaseException as error:
+        meeting.fail(error)
+        raise
+
+
+def _do(action, i, device, devices, flat, stage_size, record):
+    kind, source, start, stop, op, stage, _ = action
+    target = flat[i][start:stop]
+    if kind == "direct":
+        timed(record, _APPLY[op], target, flat[source][start:stop])
+        return
+    staged = device.scratch(stage_size, target.dtype)[stage : stage + stop - start]
+    if kind == "fetch":
+        timed(record, copy_between, staged, device, flat[source][start:stop], devices[source])
+    else:
+        _APPLY[op](target, staged)
 
 
 def _add(target, message):

@@ -10,6 +10,7 @@ Whoever reads a schedule (to execute, time, draw or prove it) needs no more than
 this page.
 """
 
+import itertools
 from typing import NamedTuple
 
 
@@ -37,11 +38,29 @@ def chunk_bounds(n, k):
 
     The first n mod k chunks get one element more; where n < k the last are empty.
     """
+    return [chunk_bound(n, k, chunk) for chunk in range(k)]
+
+
+def chunk_bound(n, k, chunk):
+    """The (start, stop) of one of the chunks."""
     size, rest = divmod(n, k)
-    bounds = []
-    start = 0
-    for chunk in range(k):
-        stop = start + size + (chunk < rest)
-        bounds.append((start, stop))
-        start = stop
-    return bounds
+    start = chunk * size + min(chunk, rest)
+    return start, start + size + (chunk < rest)
+
+
+def place(schedule, members, start=0):
+    """A schedule for other devices and elements: device i becomes ``members[i]``, element e becomes ``start + e``."""
+    return [
+        [
+            t._replace(
+                source=members[t.source], destination=members[t.destination], start=start + t.start, stop=start + t.stop
+            )
+            for t in step
+        ]
+        for step in schedule
+    ]
+
+
+def together(*schedules):
+    """One schedule that carries out several at the same time, step by step; shorter ones end earlier."""
+    return [list(itertools.chain(*steps)) for steps in itertools.zip_longest(*schedules, fillvalue=())]

@@ -66,6 +66,7 @@ class Device:
         self._last = lambda: None  # a weak reference to the task submitted last
         self._awaited = []  # events that the next task waits for
         self._failed = []
+        self._scratch = None
         threading.Thread(target=self._work, name=str(self), daemon=True).start()
         self.submit(self._set_up).result()
 
@@ -140,6 +141,17 @@ class Device:
             self._failed.append(task)
             task.set_exception(error)
 
+    def scratch(self, size, dtype):
+        """A plain array of ``size`` elements for intermediate results. Called on this device's thread.
+
+        Its contents last until the work that asked for it is done: each call
+        gives the same memory, which grows when it must.
+        """
+        nbytes = size * dtype.itemsize
+        if self._scratch is None or self._scratch.nbytes < nbytes:
+            self._scratch = self.empty(nbytes, np.uint8)
+        return self._scratch[:nbytes].view(dtype)
+
     # What differs between the kinds:
 
     def _set_up(self):
@@ -153,7 +165,10 @@ class Device:
         event.exception()  # returns when the task is done, well or badly
 
     def mark(self):
-        """Called on this device's thread: what a task returns that serves as an event of a copy."""
+        """Called on this device's thread: a mark of the work done so far; a CPU needs none."""
+
+    def await_mark(self, mark):
+        """Called on this device's thread: what follows happens after another device's mark."""
 
 
 class CPU(Device):
@@ -201,13 +216,16 @@ class GPU(Device):
 
     def await_event(self, event):
         """Called on this device's thread: what its stream is given next runs after ``event``."""
-        mark = event.result()
-        if mark is not None:
-            self.stream.wait_event(mark)
+        self.await_mark(event.result())
 
     def mark(self):
         """Called on this device's thread: a CUDA event at the end of its stream."""
         return self.stream.record()
+
+    def await_mark(self, mark):
+        """Called on this device's thread: its stream waits for another device's CUDA event."""
+        if mark is not None:
+            self.stream.wait_event(mark)
 
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""

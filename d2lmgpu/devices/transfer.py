@@ -79,8 +79,8 @@ def put(x, device):
         raise DeviceError(f"put: copies go to a device such as cpu(0), not to {device!r}")
     if not isinstance(x, DeviceArray):
         x = np.asarray(x)
-        return _from_host(x, device, _note(HOST, device, x.nbytes))
-    done = _note(x.device, device, x.nbytes)
+        return _from_host(x, device, note_transfer(HOST, device, x.nbytes))
+    done = note_transfer(x.device, device, x.nbytes)
     if x.device.kind != device.kind:
         return _from_host(_to_host(x, done), device, done)
     return _between(x, device, done)
@@ -90,22 +90,22 @@ def to_host(x):
     """A copy of ``x`` as a NumPy array, after all work submitted to its device so far."""
     if not isinstance(x, DeviceArray):
         return np.array(x)
-    return _to_host(x, _note(x.device, HOST, x.nbytes))
+    return _to_host(x, note_transfer(x.device, HOST, x.nbytes))
 
 
 def _from_host(x, device, done):
     if device.kind == "cpu":  # fresh memory, so the copy need not wait for the device's queue
-        return DeviceArray(_timed(done, np.array, x, order="C"), device)
+        return DeviceArray(timed(done, np.array, x, order="C"), device)
 
     import cupy
 
-    raw = device.submit(_timed, done, cupy.array, np.asarray(x, order="C")).result()
+    raw = device.submit(timed, done, cupy.array, np.asarray(x, order="C")).result()
     return DeviceArray(raw, device)
 
 
 def _to_host(x, done):
     copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
-    return x.device.submit(_timed, done, copy).result()
+    return x.device.submit(timed, done, copy).result()
 
 
 def _between(x, device, done):
@@ -123,18 +123,22 @@ def _between(x, device, done):
 def _receive(target, device, raw, source, ready, done):
     """Runs on the destination; its result, a mark of the copy's end, makes the task an event."""
     device.await_event(ready)
+    timed(done, copy_between, target, device, raw, source)
+    return device.mark()
+
+
+def copy_between(target, device, raw, source):
+    """Copy contiguous plain arrays of one size and kind from ``source`` to ``device``. Runs on ``device``."""
     if device.kind == "cpu":
-        _timed(done, np.copyto, target, raw)
+        np.copyto(target, raw)
     else:
         import cupy
 
         copy = cupy.cuda.runtime.memcpyPeerAsync
-        stream = device.stream.ptr
-        _timed(done, copy, target.data.ptr, device.card, raw.data.ptr, source.card, raw.nbytes, stream)
-    return device.mark()
+        copy(target.data.ptr, device.card, raw.data.ptr, source.card, raw.nbytes, device.stream.ptr)
 
 
-def _note(source, destination, nbytes):
+def note_transfer(source, destination, nbytes):
     """Enter a transfer into all open logs; returns its record, or None if nobody keeps one."""
     if not _logs:
         return None
@@ -145,7 +149,7 @@ def _note(source, destination, nbytes):
     return record
 
 
-def _timed(record, function, *args, **kwargs):
+def timed(record, function, *args, **kwargs):
     """``function(*args)`` on the thread of a device; its time is added to the record, if there is one."""
     if record is None:
         return function(*args, **kwargs)

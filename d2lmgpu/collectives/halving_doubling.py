@@ -1,0 +1,46 @@
+"""Rabenseifner's allreduce: halve what is exchanged with every step, then double it again.
+
+    k = 4, chunks 0 1 2 3     step 1 (add)          step 2 (add)      step 3, 4 (copy)
+    device 0                  sends 2 3 to 2        sends 1 to 1      the way back:
+    device 1                  sends 2 3 to 3        sends 0 to 0      what is finished
+    device 2                  sends 0 1 to 0        sends 3 to 3      doubles with
+    device 3                  sends 0 1 to 1        sends 2 to 2      every step
+
+Partners split what they are responsible for in two, keep a half each, and send
+the other. After log₂ k steps device i holds the finished chunk i (recursive
+halving: a reduce-scatter); then the same partners exchange what they have
+finished (recursive doubling: an all-gather).
+
+Steps: 2 log₂ k. Bytes: each device sends n/2 + n/4 + … + n/k on either way,
+2(k-1)/k·n in all: as little as the ring, in far fewer steps. Where k is no power
+of two, the devices beyond the largest power of two hand in their share first
+and get the result last: two steps more, of n elements each.
+
+Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
+"""
+
+from .recursive_doubling import fold, largest_power_of_two
+from .schedule import Transfer, chunk_bounds
+
+
+def halving_doubling(k, n):
+    """The schedule for k devices and n elements."""
+    p = largest_power_of_two(k)
+    bounds = chunk_bounds(n, p)
+    halving = []
+    distance = p // 2
+    while distance:
+        halving.append([Transfer(i, i ^ distance, *_part(bounds, i ^ distance, distance), "add") for i in range(p)])
+        distance //= 2
+    doubling = []
+    distance = 1
+    while distance < p:
+        doubling.append([Transfer(i, i ^ distance, *_part(bounds, i, distance), "copy") for i in range(p)])
+        distance *= 2
+    return fold(k, p, n, halving + doubling)
+
+
+def _part(bounds, device, count):
+    """The run of ``count`` chunks, aligned to multiples of ``count``, in which the device's own chunk lies."""
+    first = device // count * count
+    return bounds[first][0], bounds[first + count - 1][1]

@@ -1,0 +1,55 @@
+"""Within groups first, between groups next: for machines of several devices each.
+
+    machine A: 0 1      step 1        0 ⇄ 1    2 ⇄ 3      within: chunk c is added up on the
+    machine B: 2 3      step 2, 3     0 ⇄ 2    1 ⇄ 3              machine's c-th device
+                        step 4        0 ⇄ 1    2 ⇄ 3      between: a ring of the c-th devices
+                                                          within: finished chunks to everybody
+
+Between machines, where wires are slow, travels only what a machine has already
+added up. Bytes: with m devices in each of g groups, every device sends
+2(m-1)/m·n within its machine and 2(g-1)/g·n/m to other machines; a ring over
+all k = g·m devices would send 2(k-1)/k·n over each machine's slow wire.
+
+Groups may be of different sizes: there are as many chunks as the smallest group
+has devices.
+
+Source: the hierarchical allreduce of Horovod (Sergeev and Del Balso 2018) and of
+NCCL-based training at scale (Jia et al. 2018).
+"""
+
+import math
+
+from .ring import ring
+from .schedule import chunk_bounds, place, together
+from .sharded import gather_at_hubs, spread_from_hubs
+
+
+def hierarchical(k, n, groups=None):
+    """The schedule for k devices and n elements.
+
+    ``groups`` is a list of lists of device numbers, in which each device is once.
+    Unless given, groups are consecutive devices, about √k of them.
+
+    Raises ValueError if the groups do not hold each device once.
+    """
+    groups = consecutive_groups(k) if groups is None else [list(group) for group in groups]
+    if not all(groups) or sorted(device for group in groups for device in group) != list(range(k)):
+        raise ValueError(f"hierarchical: groups {groups} should hold each device from 0 to {k - 1} once")
+    chunks = min(len(group) for group in groups)
+    bounds = chunk_bounds(n, chunks)
+    hubs = [group[:chunks] for group in groups]
+    within = together(*(gather_at_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
+    between = together(
+        *(
+            place(ring(len(groups), stop - start), members=[hub[c] for hub in hubs], start=start)
+            for c, (start, stop) in enumerate(bounds)
+        )
+    )
+    back = together(*(spread_from_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
+    return within + between + back
+
+
+def consecutive_groups(k, size=None):
+    """Devices 0 … k-1 in groups of ``size`` neighbours (⌈√k⌉ unless given); the last may be smaller."""
+    size = size or math.isqrt(k - 1) + 1
+    return [list(range(start, min(start + size, k))) for start in range(0, k, size)]

@@ -1,0 +1,164 @@
+"""Networks to time a schedule on: links, and the route that a message takes over them.
+
+A link carries ``bandwidth`` bytes per second, shared by all messages of a step
+that go over it, in one direction. Each message also pays the latency of its
+route once (α), and occupies each link for the link's ``occupancy``, however
+short it is. A device that receives a message to be added spends
+``reduce_seconds_per_byte`` (γ) on it.
+
+    full_switch          every device has one wire in and one out of a switch
+    pcie_bus             all devices share one bus
+    nvlink_ring          each device is wired to its two neighbours
+    nvlink_mesh          the hybrid cube mesh of a server with 8 V100
+    machines             servers of several devices, joined by Ethernet or InfiniBand
+    shared_cores         virtual devices: threads on the cores of one computer
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+NO_LINK = -1
+"""Fills up routes that are shorter than the longest."""
+
+
+@dataclass
+class Network:
+    """A network of ``k`` devices.
+
+    ``bandwidth`` (bytes/s) and ``occupancy`` (s a message) are arrays with an
+    entry for each link, whose names are ``links``. ``route(sources, destinations)``
+    takes arrays of m device numbers and gives the links on each way: an array
+    (m, hops) of link numbers and `NO_LINK`. ``latency(sources, destinations)``
+    gives α for each, in seconds.
+    """
+
+    name: str
+    k: int
+    links: list
+    bandwidth: np.ndarray
+    occupancy: np.ndarray
+    route: Callable
+    latency: Callable
+    reduce_seconds_per_byte: float = 0.0
+
+
+def full_switch(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
+    """Every device has one wire in and one out, each of ``bandwidth`` bytes/s, to a switch that never blocks."""
+    links = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
+    return _network(
+        f"switch, {k} devices",
+        k,
+        links,
+        bandwidth,
+        lambda sources, destinations: np.stack([sources, k + destinations], axis=1),
+        latency,
+        reduce_seconds_per_byte,
+    )
+
+
+def pcie_bus(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
+    """One bus of ``bandwidth`` bytes/s in all, which every message crosses."""
+    return _network(
+        f"bus, {k} devices",
+        k,
+        ["bus"],
+        bandwidth,
+        lambda sources, destinations: np.zeros((len(sources), 1), int),
+        latency,
+        reduce_seconds_per_byte,
+    )
+
+
+def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
+    """Virtual devices on one computer: a message is a copy, which one core does at ``bandwidth`` bytes/s.
+
+    At most ``cores`` copies run at the same time, whatever the number of
+    devices; issuing a message takes the interpreter for ``occupancy`` seconds,
+    one message after the other.
+    """
+    network = pcie_bus(k, bandwidth * min(k, cores), latency, reduce_seconds_per_byte / min(k, cores))
+    network.name = f"{cores} cores, {k} virtual devices"
+    network.occupancy[:] = occupancy
+    return network
+
+
+def nvlink_ring(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
+    """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
+    pairs = sorted({(i, (i + step) % k) for i in range(k) for step in (1, -1)})
+    return _wired(f"NVLink ring, {k} devices", k, pairs, bandwidth, latency, reduce_seconds_per_byte)
+
+
+MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
+MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)]
+"""Pairs of devices of a DGX-1 with V100, and the number of NVLinks between them (six on each device)."""
+
+
+def nvlink_mesh(bandwidth=25e9, latency=0.0, reduce_seconds_per_byte=0.0):
+    """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
+    width = {(a, b): count for a, b, count in MESH_WIRES} | {(b, a): count for a, b, count in MESH_WIRES}
+    pairs = sorted(width)
+    bandwidths = np.array([width[pair] * bandwidth for pair in pairs])
+    return _wired("NVLink mesh, 8 devices", 8, pairs, bandwidths, latency, reduce_seconds_per_byte)
+
+
+def machines(
+    k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6, reduce_seconds_per_byte=0.0
+):
+    """Servers of ``size`` devices with a switch inside and one network card each.
+
+    ``inside`` is the bandwidth of each device's wires, ``between`` that of each
+    server's card, per direction (12.5e9: InfiniBand or Ethernet of 100 Gbit/s).
+    """
+    count = -(-k // size)
+    names = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
+    names += [f"card out of machine {m}" for m in range(count)] + [f"card into machine {m}" for m in range(count)]
+    bandwidths = np.array([inside] * 2 * k + [between] * 2 * count)
+
+    def route(sources, destinations):
+        near = sources // size == destinations // size
+        out_card = np.where(near, NO_LINK, 2 * k + sources // size)
+        in_card = np.where(near, NO_LINK, 2 * k + count + destinations // size)
+        return np.stack([sources, out_card, in_card, k + destinations], axis=1)
+
+    def latency(sources, destinations):
+        return np.where(sources // size == destinations // size, latency_inside, latency_between)
+
+    network = _network(f"machines of {size}, {k} devices", k, names, bandwidths, route, 0.0, reduce_seconds_per_byte)
+    network.latency = latency
+    return network
+
+
+def _network(name, k, links, bandwidth, route, latency, reduce_seconds_per_byte):
+    return Network(
+        name=name,
+        k=k,
+        links=links,
+        bandwidth=np.broadcast_to(np.asarray(bandwidth, float), len(links)).copy(),
+        occupancy=np.zeros(len(links)),
+        route=route,
+        latency=lambda sources, destinations: np.full(len(sources), float(latency)),
+        reduce_seconds_per_byte=reduce_seconds_per_byte,
+    )
+
+
+def _wired(name, k, pairs, bandwidth, latency, reduce_seconds_per_byte):
+    """A network of direct wires, each way one of ``pairs``; a message takes a way of the fewest wires."""
+    number = {pair: i for i, pair in enumerate(pairs)}
+    neighbours = {i: [b for a, b in pairs if a == i] for i in range(k)}
+    ways = {}
+    for source in range(k):  # breadth first: the first way found to a device is a shortest
+        ways[source, source] = []
+        queue = [source]
+        for here in queue:
+            for there in neighbours[here]:
+                if (source, there) not in ways:
+                    ways[source, there] = [*ways[source, here], number[here, there]]
+                    queue.append(there)
+    hops = max(map(len, ways.values()), default=1) or 1
+    table = np.full((k, k, hops), NO_LINK)
+    for (source, destination), way in ways.items():
+        table[source, destination, : len(way)] = way
+    links = [f"{a} to {b}" for a, b in pairs]
+    return _network(name, k, links, bandwidth, lambda s, d: table[s, d], latency, reduce_seconds_per_byte)
