@@ -7,7 +7,7 @@ Exit code 0 only on success, 2 with one line on standard error for bad input,
 import argparse
 import sys
 
-from .collectives import ALGORITHMS
+from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size
 from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
 from .fashion_mnist import DataError, load_fashion_mnist
 from .networks import INITS
@@ -37,6 +37,9 @@ def _parser():
     parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
     commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND")
 
+    def add(flag, kind, default, help):
+        command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
+
     command = commands.add_parser("devices", help="list the devices of this machine")
     command.set_defaults(command=_devices)
     command.add_argument("--json", metavar="FILE", help="write the table as JSON")
@@ -48,9 +51,6 @@ def _parser():
     )
     command.set_defaults(command=_train)
 
-    def add(flag, kind, default, help):
-        command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
-
     add("--environment", str, "auto", ", ".join(ENVIRONMENTS))
     command.add_argument(
         "--devices", metavar="K", help="how many (2), or which (0,2); default: 1, or all for multi-gpu"
@@ -58,13 +58,53 @@ def _parser():
     add("--batch-size", int, 256, "examples in a minibatch, all devices together")
     add("--lr", float, 0.2, "learning rate")
     add("--epochs", int, 10, "passes over the training set")
-    add("--allreduce", str, "ring", ", ".join(name for name in ALGORITHMS if name != "none"))
+    add("--allreduce", str, "ring", ", ".join(name for name in [*ALGORITHMS, *LIBRARIES] if name != "none"))
     add("--seed", int, 0, "of initial weights and shuffles")
     add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
     command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
     command.add_argument("--json", metavar="FILE", help="write the result as JSON")
     command.add_argument("--plot", metavar="FILE", help="plot accuracy and loss by epoch (.png, .svg or .pdf)")
+
+    command = commands.add_parser(
+        "allreduce",
+        help="time allreduce algorithms",
+        description="Time allreduce algorithms on the devices, in the convention of NCCL-tests: algbw = bytes / time, "
+        "busbw = algbw * 2(k-1)/k, in GB/s. Every sum is checked.",
+    )
+    command.set_defaults(command=_allreduce)
+    summing = ",".join(name for name in ALGORITHMS if name != "none")
+    add("--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    add("--devices", str, "2", "how many (4), or which (0,2)")
+    add("--algorithms", str, summing, f"names with commas between; also {', '.join(['none', *LIBRARIES])}")
+    add("--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
+    command.add_argument("--json", metavar="FILE", help="write the rows as JSON")
+    command.add_argument("--plot", metavar="FILE", help="plot time and bandwidth by size (.png, .svg or .pdf)")
     return parser
+
+
+def _allreduce(options):
+    _check_outputs(options)
+    algorithms = [name.strip() for name in options.algorithms.split(",")]
+    sizes = [parse_size(size) for size in options.sizes.split(",")]
+    _, devices = choose_devices(options.environment, parse_devices(options.devices))
+    _say_shared(devices)
+    line = "{:>12} {:<19} {:>5} {:>11} {:>11} {:>11}".format
+    rows = []
+    for row in measure_allreduce(devices, algorithms, sizes):
+        if not rows:
+            print(f"float32, sum, in place, on {devices}; busbw = algbw * 2(k-1)/k")
+            print(line("bytes", "algorithm", "steps", "seconds", "algbw GB/s", "busbw GB/s"))
+        steps = "-" if row.steps is None else row.steps
+        speeds = (f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}")
+        print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
+        rows.append(row)
+    if options.json:
+        write_json(options.json, {"rows": [row.as_dict() for row in rows]})
+    if options.plot:
+        from .plots import plot_allreduce
+
+        save_figure(options.plot, plot_allreduce(rows))
+    return 0
 
 
 def _devices(options):
@@ -87,10 +127,7 @@ def _devices(options):
 def _train(options):
     from .training import train
 
-    if options.json:
-        check_writable(options.json)
-    if options.plot:
-        check_plot(options.plot)
+    _check_outputs(options)
     devices = None if options.devices is None else parse_devices(options.devices)
     environment, devices = choose_devices(options.environment, devices)
     _say_shared(devices)
@@ -113,6 +150,13 @@ def _train(options):
 
         save_figure(options.plot, plot_history(history))
     return 130 if history.interrupted else 0
+
+
+def _check_outputs(options):
+    if options.json:
+        check_writable(options.json)
+    if options.plot:
+        check_plot(options.plot)
 
 
 def _limited(limit):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .collectives import get_training_algorithm
+from .collectives import check_algorithm
 from .data import minibatches, to_float
 from .devices import check_devices, synchronize, to_host, try_gpu
 from .fashion_mnist import load_fashion_mnist
@@ -99,7 +99,7 @@ def train(
     """
     devices = check_devices([try_gpu(0)] if devices is None else devices)
     check_settings(batch_size, lr, num_epochs, seed)
-    get_training_algorithm(algorithm)
+    check_algorithm(algorithm, training=True)
     params = init_params(seed, init=init)
     X_train, y_train, X_test, y_test = load_fashion_mnist() if data is None else data
     check_data(X_train, y_train)

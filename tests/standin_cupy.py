@@ -183,6 +183,31 @@ def install(monkeypatch, cards):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
 
 
+def install_nccl(monkeypatch):
+    """Let ``from cupy.cuda import nccl`` give a stand-in; returns the list of calls that it gets."""
+    calls = []
+
+    class NcclCommunicator:
+        def __init__(self, card):
+            self.card = card
+
+        @classmethod
+        def initAll(cls, cards):
+            return [cls(card) for card in cards]
+
+        def allReduce(self, source, target, count, kind, op, stream):
+            calls.append((self.card, _current(), count, kind, op))
+
+    library = types.ModuleType("cupy.cuda.nccl")
+    library.NcclCommunicator, library.NCCL_SUM = NcclCommunicator, "sum"
+    library.NCCL_FLOAT16, library.NCCL_FLOAT32, library.NCCL_FLOAT64 = "float16", "float32", "float64"
+    cuda = types.ModuleType("cupy.cuda")
+    cuda.nccl = library
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", library)
+    return calls
+
+
 class _Function:
     """A NumPy function on stand-in arrays."""
 

@@ -45,6 +45,41 @@ def test_devices(tmp_path, capsys):
     assert ("no GPU: CuPy" in out) == (find_gpus()[0] == 0)
 
 
+def test_allreduce(tmp_path, capsys):
+    file, plot = tmp_path / "rows.json", tmp_path / "plot.svg"
+    command = ["allreduce", "--environment", "cpu", "--devices", "3", "--algorithms", "naive,ring,none"]
+    assert cli.main([*command, "--sizes", "4K, 36", "--json", str(file), "--plot", str(plot)]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["bytes"], row["algorithm"]) for row in rows] == [
+        (size, name) for size in (4096, 36) for name in ("naive", "ring", "none")
+    ]
+    for row in rows:
+        assert row["devices"] == 3 and row["algbw"] == pytest.approx(row["bytes"] / row["seconds"] / 1e9)
+        assert row["busbw"] == pytest.approx(row["algbw"] * 4 / 3)
+    assert rows[3]["bytes_sent_per_device"] == [72, 36, 36] and rows[3]["steps"] == 4 and rows[3]["correct"]
+    assert rows[4]["bytes_sent_per_device"] == [48, 48, 48] and rows[5]["correct"] is None
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8 and lines[2].split()[:3] == ["4,096", "naive", "4"]
+    assert plot.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--algorithms", "naive,star"], "'star' is unknown"),
+        (["--sizes", "4K,big"], "size 'big'"),
+        (["--sizes", "3"], "at least 4"),
+        (["--sizes", ""], "size ''"),
+        (["--devices", "0"], "at least 1"),
+        (["--algorithms", "nccl"], "needs two or more GPUs"),
+        (["--json", "/no/such/folder/rows.json"], "cannot write"),
+    ],
+)
+def test_bad_input_to_allreduce(capsys, arguments, message):
+    code, err = failure(capsys, "allreduce", "--environment", "cpu", *arguments)
+    assert code == 2 and err.startswith("d2lmgpu allreduce: error: ") and err.count("\n") == 1 and message in err
+
+
 def failure(capsys, *arguments):
     """Exit code and standard error of a command that should fail."""
     try:
@@ -156,7 +191,7 @@ def test_ctrl_c_reports_what_was_learned(tmp_path):
 
 
 def test_help_of_every_command():
-    for command in ([], ["train"], ["devices"]):
+    for command in ([], ["train"], ["devices"], ["allreduce"]):
         done = subprocess.run([*installed(), *command, "--help"], capture_output=True, text=True, check=True)
         assert "usage: d2lmgpu" in done.stdout
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import standin_cupy
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
+from d2lmgpu.collectives import ALGORITHMS, Transfer, execute, measure, parse_size
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]
@@ -59,18 +60,22 @@ def test_a_part_of_a_larger_buffer(make_devices):
         np.testing.assert_array_equal(d2l.to_host(buffer), expected)
 
 
-def test_what_travels(make_devices):
-    """Bytes counted on the wire: naive sends all through device 0, the ring 2(k-1)/k·n from each device."""
-    k, n = 4, 80
-    sent = {}
-    for algorithm in ("naive", "ring"):
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_what_travels(make_devices, k):
+    """Bytes counted on the wire: naive sends all through device 0, the others 2(k-1)/k·n from each device."""
+    n = 16 * k
+    for algorithm in ("naive", "ring", "halving_doubling", "sharded", "bidirectional_ring"):
         devices = make_devices(k)
         data = [d2l.put(np.ones(n, np.float32), device) for device in devices]
         with d2l.record_transfers() as transfers:
             d2l.allreduce(data, algorithm)
-        sent[algorithm] = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
-    assert sent["naive"] == [3 * 4 * n, 4 * n, 4 * n, 4 * n]
-    assert sent["ring"] == [2 * 3 * 4 * n // 4] * 4
+        sent = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
+        received = [sum(t.nbytes for t in transfers if t.destination == str(device)) for device in devices]
+        expected = [2 * (k - 1) * 4 * n // k] * k
+        if algorithm == "naive":
+            expected = [(k - 1) * 4 * n] + [4 * n] * (k - 1)
+        assert sent == received == expected, algorithm
+        assert all(t.seconds > 0 for t in transfers)
 
 
 def test_the_ring_sends_to_the_right_neighbour_only():
@@ -103,3 +108,47 @@ def test_wrong_arrays_and_names(make_devices):
             d2l.allreduce(data)
     with pytest.raises(ValueError, match="choose from .*naive.*ring"):
         d2l.allreduce([a, d2l.put(np.zeros((4, 6)), other)], "rnig")
+
+
+def test_sizes_as_people_write_them():
+    assert [parse_size(text) for text in ("4", "4K", "512k", "64MB", "1G", " 10 ")] == [4, 4096, 2**19, 2**26, 2**30, 8]
+
+
+def test_a_wrong_sum_is_never_timed():
+    def forgetful(data, algorithm):
+        d2l.allreduce(data[:1], algorithm)
+
+    with pytest.raises(RuntimeError, match="wrong sum"):
+        measure(forgetful, [d2l.cpu(0), d2l.cpu(1)], "ring", 400)
+
+
+def test_nccl_says_what_it_needs(device_kind):
+    make = d2l.cpu if device_kind == "cpu" else d2l.gpu
+    cards = {getattr(make(i), "card", None) for i in range(3)}
+    if device_kind == "gpu" and len(cards) == 3:
+        pytest.skip("three cards: NCCL would run")
+    data = [d2l.put(np.ones(3, np.float32), make(i)) for i in range(3)]
+    with pytest.raises(d2l.DeviceError, match="needs two or more GPUs" if device_kind == "cpu" else "share cards"):
+        d2l.allreduce(data, "nccl")
+    with pytest.raises(d2l.DeviceError, match="needs two or more GPUs"):
+        d2l.allreduce(data[:1], "nccl")
+
+
+def test_nccl_runs_on_cards_of_their_own(make_devices, device_kind, monkeypatch):
+    """With real GPUs the real NCCL; on the stand-in, that each communicator is called once, on its device."""
+    devices = make_devices(2)
+    if device_kind == "cpu" or devices[0].card == devices[1].card:
+        pytest.skip("NCCL needs two cards")
+    values = [np.arange(5, dtype=np.float32), np.full(5, 10, np.float32)]
+    data = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
+    if device_kind == "gpu":
+        d2l.allreduce(data, "nccl")
+        for array in data:
+            np.testing.assert_array_equal(d2l.to_host(array), sum(values))
+        return
+    calls = standin_cupy.install_nccl(monkeypatch)
+    d2l.allreduce(data, "nccl")
+    d2l.synchronize(devices)
+    assert sorted(calls) == [(0, 0, 5, "float32", "sum"), (1, 1, 5, "float32", "sum")]
+    with pytest.raises(ValueError, match="int64 is not among"):
+        d2l.allreduce([d2l.put(np.arange(3), device) for device in devices], "nccl")

@@ -4,6 +4,8 @@ from .bidirectional_ring import bidirectional_ring
 from .execute import check_arrays, execute, needs_staging, run_program
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
+from .library import LIBRARIES
+from .measure import Measurement, measure, parse_size
 from .naive import naive
 from .none import none
 from .program import compile_algorithm
@@ -29,38 +31,56 @@ ALGORITHMS = {
 """Allreduce algorithms by name: functions of the number of devices k and of elements n, which return a schedule."""
 
 
-def get_algorithm(name):
-    """The schedule function of an algorithm; ValueError, with the known names, for an unknown one."""
-    if name not in ALGORITHMS:
-        raise ValueError(f"allreduce {name!r} is unknown; choose from {', '.join(sorted(ALGORITHMS))}")
-    return ALGORITHMS[name]
+def check_algorithm(name, training=False):
+    """Raise ValueError, with the known names, unless ``name`` is an allreduce.
 
-
-def get_training_algorithm(name):
-    """`get_algorithm`, but ValueError also for "none", with which replicas would drift apart."""
-    if name == "none":
+    With ``training`` also for "none", with which replicas would drift apart.
+    """
+    if name not in ALGORITHMS and name not in LIBRARIES:
+        raise ValueError(f"allreduce {name!r} is unknown; choose from {', '.join([*ALGORITHMS, *LIBRARIES])}")
+    if training and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
-    return get_algorithm(name)
 
 
 def allreduce(data, algorithm="naive"):
     """Sum arrays over devices, in place: afterwards each of them is the sum of all.
 
     ``data`` is a list of arrays of one shape and dtype, each on another device.
-    ``algorithm`` is a name from `ALGORITHMS`. All devices end with the same
+    ``algorithm`` is a name from `ALGORITHMS`, or "nccl". All devices end with the same
     bits, and with the same bits on every run, since the order of additions is
     fixed by the schedule.
 
     Raises ValueError if the arrays are not alike, not one a device, or not
-    contiguous, or if the algorithm is unknown.
+    contiguous, or if the algorithm is unknown; DeviceError for "nccl" where it
+    cannot run.
     """
-    schedule = get_algorithm(algorithm)
+    check_algorithm(algorithm)
     check_arrays(data)
-    run_program(compile_algorithm(schedule, len(data), data[0].size, needs_staging(data)), data)
+    if algorithm in LIBRARIES:
+        LIBRARIES[algorithm](data)
+    else:
+        schedule = ALGORITHMS[algorithm]
+        run_program(compile_algorithm(schedule, len(data), data[0].size, needs_staging(data)), data)
+
+
+def measure_allreduce(devices, algorithms, sizes):
+    """Time allreduces: yields a `Measurement` for each size in bytes and each algorithm by name.
+
+    Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
+    """
+    for algorithm in algorithms:
+        check_algorithm(algorithm)
+    for nbytes in sizes:
+        for algorithm in algorithms:
+            schedule = ALGORITHMS.get(algorithm)
+            steps = len(schedule(len(devices), nbytes // 4)) if schedule else None
+            yield measure(allreduce, devices, algorithm, nbytes, steps)
 
 
 __all__ = [
     "ALGORITHMS",
+    "LIBRARIES",
+    "Measurement",
     "Proof",
     "ScheduleError",
     "Simulation",
@@ -69,14 +89,16 @@ __all__ = [
     "allreduce",
     "bidirectional_ring",
     "broadcast",
+    "check_algorithm",
     "chunk_bounds",
     "execute",
-    "get_algorithm",
-    "get_training_algorithm",
     "halving_doubling",
     "hierarchical",
+    "measure",
+    "measure_allreduce",
     "naive",
     "none",
+    "parse_size",
     "place",
     "prove",
     "recursive_doubling",

@@ -13,7 +13,7 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 
 import numpy as np
 
-from ..collectives import allreduce, chunk_bounds, get_training_algorithm
+from ..collectives import allreduce, check_algorithm, chunk_bounds
 from ..devices import check_devices, put
 from ..networks import loss_and_grads
 from ..optimizers import sgd
@@ -86,7 +86,7 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive"):
 
 def _check_step(device_params, devices, algorithm):
     check_devices(devices)
-    get_training_algorithm(algorithm)
+    check_algorithm(algorithm, training=True)
     if len(device_params) != len(devices):
         raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
 

@@ -1,0 +1,55 @@
+"""The library that production uses: NCCL, beside the schedules and under the same name `allreduce`.
+
+NCCL chooses among rings and trees by itself, knows the wires of the machine, and
+adds on the GPU while data arrive. It needs a card of its own for each device.
+"""
+
+import functools
+
+from ..devices import DeviceError
+
+
+def nccl(data):
+    """Sum arrays over GPU devices, in place, with NCCL's allReduce on each device's stream.
+
+    Raises DeviceError unless there are two devices or more, all GPUs, each on a
+    card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL has not.
+    """
+    devices = [array.device for array in data]
+    names = ", ".join(map(str, devices))
+    if len(devices) < 2 or any(device.kind != "gpu" for device in devices):
+        raise DeviceError(f"allreduce 'nccl' needs two or more GPUs, not [{names}]; 'ring' runs on any devices")
+    cards = tuple(device.card for device in devices)
+    if len(set(cards)) < len(cards):
+        raise DeviceError(f"allreduce 'nccl' needs a card for each device, but [{names}] share cards; use 'ring'")
+    library = _library()
+    kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
+    kind = kinds.get(str(data[0].dtype))
+    if kind is None:
+        raise ValueError(f"allreduce 'nccl': {data[0].dtype} is not among {', '.join(kinds)}")
+    for array, communicator in zip(data, _communicators(cards), strict=True):
+        array.device.submit(_all_reduce, communicator, array.raw, kind, library.NCCL_SUM, array.device)
+
+
+def _all_reduce(communicator, raw, kind, add, device):
+    """Runs on the device: each calls from its own thread, so that no group call is needed."""
+    communicator.allReduce(raw.data.ptr, raw.data.ptr, raw.size, kind, add, device.stream.ptr)
+
+
+def _library():
+    try:
+        from cupy.cuda import nccl as library
+    except ImportError as error:
+        raise DeviceError(f"allreduce 'nccl': this CuPy has no NCCL ({error}); use 'ring'") from error
+    if not getattr(library, "available", True):
+        raise DeviceError("allreduce 'nccl': this CuPy has no NCCL (pip install nvidia-nccl-cu13); use 'ring'")
+    return library
+
+
+@functools.lru_cache
+def _communicators(cards):
+    return _library().NcclCommunicator.initAll(list(cards))
+
+
+LIBRARIES = {"nccl": nccl}
+"""Allreduces that are no schedules: functions that sum a list of device arrays in place."""

@@ -1,0 +1,102 @@
+"""How fast is an allreduce here? In the convention of NCCL-tests.
+
+S is the size of the array on each device, t the time of one allreduce:
+
+    algbw = S / t                      what the user sees
+    busbw = algbw · 2(k-1)/k           what the wires see: comparable between numbers of devices
+
+Source: NCCL-tests, "Performance reported by NCCL tests".
+"""
+
+import statistics
+import time
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..devices import put, record_transfers, synchronize, to_host
+
+
+@dataclass
+class Measurement:
+    """One row: bandwidths in GB/s (10⁹ bytes), ``seconds`` the median of ``repeats``, with least and most.
+
+    ``correct`` says that the sums were checked; it is None for "none", which sums
+    nothing. ``steps`` is None for a library.
+    """
+
+    algorithm: str
+    devices: int
+    bytes: int
+    seconds: float
+    seconds_min: float
+    seconds_max: float
+    repeats: int
+    algbw: float
+    busbw: float
+    bytes_sent_per_device: list
+    steps: int
+    correct: bool
+
+    as_dict = asdict
+
+
+def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
+    """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``; a `Measurement`.
+
+    All devices are synchronised before and after each repeat; a first, unmeasured
+    one warms up, and its result is checked against the exact sum. Repeats go on for
+    ``budget`` seconds: five at least, a thousand at most.
+
+    Raises RuntimeError if the sum is wrong.
+    """
+    k, n = len(devices), nbytes // 4
+    values = [(np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32) for i in range(k)]
+    data = [put(value, device) for value, device in zip(values, devices, strict=True)]
+    with record_transfers() as transfers:
+        allreduce(data, algorithm)
+    correct = None
+    if algorithm != "none":
+        total = np.sum(values, axis=0)
+        correct = all(np.array_equal(to_host(array), total) for array in data)
+        if not correct:
+            raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
+    for array in data:
+        array.fill(0)  # or repeated sums would overflow
+    seconds = []
+    end = time.perf_counter() + budget
+    while len(seconds) < 5 or (time.perf_counter() < end and len(seconds) < 1000):
+        synchronize(devices)
+        begin = time.perf_counter()
+        allreduce(data, algorithm)
+        synchronize(devices)
+        seconds.append(time.perf_counter() - begin)
+    median = statistics.median(seconds)
+    algbw = nbytes / median / 1e9
+    return Measurement(
+        algorithm=algorithm,
+        devices=k,
+        bytes=nbytes,
+        seconds=median,
+        seconds_min=min(seconds),
+        seconds_max=max(seconds),
+        repeats=len(seconds),
+        algbw=algbw,
+        busbw=algbw * 2 * (k - 1) / k,
+        bytes_sent_per_device=[sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices],
+        steps=steps,
+        correct=correct,
+    )
+
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def parse_size(text):
+    """Bytes of "512", "4K", "64M" or "1G" (K is 1024). Raises ValueError for anything else, or less than 4."""
+    number, unit = text.strip().upper().removesuffix("B"), ""
+    if number and number[-1] in UNITS:
+        number, unit = number[:-1], number[-1]
+    if not number.isdigit() or int(number) * UNITS[unit] < 4:
+        raise ValueError(f"size {text!r}: give bytes, at least 4, such as 512, 4K or 64M")
+    return int(number) * UNITS[unit] // 4 * 4

@@ -1,0 +1,68 @@
+"""Twenty thousand random allreduces on virtual devices: any k, n, algorithm, dtype, and uneven groups."""
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import ALGORITHMS, execute, hierarchical, naive
+from d2lmgpu.collectives.execute import check_arrays
+
+SUMMING = sorted(set(ALGORITHMS) - {"none"})
+PRIMES = [2, 3, 5, 7, 11, 13, 17, 97, 101, 997, 9973, 99991]
+CASES_A_BLOCK = 1000
+
+
+def random_size(rng, k):
+    """From 0 to 100,000: fewer than k, primes, multiples of k, and all magnitudes alike."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return int(rng.integers(0, k + 1))
+    if kind == 1:
+        return int(rng.choice(PRIMES))
+    size = int(10 ** rng.uniform(0, 5))
+    return size // k * k if kind == 2 else size
+
+
+def random_groups(rng, k):
+    """Every device in one of some groups, in any order, of any sizes."""
+    order = rng.permutation(k).tolist()
+    cuts = sorted(rng.choice(np.arange(1, k), rng.integers(0, k), replace=False).tolist()) if k > 1 else []
+    return [order[start:stop] for start, stop in zip([0, *cuts], [*cuts, k], strict=True)]
+
+
+@pytest.mark.parametrize("block", range(20))
+def test_at_random(block):
+    rng = np.random.default_rng([2025, block])
+    for case in range(CASES_A_BLOCK):
+        k = int(rng.integers(1, 18))
+        n = random_size(rng, k)
+        algorithm = str(rng.choice(SUMMING))
+        dtype = np.dtype(rng.choice(["float16", "float32", "float64"]))
+        exact = case % 4 != 0
+        if exact:  # whole numbers: their sums are exact in any order, float16 included
+            values = rng.integers(-60, 61, (k, n)).astype(dtype)
+        else:
+            values = rng.standard_normal((k, n)).astype(dtype)
+        data = [d2l.put(value, d2l.cpu(i)) for i, value in enumerate(values)]
+        if algorithm == "hierarchical":
+            groups = random_groups(rng, k)
+            check_arrays(data)
+            execute(hierarchical(k, n, groups), data)
+        else:
+            d2l.allreduce(data, algorithm)
+        results = np.array([d2l.to_host(array) for array in data])
+        where = f"block {block}, case {case}: {algorithm}, k = {k}, n = {n}, {dtype}"
+        assert results.dtype == dtype and (results == results[0]).all(), where  # the same bits everywhere
+        if exact:
+            assert (results[0] == values.sum(axis=0, dtype=float)).all(), where
+        else:  # every one of at most k - 1 additions may round the sum of magnitudes by half a unit in the last place
+            wide = values.astype(float)
+            error = np.abs(results[0] - wide.sum(axis=0))
+            assert (error <= k * np.finfo(dtype).eps * np.abs(wide).sum(axis=0)).all(), where
+
+
+def test_a_schedule_of_ones_own():
+    """What execute is for: ten lines of a student's, run on real arrays."""
+    data = [d2l.put(np.arange(5.0) + i, d2l.cpu(i)) for i in range(3)]
+    execute(naive(3, 5)[:2], data)
+    assert d2l.to_host(data[0]).tolist() == [3, 6, 9, 12, 15] and d2l.to_host(data[2]).tolist() == [2, 3, 4, 5, 6]

@@ -1,0 +1,182 @@
+"""Proofs of schedules: right ones pass for every k up to 64, wrong ones are told what is wrong and where."""
+
+import pytest
+
+from d2lmgpu.collectives import (
+    ALGORITHMS,
+    ScheduleError,
+    Transfer,
+    all_gather,
+    broadcast,
+    chunk_bounds,
+    hierarchical,
+    place,
+    prove,
+    recursive_doubling,
+    reduce_scatter,
+    ring,
+    together,
+)
+
+SUMMING = sorted(set(ALGORITHMS) - {"none"})
+
+
+@pytest.mark.parametrize("algorithm", SUMMING)
+def test_every_algorithm_is_proved_up_to_64_devices(algorithm):
+    for k in range(1, 65):
+        for n in (2 * k + 1, k - 1, 12 * k) if k <= 17 else (2 * k + 1,):
+            proof = prove(ALGORITHMS[algorithm](k, n), k, n)
+            assert len(proof.sent) == k and (k == 1 or max(proof.sent) > 0 or n == 0)
+
+
+@pytest.mark.parametrize("k", [2, 4, 8, 16, 64])
+def test_steps_and_bytes_as_the_docstrings_say(k):
+    n, lg = 6 * k, k.bit_length() - 1
+    proofs = {name: prove(schedule(k, n), k, n) for name, schedule in ALGORITHMS.items() if name != "none"}
+    assert {name: proof.steps for name, proof in proofs.items()} | {"hierarchical": 0} == {
+        "naive": 2 * (k - 1),
+        "sharded": 2 * (k - 1),
+        "tree": 2 * lg,
+        "recursive_doubling": lg,
+        "halving_doubling": 2 * lg,
+        "ring": 2 * (k - 1),
+        "bidirectional_ring": 2 * (k - 1),
+        "hierarchical": 0,
+    }
+    for name in ("sharded", "halving_doubling", "ring", "bidirectional_ring"):
+        assert proofs[name].ratio == 1 and set(proofs[name].sent) == {2 * (k - 1) * n // k}
+    assert proofs["naive"].sent == [(k - 1) * n] + [n] * (k - 1) and proofs["naive"].ratio == k / 2
+    assert proofs["tree"].sent[0] == lg * n and set(proofs["recursive_doubling"].sent) == {lg * n}
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8, 13])
+def test_the_halves_of_an_allreduce(k):
+    n = 4 * k + 3
+    prove(reduce_scatter(k, n), k, n, "reduce_scatter")
+    prove(all_gather(k, n), k, n, "all_gather")
+    prove(broadcast(k, n), k, n, "broadcast")
+    if k > 1:
+        for goal, schedule in (("all_gather", reduce_scatter), ("broadcast", all_gather), ("allreduce", broadcast)):
+            with pytest.raises(ScheduleError):
+                prove(schedule(k, n), k, n, goal)
+    with pytest.raises(ValueError, match="allreduce, reduce_scatter"):
+        prove([], k, n, "gossip")
+
+
+@pytest.mark.parametrize(
+    "groups", [[[0, 1, 2, 3, 4]], [[0], [1], [2], [3], [4]], [[3, 0], [1, 4, 2]], [[4, 2, 1, 0], [3]]]
+)
+def test_hierarchical_with_any_groups(groups):
+    prove(hierarchical(5, 23, groups), 5, 23)
+
+
+@pytest.mark.parametrize("groups", [[[0, 1], [1, 2]], [[0, 1]], [[0, 1, 2], []], [[0, 1, 2, 3]]])
+def test_groups_that_are_none(groups):
+    with pytest.raises(ValueError, match="once"):
+        hierarchical(3, 10, groups)
+
+
+def reduce_only(k, n):
+    """The learner's ``data[i] = data[0].to(...)``: rebinding the list writes nothing to the other devices."""
+    return [[Transfer(i, 0, 0, n, "add")] for i in range(1, k)]
+
+
+def broadcast_with_add(k, n):
+    """``data[i] += data[0]`` on the way back."""
+    return reduce_only(k, n) + [[Transfer(0, i, 0, n, "add")] for i in range(1, k)]
+
+
+def right_for_two_only(k, n):
+    """Neighbours exchange what they have, once."""
+    return [[Transfer(i, i ^ 1, 0, n, "add") for i in range(k)]]
+
+
+def unchunked_ring(k, n):
+    """Everybody passes on the whole running sum, k - 1 times."""
+    return [[Transfer(i, (i + 1) % k, 0, n, "add") for i in range(k)]] * (k - 1)
+
+
+def reduce_with_copy(k, n):
+    """The first half copies where it should add."""
+    return [[t._replace(op="copy") for t in step] for step in reduce_scatter(k, n)] + all_gather(k, n)
+
+
+def ring_that_stops_early(k, n):
+    """``range(k - 2)`` instead of ``range(k - 1)`` in the second half."""
+    return ring(k, n)[:-1]
+
+
+def ring_that_starts_at_the_wrong_chunk(k, n):
+    """The second half sends the chunk that the device received last but one."""
+    chunks = chunk_bounds(n, k)
+    return reduce_scatter(k, n) + [
+        [Transfer(i, (i + 1) % k, *chunks[(i - 1 - step) % k], "copy") for i in range(k)] for step in range(k - 1)
+    ]
+
+
+def chunks_that_miss_the_rest(k, n):
+    """n // k elements for every chunk: the last n mod k belong to none."""
+    return ring(k, n // k * k)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (
+            reduce_only,
+            "device 1, elements 0 to 3: the shares of device 0, 2, 3 are lacking. No step sends anything there",
+        ),
+        (
+            broadcast_with_add,
+            "device 1, .*: the share of device 1 is counted 2 times instead of 1. Step 4 adds what device 0",
+        ),
+        (
+            right_for_two_only,
+            "device 0, .*: the shares of device 2, 3 are lacking. No step brings it; .* device 1 in step 1",
+        ),
+        (unchunked_ring, "counted 3 times instead of 1. Step 2 adds what device 3 sends to what is already there"),
+        (reduce_with_copy, "lacking. Step 3 replaces it by a copy from device 3 that is without it; should it add?"),
+        (
+            ring_that_stops_early,
+            "device 3, elements 0 to 3: the share of device 0 is lacking. No step brings it; the last .* in step 2",
+        ),
+        (ring_that_starts_at_the_wrong_chunk, "Step 6 replaces it by a copy from device 3 that is without it"),
+        (chunks_that_miss_the_rest, "device 0, elements 8 to 10: .* 1, 2, 3 are lacking. No step sends anything there"),
+    ],
+)
+def test_learners_mistakes_are_named(wrong, message):
+    k, n = 4, 10
+    with pytest.raises(ScheduleError, match=message):
+        prove(wrong(k, n), k, n)
+
+
+def test_a_mistake_that_two_devices_do_not_reveal():
+    prove(right_for_two_only(2, 10), 2, 10)
+    prove(unchunked_ring(2, 10), 2, 10)
+
+
+@pytest.mark.parametrize(
+    "transfer, message",
+    [
+        (Transfer(0, 3, 0, 5, "add"), "not among 0 … 2"),
+        (Transfer(-1, 2, 0, 5, "add"), "not among"),
+        (Transfer(1, 1, 0, 5, "add"), "to itself"),
+        (Transfer(0, 1, 0, 11, "add"), "not within the elements 0 … 10"),
+        (Transfer(0, 1, 6, 5, "add"), "not within"),
+        (Transfer(0, 1, 0, 5, "max"), "add or copy"),
+    ],
+)
+def test_malformed_transfers(transfer, message):
+    with pytest.raises(ScheduleError, match=f"step 2: .*{message}"):
+        prove([[], [transfer]], 3, 10)
+
+
+def test_schedules_can_be_placed_and_merged():
+    """Two rings on other devices and elements, at the same time, make neither an allreduce of the whole."""
+    left, right = place(ring(2, 3), [0, 2]), place(ring(3, 4), [4, 3, 1], start=3)
+    both = together(left, right)
+    assert len(both) == 4 and [len(step) for step in both] == [5, 5, 3, 3]
+    assert both[0][0] == Transfer(0, 2, 2, 3, "add") and {t.source for t in both[2]} == {1, 3, 4}
+    with pytest.raises(ScheduleError):
+        prove(both, 5, 7)
+    prove(together(place(recursive_doubling(2, 5), [0, 1]), place(ring(2, 5), [0, 1], start=5)), 2, 10)

@@ -1,0 +1,125 @@
+"""Simulated times against the closed forms of the literature and the textbook's arithmetic."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from d2lmgpu.collectives import ALGORITHMS, Transfer, simulate
+from d2lmgpu.collectives.network import (
+    MESH_WIRES,
+    full_switch,
+    machines,
+    nvlink_mesh,
+    nvlink_ring,
+    pcie_bus,
+    shared_cores,
+)
+
+ALPHA, BETA, GAMMA = 3e-6, 1 / 5e9, 1 / 20e9
+
+CLOSED_FORMS = {  # p devices, n bytes; see the files of the algorithms for the sources
+    "naive": lambda p, n: 2 * (p - 1) * (ALPHA + n * BETA) + (p - 1) * n * GAMMA,
+    "sharded": lambda p, n: 2 * (p - 1) * (ALPHA + n * BETA / p) + (p - 1) * n * GAMMA / p,
+    "tree": lambda p, n: math.log2(p) * (2 * ALPHA + 2 * n * BETA + n * GAMMA),
+    "recursive_doubling": lambda p, n: math.log2(p) * (ALPHA + n * BETA + n * GAMMA),
+    "halving_doubling": lambda p, n: 2 * math.log2(p) * ALPHA + (p - 1) / p * n * (2 * BETA + GAMMA),
+    "ring": lambda p, n: 2 * (p - 1) * ALPHA + (p - 1) / p * n * (2 * BETA + GAMMA),
+}
+POWERS_ONLY = {"tree", "recursive_doubling", "halving_doubling"}
+
+
+@pytest.mark.parametrize("algorithm", CLOSED_FORMS)
+@pytest.mark.parametrize("n", [0, 1024, 10**6])
+def test_closed_forms(algorithm, n):
+    for k in [2, 4, 8, 16, 32, 64] if algorithm in POWERS_ONLY else range(2, 65):
+        elements = n // 4 // k * k  # divisible into chunks, as the closed forms assume
+        network = full_switch(k, 1 / BETA, ALPHA, GAMMA)
+        seconds = simulate(ALGORITHMS[algorithm](k, elements), network).seconds
+        assert seconds == pytest.approx(CLOSED_FORMS[algorithm](k, 4 * elements) if elements else 0, rel=0.01)
+
+
+MB = 1e6
+
+
+def milliseconds(algorithm, k, network):
+    return 1000 * simulate(ALGORITHMS[algorithm](k, int(160 * MB / 4)), network).seconds
+
+
+def test_the_textbooks_arithmetic():
+    """ "Parameter Servers": 160 MB of gradients, 4 GPUs, PCIe of 16 GB/s."""
+    through_the_cpu = milliseconds("naive", 5, pcie_bus(5, 16e9))  # device 0 is the CPU, the others the GPUs
+    assert through_the_cpu == pytest.approx(80, rel=0.01)
+    assert milliseconds("naive", 4, pcie_bus(4, 16e9)) == pytest.approx(60, rel=0.01)
+    assert milliseconds("sharded", 4, full_switch(4, 16e9)) == pytest.approx(15, rel=0.01)
+
+
+def test_the_textbooks_nvlink_ring():
+    """8 V100, 3 NVLinks of 18 GB/s each way: "2 · 160 MB / (3 · 18 GB/s) ≈ 6 ms", which leaves out (k-1)/k."""
+    textbook = 1000 * 2 * 160 * MB / (3 * 18e9)
+    assert round(textbook) == 6
+    assert milliseconds("ring", 8, nvlink_ring(8, 3 * 18e9)) == pytest.approx(7 / 8 * textbook, rel=0.01)
+    assert milliseconds("ring", 256, nvlink_ring(256, 3 * 18e9)) == pytest.approx(textbook, rel=0.01)
+
+
+def test_both_directions_take_half_the_time():
+    one, two = (milliseconds(name, 8, nvlink_ring(8, 25e9)) for name in ("ring", "bidirectional_ring"))
+    assert two == pytest.approx(one / 2, rel=1e-3)
+
+
+def test_messages_of_a_step_share_their_links():
+    both = [[Transfer(0, 2, 0, 1000, "copy"), Transfer(1, 2, 0, 1000, "copy")]]
+    apart = [[Transfer(0, 2, 0, 1000, "copy"), Transfer(1, 3, 0, 1000, "copy")]]
+    for schedule, factor in ((both, 2), (apart, 1)):
+        assert simulate(schedule, full_switch(4, 1e9)).seconds == pytest.approx(factor * 4e-6)
+        assert simulate(schedule, pcie_bus(4, 1e9)).seconds == pytest.approx(8e-6)
+
+
+def test_bytes_on_links():
+    result = simulate(ALGORITHMS["ring"](3, 6), full_switch(3, 1e9))
+    np.testing.assert_array_equal(result.link_bytes, [4 * 2 * 2 * 2] * 6)  # 2(k-1) chunks of 2 elements, in and out
+    assert len(result.step_seconds) == 4 and result.seconds == pytest.approx(result.step_seconds.sum())
+    star = simulate(ALGORITHMS["naive"](3, 6), full_switch(3, 1e9)).link_bytes
+    np.testing.assert_array_equal(star, [48, 24, 24, 48, 24, 24])
+
+
+def test_nvlink_mesh_is_a_dgx1():
+    links = [sum(count for a, b, count in MESH_WIRES if device in (a, b)) for device in range(8)]
+    assert links == [6] * 8
+    network = nvlink_mesh(25e9)
+    far = [[Transfer(0, 7, 0, 1000, "copy")]]  # no direct wire: two hops
+    used = [network.links[i] for i in np.flatnonzero(simulate(far, network).link_bytes)]
+    assert used in (["0 to 3", "3 to 7"], ["0 to 4", "4 to 7"], ["0 to 1", "1 to 7"])
+    double = [[Transfer(0, 3, 0, 1000, "copy")]]
+    assert simulate(double, network).seconds == pytest.approx(4000 / 50e9)
+
+
+def test_between_machines_the_hierarchy_pays():
+    """Short messages want few steps, long ones little to send, and slow wires want it from one device in eight."""
+    network = machines(32)
+    short = {name: simulate(ALGORITHMS[name](32, 1000), network).seconds for name in ("ring", "tree")}
+    assert short["tree"] < short["ring"]
+    long = {name: simulate(ALGORITHMS[name](32, 10**7), network).seconds for name in ("ring", "naive", "tree")}
+    assert long["ring"] < long["tree"] < long["naive"]
+    groups = [list(range(start, start + 8)) for start in range(0, 32, 8)]
+    grouped = simulate(ALGORITHMS["hierarchical"](32, 10**6, groups), network).seconds
+    assert grouped < simulate(ALGORITHMS["ring"](32, 10**6), network).seconds
+
+
+def test_virtual_devices_share_their_cores():
+    step = [[Transfer(i, i ^ 1, 0, 1000, "copy") for i in range(8)]]
+    assert simulate(step, shared_cores(8, 2, 1e9, occupancy=1e-5)).seconds == pytest.approx(8 * (4e-6 / 2 + 1e-5))
+    assert simulate(step, shared_cores(8, 8, 1e9)).seconds == pytest.approx(4e-6)
+
+
+def test_more_devices_than_the_network_has():
+    with pytest.raises(ValueError, match="more devices than the 4"):
+        simulate(ALGORITHMS["ring"](5, 10), full_switch(4, 1e9))
+
+
+def test_a_thousand_devices():
+    begin = time.perf_counter()
+    seconds = simulate(ALGORITHMS["ring"](1024, 1024), full_switch(1024, 1 / BETA, ALPHA)).seconds
+    assert seconds == pytest.approx(2 * 1023 * (ALPHA + 4 * BETA), rel=0.01)
+    print(f"simulated in {time.perf_counter() - begin:.1f} s")
