@@ -101,9 +101,9 @@ def _allreduce(options):
     if options.json:
         write_json(options.json, {"rows": [row.as_dict() for row in rows]})
     if options.plot:
-        from .plots import plot_allreduce
+        from .plots import plot_measurements
 
-        save_figure(options.plot, plot_allreduce(rows))
+        save_figure(options.plot, plot_measurements(rows))
     return 0
 
 

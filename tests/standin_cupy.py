@@ -13,6 +13,8 @@ import types
 
 import numpy as np
 
+import d2lmgpu.collectives.library as library_module
+
 _state = threading.local()
 
 
@@ -205,6 +207,8 @@ def install_nccl(monkeypatch):
     cuda.nccl = library
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", library)
+    communicators = library_module._communicators.__wrapped__  # not the remembered ones, which may be real
+    monkeypatch.setattr(library_module, "_communicators", communicators)
     return calls
 
 

@@ -1,6 +1,7 @@
 """Collectives as schedules: a file an algorithm, beside the readers of schedules."""
 
 from .bidirectional_ring import bidirectional_ring
+from .draw import animate, draw_bytes, draw_steps, plot_measurements, plot_times
 from .execute import check_arrays, execute, needs_staging, run_program
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
@@ -87,10 +88,13 @@ __all__ = [
     "Transfer",
     "all_gather",
     "allreduce",
+    "animate",
     "bidirectional_ring",
     "broadcast",
     "check_algorithm",
     "chunk_bounds",
+    "draw_bytes",
+    "draw_steps",
     "execute",
     "halving_doubling",
     "hierarchical",
@@ -100,6 +104,8 @@ __all__ = [
     "none",
     "parse_size",
     "place",
+    "plot_measurements",
+    "plot_times",
     "prove",
     "recursive_doubling",
     "reduce_scatter",

@@ -53,13 +53,13 @@ def prove(schedule, k, n, goal="allreduce"):
         raise ValueError(f"goal {goal!r} is unknown; choose from {', '.join(GOALS)}")
     schedule = [list(step) for step in schedule]
     _check_form(schedule, k, n)
-    cuts = _cuts(schedule, k, n)
-    held = _replay(schedule, k, cuts)
+    cuts = pieces(schedule, n, *(edge for bounds in chunk_bounds(n, k) for edge in bounds))
+    *_, held = replay(schedule, k, cuts)
     for piece, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False)):
         for device in range(k):
             wanted = _wanted(goal, k, n, device, start)
             if wanted is not None and not np.array_equal(held[device, piece], wanted):
-                history = _replay(schedule, k, cuts, watch=(device, piece))
+                history = _history(schedule, k, cuts, device, piece)
                 raise ScheduleError(
                     f"device {device}, elements {start} to {stop}: "
                     + _diagnosis(device, held[device, piece], wanted, history)
@@ -72,27 +72,37 @@ def prove(schedule, k, n, goal="allreduce"):
     return Proof(len(schedule), sent, max(sent) / bound if bound and goal == "allreduce" else None)
 
 
-def _replay(schedule, k, cuts, watch=None):
-    """Counts held at the end: (k, pieces, k).
+def replay(schedule, k, cuts):
+    """What all devices hold at the start and after each step: yields counts (k, pieces, k), the same array each time.
 
-    With ``watch``, a (device, piece), instead what was written there: a list of
-    (step, transfer, counts it had, counts that came).
+    ``counts[device, piece, other]`` says how often ``other``'s share is contained.
     """
     index = {cut: i for i, cut in enumerate(cuts)}
     held = np.zeros((k, len(cuts) - 1, k), np.int64)
     held[np.arange(k), :, np.arange(k)] = 1
-    history = []
-    for number, step in enumerate(schedule, 1):
+    yield held
+    for step in schedule:
         parts = [slice(index[t.start], index[t.stop]) for t in step]
         messages = [held[t.source, part].copy() for t, part in zip(step, parts, strict=True)]
         for t, part, message in zip(step, parts, messages, strict=True):
-            if watch and t.destination == watch[0] and part.start <= watch[1] < part.stop:
-                history.append((number, t, held[watch].copy(), message[watch[1] - part.start]))
             if t.op == "add":
                 held[t.destination, part] += message
             else:
                 held[t.destination, part] = message
-    return history if watch else held
+        yield held
+
+
+def _history(schedule, k, cuts, device, piece):
+    """What was written to a piece: a list of (step, transfer, counts it had, counts that came)."""
+    history = []
+    for number, (step, held) in enumerate(zip(schedule, replay(schedule, k, cuts), strict=False), 1):
+        had = held[device, piece].copy()
+        for t in step:
+            if t.destination == device and t.start <= cuts[piece] < t.stop:
+                message = held[t.source, piece].copy()
+                history.append((number, t, had, message))
+                had = had + message if t.op == "add" else message
+    return history
 
 
 def _wanted(goal, k, n, device, start):
@@ -147,7 +157,7 @@ def _check_form(schedule, k, n):
                 raise ScheduleError(f"step {number}: {t} should add or copy")
 
 
-def _cuts(schedule, k, n):
-    edges = {0, n} | {edge for bounds in chunk_bounds(n, k) for edge in bounds}
-    edges |= {edge for step in schedule for t in step for edge in (t.start, t.stop)}
-    return sorted(edges)
+def pieces(schedule, n, *edges):
+    """Where the array is cut so that each transfer moves whole pieces: 0, …, n, and at ``edges`` too."""
+    cuts = {edge for step in schedule for t in step for edge in (t.start, t.stop)}
+    return sorted({0, n, *edges} | cuts)

@@ -1,0 +1,205 @@
+"""One reader of schedules: draw them.
+
+`draw_steps` shows who holds what after each step, `animate` lets the messages
+travel, `draw_bytes` is the heat map of who sends how much to whom, and
+`plot_times` compares algorithms on networks, with the sizes or numbers of
+devices where another one becomes the best. All return matplotlib objects.
+"""
+
+import math
+
+import numpy as np
+
+from .prove import pieces, replay
+from .simulate import simulate
+
+COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
+"""Told apart by colour-blind readers too (Okabe and Ito 2008, and two more)."""
+BLUE, ORANGE = COLOURS[:2]
+MARKERS = "os^vDP*X<"
+OP_COLOURS = {"add": BLUE, "copy": ORANGE}
+
+
+def draw_steps(schedule, k, n, columns=4):
+    """Who holds which shares of which piece: a panel for the start and for each step.
+
+    A row is a device, a column a piece of the array; the darker a cell, the more
+    shares are in it, and with up to eight devices they are named. Arrows are the
+    step's messages: blue ones are added, orange ones copied.
+    """
+    from matplotlib.figure import Figure
+
+    schedule = [list(step) for step in schedule]
+    cuts = pieces(schedule, n)
+    states = [held.copy() for held in replay(schedule, k, cuts)]
+    columns = min(columns, len(states))
+    rows = math.ceil(len(states) / columns)
+    width, height = _cell_size(k, len(cuts) - 1)
+    figure = Figure(figsize=(columns * width + 0.3, rows * height + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for number, (axes, held) in enumerate(zip(panels, states, strict=False)):
+        _draw_state(axes, held, k, cuts)
+        axes.set_title(f"after step {number}" if number else "at the start", fontsize=10)
+        for t in schedule[number - 1] if number else ():
+            _draw_arrow(axes, t, cuts)
+    for axes in panels[len(states) :]:
+        axes.axis("off")
+    return figure
+
+
+def animate(schedule, k, n, frames_per_step=8, milliseconds=80):
+    """The schedule as a matplotlib animation: messages travel from device to device, then cells change.
+
+    ``animation.to_jshtml()`` plays it in a notebook, ``animation.save("ring.gif")``
+    writes a file.
+    """
+    from matplotlib import pyplot
+    from matplotlib.animation import FuncAnimation
+
+    schedule = [list(step) for step in schedule]
+    cuts = pieces(schedule, n)
+    states = [held.copy() for held in replay(schedule, k, cuts)]
+    width, height = _cell_size(k, len(cuts) - 1)
+    figure = pyplot.figure(figsize=(1.6 * width, 1.6 * height), layout="constrained")
+    axes = figure.subplots()
+    pyplot.close(figure)  # the animation shows it; a notebook should not show it once more
+
+    def draw(frame):
+        step, part = divmod(frame, frames_per_step)
+        axes.clear()
+        _draw_state(axes, states[min(step, len(schedule))], k, cuts)
+        axes.set_title(f"step {step + 1} of {len(schedule)}" if step < len(schedule) else "done", fontsize=10)
+        for t in schedule[step] if step < len(schedule) else ():
+            y = t.source + (t.destination - t.source) * part / (frames_per_step - 1)
+            for x in _columns(t, cuts):
+                axes.plot([x], [y], "s", ms=13, color=OP_COLOURS[t.op], mec="white", zorder=5)
+                axes.text(x, y, t.source, color="white", ha="center", va="center", fontsize=8, zorder=6)
+        return []
+
+    frames = (len(schedule) + 1) * frames_per_step
+    return FuncAnimation(figure, draw, frames=frames, interval=milliseconds, blit=False)
+
+
+def draw_bytes(schedule, k, itemsize=4):
+    """A heat map of the bytes that each device (row) sends to each other (column)."""
+    from matplotlib.figure import Figure
+
+    sent = np.zeros((k, k))
+    for step in schedule:
+        for t in step:
+            sent[t.source, t.destination] += t.size * itemsize
+    figure = Figure(figsize=(5.2, 4.4), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis_r", vmin=0)
+    figure.colorbar(image, label="bytes")
+    axes.set(xlabel="to device", ylabel="from device", xticks=_ticks(k), yticks=_ticks(k))
+    axes.set_title(
+        f"{sent.sum():,.0f} bytes in all, at most {sent.sum(axis=1).max():,.0f} from one device", fontsize=10
+    )
+    return figure
+
+
+def plot_times(algorithms, network, sizes=None, devices=None):
+    """Predicted time of algorithms (name → schedule function) against message size, or number of devices.
+
+    With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of
+    k) and ``sizes`` a single number, ``network`` is a function of k. Dotted lines
+    mark where another algorithm becomes the fastest.
+
+    Raises ValueError unless one of both is a list.
+    """
+    from matplotlib.figure import Figure
+
+    if (devices is None) == np.isscalar(sizes):
+        raise ValueError("plot_times: give a list of sizes, or a list of devices and one size")
+    if devices is None:
+        points = [(size, network, size) for size in sizes]
+    else:
+        points = [(k, network(k), sizes) for k in devices]
+    seconds = np.array(
+        [[simulate(f(net.k, size // 4), net).seconds for _, net, size in points] for f in algorithms.values()]
+    )
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    x = [point[0] for point in points]
+    for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
+        axes.plot(x, times, color=colour, marker=marker, ms=4, label=name)
+    names = list(algorithms)
+    best = seconds.argmin(axis=0)
+    for i in np.flatnonzero(np.diff(best)):
+        crossing = math.sqrt(x[i] * x[i + 1])
+        axes.axvline(crossing, color="#555555", ls=":", lw=1)
+        axes.annotate(
+            f"{names[best[i + 1]]} →", (crossing, 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=8
+        )
+    what = "bytes on each device" if devices is None else "devices"
+    axes.set(xscale="log", yscale="log", xlabel=what, ylabel="predicted seconds")
+    axes.set_title(points[0][1].name if devices is None else f"{sizes:,} bytes on each device", fontsize=10)
+    if devices is not None:
+        axes.set_xticks(x, [str(k) for k in x])
+        axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def plot_measurements(rows):
+    """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    times, bandwidths = figure.subplots(1, 2)
+    names = list(dict.fromkeys(row.algorithm for row in rows))
+    for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
+        mine = [row for row in rows if row.algorithm == name]
+        sizes = [row.bytes for row in mine]
+        style = {"color": colour, "marker": marker, "label": name, "markersize": 5}
+        spread = [[row.seconds - row.seconds_min for row in mine], [0] * len(mine)]
+        times.errorbar(sizes, [row.seconds for row in mine], spread, capsize=2, **style)
+        bandwidths.plot(sizes, [row.busbw for row in mine], **style)
+    times.set(xlabel="bytes on each device", ylabel="seconds (median; bar: down to the least)", yscale="log")
+    bandwidths.set(xlabel="bytes on each device", ylabel="bus bandwidth, GB/s", ylim=(0, None))
+    for axes in (times, bandwidths):
+        axes.set_xscale("log", base=2)
+        axes.grid(alpha=0.3)
+    times.legend(fontsize=8)
+    figure.suptitle(f"Allreduce of float32 on {rows[0].devices} devices")
+    return figure
+
+
+def _draw_state(axes, held, k, cuts):
+    count = len(cuts) - 1
+    axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
+    for device in range(k):
+        for piece in range(count):
+            shares = np.repeat(np.arange(k), held[device, piece])  # one that is contained twice is named twice
+            text = " ".join(map(str, shares)) if k <= 8 else str(len(shares))
+            axes.text(piece, device, text, ha="center", va="center", fontsize=8)
+    labels = [
+        f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in zip(cuts, cuts[1:], strict=False)
+    ]
+    axes.set(xticks=range(count), yticks=_ticks(k), xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
+    axes.set_xticklabels(labels if count <= 8 else [""] * count, fontsize=7)
+    axes.set_xlabel("elements", fontsize=8)
+    axes.set_ylabel("device", fontsize=8)
+
+
+def _draw_arrow(axes, t, cuts):
+    for x in _columns(t, cuts):
+        bend = 0.38 if t.source < t.destination else -0.38
+        style = {"arrowstyle": "-|>", "color": OP_COLOURS[t.op], "lw": 1.3, "shrinkA": 4, "shrinkB": 4}
+        start, stop = (x + bend, t.source), (x + bend, t.destination)
+        axes.annotate("", stop, start, arrowprops=style)
+
+
+def _columns(t, cuts):
+    return [i for i, start in enumerate(cuts[:-1]) if t.start <= start < t.stop]
+
+
+def _cell_size(k, count):
+    width = max(0.28, 0.1 * k + 0.25) * count if k <= 8 else 0.28 * count
+    return min(max(2.2, width + 0.8), 12), min(max(1.8, 0.38 * k + 0.9), 10)
+
+
+def _ticks(k):
+    return range(0, k, max(1, k // 16))

@@ -1,0 +1,69 @@
+"""Pictures of schedules: what is in them, since a test cannot look at them."""
+
+import numpy as np
+import pytest
+
+from d2lmgpu.collectives import ALGORITHMS, animate, draw_bytes, draw_steps, naive, plot_times, ring
+from d2lmgpu.collectives.network import full_switch, machines
+
+
+def texts(axes):
+    """The words in the cells, row by row; arrows are annotations without words."""
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def test_steps_show_who_holds_what():
+    figure = draw_steps(ring(3, 7), 3, 7)
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title() for axes in panels] == ["at the start", *(f"after step {i}" for i in (1, 2, 3, 4))]
+    assert texts(panels[0]) == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
+    assert texts(panels[1]) == ["0", "0 2", "0", "1", "1", "0 1", "1 2", "2", "2"]
+    assert texts(panels[4]) == ["0 1 2"] * 9
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["0–2", "3–4", "5–6"]
+    assert sum(not text.get_text() for text in panels[1].texts) == 3  # arrows
+
+
+def test_steps_show_a_mistake():
+    double = naive(2, 4)[:1] * 2
+    assert texts([axes for axes in draw_steps(double, 2, 4).axes if axes.axison][2]) == ["0 1 1", "1"]
+
+
+def test_many_devices_are_counted():
+    figure = draw_steps(ALGORITHMS["recursive_doubling"](16, 16), 16, 16)
+    assert texts([axes for axes in figure.axes if axes.axison][-1]) == ["16"] * 16
+
+
+def test_an_animation_saves_and_plays(tmp_path):
+    animation = animate(ring(2, 4), 2, 4, frames_per_step=2)
+    animation.save(tmp_path / "ring.gif", writer="pillow", dpi=40)
+    from PIL import Image
+
+    with Image.open(tmp_path / "ring.gif") as image:
+        assert image.n_frames >= 4
+    assert animation.to_jshtml().count("frames[") >= 6  # a frame for the start and the end of each step, and of "done"
+
+
+def test_heat_map_of_bytes():
+    figure = draw_bytes(naive(3, 10), 3)
+    sent = np.nan_to_num(np.asarray(figure.axes[0].images[0].get_array().filled(0)))
+    np.testing.assert_array_equal(sent, [[0, 40, 40], [40, 0, 0], [40, 0, 0]])
+    assert figure.axes[0].get_title() == "160 bytes in all, at most 80 from one device"
+
+
+def test_times_and_their_crossover():
+    """Short messages: recursive doubling; long ones: the ring. The mark is where the closed forms cross."""
+    algorithms = {name: ALGORITHMS[name] for name in ("recursive_doubling", "ring")}
+    sizes = [2**i for i in range(6, 26)]
+    axes = plot_times(algorithms, full_switch(8, 1e9, 1e-5), sizes=sizes).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(algorithms)
+    marks = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    crossing = (14 - 3) * 1e-5 * 1e9 / (3 - 2 * 7 / 8)  # 3(α + n/β) = 14α + 2·7/8·n/β
+    assert len(marks) == 1 and crossing / 2 < marks[0] < crossing * 2
+    assert [text.get_text() for text in axes.texts] == ["ring →"]
+
+
+def test_times_by_devices():
+    axes = plot_times({"ring": ring, "naive": naive}, machines, sizes=4096, devices=[2, 4, 16]).axes[0]
+    assert axes.get_xlabel() == "devices" and axes.lines[0].get_xdata().tolist() == [2, 4, 16]
+    with pytest.raises(ValueError, match="give a list"):
+        plot_times({"ring": ring}, machines, sizes=[1, 2], devices=[2])
