@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .devices import array_module, on_device
+from .devices import array_module, on_device, zeros_in_one_buffer
 from .layers import (
     avg_pool2d,
     avg_pool2d_grad,
@@ -95,7 +95,8 @@ def loss_and_grads(X, y, params, network=LENET):
     """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, 1, 28, 28) in the parameters' dtype, labels ``y`` (N,). N may be 0:
-    then loss and gradients are zero, as sums over no examples are.
+    then loss and gradients are zero, as sums over no examples are. The gradients
+    lie in one buffer (see devices/flat.py).
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
@@ -103,7 +104,7 @@ def loss_and_grads(X, y, params, network=LENET):
         raise ValueError(f"loss_and_grads: {len(X)} images and {len(y)} labels; each image needs one")
     xp = array_module(X)
     loss = xp.zeros((), params[0].dtype)
-    grads = [xp.zeros_like(param) for param in params]
+    grads = zeros_in_one_buffer(params)
     for part in micro_batches(X):  # sums over examples, so parts simply add up
         logits, caches = forward(network, X[part], params)
         part_loss, cache = softmax_cross_entropy(logits, y[part])

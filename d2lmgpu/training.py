@@ -78,6 +78,7 @@ def train(
     seed=0,
     init="normal",
     data=None,
+    flat=True,
     environment=None,
     progress=True,
 ):
@@ -88,7 +89,8 @@ def train(
     ``seed`` decides the initial weights and all shuffles: the same seed on the
     same number of devices gives the same history, bit for bit. ``init``:
     "normal" (the textbook) or "he". ``data``: X_train, y_train, X_test, y_test
-    (Fashion-MNIST unless given). ``environment``: a name for the history.
+    (Fashion-MNIST unless given). ``flat``: exchange all gradients as one message,
+    not one a parameter. ``environment``: a name for the history.
     ``progress``: show a bar and a line an epoch.
 
     Ctrl-C ends training after the current step; what was learned is returned,
@@ -122,7 +124,7 @@ def train(
             loss, steps = 0.0, 0
             bar.start_epoch(epoch)
             for X, y in minibatches(X_train, y_train, batch_size, seed, epoch):
-                loss += train_batch(X, y, device_params, devices, lr, algorithm)
+                loss += train_batch(X, y, device_params, devices, lr, algorithm, flat)
                 steps += 1
                 bar.step(len(X), loss)
                 if stop.requested:

@@ -5,6 +5,7 @@ import pytest
 from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
+from d2lmgpu.devices import one_buffer
 from d2lmgpu.parallel.data import load_bounds
 
 BATCHES = [256, 96, 7, 1, 3]  # a full one, the textbook's last, fewer than 8 devices, one, and one more
@@ -15,11 +16,11 @@ def batches(dtype, sizes=BATCHES):
     return [(rng.random((n, 1, 28, 28)).astype(dtype), rng.integers(0, 10, n)) for n in sizes]
 
 
-def train_steps(devices, dtype, algorithm, starts=None, sizes=BATCHES):
+def train_steps(devices, dtype, algorithm, starts=None, flat=False):
     """Five steps; returns the summed losses and each device's parameters, on the host."""
     starts = starts or [d2l.init_params(seed=2, init="he", dtype=dtype)] * len(devices)
     device_params = [d2l.get_params(start, device) for start, device in zip(starts, devices, strict=True)]
-    losses = [d2l.train_batch(X, y, device_params, devices, 0.1, algorithm) for X, y in batches(dtype, sizes)]
+    losses = [d2l.train_batch(X, y, device_params, devices, 0.1, algorithm, flat) for X, y in batches(dtype)]
     return losses, [[d2l.to_host(p) for p in params] for params in device_params]
 
 
@@ -44,6 +45,50 @@ def test_k_devices_equal_one(make_devices, algorithm, k, dtype):
         for param, first, alone in zip(params, replicas[0], expected, strict=True):
             assert param.tobytes() == first.tobytes()
             assert_close(param, alone, TOLERANCE[param.dtype])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [2, 5])
+def test_one_message_or_eight(make_devices, k, dtype):
+    """As one flat message the chunks fall elsewhere, so that sums are rounded differently."""
+    _, replicas = train_steps(make_devices(k), dtype, "ring", flat=True)
+    for params in replicas:
+        for param, first, alone in zip(params, replicas[0], one_device(dtype)[1], strict=True):
+            assert param.tobytes() == first.tobytes()
+            assert_close(param, alone, TOLERANCE[param.dtype])
+
+
+def test_a_flat_step_sends_one_message(make_devices):
+    devices = make_devices(2)
+    ((X, y),) = batches(np.float32, [4])
+    device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
+    counts = {}
+    for flat in (False, True):
+        with d2l.record_transfers() as transfers:
+            d2l.train_batch(X, y, device_params, devices, 0.1, "naive", flat)
+        between = [t for t in transfers if "host" not in (t.source, t.destination)]
+        counts[flat] = len(between)
+        assert sum(t.nbytes for t in between) == 2 * 4 * 129_068
+    assert counts == {False: 16, True: 2}
+
+
+def test_arrays_of_no_common_buffer_are_not_flat():
+    params = d2l.get_params(d2l.init_params(), d2l.cpu(0))
+    with pytest.raises(ValueError, match="not the parts of one buffer"):
+        one_buffer(params)
+    _, grads = (
+        d2l.cpu(0)
+        .run(
+            d2l.loss_and_grads,
+            d2l.put(np.zeros((1, 1, 28, 28), np.float32), d2l.cpu(0)),
+            d2l.put(np.zeros(1, int), d2l.cpu(0)),
+            params,
+        )
+        .result()
+    )
+    assert one_buffer(grads).size == 129_068
+    with pytest.raises(ValueError, match="all of them"):
+        one_buffer(grads[1:])
 
 
 def test_replicas_that_start_apart_stay_apart():

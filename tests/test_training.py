@@ -75,7 +75,7 @@ def test_training_is_the_textbooks_loop(make_devices, small):
     for epoch in range(2):
         for X, y in d2l.minibatches(X_train, y_train, 64, 7, epoch):
             d2l.train_batch(X, y, device_params, devices, 0.1, "naive")
-    _, trained = quick(devices, small, seed=7, algorithm="naive")
+    _, trained = quick(devices, small, seed=7, algorithm="naive", flat=False)
     for param, expected in zip(trained, device_params[1], strict=True):
         assert param.tobytes() == d2l.to_host(expected).tobytes()
 

@@ -5,6 +5,7 @@ from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, p
 from .device import Device, Task, cpu, current_device, gpu, try_all_gpus, try_gpu
 from .discovery import find_gpus
 from .errors import DeviceError, DeviceMismatchError
+from .flat import one_buffer, zeros_in_one_buffer
 from .transfer import TransferRecord, put, record_transfers, to_host
 
 
@@ -31,6 +32,7 @@ __all__ = [
     "find_gpus",
     "gpu",
     "on_device",
+    "one_buffer",
     "parse_devices",
     "put",
     "record_transfers",
@@ -38,4 +40,5 @@ __all__ = [
     "to_host",
     "try_all_gpus",
     "try_gpu",
+    "zeros_in_one_buffer",
 ]

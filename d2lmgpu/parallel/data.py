@@ -14,7 +14,7 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 import numpy as np
 
 from ..collectives import allreduce, check_algorithm, chunk_bounds
-from ..devices import check_devices, put
+from ..devices import check_devices, one_buffer, put
 from ..networks import loss_and_grads
 from ..optimizers import sgd
 from ..timing import phase
@@ -58,11 +58,13 @@ def load_bounds(n, loads):
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
-def train_batch(X, y, device_params, devices, lr, algorithm="naive"):
+def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False):
     """One training step on all devices, in place; returns the loss summed over the batch.
 
     ``X`` (N, 1, 28, 28) in the parameters' dtype and ``y`` (N,) are on the host;
-    ``device_params`` holds a full copy of the parameters for each device.
+    ``device_params`` holds a full copy of the parameters for each device. The
+    gradients are exchanged one by one, as in the textbook, or with ``flat`` as
+    one message.
 
     Raises ValueError for arguments that do not fit together.
     """
@@ -75,9 +77,12 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive"):
             for device, X_shard, y_shard, params in zip(devices, X_shards, y_shards, device_params, strict=True)
         ]
         losses, device_grads = zip(*(task.result() for task in tasks), strict=True)
-    with phase("allreduce"):  # sum each gradient over the devices
-        for grads in zip(*device_grads, strict=True):
-            allreduce(grads, algorithm)
+    with phase("allreduce"):
+        if flat:
+            allreduce([one_buffer(grads) for grads in device_grads], algorithm)
+        else:
+            for grads in zip(*device_grads, strict=True):  # sum each gradient over the devices
+                allreduce(grads, algorithm)
     with phase("update"):  # every device updates its own copy, with the full batch's size
         for device, params, grads in zip(devices, device_params, device_grads, strict=True):
             device.run(sgd, params, grads, lr, len(X))
