@@ -1,5 +1,8 @@
 """Schedules as data, and executed: sums are exact because the values are whole numbers, different everywhere."""
 
+import sys
+import tracemalloc
+
 import numpy as np
 import pytest
 import standin_cupy
@@ -152,3 +155,28 @@ def test_nccl_runs_on_cards_of_their_own(make_devices, device_kind, monkeypatch)
     assert sorted(calls) == [(0, 0, 5, "float32", "sum"), (1, 1, 5, "float32", "sum")]
     with pytest.raises(ValueError, match="int64 is not among"):
         d2l.allreduce([d2l.put(np.arange(3), device) for device in devices], "nccl")
+
+
+@pytest.mark.parametrize("short", [-1, 2**30])
+@pytest.mark.parametrize("algorithm", SUMMING)
+def test_no_arrays_are_allocated_once_it_runs(algorithm, short, monkeypatch):
+    """Neither on the host program's thread nor on the devices': staging buffers are reused."""
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.execute"], "SHORT", short)
+    devices = [d2l.cpu(i) for i in range(4)]
+    data = [d2l.put(np.zeros(250_000, np.float32), device) for device in devices]
+
+    def run():
+        d2l.allreduce(data, algorithm)
+        d2l.synchronize(devices)
+
+    run()
+    tracemalloc.start()
+    try:
+        run()
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        run()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 100_000  # an array of a device has 1,000,000 bytes, a chunk of it 250,000

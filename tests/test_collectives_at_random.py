@@ -1,5 +1,8 @@
 """Twenty thousand random allreduces on virtual devices: any k, n, algorithm, dtype, and uneven groups."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, execute, hierarchical, naive
 from d2lmgpu.collectives.execute import check_arrays
 
+EXECUTE = sys.modules["d2lmgpu.collectives.execute"]  # the module, whose name the function hides
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 PRIMES = [2, 3, 5, 7, 11, 13, 17, 97, 101, 997, 9973, 99991]
 CASES_A_BLOCK = 1000
@@ -31,9 +35,11 @@ def random_groups(rng, k):
 
 
 @pytest.mark.parametrize("block", range(20))
-def test_at_random(block):
+def test_at_random(block, monkeypatch):
     rng = np.random.default_rng([2025, block])
     for case in range(CASES_A_BLOCK):
+        # alternately on the host program's thread, as short ones are, and on the devices' threads
+        monkeypatch.setattr(EXECUTE, "SHORT", 2**30 if case % 2 else -1)
         k = int(rng.integers(1, 18))
         n = random_size(rng, k)
         algorithm = str(rng.choice(SUMMING))
@@ -59,6 +65,37 @@ def test_at_random(block):
             wide = values.astype(float)
             error = np.abs(results[0] - wide.sum(axis=0))
             assert (error <= k * np.finfo(dtype).eps * np.abs(wide).sum(axis=0)).all(), where
+
+
+@pytest.mark.parametrize("algorithm", SUMMING)
+def test_either_thread_gives_the_same_bits(algorithm, rng, monkeypatch):
+    values = rng.standard_normal((5, 333)).astype(np.float32)
+    results = set()
+    for short in (-1, 2**30):
+        monkeypatch.setattr(EXECUTE, "SHORT", short)
+        data = [d2l.put(value, d2l.cpu(i)) for i, value in enumerate(values)]
+        d2l.allreduce(data, algorithm)
+        results |= {d2l.to_host(array).tobytes() for array in data}
+    assert len(results) == 1
+
+
+def test_a_collective_waits_for_its_turn():
+    """Devices with work to do are not overtaken by the host program's thread."""
+    devices = [d2l.cpu(i) for i in range(3)]
+    data = [d2l.put(np.zeros(4), device) for device in devices]
+    gate = threading.Event()
+
+    def fill(array):
+        gate.wait(30)
+        array[:] = 5
+
+    devices[1].run(fill, data[1])
+    d2l.allreduce(data, "ring")
+    later = devices[2].run(np.multiply, data[2], 2)
+    assert not later.done()
+    gate.set()
+    assert d2l.to_host(later.result()).tolist() == [10] * 4
+    assert d2l.to_host(data[0]).tolist() == [5] * 4
 
 
 def test_a_schedule_of_ones_own():

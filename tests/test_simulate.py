@@ -6,7 +6,16 @@ import time
 import numpy as np
 import pytest
 
-from d2lmgpu.collectives import ALGORITHMS, Transfer, simulate
+from d2lmgpu.collectives import (
+    ALGORITHMS,
+    Measurement,
+    Transfer,
+    fit_virtual_devices,
+    plot_predictions,
+    predict,
+    simulate,
+    virtual_devices,
+)
 from d2lmgpu.collectives.network import (
     MESH_WIRES,
     full_switch,
@@ -123,3 +132,45 @@ def test_a_thousand_devices():
     seconds = simulate(ALGORITHMS["ring"](1024, 1024), full_switch(1024, 1 / BETA, ALPHA)).seconds
     assert seconds == pytest.approx(2 * 1023 * (ALPHA + 4 * BETA), rel=0.01)
     print(f"simulated in {time.perf_counter() - begin:.1f} s")
+
+
+def fake_measurements(constants, cores, sizes, noise=0.0):
+    """Rows that a computer with these constants would measure."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for k in (2, 4):
+        for name in ("naive", "ring", "recursive_doubling"):
+            for nbytes in sizes:
+                seconds = simulate(ALGORITHMS[name](k, nbytes // 4), virtual_devices(constants, cores)(k)).seconds
+                seconds *= 1 + noise * rng.standard_normal()
+                rows.append(Measurement(name, k, nbytes, seconds, seconds, seconds, 1, 0, 0, [], 0, True))
+    return rows
+
+
+@pytest.mark.parametrize("gamma", [0.0, 2e-10])
+def test_constants_are_found_again(gamma):
+    truth = {"startup": 2e-5, "occupancy": 3e-6, "beta": 1e-10, "gamma": gamma}
+    found = fit_virtual_devices(fake_measurements(truth, 2, [4096, 2**16, 2**20, 2**24]), ALGORITHMS, 2)
+    assert found == pytest.approx(truth, rel=1e-6, abs=1e-16)
+    rows = fake_measurements(truth, 2, [2**18])
+    np.testing.assert_allclose(predict(rows, ALGORITHMS, virtual_devices(found, 2)), [row.seconds for row in rows])
+
+
+def test_constants_are_never_negative():
+    truth = {"startup": 0.0, "occupancy": 3e-6, "beta": 1e-10, "gamma": 0.0}
+    found = fit_virtual_devices(fake_measurements(truth, 2, [4096, 2**20], noise=0.2), ALGORITHMS, 2)
+    assert all(value >= 0 for value in found.values())
+    with pytest.raises(ValueError, match="too few"):
+        fit_virtual_devices(fake_measurements(truth, 2, [4096])[:3], ALGORITHMS, 2)
+
+
+def test_predictions_are_drawn_beside_measurements():
+    truth = {"startup": 2e-5, "occupancy": 3e-6, "beta": 1e-10, "gamma": 0.0}
+    rows = fake_measurements(truth, 2, [4096, 2**20])
+    measured = np.array([row.seconds for row in rows])
+    off = np.array([1.5 if row.algorithm == "ring" else 1.1 for row in rows])
+    figure = plot_predictions(rows, measured * off)
+    assert [axes.get_title() for axes in figure.axes] == ["2 devices", "4 devices"]
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["naive 10%", "ring 50% (above 25%)", "recursive_doubling 10%"]
+    assert figure.get_suptitle() == "Median error 10% (grey: within 25%)"

@@ -1,8 +1,9 @@
 """Collectives as schedules: a file an algorithm, beside the readers of schedules."""
 
 from .bidirectional_ring import bidirectional_ring
-from .draw import animate, draw_bytes, draw_steps, plot_measurements, plot_times
+from .draw import animate, draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
 from .execute import check_arrays, execute, needs_staging, run_program
+from .fit import fit_virtual_devices, predict, virtual_devices
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
 from .library import LIBRARIES
@@ -96,6 +97,7 @@ __all__ = [
     "draw_bytes",
     "draw_steps",
     "execute",
+    "fit_virtual_devices",
     "halving_doubling",
     "hierarchical",
     "measure",
@@ -105,7 +107,9 @@ __all__ = [
     "parse_size",
     "place",
     "plot_measurements",
+    "plot_predictions",
     "plot_times",
+    "predict",
     "prove",
     "recursive_doubling",
     "reduce_scatter",
@@ -114,4 +118,5 @@ __all__ = [
     "simulate",
     "together",
     "tree",
+    "virtual_devices",
 ]

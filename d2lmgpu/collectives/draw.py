@@ -167,6 +167,37 @@ def plot_measurements(rows):
     return figure
 
 
+def plot_predictions(measurements, predicted):
+    """Predicted against measured seconds of `Measurement` rows, one panel a number of devices.
+
+    The title gives the median of the relative errors; algorithms whose own median
+    is above 25% are marked in the legend.
+    """
+    from matplotlib.figure import Figure
+
+    measured = np.array([row.seconds for row in measurements])
+    errors = np.abs(predicted / measured - 1)
+    counts = sorted({row.devices for row in measurements})
+    names = list(dict.fromkeys(row.algorithm for row in measurements))
+    figure = Figure(figsize=(4.2 * len(counts), 4.6), layout="constrained")
+    for axes, k in zip(figure.subplots(1, len(counts), squeeze=False)[0], counts, strict=True):
+        ends = np.array([measured.min() / 1.5, measured.max() * 1.5])
+        axes.plot(ends, ends, color="#555555", lw=1)
+        axes.fill_between(ends, 0.75 * ends, 1.25 * ends, color="#555555", alpha=0.15, lw=0)
+        for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
+            mine = [i for i, row in enumerate(measurements) if (row.devices, row.algorithm) == (k, name)]
+            error = np.median(errors[mine])
+            label = f"{name} {error:.0%}" + (" (above 25%)" if error > 0.25 else "")
+            axes.plot(measured[mine], predicted[mine], marker, color=colour, ms=5, label=label)
+        axes.set(
+            xscale="log", yscale="log", xlabel="measured seconds", ylabel="predicted seconds", title=f"{k} devices"
+        )
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7, title="median error", title_fontsize=7)
+    figure.suptitle(f"Median error {np.median(errors):.0%} (grey: within 25%)")
+    return figure
+
+
 def _draw_state(axes, held, k, cuts):
     count = len(cuts) - 1
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")

@@ -4,14 +4,23 @@ Each device gets its part of the schedule as one piece of work for its queue
 (see program.py), so that all parts run at the same time and meet only where
 they must. Devices signal each other through a `_Meeting`. On a GPU "done" means
 that the work was given to the stream, so that a signal carries a CUDA event,
-for which the other's stream waits.
+for which the other's stream waits. Short arrays of idle virtual devices are an
+exception: see `SHORT`.
 """
 
-import threading
+import queue
 
 from ..devices import DeviceArray, array_module, check_devices
+from ..devices.device import take_turns
 from ..devices.transfer import copy_between, note_transfer, timed
 from .program import compile_schedule
+
+SHORT = 2**21
+"""Bytes up to which the host program's thread carries out the collective of idle virtual devices itself.
+
+Waking k threads, which then wake each other in every step, takes longer than
+copying such arrays on one core (benchmarks/compare_gloo.py shows by how much).
+"""
 
 
 def execute(schedule, arrays):
@@ -29,9 +38,20 @@ def run_program(program, arrays):
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     itemsize = arrays[0].dtype.itemsize
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in program.transfers]
-    meeting = _Meeting(len(devices))
-    for i, device in enumerate(devices):
+    if arrays[0].nbytes <= SHORT:
+        with take_turns(devices) as allowed:
+            if allowed:
+                for i, action in program.order:
+                    _do(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
+                return
+    meeting = _Meeting(program)
+    tasks = [
         device.submit(_take_part, i, device, devices, flat, program, records, meeting)
+        for i, device in enumerate(devices)
+    ]
+    for device, readers in zip(devices, program.readers, strict=True):
+        for reader in readers:  # what overwrites the array next comes after those who still read it
+            device.wait(tasks[reader])
 
 
 def needs_staging(arrays):
@@ -62,48 +82,52 @@ def check_arrays(arrays):
 
 
 class _Meeting:
-    """How devices wait for each other's signals during one collective."""
+    """How devices wait for each other's signals during one collective: each has a mailbox for those it needs."""
 
-    def __init__(self, k):
-        self._marks = [[] for _ in range(k)]
-        self._news = [threading.Condition() for _ in range(k)]
-        self._failure = None
+    def __init__(self, program):
+        self._program = program
+        self._mailboxes = [queue.SimpleQueue() for _ in program.phases]
 
-    def signal(self, device, mark):
-        with self._news[device]:
-            self._marks[device].append(mark)
-            self._news[device].notify_all()
+    def signal(self, device, number, get_mark):
+        """Device ``device`` has done its phase ``number``; ``get_mark`` gives a mark of that."""
+        listeners = self._program.listeners[device][number]
+        if listeners:
+            mark = get_mark()
+            for listener in listeners:
+                self._mailboxes[listener].put((device, number + 1, mark))
 
-    def wait(self, device, count):
-        """Wait until ``device`` has signalled ``count`` times; returns the mark of the last of them."""
-        marks = self._marks[device]
-        if len(marks) < count:
-            with self._news[device]:
-                self._news[device].wait_for(lambda: len(marks) >= count or self._failure)
-        if self._failure:
-            raise RuntimeError("another device failed in this collective") from self._failure
-        return marks[count - 1]
+    def wait(self, device, received, other, count):
+        """Let ``device`` wait until ``other`` has signalled ``count`` times; returns the mark of that.
+
+        ``received`` is the device's dict of what arrived so far.
+        """
+        while (other, count) not in received:
+            sender, number, mark = self._mailboxes[device].get()
+            if sender is None:
+                raise RuntimeError("another device failed in this collective") from mark
+            received[sender, number] = mark
+        return received[other, count]
 
     def fail(self, error):
         """Let nobody wait for a device that will signal no more."""
-        self._failure = error
-        for news in self._news:
-            with news:
-                news.notify_all()
+        for mailbox in self._mailboxes:
+            mailbox.put((None, 0, error))
 
 
 def _take_part(i, device, devices, flat, program, records, meeting):
-    """Device i's part of the program. Runs on the device."""
+    """Device i's part of the program. Runs on the device; returns a mark of its end."""
+    received = {}
     try:
-        for waits, actions in program.phases[i]:
+        for number, (waits, actions) in enumerate(program.phases[i]):
             for other, count in waits:
-                device.await_mark(meeting.wait(other, count))
+                device.await_mark(meeting.wait(i, received, other, count))
             for action in actions:
                 _do(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
-            meeting.signal(i, device.mark())
+            meeting.signal(i, number, device.mark)
     except BaseException as error:
         meeting.fail(error)
         raise
+    return device.mark()
 
 
 def _do(action, i, device, devices, flat, stage_size, record):

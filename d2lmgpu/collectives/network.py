@@ -31,7 +31,7 @@ class Network:
     entry for each link, whose names are ``links``. ``route(sources, destinations)``
     takes arrays of m device numbers and gives the links on each way: an array
     (m, hops) of link numbers and `NO_LINK`. ``latency(sources, destinations)``
-    gives α for each, in seconds.
+    gives α for each, in seconds. ``startup`` is the time before the first step.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Network:
     route: Callable
     latency: Callable
     reduce_seconds_per_byte: float = 0.0
+    startup: float = 0.0
 
 
 def full_switch(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):

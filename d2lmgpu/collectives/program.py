@@ -41,11 +41,21 @@ class Phase(NamedTuple):
 
 
 class Program(NamedTuple):
-    """``phases[i]`` is what device i does; ``stage_sizes[i]`` are the elements of its staging buffer."""
+    """What k devices do.
+
+    ``phases[i]`` is device i's part. ``listeners[i][c]`` are the devices that wait
+    for its signal number c + 1. ``readers[i]`` are those that read from it since
+    it last waited for them, so that its next work must come after theirs.
+    ``stage_sizes[i]`` are the elements of its staging buffer. ``order`` lists all
+    actions, as pairs (device, action), in an order in which one thread may do them.
+    """
 
     phases: list
+    listeners: list
+    readers: list
     stage_sizes: list
     transfers: list
+    order: list
 
 
 @functools.lru_cache(maxsize=256)
@@ -89,6 +99,7 @@ class _Compiler:
         self.phases = [[Phase((), ())] for _ in range(k)]  # the first signal: I am here, my array is ready
         self.stage_sizes = [0] * k
         self.transfers = []
+        self.order = []
         self.written = [1] * k  # the signal of each device after which its array is up to date
         self.readers = [{} for _ in range(k)]  # for each device: who read from it since, until which signal
 
@@ -100,6 +111,7 @@ class _Compiler:
                 for reader, count in self.readers[device].items():
                     waits[reader] = max(count, waits.get(reader, 0))
             self.phases[device].append(Phase(tuple(waits.items()), tuple(todo)))
+            self.order += [(device, action) for action in todo]
         for device in actions if writing else ():
             self.written[device] = len(self.phases[device])
             self.readers[device].clear()
@@ -109,6 +121,10 @@ class _Compiler:
                     self.readers[action.source][device] = len(self.phases[device])
 
     def finish(self):
-        for device, readers in enumerate(self.readers):  # nobody leaves while others still read from it
-            self.phases[device].append(Phase(tuple(readers.items()), ()))
-        return Program(self.phases, self.stage_sizes, self.transfers)
+        listeners = [[set() for _ in phases] for phases in self.phases]
+        for device, phases in enumerate(self.phases):
+            for waits, _ in phases:
+                for other, count in waits:
+                    listeners[other][count - 1].add(device)
+        readers = [list(readers) for readers in self.readers]
+        return Program(self.phases, listeners, readers, self.stage_sizes, self.transfers, self.order)

@@ -20,7 +20,7 @@ from .network import NO_LINK
 
 @dataclass
 class Simulation:
-    """``seconds`` in all, ``step_seconds`` of each step, ``link_bytes`` over each link of the network."""
+    """``seconds`` in all, with the network's startup, ``step_seconds`` of each step, ``link_bytes`` over each link."""
 
     seconds: float
     step_seconds: np.ndarray
@@ -39,7 +39,7 @@ def simulate(schedule, network, itemsize=4):
         seconds, load = _step(step, network, itemsize)
         times.append(seconds)
         total += load
-    return Simulation(float(np.sum(times)), np.array(times), total)
+    return Simulation(network.startup + float(np.sum(times)), np.array(times), total)
 
 
 def _step(step, network, itemsize):

@@ -2,18 +2,11 @@
 
 from .array import DeviceArray, array_module, on_device
 from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, parse_devices
-from .device import Device, Task, cpu, current_device, gpu, try_all_gpus, try_gpu
+from .device import Device, Task, cpu, current_device, gpu, synchronize, try_all_gpus, try_gpu
 from .discovery import find_gpus
 from .errors import DeviceError, DeviceMismatchError
 from .flat import one_buffer, zeros_in_one_buffer
 from .transfer import TransferRecord, put, record_transfers, to_host
-
-
-def synchronize(devices):
-    """Wait until every device in the list has done all its work; raise the first error that nobody saw."""
-    for device in devices:
-        device.synchronize()
-
 
 __all__ = [
     "ENVIRONMENTS",

@@ -20,6 +20,7 @@ Creating the first ``cpu`` device holds BLAS to one thread in the whole process
 not k times all cores.
 """
 
+import contextlib
 import ctypes
 import queue
 import threading
@@ -65,6 +66,8 @@ class Device:
         self._lock = threading.Lock()
         self._last = lambda: None  # a weak reference to the task submitted last
         self._awaited = []  # events that the next task waits for
+        self._pending = 0  # tasks submitted and not yet done
+        self._turn = threading.Lock()  # held by whoever does this device's work
         self._failed = []
         self._scratch = None
         threading.Thread(target=self._work, name=str(self), daemon=True).start()
@@ -91,7 +94,7 @@ class Device:
         task = Task()
         inside = current_device()
         if inside is self:
-            self._execute(task, function, args, ())
+            self._execute(task, function, args)
         elif inside is not None:
             raise DeviceError(
                 f"work running on {inside} tried to use {self}. Functions on a device use its own "
@@ -101,16 +104,13 @@ class Device:
             with self._lock:
                 self._queue.put((task, function, args, self._awaited))
                 self._awaited = []
+                self._pending += 1
                 self._last = weakref.ref(task)  # weak: a result must not live longer for our sake
         return task
 
     def synchronize(self):
         """Wait until all work submitted so far is done; raise the error of a task nobody waited for."""
-        self.submit(self._finish).result()
-        failed = [task for task in self._failed if not task.asked]
-        self._failed.clear()
-        if failed:
-            raise failed[0].exception()
+        synchronize([self])
 
     def record(self):
         """An event that happens when all work submitted here so far is done."""
@@ -129,16 +129,25 @@ class Device:
         _this_thread.device = self
         while True:
             item = self._queue.get()
-            self._execute(*item)
+            with self._turn:
+                self._execute(*item)
             del item  # or its arrays would live until the next work arrives
 
-    def _execute(self, task, function, args, awaited):
+    def _execute(self, task, function, args, awaited=None):
+        """Do a task; ``awaited`` is None for work that comes from this device's own thread, not from the queue."""
         try:
-            for event in awaited:
+            for event in awaited or ():
                 self.await_event(event)
-            task.set_result(function(*args))
-        except BaseException as error:
+            result, error = function(*args), None
+        except BaseException as caught:
+            result, error = None, caught
             self._failed.append(task)
+        if awaited is not None:
+            with self._lock:
+                self._pending -= 1
+        if error is None:
+            task.set_result(result)
+        else:
             task.set_exception(error)
 
     def scratch(self, size, dtype):
@@ -160,6 +169,11 @@ class Device:
     def _finish(self):
         """Last work before `synchronize` returns."""
 
+    def is_idle(self):
+        """Whether all work submitted so far is done."""
+        with self._lock:
+            return self._pending == 0 and all(event.done() for event in self._awaited)
+
     def await_event(self, event):
         """Called on this device's thread: what follows happens after ``event``."""
         event.exception()  # returns when the task is done, well or badly
@@ -169,6 +183,42 @@ class Device:
 
     def await_mark(self, mark):
         """Called on this device's thread: what follows happens after another device's mark."""
+
+
+def synchronize(devices):
+    """Wait until every device has done all its work; raise the first error of a task nobody waited for."""
+    ends = [device.submit(device._finish) for device in devices if not device.is_idle()]
+    for end in ends:
+        end.result()
+    errors = [task.exception() for device in devices for task in device._failed if not task.asked]
+    for device in devices:
+        device._failed.clear()
+    if errors:
+        raise errors[0]
+
+
+@contextlib.contextmanager
+def take_turns(devices):
+    """Try to do work of virtual devices on the calling thread: yields whether that is allowed.
+
+    It is if all are CPU devices with nothing to do. Waking a thread takes longer
+    than a short piece of work; order is kept, since whatever is submitted
+    meanwhile waits for the end of the ``with`` block.
+    """
+    if current_device() is not None or any(device.kind != "cpu" for device in devices):
+        yield False
+        return
+    with contextlib.ExitStack() as turns:
+        for device in devices:
+            # Give up rather than wait: the turn may be held by work that waits for a device whose turn is ours.
+            if not device.is_idle() or not device._turn.acquire(timeout=0.001):
+                break
+            turns.callback(device._turn.release)
+        else:
+            if all(device.is_idle() for device in devices):
+                yield True
+                return
+    yield False
 
 
 class CPU(Device):
@@ -213,6 +263,10 @@ class GPU(Device):
     def record(self):
         """An event that happens when all work submitted here so far is done."""
         return self.submit(self.mark)  # a task is done when its kernels are launched, the event when they ran
+
+    def is_idle(self):
+        """False: only the stream knows, once it is waited for."""
+        return False
 
     def await_event(self, event):
         """Called on this device's thread: what its stream is given next runs after ``event``."""

@@ -1,0 +1,66 @@
+"""Fit a network's α, β and γ to measured allreduces, and judge it on others.
+
+The simulated time of a schedule is a sum of four terms, each proportional to
+one constant of the network, so that fitting is a problem of least squares. What
+is minimised is the relative error, since times range over four magnitudes, and
+no constant may be negative.
+"""
+
+import numpy as np
+
+from .network import shared_cores
+from .simulate import simulate
+
+CONSTANTS = ("startup", "occupancy", "beta", "gamma")
+"""Seconds: for each device to begin, for each message, for a byte to be copied, and for a byte to be added."""
+
+
+def virtual_devices(constants, cores):
+    """The network of virtual devices with these constants: a function of the number of devices k."""
+
+    def network(k):
+        beta = max(constants["beta"], 1e-30)
+        network = shared_cores(k, cores, 1 / beta, constants["occupancy"], 0.0, constants["gamma"])
+        network.startup = k * constants["startup"]
+        return network
+
+    return network
+
+
+def fit_virtual_devices(measurements, algorithms, cores):
+    """The `CONSTANTS` of this computer, from `Measurement` rows: a dict.
+
+    ``algorithms`` maps names to schedule functions, ``cores`` is the number of
+    cores that the devices share. Raises ValueError for fewer rows than constants.
+    """
+    if len(measurements) < len(CONSTANTS):
+        raise ValueError(f"fit: {len(measurements)} measurements are too few for {len(CONSTANTS)} constants")
+    terms = np.array([_terms(algorithms[row.algorithm], row.devices, row.bytes, cores) for row in measurements])
+    seconds = np.array([row.seconds for row in measurements])
+    free = list(range(len(CONSTANTS)))
+    while True:  # drop the most negative constant, until none is
+        values, *_ = np.linalg.lstsq(terms[:, free] / seconds[:, None], np.ones(len(seconds)), rcond=None)
+        if (values >= 0).all():
+            break
+        free.pop(int(values.argmin()))
+    return dict.fromkeys(CONSTANTS, 0.0) | {CONSTANTS[i]: float(v) for i, v in zip(free, values, strict=True)}
+
+
+def predict(measurements, algorithms, network):
+    """Simulated seconds for the allreduce of each row; ``network`` is a function of k."""
+    return np.array(
+        [
+            simulate(algorithms[row.algorithm](row.devices, row.bytes // 4), network(row.devices)).seconds
+            for row in measurements
+        ]
+    )
+
+
+def _terms(algorithm, k, nbytes, cores):
+    """Seconds of an allreduce for each constant, were it one and the others zero."""
+    schedule = algorithm(k, nbytes // 4)
+    terms = []
+    for name in CONSTANTS:
+        only = {other: float(other == name) for other in CONSTANTS}
+        terms.append(simulate(schedule, virtual_devices(only, cores)(k)).seconds)
+    return terms
