@@ -9,31 +9,52 @@ from pathlib import Path
 import pytest
 
 import d2lmgpu as d2l
+from d2lmgpu.collectives import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def run_python(code):
-    """In a process of its own, without a window; returns what it printed."""
-    done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, encoding="utf-8")
+def run_python(code, folder=ROOT):
+    """In a process of its own; returns what it printed."""
+    command = [sys.executable, "-"]
+    done = subprocess.run(command, input=code, capture_output=True, text=True, encoding="utf-8", cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_the_readmes_program():
-    program, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    program, _, _ = PROGRAMS
     quick = program.replace("= d2l.load_fashion_mnist()", "= [part[:3000] for part in d2l.load_fashion_mnist()]")
     assert quick != program
     assert 0 < float(run_python(quick)) < 1
 
 
 def test_the_readmes_training_step_is_the_real_one():
-    _, shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    _, shown, _ = PROGRAMS
     source = (ROOT / "d2lmgpu" / "parallel" / "data.py").read_text(encoding="utf-8")
     real = [line.split("#")[0].strip() for line in source[source.index("def train_batch") :].splitlines()]
     for line in shown.splitlines():
         assert line.split("#")[0].strip() in real
+
+
+def test_the_readmes_schedule(tmp_path):
+    _, _, program = PROGRAMS
+    proof, seconds = run_python(program, tmp_path).splitlines()
+    assert proof == "Proof(steps=4, sent=[3000, 1000, 1000, 1000], ratio=2.0)"
+    assert float(seconds) == pytest.approx(3 * (5e-6 + 4000 / 16e9) + 5e-6 + 3 * 4000 / 16e9)
+    assert (tmp_path / "star.png").read_bytes().startswith(b"\x89PNG")
+    shown = re.search(r"`prove` answers: `(.*?)`", README, re.DOTALL)[1]
+    wrong = program[: program.index("print")].replace('"copy"', '"add"') + "prove(star(4, 1000), 4, 1000)"
+    with pytest.raises(AssertionError) as error:
+        run_python(wrong, tmp_path)
+    assert " ".join(shown.split()) in str(error.value)
+
+
+def test_the_readmes_table_of_algorithms():
+    names = re.findall(r"^\| `(\w+)`.*\|.*\|.*\|.*\|$", README, re.MULTILINE)
+    assert names == [name for name in ALGORITHMS if name != "none"]
 
 
 def test_the_readmes_error():
