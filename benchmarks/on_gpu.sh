@@ -21,4 +21,5 @@ for k in 1 2; do
         --epochs 3 --json "$results/gpu_train_${k}_devices.json" || code=1
 done
 timeout 120 python3 benchmarks/compare_pytorch.py --environment gpu --json "$results/gpu_pytorch_eager.json" || code=1
+timeout 60 python3 -m d2lmgpu allreduce --environment gpu --devices 2 --json "$results/gpu_allreduce.json" || code=1
 exit $code

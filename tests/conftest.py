@@ -9,13 +9,12 @@ import pytest
 import standin_cupy
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import device as device_module
-from d2lmgpu.devices import find_gpus
+from d2lmgpu.devices import find_gpus, kinds
 
 
 def forget_gpus():
-    for key in [key for key in device_module._devices if key[0] is device_module.GPU]:
-        del device_module._devices[key]
+    for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
+        del kinds._devices[key]
 
 
 @pytest.fixture(params=["cpu", "standin", "gpu"])

@@ -2,10 +2,11 @@
 
 from .array import DeviceArray, array_module, on_device
 from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, parse_devices
-from .device import Device, Task, cpu, current_device, gpu, synchronize, try_all_gpus, try_gpu
+from .device import Device, Task, current_device, synchronize
 from .discovery import find_gpus
 from .errors import DeviceError, DeviceMismatchError
 from .flat import one_buffer, zeros_in_one_buffer
+from .kinds import cpu, gpu, try_all_gpus, try_gpu
 from .transfer import TransferRecord, put, record_transfers, to_host
 
 __all__ = [

@@ -4,9 +4,10 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 
-from .device import Device, cpu, gpu
+from .device import Device
 from .discovery import find_gpus
 from .errors import DeviceError
+from .kinds import cpu, gpu
 
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu", "parallel")
 

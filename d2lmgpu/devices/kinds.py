@@ -1,0 +1,147 @@
+"""The two kinds of device, and how to get one.
+
+``cpu(i)`` is a *virtual* device: a thread that works through a queue, on NumPy
+arrays that belong to it, with one core's worth of BLAS. ``gpu(i)`` is a CUDA
+device: the same thread and queue, but its functions launch CuPy work on a
+stream of their own. Both obey the same rules, so a program that is right on
+two ``cpu`` devices is right on two GPUs.
+
+Creating the first ``cpu`` device holds BLAS to one thread in the whole process
+(through threadpoolctl), so that k devices are k cores' worth of arithmetic and
+not k times all cores.
+"""
+
+import ctypes
+import threading
+
+import numpy as np
+
+from .device import Device
+from .discovery import find_gpus
+from .errors import DeviceError
+
+
+class CPU(Device):
+    """A virtual device: a worker thread, its NumPy arrays, one core's worth of BLAS."""
+
+    kind = "cpu"
+
+    def _set_up(self):
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(limits=1, user_api="blas")
+        _keep_freed_memory()
+
+    def empty(self, shape, dtype):
+        """An uninitialised plain array in this device's memory."""
+        return np.empty(shape, dtype)
+
+
+class GPU(Device):
+    """A CUDA device: a worker thread that launches on its own stream of card ``card``.
+
+    Devices outnumbering the cards share them: on a machine with one GPU, gpu(0)
+    and gpu(1) are two queues with separate arrays on card 0.
+    """
+
+    kind = "gpu"
+
+    def __init__(self, index, card):
+        self.card = card
+        super().__init__(index)
+
+    def _set_up(self):
+        import cupy
+
+        cupy.cuda.Device(self.card).use()
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream.use()
+
+    def _finish(self):
+        self.stream.synchronize()
+
+    def record(self):
+        """An event that happens when all work submitted here so far is done."""
+        return self.submit(self.mark)  # a task is done when its kernels are launched, the event when they ran
+
+    def is_idle(self):
+        """False: only the stream knows, once it is waited for."""
+        return False
+
+    def await_event(self, event):
+        """Called on this device's thread: what its stream is given next runs after ``event``."""
+        self.await_mark(event.result())
+
+    def mark(self):
+        """Called on this device's thread: a CUDA event at the end of its stream."""
+        return self.stream.record()
+
+    def await_mark(self, mark):
+        """Called on this device's thread: its stream waits for another device's CUDA event."""
+        if mark is not None:
+            self.stream.wait_event(mark)
+
+    def empty(self, shape, dtype):
+        """An uninitialised plain array in this device's memory."""
+        import cupy
+
+        return self.submit(cupy.empty, shape, dtype).result()
+
+
+def _keep_freed_memory():
+    """Ask glibc to keep freed memory instead of returning it to the operating system.
+
+    A training step frees and allocates the same few megabytes again and again;
+    fresh pages, which the kernel must zero, cost it about a third of its time.
+    M_MMAP_THRESHOLD is -3 and M_TRIM_THRESHOLD -1 in malloc.h; elsewhere than on
+    glibc nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):
+        return
+    mallopt(-3, 1 << 30)
+    mallopt(-1, 1 << 30)
+
+
+_devices = {}
+_devices_lock = threading.Lock()
+
+
+def _device(kind, index, *args):
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise DeviceError(f"a device's index is a whole number from 0, not {index!r}")
+    with _devices_lock:
+        if (kind, index) not in _devices:
+            _devices[kind, index] = kind(index, *args)
+        return _devices[kind, index]
+
+
+def cpu(i=0):
+    """Virtual device number ``i`` on the CPU. There may be more of them than cores."""
+    return _device(CPU, i)
+
+
+def gpu(i=0):
+    """GPU number ``i``; on a machine with fewer cards, devices share them in turn.
+
+    Raises DeviceError where there is no GPU, saying why.
+    """
+    cards, reason = find_gpus()
+    if cards == 0:
+        raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
+    return _device(GPU, i, i % cards if isinstance(i, int) else 0)
+
+
+def try_gpu(i=0):
+    """``gpu(i)`` on a machine with a GPU, otherwise ``cpu(i)``.
+
+    One machine always answers with one kind, so that a list made with
+    ``[try_gpu(i) for i in range(k)]`` never mixes GPUs and CPUs.
+    """
+    return gpu(i) if find_gpus()[0] else cpu(i)
+
+
+def try_all_gpus():
+    """A device for each GPU of the machine, or ``[cpu(0)]`` where there is none."""
+    return [try_gpu(i) for i in range(max(1, find_gpus()[0]))]
