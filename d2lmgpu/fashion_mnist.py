@@ -34,8 +34,6 @@ MIRRORS = (
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
 )
 
-LABELS = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-
 
 class DataError(RuntimeError):
     """A data file is missing, truncated or altered; the message says which, and where it was looked for."""

@@ -8,7 +8,7 @@ import pytest
 import standin_cupy
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, Transfer, execute, measure, parse_size
+from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, execute, measure, parse_size
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]
@@ -93,6 +93,16 @@ def test_all_reads_of_a_step_come_before_its_writes(make_devices):
     data = [d2l.put(np.full(1000, float(i)), device) for i, device in enumerate(make_devices(2))]
     execute([[Transfer(0, 1, 0, 1000, "copy"), Transfer(1, 0, 0, 1000, "copy")]], data)
     assert [d2l.to_host(array)[[0, -1]].tolist() for array in data] == [[1, 1], [0, 0]]
+
+
+def test_a_schedule_of_ones_own_is_checked_before_it_runs(make_devices):
+    one, other = make_devices(2)
+    a, b = d2l.put(np.zeros((4, 6)), one), d2l.put(np.zeros((4, 6)), other)
+    for transfer in (Transfer(0, 2, 0, 5, "add"), Transfer(0, 1, 0, 25, "add"), Transfer(0, 1, 0, 5, "max")):
+        with pytest.raises(ScheduleError, match="step 1"):
+            execute([[transfer]], [a, b])
+    with pytest.raises(ValueError, match="contiguous"):  # or the result would be lost in a copy
+        execute([[Transfer(0, 1, 0, 8, "add")]], [a[:, :2], b[:, :2]])
 
 
 def test_wrong_arrays_and_names(make_devices):

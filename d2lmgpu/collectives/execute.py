@@ -14,6 +14,7 @@ from ..devices import DeviceArray, array_module, check_devices
 from ..devices.device import take_turns
 from ..devices.transfer import copy_between, note_transfer, timed
 from .program import compile_schedule
+from .prove import check_form
 
 SHORT = 2**21
 """Bytes up to which the host program's thread carries out the collective of idle virtual devices itself.
@@ -24,11 +25,17 @@ copying such arrays on one core (benchmarks/compare_gloo.py shows by how much).
 
 
 def execute(schedule, arrays):
-    """Carry out a schedule in place on ``arrays``, contiguous ones, one on each device.
+    """Carry out a schedule, any schedule, in place on ``arrays``: contiguous ones, one on each device.
 
     The host program does not wait: work that is submitted to the devices
     afterwards, and `to_host`, come after the collective.
+
+    Raises ValueError for arrays that are not alike, contiguous, and one a device,
+    and ScheduleError for transfers between devices or of elements that there are not.
     """
+    schedule = [list(step) for step in schedule]
+    check_arrays(arrays)
+    check_form(schedule, len(arrays), arrays[0].size)
     run_program(compile_schedule(schedule, len(arrays), needs_staging(arrays)), arrays)
 
 
@@ -62,22 +69,22 @@ def needs_staging(arrays):
 def check_arrays(arrays):
     """Raise ValueError unless ``arrays`` can be reduced: alike, contiguous, one on each device of one kind."""
     if not arrays:
-        raise ValueError("allreduce: the list of arrays is empty; it should hold one array for each device")
+        raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
     first = arrays[0]
     for array in arrays:
         if not isinstance(array, DeviceArray):
             raise ValueError(
-                f"allreduce: {type(array).__name__} is not on a device; d2l.put(x, device) copies an array to one"
+                f"collective: {type(array).__name__} is not on a device; d2l.put(x, device) copies an array to one"
             )
         if (array.shape, array.dtype) != (first.shape, first.dtype):
             raise ValueError(
-                f"allreduce: {array.dtype} array of shape {array.shape} on {array.device} beside "
+                f"collective: {array.dtype} array of shape {array.shape} on {array.device} beside "
                 f"{first.dtype} {first.shape} on {first.device}; all should be alike"
             )
         if not array.flags.c_contiguous:
-            raise ValueError(f"allreduce: the array on {array.device} is a strided view; pass contiguous arrays")
+            raise ValueError(f"collective: the array on {array.device} is a strided view; pass contiguous arrays")
         if array.device.kind != first.device.kind:
-            raise ValueError(f"allreduce: {array.device} beside {first.device}; all devices should be of one kind")
+            raise ValueError(f"collective: {array.device} beside {first.device}; all devices should be of one kind")
     check_devices(array.device for array in arrays)
 
 

@@ -52,7 +52,7 @@ def prove(schedule, k, n, goal="allreduce"):
     if goal not in GOALS:
         raise ValueError(f"goal {goal!r} is unknown; choose from {', '.join(GOALS)}")
     schedule = [list(step) for step in schedule]
-    _check_form(schedule, k, n)
+    check_form(schedule, k, n)
     cuts = pieces(schedule, n, *(edge for bounds in chunk_bounds(n, k) for edge in bounds))
     *_, held = replay(schedule, k, cuts)
     for piece, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False)):
@@ -144,7 +144,8 @@ def _shares(devices):
     return f"the share{'s' if len(names) > 1 else ''} of device {', '.join(names)} {'are' if len(names) > 1 else 'is'}"
 
 
-def _check_form(schedule, k, n):
+def check_form(schedule, k, n):
+    """Raise ScheduleError unless all transfers are between two of k devices, of elements 0 to n, to add or copy."""
     for number, step in enumerate(schedule, 1):
         for t in step:
             if not (0 <= t.source < k and 0 <= t.destination < k):
