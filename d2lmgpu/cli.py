@@ -7,7 +7,7 @@ Exit code 0 only on success, 2 with one line on standard error for bad input,
 import argparse
 import sys
 
-from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size
+from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, plot_measurements
 from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
 from .fashion_mnist import DataError, load_fashion_mnist
 from .networks import INITS
@@ -101,8 +101,6 @@ def _allreduce(options):
     if options.json:
         write_json(options.json, {"rows": [row.as_dict() for row in rows]})
     if options.plot:
-        from .plots import plot_measurements
-
         save_figure(options.plot, plot_measurements(rows))
     return 0
 

@@ -1,8 +1,6 @@
 """Plots: figures that a person can read without the text."""
 
-from .collectives.draw import BLUE, ORANGE, plot_measurements
-
-__all__ = ["plot_history", "plot_measurements"]
+from .collectives.draw import BLUE, ORANGE
 
 
 def plot_history(history):

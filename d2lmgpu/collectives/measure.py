@@ -22,7 +22,8 @@ class Measurement:
     """One row: bandwidths in GB/s (10⁹ bytes), ``seconds`` the median of ``repeats``, with least and most.
 
     ``correct`` says that the sums were checked; it is None for "none", which sums
-    nothing. ``steps`` is None for a library.
+    nothing. ``steps`` and ``bytes_sent_per_device`` are None for a library, which
+    does not tell them.
     """
 
     algorithm: str
@@ -72,6 +73,7 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
         synchronize(devices)
         seconds.append(time.perf_counter() - begin)
     median = statistics.median(seconds)
+    sent = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
     algbw = nbytes / median / 1e9
     return Measurement(
         algorithm=algorithm,
@@ -83,7 +85,7 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
         repeats=len(seconds),
         algbw=algbw,
         busbw=algbw * 2 * (k - 1) / k,
-        bytes_sent_per_device=[sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices],
+        bytes_sent_per_device=None if steps is None else sent,
         steps=steps,
         correct=correct,
     )
