@@ -80,12 +80,12 @@ def _operator(name):
     return lambda self, *args: _call(getattr(self.values, name), args, {}, self)
 
 
-for _name in "add sub mul matmul truediv pow eq ne lt le gt ge".split():
+for _name in "add sub mul matmul truediv pow and eq ne lt le gt ge".split():
     for _prefix in ("", "r", "i"):
         _dunder = f"__{_prefix}{_name}__"
         if hasattr(np.ndarray, _dunder):
             setattr(ndarray, _dunder, _operator(_dunder))
-ndarray.__neg__ = _operator("__neg__")
+ndarray.__neg__, ndarray.__invert__ = _operator("__neg__"), _operator("__invert__")
 
 
 def _current():
