@@ -28,6 +28,7 @@ from .layers import (
     softmax_cross_entropy,
     softmax_cross_entropy_grad,
 )
+from .timing import span
 
 
 class Layer(NamedTuple):
@@ -89,13 +90,14 @@ def lenet(X, params):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None):
+def loss_and_grads(X, y, params, network=LENET, out=None, ready=None):
     """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, 1, 28, 28) in the parameters' dtype, labels ``y`` (N,). N may be 0:
     then loss and gradients are zero, as sums over no examples are. The gradients
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
-    like ``params``.
+    like ``params``. ``ready``: a function that is called with an index as soon
+    as the gradients from that one on are final; 0 at the end.
 
     What is computed is `loss_and_grads_as_written`; on a CPU by kernels/cpu,
     which is several times as fast.
@@ -103,22 +105,26 @@ def loss_and_grads(X, y, params, network=LENET, out=None):
     Raises ValueError if shapes or dtypes do not fit together.
     """
     if not has_fast_body(X, params):
-        return loss_and_grads_as_written(X, y, params, network, out)
+        return loss_and_grads_as_written(X, y, params, network, out, ready)
     _check_labels(X, y)
     grads = zeros_in_one_buffer(params) if out is None else out
-    loss = cpu_kernels.loss_and_grads(X, y, params, network, grads)
+    loss = cpu_kernels.loss_and_grads(X, y, params, network, grads, ready)
     return np.asarray(loss, X.dtype), grads
 
 
 @on_device
-def loss_and_grads_as_written(X, y, params, network=LENET, out=None):
+def loss_and_grads_as_written(X, y, params, network=LENET, out=None, ready=None):
     """`loss_and_grads` as one thinks of it: through the layers one by one, and back."""
     _check_labels(X, y)
-    logits, caches = forward(network, X, params)
-    loss, cache = softmax_cross_entropy(logits, y)
-    grads = zeros_in_one_buffer(params) if out is None else out
-    for grad, value in zip(grads, backward(network, softmax_cross_entropy_grad(cache), caches), strict=True):
-        grad[...] = value
+    with span("forward"):
+        logits, caches = forward(network, X, params)
+        loss, cache = softmax_cross_entropy(logits, y)
+    with span("backward"):
+        grads = zeros_in_one_buffer(params) if out is None else out
+        for grad, value in zip(grads, backward(network, softmax_cross_entropy_grad(cache), caches), strict=True):
+            grad[...] = value
+    if ready is not None:
+        ready(0)
     return loss, grads
 
 

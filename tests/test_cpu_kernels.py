@@ -12,7 +12,7 @@ from d2lmgpu import layers
 from d2lmgpu.kernels import cpu
 from d2lmgpu.kernels.cpu import products, winograd
 from d2lmgpu.kernels.cpu.convolution import Convolution
-from d2lmgpu.kernels.cpu.plan import Plan, plan_for
+from d2lmgpu.kernels.cpu.plan import KEPT, Plan, borrowed_plan
 from d2lmgpu.kernels.cpu.stages import AsWritten
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.networks import LENET, Layer, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
@@ -164,13 +164,24 @@ def test_a_step_allocates_nothing(rng):
 
 
 def test_plans_are_kept_and_forgotten(rng):
-    params, dtype = init_params(), np.float32
-    first = plan_for(LENET, params, np.zeros((5, 1, 28, 28), dtype))
-    assert plan_for(LENET, params, np.zeros((5, 1, 28, 28), dtype)) is first
-    for n in range(6, 14):
-        assert plan_for(LENET, params, np.zeros((n, 1, 28, 28), dtype)).n == n
-    assert plan_for(LENET, params, np.zeros((5, 1, 28, 28), dtype)) is not first
-    assert plan_for(LENET, params, np.zeros((86, 1, 28, 28), dtype)).n == 29
+    params = init_params()
+
+    def borrow(N):
+        return borrowed_plan(LENET, params, np.zeros((N, 1, 28, 28), np.float32))
+
+    with borrow(5) as first, borrow(5) as second, borrow(86) as large:
+        assert first is not second and first.n == second.n == 5 and large.n == 29
+    with borrow(5) as again:
+        assert again is first  # the one given back last
+    for N in range(6, 6 + KEPT):
+        with borrow(N) as plan:
+            assert plan.n == N
+    with borrow(5) as new:
+        assert new is not first and new is not second
+    with pytest.raises(RuntimeError), borrow(5) as spoilt:
+        raise RuntimeError
+    with borrow(5) as other:
+        assert other is not spoilt
 
 
 @pytest.mark.parametrize(("m", "r"), [(4, 5), (6, 3), (2, 3), (1, 8), (8, 1), (3, 2), (5, 4)])

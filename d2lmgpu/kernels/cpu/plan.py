@@ -1,17 +1,22 @@
 """Plans: a network of layers as stages with all the arrays they need, for micro-batches of n images.
 
 A plan is made once for a network, a size of image and an n, and is then used
-again and again by the thread that made it: in the steady state a step allocates
-nothing. Layers that belong together become one stage; a layer without a fast
-body is a stage as it is written.
+again and again: in the steady state a step allocates nothing. Layers that belong
+together become one stage; a layer without a fast body is a stage as it is written.
+
+Plans are no device's memory but a core's scratch paper: whoever computes borrows
+the one that was given back last, so that k devices taking turns on few cores all
+find it in the core's cache.
 """
 
+import contextlib
 import functools
 import threading
 
 import numpy as np
 
 from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
+from ...timing import span
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Pooling, SoftmaxCrossEntropy
 from .winograd import choose_tile
@@ -20,34 +25,42 @@ from .winograd_convolution import WinogradConvolution
 MICRO_BATCH = 32
 """Images that go through the network at a time, at most: their activations stay in a core's cache."""
 
-KEPT = 8
-"""Plans that a thread keeps: one for each network and each n that it meets."""
+KEPT = 12
+"""Plans that are kept while nobody uses them, of all networks and all n together."""
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
 EACH_BY_ITSELF = {conv2d, dense, flatten, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
-_thread = threading.local()
+_lock = threading.Lock()
+_idle = []  # (key, plan), the one used last at the end
 
 
-def loss_and_grads(X, y, params, network, grads):
+def loss_and_grads(X, y, params, network, grads, ready=None):
     """The cross-entropy summed over examples, as a float; its gradients are written to ``grads``.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,).
+    ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
     """
+    ready = ready or (lambda first: None)
     if len(X) == 0:
         for grad in grads:
             grad[...] = 0
+        ready(0)
         return 0.0
-    plan = plan_for(network, params, X)
-    plan.load(params)
-    loss = 0.0
-    for start in range(0, len(X), plan.n):
-        part = slice(start, start + plan.n)
-        loss += plan.forward(X[part], y[part])
-        plan.backward()
-    plan.store(grads)
+    with borrowed_plan(network, params, X) as plan:
+        plan.load(params)
+        loss = 0.0
+        for start in range(0, len(X), plan.n):
+            part = slice(start, start + plan.n)
+            with span("forward"):
+                loss += plan.forward(X[part], y[part])
+            with span("backward"):
+                for stage, owned in plan.backward():
+                    if start + plan.n >= len(X):
+                        stage.store(grads[owned])
+                        ready(owned.start)
     return loss
 
 
@@ -55,28 +68,36 @@ def count_correct(X, y, params, network):
     """How many of the images have their label as the largest logit."""
     if len(X) == 0:
         return 0
-    plan = plan_for(network, params, X)
-    plan.load(params)
-    correct = 0
-    for start in range(0, len(X), plan.n):
-        part = slice(start, start + plan.n)
-        correct += plan.count_correct(X[part], y[part])
+    with borrowed_plan(network, params, X) as plan:
+        plan.load(params)
+        correct = 0
+        for start in range(0, len(X), plan.n):
+            part = slice(start, start + plan.n)
+            correct += plan.count_correct(X[part], y[part])
     return correct
 
 
-def plan_for(network, params, X):
-    """This thread's plan for these sizes, made if there is none. Raises what the layers raise if nothing fits."""
+@contextlib.contextmanager
+def borrowed_plan(network, params, X):
+    """A plan for these sizes, of nobody else until it is given back; made if there is none.
+
+    Raises what the layers raise if the sizes do not fit together.
+    """
     parts = 1
     if all(_function(layer)[0] in EACH_BY_ITSELF for layer in network):
         parts = -(-len(X) // MICRO_BATCH)
     n = -(-len(X) // parts)
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype, n)
-    plans = _thread.__dict__.setdefault("plans", {})
-    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], X.dtype, n)
-    plans[key] = plan  # last in order: used last
-    if len(plans) > KEPT:
-        del plans[next(iter(plans))]
-    return plan
+    with _lock:
+        found = next((i for i in reversed(range(len(_idle))) if _idle[i][0] == key), None)
+        plan = None if found is None else _idle.pop(found)[1]
+    if plan is None:
+        plan = Plan(network, params, X.shape[1:], X.dtype, n)
+    yield plan  # if work with it fails, it is not given back
+    with _lock:
+        _idle.append((key, plan))
+        if len(_idle) > KEPT:
+            del _idle[0]
 
 
 class Plan:
@@ -110,16 +131,16 @@ class Plan:
         return self.loss.forward(y)
 
     def backward(self):
-        """Add the gradients of the images of the last `forward` to the stages' sums."""
+        """Add the gradients of the images of the last `forward` to the stages' sums.
+
+        Yields, from the last stage to the first, each that is done and the slice of its parameters.
+        """
         self.loss.backward(self.m)
         dy = self.loss.dx
-        for stage in reversed(self.stages):
+        for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
             stage.backward(dy)
             dy = stage.dx
-
-    def store(self, grads):
-        for stage, owned in zip(self.stages, self.owners, strict=True):
-            stage.store(grads[owned])
+            yield stage, owned
 
     def count_correct(self, X, y):
         self._take(X)
