@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "devices layers networks collectives fashion_mnist data optimizers "
+    "devices layers kernels networks collectives fashion_mnist data optimizers "
     "timing parallel monitor training plots output cli"
 ).split()
 

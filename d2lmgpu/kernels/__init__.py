@@ -1,0 +1,1 @@
+"""Fast bodies of the layers, each for one kind of device."""
