@@ -24,7 +24,7 @@
 #define PW ((W - KW + 1) / S)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
-// One square z (bias already added) → its y, and its mask.
+// One square z (bias already added) → its y, and its mask. What is not a number stays so, to be seen in the loss.
 static __device__ __forceinline__ float pool(const float z[S * S], unsigned short* mask)
 {
     unsigned bits = 0;
@@ -33,15 +33,15 @@ static __device__ __forceinline__ float pool(const float z[S * S], unsigned shor
 #pragma unroll
     for (int q = 0; q < S * S; ++q) {
         if (MAX_POOL) {
-            if (z[q] > y) { y = z[q]; first = q; }
-        } else if (!RELU || z[q] > 0.0f) {
-            y += z[q];
-            bits |= 1u << q;
+            if (z[q] > y || z[q] != z[q]) { y = z[q]; first = q; }
+        } else {
+            y += RELU && z[q] <= 0.0f ? 0.0f : z[q];
+            if (!RELU || z[q] > 0.0f) bits |= 1u << q;
         }
     }
     if (MAX_POOL) {
         if (!RELU || y > 0.0f) bits = 1u << first;
-        if (RELU) y = fmaxf(y, 0.0f);
+        if (RELU && y <= 0.0f) y = 0.0f;
     } else {
         y *= 1.0f / (S * S);
     }

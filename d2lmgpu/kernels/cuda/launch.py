@@ -1,11 +1,9 @@
-"""How each convolution kernel is launched: its macros, its grid and its block.
+"""How each kernel is launched: its macros, its grid and its block.
 
 A CUDA kernel is compiled for one layer's shape, because a compiler that knows
 all sizes can keep a thread's numbers in registers. The batch size N is an
-argument: it may change without compiling again. What is written here is what the comments in
-the ``.cu`` files ask for, and a choice of tile sizes that was made for LeNet on
-GPUs like the A100 and H100 (over 100 multiprocessors, 48 KB of shared memory
-a block without asking, 64K registers a multiprocessor) and is right for all shapes.
+argument: it may change without compiling again. What is computed here is what
+the comments in the ``.cu`` files ask for.
 
 Kernels count elements in int: no array may have 2³¹ or more. N = 0 is not to be launched.
 """
@@ -27,36 +25,6 @@ class Launch(NamedTuple):
     workspace: int = 0  # float32 numbers of scratch memory that the kernel takes as an argument
 
 
-class Convolution(NamedTuple):
-    """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
-
-    Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW).
-    """
-
-    C: int
-    H: int
-    W: int
-    O: int
-    KH: int
-    KW: int
-    S: int = 1
-    max_pool: bool = False
-    relu: bool = False
-
-    @property
-    def PH(self):
-        return (self.H - self.KH + 1) // self.S
-
-    @property
-    def PW(self):
-        return (self.W - self.KW + 1) // self.S
-
-    @property
-    def options(self):
-        sizes = {name: getattr(self, name) for name in ("C", "H", "W", "O", "KH", "KW", "S")}
-        return macros(**sizes, MAX_POOL=self.max_pool, RELU=self.relu)
-
-
 def macros(**values):
     """C=20, RELU=True → ("-DC=20", "-DRELU=1")."""
     return tuple(f"-D{name}={int(value)}" for name, value in values.items())
@@ -72,132 +40,93 @@ def evenly(n, most):
 
 
 def odd(n):
+    """n, or the next number if n is even."""
     return n | 1
 
 
-def conv_forward(conv, N, version=3):
-    """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
+def elementwise(file, name, n, options=()):
+    """One thread an element, 256 a block."""
+    return Launch(file, name, options, (ceil_div(n, 256),), (256,))
 
-    Raises ValueError if S is not in 1..4 or no output is left.
-    """
-    check(conv)
+
+def streaming(file, name, n):
+    """At most 1024 blocks, each thread going on with the next elements: for kernels that only move memory."""
+    return Launch(file, name, (), (min(ceil_div(n, 1024), 1024),), (256,))
+
+
+def dense_forward(D, O, N, relu=False, version=2):
+    """x (N, D), weight (D, O), bias → y (N, O). Arguments: x, weight, bias, y, N."""
     if version == 1:
-        outputs = N * conv.O * conv.PH * conv.PW
-        return Launch("conv_forward.cu", "conv_forward_v1", conv.options, (ceil_div(outputs, 256),), (256,))
-    if version == 2:
-        tiles = ceil_div(conv.PH, 8) * ceil_div(conv.PW, 8)
-        return Launch("conv_forward.cu", "conv_forward_v2", conv.options, (tiles, conv.O, N), (8, 8))
-
-    PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
-    K = conv.KH * conv.KW
-    quads = evenly(ceil_div(conv.O, 4), 16)
-    RH, RW = conv.PH, conv.PW
-
-    def tiles():
-        return ceil_div(RH, PY), ceil_div(RW, PX)
-
-    def floats_of_x():  # of one channel, as XH × XW in conv_forward.cu
-        segment = ceil_div(PX * conv.S + conv.KW - 1, 4) * 4
-        rows = tiles()[0] * PY * conv.S + conv.KH - 1
-        return rows * ceil_div((tiles()[1] - 1) * PX * conv.S + segment, 4) * 4
-
-    while tiles()[0] * tiles()[1] * quads > 512 or (floats_of_x() > 4096 and tiles() != (1, 1)):
-        if tiles() == (1, 1) or quads > 4 * tiles()[0] * tiles()[1]:
-            quads = ceil_div(quads, 2)
-        elif tiles()[0] >= tiles()[1]:
-            RH = ceil_div(tiles()[0], 2) * PY
-        else:
-            RW = ceil_div(tiles()[1], 2) * PX
-    while quads > 1 and (K * odd(quads) * 4 + floats_of_x()) * 4 > SHARED_BYTES:
-        quads = ceil_div(quads, 2)
-    channel_bytes = (K * odd(quads) * 4 + floats_of_x()) * 4
-    CB = evenly(conv.C, 32 * 1024 // channel_bytes)
-    return Launch(
-        "conv_forward.cu",
-        "conv_forward",
-        conv.options + macros(OB=4 * quads, CB=CB, RH=RH, RW=RW),
-        (N, ceil_div(conv.O, 4 * quads), ceil_div(conv.PH, RH) * ceil_div(conv.PW, RW)),
-        (tiles()[0] * tiles()[1] * quads,),
-    )
+        return _product("dense_forward", D, O, relu, N, O)._replace(
+            name="dense_forward_v1", grid=(ceil_div(N * O, 256),)
+        )
+    return _product("dense_forward", D, O, relu, N, O)
 
 
-def conv_input_grad(conv, N, version=3):
-    """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 where 3 needs too many registers."""
-    check(conv)
-    ZH, ZW = conv.PH * conv.S, conv.PW * conv.S
-    segment = 4 if ZW <= 4 else 8
-    rows = ZH * ceil_div(ZW, segment)  # threads for one channel
-    sums = conv.KH * (segment + conv.KW - 1)
-    plane_bytes = conv.H * conv.W * 4
-    if version == 3 and (sums > 80 or rows > 512 or plane_bytes > SHARED_BYTES):
-        version = 2
-    if version == 1:
-        elements = N * conv.C * conv.H * conv.W
-        return Launch("conv_input_grad.cu", "conv_input_grad_v1", conv.options, (ceil_div(elements, 256),), (256,))
-    if version == 2:
-        tiles = ceil_div(conv.H, 8) * ceil_div(conv.W, 8)
-        return Launch("conv_input_grad.cu", "conv_input_grad_v2", conv.options, (tiles, conv.C, N), (8, 8))
-
-    CB = evenly(conv.C, min(256 // rows, 32 * 1024 // plane_bytes))
-    row = odd(ceil_div(ZW, segment) * segment // 4) * 4
-    kernel = odd(ceil_div(conv.KH * conv.KW, 4)) * 4
-    channel_bytes = (CB * kernel + ZH * row) * 4
-    if channel_bytes > SHARED_BYTES:
-        return conv_input_grad(conv, N, version=2)
-    OB = evenly(conv.O, 28 * 1024 // channel_bytes)
-    options = conv.options + macros(CB=CB, OB=OB)
-    return Launch("conv_input_grad.cu", "conv_input_grad", options, (N, ceil_div(conv.C, CB)), (rows * CB,))
+def dense_input_grad(D, O, N, relu=False):
+    """dy (N, O), weight → dx (N, D). Arguments: dy, y, weight, dx, N. Without ReLU y is not read."""
+    return _product("dense_input_grad", D, O, relu, N, D)
 
 
-def conv_weight_grad(conv, N, version=2, multiprocessors=132):
-    """x, dy, mask → partial sums, then `conv_weight_grad_reduce`; or, without a workspace, the gradients at once.
-
-    Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
-    because kernels are large, or for version 1: x, dy, mask, dweight, dbias, N.
-    ``multiprocessors`` is the number that the GPU has.
-    """
-    check(conv)
-    ZH, ZW, K = conv.PH * conv.S, conv.PW * conv.S, conv.KH * conv.KW
-    tile_w = 4 if ZW <= 4 else 8
-    tile_h = evenly(ZH, 8)
-    row = ceil_div(tile_w + conv.KW - 1, 4) * 4
-    registers = K + conv.KH * row + tile_w
-    if version == 1 or registers > 160:
-        threads = conv.O * conv.C * K + conv.O
-        return Launch("conv_weight_grad.cu", "conv_weight_grad_v1", conv.options, (ceil_div(threads, 256),), (256,))
-
-    most = 512 if registers < 100 else 256  # threads of a block
-    CB = evenly(conv.C, 32)
-    OB = evenly(conv.O, min(64, most // CB))
-    x_plane, dz_plane = odd((tile_h + conv.KH - 1) * row // 4) * 16, odd(tile_h * tile_w // 4) * 16  # bytes
-    slots = max(1, min(128 // (OB * CB), 24 * 1024 // (CB * x_plane + OB * dz_plane)))
-    while CB * x_plane + OB * dz_plane > SHARED_BYTES:
-        CB = ceil_div(CB, 2)
-    parts = ceil_div(conv.O, OB) * ceil_div(conv.C, CB)  # blocks for one group of images
-    resident = multiprocessors * max(1, most // (slots * OB * CB))  # blocks that the GPU runs at a time
-    groups = max(1, min(N, resident // parts))
-    return Launch(
-        "conv_weight_grad.cu",
-        "conv_weight_grad",
-        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h),
-        (groups, ceil_div(conv.O, OB), ceil_div(conv.C, CB)),
-        (CB * OB * slots,),
-        workspace=groups * slots * K * conv.O * conv.C,
-    )
+def dense_weight_grad(D, O, N, relu=False):
+    """x, dy → dweight, dbias. Arguments: x, dy, y, dweight, dbias, N. Without ReLU y is not read."""
+    return _product("dense_weight_grad", D, O, relu, D + 1, O)
 
 
-def conv_weight_grad_reduce(conv, partial):
-    """workspace → dweight, dbias, after the launch ``partial``.
-
-    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is
-    ``partial.workspace // dweight.size``.
-    """
-    blocks = ceil_div(conv.O * conv.C * conv.KH * conv.KW, 32) + conv.O
-    return partial._replace(name="conv_weight_grad_reduce", grid=(blocks,), block=(32, 32), workspace=0)
+def _product(name, D, O, relu, rows, columns):
+    """A result of rows × columns; large tiles, with fewer loads, where enough of them keep the GPU busy."""
+    tile = 32 if ceil_div(rows, 32) * ceil_div(columns, 32) >= 96 else 16
+    grid = ceil_div(columns, tile), ceil_div(rows, tile)
+    return Launch("dense.cu", name, macros(D=D, O=O, RELU=relu, TILE=tile), grid, (256,))
 
 
-def check(conv):
-    if not 1 <= conv.S <= 4:
-        raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
-    if conv.PH < 1 or conv.PW < 1:
-        raise ValueError(f"{conv}: the images are too small, no output is left")
+def softmax_cross_entropy(classes, N):
+    """Arguments: logits, labels, count, dlogits, losses, hits, N."""
+    options = macros(CLASSES=classes)
+    return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy", options, (ceil_div(N, 8),), (256,))
+
+
+def softmax_cross_entropy_sum(classes, N):
+    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, N."""
+    return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
+
+
+def gather(P, n):
+    """Images of P pixels. Arguments: images, labels, order, starts, step, x, y, count, n."""
+    return Launch("gather.cu", "gather", macros(P=P), (n,), (256,))
+
+
+def next_step(P):
+    """Arguments: step."""
+    return Launch("gather.cu", "next_step", macros(P=P), (1,), (1,))
+
+
+def pool(H, W, S, max_pool, planes):
+    """Arguments: x, y, mask, planes."""
+    options = macros(H=H, W=W, S=S, MAX_POOL=max_pool)
+    return elementwise("pool.cu", "pool", planes * (H // S) * (W // S), options)
+
+
+def pool_grad(H, W, S, max_pool, planes):
+    """Arguments: dy, mask, dx, planes."""
+    return elementwise("pool.cu", "pool_grad", planes * H * W, macros(H=H, W=W, S=S, MAX_POOL=max_pool))
+
+
+def relu(n):
+    """Arguments: x, y, n."""
+    return streaming("relu.cu", "relu", n)
+
+
+def relu_grad(n):
+    """Arguments: dy, y, dx, n."""
+    return streaming("relu.cu", "relu_grad", n)
+
+
+def sgd(n):
+    """Arguments: param, grad, rates, step, n."""
+    return streaming("sgd.cu", "sgd", n)
+
+
+def add(n):
+    """Arguments: dst, src, n."""
+    return streaming("add.cu", "add", n)
