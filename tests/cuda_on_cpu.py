@@ -164,7 +164,7 @@ def compile_for_cpu(code, options):
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
     text = "\n".join([f'#include "{SHIM}"', "#line 1", code, *launchers])
     path = Path(folder().name) / (hashlib.sha256(repr((text, options)).encode()).hexdigest()[:16] + ".so")
-    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", *options, "-o", str(path), "-"], text)
+    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE", *options, "-o", str(path), "-"], text)
     return ctypes.CDLL(str(path)), found
 
 

@@ -1,6 +1,6 @@
 // Lets g++ compile the project's CUDA kernels unchanged and run them on the CPU, to prove what they compute.
 //
-// The threads of a block are fibers (ucontext coroutines) on one thread of the CPU; blocks run one after another.
+// The threads of a block are fibers (coroutines with stacks of their own) on one thread of the CPU; blocks run one after another.
 // A fiber runs until it meets a barrier. When all fibers wait at the same barrier it opens; if some wait and none can
 // go on, or if they wait at different lines, the launch ends with a message instead of hanging.
 //
@@ -8,6 +8,7 @@
 // no thread wrote shows in the results. What this cannot show: races between barriers, speed, and rounding that
 // differs between CPU and GPU (fused multiply-add, expf).
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -16,7 +17,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <vector>
 
 #define __global__
 #define __device__
@@ -42,31 +42,46 @@ extern "C" char __start_cuda_shared[], __stop_cuda_shared[];
 
 namespace cuda_shim {
 
-enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, DONE };
+enum State { NEW, READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, DONE };
 struct Fiber {
-    ucontext_t context;
     State state;
     int line;  // of the barrier at which it waits
-    dim3 index;
+    jmp_buf place;
 };
 
+// ucontext gives a fiber its stack. Later switches are long jumps, which unlike swapcontext need no system calls.
 static const size_t STACK = 64 * 1024;
-static std::vector<Fiber> fibers;
-static std::vector<char> stacks;
-static ucontext_t scheduler;
+static Fiber fibers[1024];
+static char* stacks = (char*)malloc(1024 * STACK);
+static jmp_buf scheduler;
 static int current;
 static const std::function<void()>* kernel;
 static double exchange[1024];  // what each thread of a block shows to its warp
 
-static void run_thread() {
-    (*kernel)();
-    fibers[current].state = DONE;  // uc_link then goes on in the scheduler
+static void wait(State state, int line) {
+    Fiber& fiber = fibers[current];
+    fiber.state = state, fiber.line = line;
+    if (!_setjmp(fiber.place)) _longjmp(scheduler, 1);
 }
 
-static void wait(State at, int line) {
+static void live() {
+    for (;;) {
+        (*kernel)();
+        wait(DONE, 0);  // until the next block
+    }
+}
+
+static void resume() {
     Fiber& fiber = fibers[current];
-    fiber.state = at, fiber.line = line;
-    swapcontext(&fiber.context, &scheduler);
+    threadIdx = {current % blockDim.x, current / blockDim.x % blockDim.y, current / blockDim.x / blockDim.y};
+    if (_setjmp(scheduler)) return;
+    if (fiber.state != NEW) _longjmp(fiber.place, 1);
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks + current * STACK;
+    context.uc_stack.ss_size = STACK;
+    makecontext(&context, live, 0);
+    setcontext(&context);
 }
 
 // Open every barrier that all its threads have reached: true if one was.
@@ -80,45 +95,35 @@ static bool open_barriers(int first, int last, State at) {
 static const char* run_block(int threads) {
     static char message[200];
     memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, or -1
-    for (int i = 0; i < threads; ++i) {
-        Fiber& fiber = fibers[i];
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = &stacks[i * STACK];
-        fiber.context.uc_stack.ss_size = STACK;
-        fiber.context.uc_link = &scheduler;
-        makecontext(&fiber.context, run_thread, 0);
-        fiber.state = READY;
-        fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
-    }
-    for (;;) {
-        int done = 0;
-        for (current = 0; current < threads; ++current) {
-            threadIdx = fibers[current].index;
-            if (fibers[current].state == READY) swapcontext(&scheduler, &fibers[current].context);
-            done += fibers[current].state == DONE;
+    for (int i = 0; i < threads; ++i)
+        if (fibers[i].state != NEW) fibers[i].state = READY;
+    // Threads take turns upwards or downwards by turns, so that who must wait for another but does not, shows.
+    for (unsigned turn = blockIdx.x + blockIdx.y + blockIdx.z;; ++turn) {
+        int done = 0, line = 0;
+        for (int i = 0; i < threads; ++i) {
+            current = turn % 2 ? threads - 1 - i : i;
+            if (fibers[current].state <= READY) resume();
+            if (fibers[current].state == DONE) done++;
+            else line = fibers[current].line;
         }
         if (done == threads) return nullptr;
         bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
         for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
         if (opened) continue;
-        int at = 0, line = 0;
-        for (int i = 0; i < threads; ++i)
-            if (fibers[i].state != DONE) at++, line = fibers[i].line;
         snprintf(message, sizeof message, "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d",
-                 blockIdx.x, blockIdx.y, blockIdx.z, at, threads, line);
+                 blockIdx.x, blockIdx.y, blockIdx.z, threads - done, threads, abs(line));
+        for (Fiber& fiber : fibers) fiber.state = NEW;
         return message;
     }
 }
 
 // Run a kernel; returns null, or what went wrong.
 static const char* launch(const unsigned* grid, const unsigned* block, const std::function<void()>& body) {
-    gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
-    int threads = block[0] * block[1] * block[2];
-    fibers.resize(threads), stacks.resize(threads * STACK), kernel = &body;
+    gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]}, kernel = &body;
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
             for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
-                if (const char* message = run_block(threads)) return message;
+                if (const char* message = run_block(block[0] * block[1] * block[2])) return message;
     return nullptr;
 }
 

@@ -108,7 +108,9 @@ CONVOLUTIONS = [
     (1, ODD),
     (3, Convolution(C=2, H=7, W=19, O=1, KH=3, KW=5, S=2, max_pool=True)),
     (1, Convolution(C=1, H=37, W=6, O=9, KH=5, KW=1, S=3, relu=True)),
-    (2, Convolution(C=5, H=11, W=10, O=70, KH=1, KW=1, S=4)),
+    (2, Convolution(C=40, H=5, W=8, O=70, KH=1, KW=1, S=4)),  # more channels than a block takes
+    (1, Convolution(C=1, H=70, W=68, O=5, KH=3, KW=3, S=2)),  # more outputs than a block takes
+    (2, Convolution(C=2, H=9, W=11, O=3, KH=7, KW=6)),  # kernels too large for the last version of the gradients
 ]
 
 
