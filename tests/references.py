@@ -107,3 +107,30 @@ def lenet(X, y, params):
     d = avg_pool2d_grad(d, a1.shape)
     _, dW1, db1 = conv2d_grad(np.where(a1 > 0, d, 0), X, W1)
     return logits, loss, [dW1, db1, dW2, db2, dW3, db3, dW4, db4]
+
+
+def conv_relu_pool(x, weight, bias, size, max_pool, relu):
+    """y, and for each of its elements the bits of the outputs in the square that a gradient passes to."""
+    z = conv2d(x.astype(float), weight.astype(float), bias.astype(float))
+    N, O, H, W = z.shape
+    y = np.zeros((N, O, H // size, W // size))
+    mask = np.zeros(y.shape, np.uint16)
+    for n, o, i, j in np.ndindex(y.shape):
+        square = z[n, o, i * size : (i + 1) * size, j * size : (j + 1) * size].flatten()
+        activated = np.where(square > 0, square, 0) if relu else square
+        y[n, o, i, j] = activated.max() if max_pool else activated.mean()
+        for q in range(size * size):
+            chosen = q == square.argmax() if max_pool else True
+            if chosen and (square[q] > 0 or not relu):
+                mask[n, o, i, j] |= 1 << q
+    return y, mask
+
+
+def unpool(dy, mask, shape, size, max_pool):
+    """The gradient of a convolution's outputs (N, O, *shape), from that of the pooled ones and the mask."""
+    dz = np.zeros((*dy.shape[:2], *shape))
+    for n, o, i, j in np.ndindex(dy.shape):
+        for q in range(size * size):
+            if mask[n, o, i, j] >> q & 1:
+                dz[n, o, i * size + q // size, j * size + q % size] = dy[n, o, i, j] / (1 if max_pool else size**2)
+    return dz

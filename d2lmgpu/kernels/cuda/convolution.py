@@ -1,0 +1,167 @@
+"""How the convolution's kernels are launched: a choice of tile sizes for every shape.
+
+It was made for LeNet on GPUs like the A100 and H100 (over 100 multiprocessors,
+64K registers each), and is right for all shapes. See launch.py.
+"""
+
+from typing import NamedTuple
+
+from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
+
+
+class Convolution(NamedTuple):
+    """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
+
+    Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW).
+    """
+
+    C: int
+    H: int
+    W: int
+    O: int
+    KH: int
+    KW: int
+    S: int = 1
+    max_pool: bool = False
+    relu: bool = False
+
+    @property
+    def PH(self):
+        return (self.H - self.KH + 1) // self.S
+
+    @property
+    def PW(self):
+        return (self.W - self.KW + 1) // self.S
+
+    @property
+    def options(self):
+        sizes = {name: getattr(self, name) for name in ("C", "H", "W", "O", "KH", "KW", "S")}
+        return macros(**sizes, MAX_POOL=self.max_pool, RELU=self.relu)
+
+
+def conv_forward(conv, N, version=3):
+    """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
+
+    Raises ValueError if S is not in 1..4 or no output is left.
+    """
+    check(conv)
+    if version == 1:
+        outputs = N * conv.O * conv.PH * conv.PW
+        return Launch("conv_forward.cu", "conv_forward_v1", conv.options, (ceil_div(outputs, 256),), (256,))
+    if version == 2:
+        tiles = ceil_div(conv.PH, 8) * ceil_div(conv.PW, 8)
+        return Launch("conv_forward.cu", "conv_forward_v2", conv.options, (tiles, conv.O, N), (8, 8))
+
+    PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
+    K = conv.KH * conv.KW
+    quads = evenly(ceil_div(conv.O, 4), 16)
+    RH, RW = conv.PH, conv.PW
+
+    def tiles():
+        return ceil_div(RH, PY), ceil_div(RW, PX)
+
+    def floats_of_x():  # of one channel, as XH × XW in conv_forward.cu
+        segment = ceil_div(PX * conv.S + conv.KW - 1, 4) * 4
+        rows = tiles()[0] * PY * conv.S + conv.KH - 1
+        return rows * ceil_div((tiles()[1] - 1) * PX * conv.S + segment, 4) * 4
+
+    while tiles()[0] * tiles()[1] * quads > 512 or (floats_of_x() > 4096 and tiles() != (1, 1)):
+        if tiles() == (1, 1) or quads > 4 * tiles()[0] * tiles()[1]:
+            quads = ceil_div(quads, 2)
+        elif tiles()[0] >= tiles()[1]:
+            RH = ceil_div(tiles()[0], 2) * PY
+        else:
+            RW = ceil_div(tiles()[1], 2) * PX
+    while quads > 1 and (K * odd(quads) * 4 + floats_of_x()) * 4 > SHARED_BYTES:
+        quads = ceil_div(quads, 2)
+    channel_bytes = (K * odd(quads) * 4 + floats_of_x()) * 4
+    CB = evenly(conv.C, 32 * 1024 // channel_bytes)
+    return Launch(
+        "conv_forward.cu",
+        "conv_forward",
+        conv.options + macros(OB=4 * quads, CB=CB, RH=RH, RW=RW),
+        (N, ceil_div(conv.O, 4 * quads), ceil_div(conv.PH, RH) * ceil_div(conv.PW, RW)),
+        (tiles()[0] * tiles()[1] * quads,),
+    )
+
+
+def conv_input_grad(conv, N, version=3):
+    """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 where 3 needs too many registers."""
+    check(conv)
+    ZH, ZW = conv.PH * conv.S, conv.PW * conv.S
+    segment = 4 if ZW <= 4 else 8
+    rows = ZH * ceil_div(ZW, segment)  # threads for one channel
+    sums = conv.KH * (segment + conv.KW - 1)
+    plane_bytes = conv.H * conv.W * 4
+    if version == 3 and (sums > 80 or rows > 512 or plane_bytes > SHARED_BYTES):
+        version = 2
+    if version == 1:
+        elements = N * conv.C * conv.H * conv.W
+        return Launch("conv_input_grad.cu", "conv_input_grad_v1", conv.options, (ceil_div(elements, 256),), (256,))
+    if version == 2:
+        tiles = ceil_div(conv.H, 8) * ceil_div(conv.W, 8)
+        return Launch("conv_input_grad.cu", "conv_input_grad_v2", conv.options, (tiles, conv.C, N), (8, 8))
+
+    CB = evenly(conv.C, min(256 // rows, 32 * 1024 // plane_bytes))
+    row = odd(ceil_div(ZW, segment) * segment // 4) * 4
+    kernel = odd(ceil_div(conv.KH * conv.KW, 4)) * 4
+    channel_bytes = (CB * kernel + ZH * row) * 4
+    if channel_bytes > SHARED_BYTES:
+        return conv_input_grad(conv, N, version=2)
+    OB = evenly(conv.O, 28 * 1024 // channel_bytes)
+    options = conv.options + macros(CB=CB, OB=OB)
+    return Launch("conv_input_grad.cu", "conv_input_grad", options, (N, ceil_div(conv.C, CB)), (rows * CB,))
+
+
+def conv_weight_grad(conv, N, version=2, multiprocessors=132):
+    """x, dy, mask → partial sums, then `conv_weight_grad_reduce`; or, without a workspace, the gradients at once.
+
+    Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
+    because kernels are large, or for version 1: x, dy, mask, dweight, dbias, N.
+    ``multiprocessors`` is the number that the GPU has.
+    """
+    check(conv)
+    ZH, ZW, K = conv.PH * conv.S, conv.PW * conv.S, conv.KH * conv.KW
+    tile_w = 4 if ZW <= 4 else 8
+    tile_h = evenly(ZH, 8)
+    row = ceil_div(tile_w + conv.KW - 1, 4) * 4
+    registers = K + conv.KH * row + tile_w
+    if version == 1 or registers > 160:
+        threads = conv.O * conv.C * K + conv.O
+        return Launch("conv_weight_grad.cu", "conv_weight_grad_v1", conv.options, (ceil_div(threads, 256),), (256,))
+
+    most = 512 if registers < 100 else 256  # threads of a block
+    CB = evenly(conv.C, 32)
+    OB = evenly(conv.O, min(64, most // CB))
+    x_plane, dz_plane = odd((tile_h + conv.KH - 1) * row // 4) * 16, odd(tile_h * tile_w // 4) * 16  # bytes
+    slots = max(1, min(128 // (OB * CB), 24 * 1024 // (CB * x_plane + OB * dz_plane)))
+    while CB * x_plane + OB * dz_plane > SHARED_BYTES:
+        CB = ceil_div(CB, 2)
+    parts = ceil_div(conv.O, OB) * ceil_div(conv.C, CB)  # blocks for one group of images
+    resident = multiprocessors * max(1, most // (slots * OB * CB))  # blocks that the GPU runs at a time
+    groups = max(1, min(N, resident // parts))
+    return Launch(
+        "conv_weight_grad.cu",
+        "conv_weight_grad",
+        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h),
+        (groups, ceil_div(conv.O, OB), ceil_div(conv.C, CB)),
+        (CB * OB * slots,),
+        workspace=groups * slots * K * conv.O * conv.C,
+    )
+
+
+def conv_weight_grad_reduce(conv, partial):
+    """workspace → dweight, dbias, after the launch ``partial``.
+
+    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is
+    ``partial.workspace // dweight.size``.
+    """
+    blocks = ceil_div(conv.O * conv.C * conv.KH * conv.KW, 32) + conv.O
+    return partial._replace(name="conv_weight_grad_reduce", grid=(blocks,), block=(32, 32), workspace=0)
+
+
+def check(conv):
+    if not 1 <= conv.S <= 4:
+        raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
+    if conv.PH < 1 or conv.PW < 1:
+        raise ValueError(f"{conv}: the images are too small, no output is left")

@@ -1,0 +1,132 @@
+"""How each kernel is launched: its macros, its grid and its block.
+
+A CUDA kernel is compiled for one layer's shape, because a compiler that knows
+all sizes can keep a thread's numbers in registers. The batch size N is an
+argument: it may change without compiling again. What is computed here is what
+the comments in the ``.cu`` files ask for.
+
+Kernels count elements in int: no array may have 2³¹ or more. N = 0 is not to be launched.
+"""
+
+from typing import NamedTuple
+
+SHARED_BYTES = 48 * 1024
+"""Of shared memory, that any block may have."""
+
+
+class Launch(NamedTuple):
+    """``RawModule(code=read(file), options=options).get_function(name)(grid, block, args)``."""
+
+    file: str
+    name: str
+    options: tuple[str, ...]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    workspace: int = 0  # float32 numbers of scratch memory that the kernel takes as an argument
+
+
+def macros(**values):
+    """C=20, RELU=True → ("-DC=20", "-DRELU=1")."""
+    return tuple(f"-D{name}={int(value)}" for name, value in values.items())
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+def evenly(n, most):
+    """The size of parts if n things are cut into as few parts of at most ``most`` as can be: 50, 32 → 25."""
+    return ceil_div(n, ceil_div(n, max(1, most)))
+
+
+def odd(n):
+    """n, or the next number if n is even."""
+    return n | 1
+
+
+def elementwise(file, name, n, options=()):
+    """One thread an element, 256 a block."""
+    return Launch(file, name, options, (ceil_div(n, 256),), (256,))
+
+
+def streaming(file, name, n):
+    """At most 1024 blocks, each thread going on with the next elements: for kernels that only move memory."""
+    return Launch(file, name, (), (min(ceil_div(n, 1024), 1024),), (256,))
+
+
+def dense_forward(D, O, N, relu=False, version=2):
+    """x (N, D), weight (D, O), bias → y (N, O). Arguments: x, weight, bias, y, N."""
+    if version == 1:
+        return _product("dense_forward", D, O, relu, N, O)._replace(
+            name="dense_forward_v1", grid=(ceil_div(N * O, 256),)
+        )
+    return _product("dense_forward", D, O, relu, N, O)
+
+
+def dense_input_grad(D, O, N, relu=False):
+    """dy (N, O), weight → dx (N, D). Arguments: dy, y, weight, dx, N. Without ReLU y is not read."""
+    return _product("dense_input_grad", D, O, relu, N, D)
+
+
+def dense_weight_grad(D, O, N, relu=False):
+    """x, dy → dweight, dbias. Arguments: x, dy, y, dweight, dbias, N. Without ReLU y is not read."""
+    return _product("dense_weight_grad", D, O, relu, D + 1, O)
+
+
+def _product(name, D, O, relu, rows, columns):
+    """A result of rows × columns; large tiles, with fewer loads, where enough of them keep the GPU busy."""
+    tile = 32 if ceil_div(rows, 32) * ceil_div(columns, 32) >= 96 else 16
+    grid = ceil_div(columns, tile), ceil_div(rows, tile)
+    return Launch("dense.cu", name, macros(D=D, O=O, RELU=relu, TILE=tile), grid, (256,))
+
+
+def softmax_cross_entropy(classes, N):
+    """Arguments: logits, labels, count, dlogits, losses, hits, N."""
+    options = macros(CLASSES=classes)
+    return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy", options, (ceil_div(N, 8),), (256,))
+
+
+def softmax_cross_entropy_sum(classes, N):
+    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, N."""
+    return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
+
+
+def gather(P, n):
+    """Images of P pixels. Arguments: images, labels, order, starts, step, x, y, count, n."""
+    return Launch("gather.cu", "gather", macros(P=P), (n,), (256,))
+
+
+def next_step(P):
+    """Arguments: step."""
+    return Launch("gather.cu", "next_step", macros(P=P), (1,), (1,))
+
+
+def pool(H, W, S, max_pool, planes):
+    """Arguments: x, y, mask, planes."""
+    options = macros(H=H, W=W, S=S, MAX_POOL=max_pool)
+    return elementwise("pool.cu", "pool", planes * (H // S) * (W // S), options)
+
+
+def pool_grad(H, W, S, max_pool, planes):
+    """Arguments: dy, mask, dx, planes."""
+    return elementwise("pool.cu", "pool_grad", planes * H * W, macros(H=H, W=W, S=S, MAX_POOL=max_pool))
+
+
+def relu(n):
+    """Arguments: x, y, n."""
+    return streaming("relu.cu", "relu", n)
+
+
+def relu_grad(n):
+    """Arguments: dy, y, dx, n."""
+    return streaming("relu.cu", "relu_grad", n)
+
+
+def sgd(n):
+    """Arguments: param, grad, rates, step, n."""
+    return streaming("sgd.cu", "sgd", n)
+
+
+def add(n):
+    """Arguments: dst, src, n."""
+    return streaming("add.cu", "add", n)

@@ -1,0 +1,78 @@
+// Softmax and cross-entropy: the summed loss, the number of right answers, and the gradient of the logits.
+//
+//   logits (N, CLASSES) float32, labels (N,) int32 in 0..CLASSES-1, count (1,) int32
+//   losses[n] = log Σ_k exp(logits[n,k]) - logits[n,labels[n]]         dlogits[n,k] = softmax(logits[n])[k] - [k = label]
+//   hits[n] = 1 if the largest logit, the first of equals, is the label's
+//
+// Only the first count[0] rows are examples. The rest of a batch that is not full have losses, hits and gradients of 0,
+// so that nothing after this kernel need know of them. count is in device memory: a captured graph can be replayed for
+// a full batch and for the last one.
+//
+// Macro: CLASSES. One warp a row: its 32 lanes share the classes, and meet by shuffles, without shared memory.
+// Grid: N / 8 rounded up. Block: 256, that is 8 rows. The sum over rows is a second kernel of one block, because sums in
+// a fixed order are the same bits in every run, which atomic additions are not.
+
+#define LOWEST -3.402823466e38f
+
+extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
+    const float* __restrict__ logits, const int* __restrict__ labels, const int* __restrict__ count,
+    float* __restrict__ dlogits, float* __restrict__ losses, int* __restrict__ hits, int N)
+{
+    int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (n >= N) return;  // the whole warp
+    const float* row = logits + n * CLASSES;
+    float* drow = dlogits + n * CLASSES;
+    if (n >= count[0]) {
+        for (int k = lane; k < CLASSES; k += 32) drow[k] = 0.0f;
+        if (lane == 0) losses[n] = 0.0f, hits[n] = 0;
+        return;
+    }
+
+    // The largest logit and its place. Less the largest, no exp overflows, and nothing else changes.
+    float largest = LOWEST;
+    int place = CLASSES;
+    for (int k = lane; k < CLASSES; k += 32)
+        if (row[k] > largest || place == CLASSES) largest = row[k], place = k;
+    for (int other = 16; other > 0; other /= 2) {
+        float their_largest = __shfl_xor_sync(0xffffffff, largest, other);
+        int their_place = __shfl_xor_sync(0xffffffff, place, other);
+        if (their_largest > largest || (their_largest == largest && their_place < place))
+            largest = their_largest, place = their_place;
+    }
+    float sum = 0.0f;
+    for (int k = lane; k < CLASSES; k += 32) sum += expf(row[k] - largest);
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffff, sum, other);
+
+    int label = labels[n];
+    for (int k = lane; k < CLASSES; k += 32) drow[k] = expf(row[k] - largest) / sum - (k == label ? 1.0f : 0.0f);
+    if (lane == 0) losses[n] = logf(sum) - (row[label] - largest), hits[n] = place == label;
+}
+
+// loss[0] = Σ losses, correct[0] = Σ hits; both are also added to the epoch's. Grid: 1. Block: 1024.
+extern "C" __global__ void __launch_bounds__(1024) softmax_cross_entropy_sum(
+    const float* __restrict__ losses, const int* __restrict__ hits, float* __restrict__ loss, int* __restrict__ correct,
+    float* __restrict__ epoch_loss, int* __restrict__ epoch_correct, int N)
+{
+    __shared__ float loss_s[32];
+    __shared__ int hits_s[32];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float sum = 0.0f;
+    int right = 0;
+    for (int n = threadIdx.x; n < N; n += 1024) sum += losses[n], right += hits[n];
+    for (int other = 16; other > 0; other /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, other);
+        right += __shfl_xor_sync(0xffffffff, right, other);
+    }
+    if (lane == 0) loss_s[warp] = sum, hits_s[warp] = right;
+    __syncthreads();
+    if (warp > 0) return;
+    sum = loss_s[lane], right = hits_s[lane];
+    for (int other = 16; other > 0; other /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, other);
+        right += __shfl_xor_sync(0xffffffff, right, other);
+    }
+    if (lane == 0) {
+        loss[0] = sum, correct[0] = right;
+        epoch_loss[0] += sum, epoch_correct[0] += right;
+    }
+}

@@ -1,0 +1,13 @@
+"""The text of the CUDA files, which are installed with the package."""
+
+from importlib import resources
+
+
+def sources():
+    """The names of all CUDA files of this folder, sorted."""
+    return sorted(file.name for file in resources.files(__package__).iterdir() if file.name.endswith(".cu"))
+
+
+def read(name):
+    """The text of one of them, for ``cupy.RawModule(code=...)``. Raises FileNotFoundError if there is none."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,184 @@
+"""CUDA kernels on the CPU: a stand-in for ``cupy.RawModule`` that compiles with g++ and cuda_shim.h.
+
+    module = RawModule(code=source, options=("-DC=20",))
+    kernel = module.get_function("conv_forward")
+    kernel(grid, block, (x, weight, bias, y, mask, np.int32(N)))
+
+Arguments are NumPy arrays, written in place, and NumPy scalars. Stricter than
+a GPU: a wrong number or type of arguments is a TypeError, a read beyond an array
+finds NaN, a write beyond it or into a ``const`` array is a KernelError, and so is
+a barrier that some threads never reach.
+"""
+
+import ctypes
+import functools
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+SHIM = Path(__file__).with_name("cuda_shim.h")
+GUARD = 512  # bytes before and behind each array
+POISON = 0xFF  # as float32, NaN
+
+DTYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "int": np.int32,
+    "unsigned int": np.uint32,
+    "unsigned char": np.uint8,
+    "unsigned short": np.uint16,
+    "half": np.float16,
+    "__half": np.float16,
+    "__nv_bfloat16": np.uint16,  # NumPy has no such type
+}
+SIGNATURE = re.compile(r'extern "C" __global__ void\b[^{;]*?(\w+)\(([^()]*)\)\s*\{')
+
+
+class KernelError(RuntimeError):
+    """A kernel did what would be an error, or undefined, on a GPU."""
+
+
+class Parameter(NamedTuple):
+    """``const float* __restrict__ x`` → name "x", dtype float32, pointer and const."""
+
+    name: str
+    ctype: str
+    dtype: type
+    is_pointer: bool
+    is_const: bool
+
+
+class RawModule:
+    """The kernels of one source, compiled with some macros."""
+
+    def __init__(self, *, code, options=()):
+        self._library, self._signatures = compile_for_cpu(
+            code, tuple(option for option in options if option[:2] == "-D")
+        )
+
+    def get_function(self, name):
+        return Kernel(name, self._signatures[name], self._library["launch_" + name])
+
+
+class Kernel:
+    """Callable like ``cupy.RawKernel``: ``kernel(grid, block, args)``."""
+
+    def __init__(self, name, parameters, launch):
+        self.name, self.parameters, self._launch = name, parameters, launch
+        launch.restype = ctypes.c_char_p
+
+    def __call__(self, grid, block, args, shared_mem=0):
+        if len(args) != len(self.parameters):
+            raise TypeError(f"{self.name} takes {len(self.parameters)} arguments, not {len(args)}")
+        guarded, pointers = {}, []
+        for arg, parameter in zip(args, self.parameters, strict=True):
+            self._check(arg, parameter)
+            if parameter.is_pointer:
+                guarded.setdefault(id(arg), Guarded(arg))
+                pointers.append(ctypes.c_void_p(guarded[id(arg)].address))
+            else:
+                scalar = np.array(arg)
+                guarded[id(scalar)] = scalar  # keeps it alive
+                pointers.append(ctypes.c_void_p(scalar.ctypes.data))
+        # a kernel's parameter that is a pointer is passed as the address of that pointer
+        addresses = (ctypes.c_void_p * len(pointers))(
+            *(
+                ctypes.addressof(pointer) if parameter.is_pointer else pointer.value
+                for pointer, parameter in zip(pointers, self.parameters, strict=True)
+            )
+        )
+        sizes = [(ctypes.c_uint * 3)(*size, *[1] * (3 - len(size))) for size in (grid, block)]
+        if np.prod(sizes[1]) > 1024 or 0 in [*sizes[0], *sizes[1]]:
+            raise KernelError(f"{self.name}: no GPU launches grid {grid} with block {block}")
+        message = self._launch(*sizes, addresses)
+        if message:
+            raise KernelError(f"{self.name}: {message.decode()}")
+        written = {id(a) for a, p in zip(args, self.parameters, strict=True) if p.is_pointer and not p.is_const}
+        for arg, parameter in zip(args, self.parameters, strict=True):
+            if parameter.is_pointer:
+                guarded[id(arg)].finish(f"{self.name}: {parameter.name}", id(arg) in written)
+
+    def _check(self, arg, parameter):
+        wanted = np.dtype(parameter.dtype)
+        kind = np.ndarray if parameter.is_pointer else np.generic
+        if not isinstance(arg, kind) or arg.dtype != wanted:
+            what = f"{type(arg).__name__} of {arg.dtype}" if hasattr(arg, "dtype") else type(arg).__name__
+            raise TypeError(f"{self.name}: {parameter.name} is a {what}; it should be {kind.__name__} of {wanted}")
+        if parameter.is_pointer and not arg.flags.c_contiguous:
+            raise TypeError(f"{self.name}: {parameter.name} is not contiguous")
+
+
+class Guarded:
+    """A copy of an array between two zones of poison, with the same alignment within 16 bytes."""
+
+    def __init__(self, array):
+        self.array = array
+        self.buffer = np.full(array.nbytes + 2 * GUARD + 256, POISON, np.uint8)
+        self.start = GUARD + (array.ctypes.data - self.buffer.ctypes.data - GUARD) % 16
+        self.address = self.buffer.ctypes.data + self.start
+        self.values = self.buffer[self.start : self.start + array.nbytes]
+        self.values[:] = array.reshape(-1).view(np.uint8)
+
+    def finish(self, what, may_write):
+        """Copy the result back; KernelError if the kernel wrote where it must not."""
+        values = self.values.view(self.array.dtype).reshape(self.array.shape)
+        guards = self.buffer[: self.start], self.buffer[self.start + self.array.nbytes :]
+        if any((guard != POISON).any() for guard in guards):
+            raise KernelError(f"{what}: written outside of the array")
+        if may_write:
+            self.array[...] = values
+        elif (self.values != self.array.reshape(-1).view(np.uint8)).any():
+            raise KernelError(f"{what}: const, but written")
+
+
+def signatures(code):
+    """Kernel name → list of `Parameter`, of every ``extern "C" __global__`` function of preprocessed code."""
+    return {name: [_parameter(text) for text in text.split(",")] for name, text in SIGNATURE.findall(code)}
+
+
+def _parameter(text):
+    *words, name = text.replace("*", " * ").replace("__restrict__", " ").split()
+    kind = " ".join(word for word in words if word not in ("const", "*"))
+    return Parameter(name, kind, DTYPES[kind], "*" in words, "const" in words)
+
+
+@functools.cache
+def folder():
+    """Where compiled kernels lie for as long as this process lives."""
+    return tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
+
+
+@functools.cache
+def compile_for_cpu(code, options):
+    """A loaded library with a ``launch_…`` function a kernel, and the signatures. Skips the test without g++."""
+    if shutil.which("g++") is None:
+        pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
+    found = signatures(gpp(["-E", "-P", *options, "-"], code))
+    launchers = [launcher(name, parameters) for name, parameters in found.items()]
+    text = "\n".join([f'#include "{SHIM}"', "#line 1", code, *launchers])
+    path = Path(folder().name) / (hashlib.sha256(repr((text, options)).encode()).hexdigest()[:16] + ".so")
+    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE", *options, "-o", str(path), "-"], text)
+    return ctypes.CDLL(str(path)), found
+
+
+def launcher(name, parameters):
+    """The source of a C function that takes grid, block and the addresses of the arguments."""
+    args = ", ".join(f"*({p.ctype}{'*' * p.is_pointer}*)args[{i}]" for i, p in enumerate(parameters))
+    return (
+        f'extern "C" const char* launch_{name}(unsigned* grid, unsigned* block, void** args) '
+        f"{{ return cuda_shim::launch(grid, block, [&] {{ {name}({args}); }}); }}"
+    )
+
+
+def gpp(arguments, text):
+    result = subprocess.run(["g++", "-x", "c++", *arguments], input=text, capture_output=True, text=True)
+    if result.returncode:
+        raise KernelError(f"g++ could not compile the kernel:\n{result.stderr[:3000]}")
+    return result.stdout

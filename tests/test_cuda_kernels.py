@@ -1,0 +1,300 @@
+"""The CUDA kernels: each compiles for every architecture at hand, and each equals loops in float64.
+
+They run on the CPU through a small shim ("shim"), and on a real GPU through
+CuPy ("gpu") where there is one.
+"""
+
+import shutil
+import subprocess
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+import references
+
+from d2lmgpu.devices import find_gpus
+from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources
+
+TOLERANCE = 1e-5  # of the largest magnitude
+
+LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
+LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
+ODD = Convolution(C=2, H=12, W=11, O=5, KH=1, KW=2, S=3, max_pool=True, relu=True)
+
+
+def compilations():
+    """What is compiled: every file with LeNet's macros, for a batch of 256, and some with an odd shape's."""
+    launches = [
+        *(convolution.conv_forward(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
+        *(convolution.conv_input_grad(conv, 256) for conv in (LENET_2, ODD)),
+        *(convolution.conv_weight_grad(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
+        *(make(800, 128, 256, relu=True) for make in (launch.dense_forward, launch.dense_input_grad)),
+        *(launch.dense_forward(D, 10, 256) for D in (128, 7)),
+        launch.softmax_cross_entropy(10, 256),
+        launch.gather(784, 256),
+        launch.pool(26, 26, 2, False, 256),
+        launch.pool(13, 9, 3, True, 256),
+        launch.relu(100),
+        launch.sgd(100),
+        launch.add(100),
+    ]
+    return sorted({(step.file, step.options) for step in launches})
+
+
+def test_every_file_is_compiled_here():
+    assert {file for file, _ in compilations()} == set(sources())
+
+
+@pytest.mark.parametrize("file, options", compilations(), ids=lambda value: value if isinstance(value, str) else "")
+def test_compiles_for_every_architecture_without_warnings_or_spills(tmp_path, file, options):
+    if shutil.which("nvcc") is None:
+        pytest.skip("compiling for GPUs needs nvcc, which is not installed")
+    answer = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
+    known = [int(name.removeprefix("compute_")) for name in answer.split()]
+    oldest, *others = [arch for arch in known if 70 <= arch < 90]
+    # once to PTX for the oldest, and that to machine code for all up to 8.9; then all anew for 9.0
+    targets = ",".join(f"sm_{arch}" for arch in [oldest, *others])
+    (tmp_path / file).write_text(read(file))
+    command = ["nvcc", "-fatbin", "-std=c++17", "--Werror", "all-warnings", "-Xptxas", "--warn-on-spills", *options]
+    command += ["-gencode", f"arch=compute_{oldest},code=[{targets}]"]
+    command += ["-gencode", "arch=compute_90,code=sm_90"] * (90 in known)
+    result = subprocess.run([*command, "-o", "kernels.fatbin", file], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+class OnCPU:
+    """Runs a launch through the shim; arrays are NumPy arrays and written in place."""
+
+    def run(self, launch, *args):
+        module = cuda_on_cpu.RawModule(code=read(launch.file), options=launch.options)
+        module.get_function(launch.name)(launch.grid, launch.block, args)
+
+
+class OnGPU:
+    """The same on a real GPU: arrays are copied there and back."""
+
+    def run(self, launch, *args):
+        import cupy
+
+        module = cupy.RawModule(code=read(launch.file), options=("-std=c++17", *launch.options))
+        on_gpu = {id(arg): cupy.asarray(arg) for arg in args if isinstance(arg, np.ndarray)}
+        module.get_function(launch.name)(launch.grid, launch.block, tuple(on_gpu.get(id(arg), arg) for arg in args))
+        for arg in args:
+            if id(arg) in on_gpu:
+                arg[...] = on_gpu[id(arg)].get()
+
+
+@pytest.fixture(params=["shim", "gpu"])
+def machine(request):
+    if request.param == "gpu" and find_gpus()[0] == 0:
+        pytest.skip(f"no real GPU: {find_gpus()[1]}")
+    return OnCPU() if request.param == "shim" else OnGPU()
+
+
+def unwritten(*shape, dtype=np.float32):
+    """An array in which an element that no thread writes shows: NaN, or the largest integer."""
+    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max, dtype)
+
+
+def close(actual, expected, tolerance=TOLERANCE):
+    scale = np.abs(expected).max(initial=0)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+CONVOLUTIONS = [
+    (3, LENET_1),
+    (2, LENET_2),
+    (5, Convolution(C=3, H=9, W=14, O=7, KH=2, KW=3, S=1)),
+    (1, ODD),
+    (3, Convolution(C=2, H=7, W=19, O=1, KH=3, KW=5, S=2, max_pool=True)),
+    (1, Convolution(C=1, H=37, W=6, O=9, KH=5, KW=1, S=3, relu=True)),
+    (2, Convolution(C=40, H=5, W=8, O=70, KH=1, KW=1, S=4)),  # more channels than a block takes
+    (1, Convolution(C=1, H=70, W=68, O=5, KH=3, KW=3, S=2)),  # more outputs than a block takes
+    (1, Convolution(C=7, H=8, W=9, O=62, KH=5, KW=5, S=2)),  # channels in chunks, and the last is smaller
+    (2, Convolution(C=2, H=9, W=11, O=3, KH=7, KW=6)),  # kernels too large for the last version of the gradients
+]
+
+
+def conv_id(value):
+    return "x".join(str(int(v)) for v in value) if isinstance(value, Convolution) else f"N{value}"
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def ladder(make, conv, N, versions):
+    """The launches of all versions, with the options of the last, so that one compilation serves all."""
+    options = make(conv, N).options
+    return [make(conv, N, version)._replace(options=options) for version in range(1, versions + 1)]
+
+
+def conv_arrays(rng, N, conv):
+    """Random arrays and the float64 answers to them."""
+    x = normal(rng, N, conv.C, conv.H, conv.W)
+    weight, bias = normal(rng, conv.O, conv.C, conv.KH, conv.KW), normal(rng, conv.O)
+    if conv.max_pool:  # whole numbers, so that several of a square are the largest, or exactly zero
+        x, weight, bias = np.rint(x), np.rint(weight), np.rint(bias)
+    y, mask = references.conv_relu_pool(x, weight, bias, conv.S, conv.max_pool, conv.relu)
+    dy = normal(rng, *y.shape)
+    return x, weight, bias, y, mask, dy
+
+
+@pytest.mark.parametrize("N, conv", CONVOLUTIONS, ids=conv_id)
+def test_conv_forward(machine, rng, N, conv):
+    x, weight, bias, y_expected, mask_expected, _ = conv_arrays(rng, N, conv)
+    for step in ladder(convolution.conv_forward, conv, N, versions=3):
+        y, mask = unwritten(*y_expected.shape), unwritten(*y_expected.shape, dtype=np.uint16)
+        machine.run(step, x, weight, bias, y, mask, np.int32(N))
+        close(y, y_expected)
+        np.testing.assert_array_equal(mask, mask_expected)
+
+
+@pytest.mark.parametrize("N, conv", CONVOLUTIONS, ids=conv_id)
+def test_conv_grads(machine, rng, N, conv):
+    x, weight, _, _, mask, dy = conv_arrays(rng, N, conv)
+    dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
+    dx_expected, dweight_expected, dbias_expected = references.conv2d_grad(dz, x.astype(float), weight.astype(float))
+    for step in ladder(convolution.conv_input_grad, conv, N, versions=3):
+        dx = unwritten(*x.shape)
+        machine.run(step, dy, mask, weight, dx, np.int32(N))
+        close(dx, dx_expected)
+    for step in [
+        *ladder(convolution.conv_weight_grad, conv, N, versions=2),
+        convolution.conv_weight_grad(conv, N, multiprocessors=2),  # several images in a group
+    ]:
+        dweight, dbias = unwritten(*weight.shape), unwritten(conv.O)
+        if step.workspace:
+            workspace, rows = unwritten(step.workspace), step.workspace // weight.size
+            machine.run(step, x, dy, mask, workspace, np.int32(N))
+            reduce = convolution.conv_weight_grad_reduce(conv, step)
+            machine.run(reduce, workspace, dy, mask, dweight, dbias, np.int32(rows), np.int32(N))
+        else:
+            machine.run(step, x, dy, mask, dweight, dbias, np.int32(N))
+        close(dweight, dweight_expected)
+        close(dbias, dbias_expected)
+
+
+@pytest.mark.parametrize("max_pool", [False, True])
+def test_what_is_not_a_number_shows_in_the_output(machine, rng, max_pool):
+    conv = Convolution(C=2, H=8, W=8, O=3, KH=3, KW=3, S=2, max_pool=max_pool, relu=True)
+    x, weight, bias = normal(rng, 1, 2, 8, 8), normal(rng, 3, 2, 3, 3), normal(rng, 3)
+    x[0, 1, 3, 3] = np.nan
+    y, mask = np.ones((1, 3, 3, 3), np.float32), unwritten(1, 3, 3, 3, dtype=np.uint16)
+    machine.run(convolution.conv_forward(conv, 1), x, weight, bias, y, mask, np.int32(1))
+    assert np.isnan(y[:, :, :2, :2]).all() and np.isfinite(y[:, :, 2]).all()
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("N, D, O", [(5, 800, 128), (3, 128, 10), (1, 1, 1), (97, 3, 750), (97, 750, 3), (3, 750, 97)])
+def test_dense(machine, rng, N, D, O, relu):
+    x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
+    z = references.dense(x.astype(float), weight.astype(float), bias)
+    y_expected = np.where(z > 0, z, 0) if relu else z
+    for version in (1, 2):
+        y = unwritten(N, O)
+        machine.run(launch.dense_forward(D, O, N, relu, version), x, weight, bias, y, np.int32(N))
+        close(y, y_expected)
+    dz = np.where(z > 0, dy, 0) if relu else dy.astype(float)
+    dx_expected, dweight_expected, dbias_expected = references.dense_grad(dz, x.astype(float), weight.astype(float))
+    dx, dweight, dbias = unwritten(N, D), unwritten(D, O), unwritten(O)
+    machine.run(launch.dense_input_grad(D, O, N, relu), dy, y, weight, dx, np.int32(N))
+    machine.run(launch.dense_weight_grad(D, O, N, relu), x, dy, y, dweight, dbias, np.int32(N))
+    close(dx, dx_expected)
+    close(dweight, dweight_expected)
+    close(dbias, dbias_expected)
+
+
+@pytest.mark.parametrize(
+    "N, count, classes", [(5, 5, 10), (9, 4, 10), (3, 0, 10), (1, 1, 1), (1100, 1090, 3), (8, 7, 77)]
+)
+def test_softmax_cross_entropy(machine, rng, N, count, classes):
+    logits = 5 * normal(rng, N, classes)
+    logits[N // 2, -1] = logits[N // 2].max() + 1
+    logits[N // 2, 0] = logits[N // 2, -1]  # two are the largest: the first is the answer
+    labels = rng.integers(classes, size=N).astype(np.int32)
+    labels[N // 2] = 0 if N % 2 else classes - 1
+    dlogits, losses, hits = unwritten(N, classes), unwritten(N), unwritten(N, dtype=np.int32)
+    step = launch.softmax_cross_entropy(classes, N)
+    machine.run(step, logits, labels, np.array([count], np.int32), dlogits, losses, hits, np.int32(N))
+    loss_expected, dlogits_expected = references.cross_entropy(logits[:count].astype(float), labels[:count])
+    close(dlogits[:count], dlogits_expected)
+    assert not dlogits[count:].any()
+
+    loss, correct = unwritten(1), unwritten(1, dtype=np.int32)
+    epoch_loss, epoch_correct = np.array([1000], np.float32), np.array([7], np.int32)
+    step = launch.softmax_cross_entropy_sum(classes, N)
+    machine.run(step, losses, hits, loss, correct, epoch_loss, epoch_correct, np.int32(N))
+    close(loss, [loss_expected])
+    close(epoch_loss, [1000 + loss_expected])
+    assert correct == (logits[:count].argmax(axis=1) == labels[:count]).sum() and epoch_correct == correct + 7
+
+
+def test_softmax_of_large_logits_does_not_overflow(machine):
+    logits, dlogits, losses = np.array([[1000, -1000, 0]], np.float32), unwritten(1, 3), unwritten(1)
+    one, hits = np.array([1], np.int32), unwritten(1, dtype=np.int32)
+    machine.run(launch.softmax_cross_entropy(3, 1), logits, one, one, dlogits, losses, hits, np.int32(1))
+    assert losses == 2000 and (dlogits == [[1, -1, 0]]).all() and hits == 0
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 1027, 300_001])
+def test_sgd(machine, rng, n):
+    param, grad = normal(rng, n), normal(rng, n)
+    rates, step = np.array([9, 0.2 / 256, 9], np.float32), np.array([1], np.int32)
+    expected = param - rates[1].astype(float) * grad
+    machine.run(launch.sgd(n), param, grad, rates, step, np.int32(n))
+    close(param, expected)
+
+
+@pytest.mark.parametrize("dst_start, src_start", [(0, 0), (1, 1), (3, 3), (2, 1), (0, 3)])
+@pytest.mark.parametrize("n", [1, 2, 6, 3001])
+def test_add_from_anywhere(machine, rng, n, dst_start, src_start):
+    dst, src = normal(rng, n + 8)[dst_start:][:n], normal(rng, n + 8)[src_start:][:n]
+    expected = dst.astype(float) + src
+    machine.run(launch.add(n), dst, src, np.int32(n))
+    close(dst, expected)
+
+
+@pytest.mark.parametrize("P", [784, 6])
+def test_gather_walks_through_an_epoch(machine, rng, P):
+    images, labels = rng.integers(256, size=(20, P)).astype(np.uint8), rng.integers(10, size=20).astype(np.uint8)
+    order = rng.permutation(20).astype(np.int32)[:9]
+    starts, step, n = np.array([0, 4, 8, 9, 9], np.int32), np.array([0], np.int32), 4  # shards of 4, 4, 1 and 0
+    for start, size in [(0, 4), (4, 4), (8, 1), (9, 0)]:
+        x, y, count = unwritten(n, P), unwritten(n, dtype=np.int32), unwritten(1, dtype=np.int32)
+        machine.run(launch.gather(P, n), images, labels, order, starts, step, x, y, count, np.int32(n))
+        chosen = order[start : start + size]
+        np.testing.assert_array_equal(x[:size], images[chosen] / np.float32(255))
+        np.testing.assert_array_equal(y[:size], labels[chosen])
+        assert not x[size:].any() and not y[size:].any() and count == size
+        machine.run(launch.next_step(P), step)
+    assert step == 4
+
+
+@pytest.mark.parametrize("max_pool", [False, True])
+@pytest.mark.parametrize("H, W, S", [(13, 13, 2), (5, 9, 3), (4, 3, 1), (8, 9, 4)])
+def test_pool(machine, rng, H, W, S, max_pool):
+    x = np.rint(normal(rng, 3, 2, H, W))
+    # pooling is a convolution with a kernel of one pixel and weight 1, pooled
+    expected = [
+        references.conv_relu_pool(plane[None, None], np.ones((1, 1, 1, 1)), np.zeros(1), S, max_pool, False)
+        for plane in x.reshape(6, H, W)
+    ]
+    y_expected, mask_expected = (np.concatenate(parts)[:, 0] for parts in zip(*expected, strict=True))
+    y, mask = unwritten(*y_expected.shape), unwritten(*y_expected.shape, dtype=np.uint16)
+    machine.run(launch.pool(H, W, S, max_pool, 6), x, y, mask, np.int32(6))
+    close(y, y_expected)
+    np.testing.assert_array_equal(mask, mask_expected)
+    dy, dx = normal(rng, *y.shape), unwritten(6, H, W)
+    machine.run(launch.pool_grad(H, W, S, max_pool, 6), dy, mask, dx, np.int32(6))
+    close(dx, references.unpool(dy[:, None], mask[:, None], (H, W), S, max_pool)[:, 0])
+
+
+@pytest.mark.parametrize("n", [1, 1000, 5000])
+def test_relu(machine, rng, n):
+    x, dy, y, dx = normal(rng, n), normal(rng, n), unwritten(n), unwritten(n)
+    x[0] = 0
+    machine.run(launch.relu(n), x, y, np.int32(n))
+    machine.run(launch.relu_grad(n), dy, y, dx, np.int32(n))
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_array_equal(dx, np.where(x > 0, dy, 0))
