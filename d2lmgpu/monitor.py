@@ -58,9 +58,10 @@ class Progress:
         )
 
     def step(self, num_examples, loss):
-        """A minibatch is done; ``loss`` is the sum over the epoch's examples so far."""
+        """A minibatch is done; ``loss`` is the sum over the epoch's examples so far, or None if it is not known yet."""
         self._examples += num_examples
-        self._bar.set_postfix(loss=f"{loss / self._examples:.3f}", refresh=False)
+        if loss is not None:
+            self._bar.set_postfix(loss=f"{loss / self._examples:.3f}", refresh=False)
         self._bar.update(num_examples)
 
     def end_epoch(self):

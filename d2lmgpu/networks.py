@@ -14,6 +14,7 @@ import numpy as np
 
 from .devices import array_module, on_device, zeros_in_one_buffer
 from .kernels import cpu as cpu_kernels
+from .kernels import cuda as cuda_kernels
 from .layers import (
     avg_pool2d,
     avg_pool2d_grad,
@@ -51,6 +52,9 @@ LENET = [  # LeCun et al. 1998, as in Dive into Deep Learning, "Training on Mult
     Layer(relu, relu_grad),
     Layer(dense, dense_grad, ((128, 10), (10,))),  # → (N, 10)
 ]
+
+USE_CUDA_KERNELS = True
+"""Whether GPUs compute with the CUDA kernels; False leaves them to the layers, which is slow but simple."""
 
 INITS = ("normal", "he")
 
@@ -99,17 +103,17 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None):
     like ``params``. ``ready``: a function that is called with an index as soon
     as the gradients from that one on are final; 0 at the end.
 
-    What is computed is `loss_and_grads_as_written`; on a CPU by kernels/cpu,
-    which is several times as fast.
+    What is computed is `loss_and_grads_as_written`, by kernels/ several times as fast.
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
-    if not has_fast_body(X, params):
+    kernels = kernels_for(X, params)
+    if kernels is None:
         return loss_and_grads_as_written(X, y, params, network, out, ready)
     _check_labels(X, y)
     grads = zeros_in_one_buffer(params) if out is None else out
-    loss = cpu_kernels.loss_and_grads(X, y, params, network, grads, ready)
-    return np.asarray(loss, X.dtype), grads
+    loss = kernels.loss_and_grads(X, y, params, network, grads, ready)
+    return array_module(X).asarray(loss, X.dtype), grads
 
 
 @on_device
@@ -131,19 +135,19 @@ def loss_and_grads_as_written(X, y, params, network=LENET, out=None, ready=None)
 @on_device
 def count_correct(X, y, params, network=LENET):
     """How many of the images ``X`` (N, 1, 28, 28) get their label of ``y`` (N,) as the largest logit (0-d)."""
-    if has_fast_body(X, params):
-        return np.asarray(cpu_kernels.count_correct(X, y, params, network))
+    kernels = kernels_for(X, params)
+    if kernels is not None:
+        return array_module(X).asarray(kernels.count_correct(X, y, params, network))
     logits, _ = forward(network, X, params)
     return (logits.argmax(axis=1) == y).sum()
 
 
-def has_fast_body(X, params):
-    """Whether kernels/ computes with these plain arrays: NumPy's, all float32 or all float64."""
-    return (
-        array_module(X) is np
-        and X.dtype in (np.float32, np.float64)
-        and all(param.dtype == X.dtype for param in params)
-    )
+def kernels_for(X, params):
+    """The module of kernels/ that computes with these plain arrays; None if it is left to the layers."""
+    kernels, dtypes = cpu_kernels, (np.float32, np.float64)
+    if array_module(X) is not np:
+        kernels, dtypes = cuda_kernels if USE_CUDA_KERNELS else None, (np.float32,)
+    return kernels if X.dtype in dtypes and all(param.dtype == X.dtype for param in params) else None
 
 
 def forward(network, X, params):

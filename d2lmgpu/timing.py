@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from .devices import current_device, synchronize
 
-PHASES = ("data", "forward", "backward", "allreduce", "update", "waiting")
-"""What a training run's time is told in. The last is a device's time in no span."""
+PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
+"""What a training run's time is told in. "step" is a step in one piece, a CUDA graph; "waiting" is time in no span."""
 
 _timelines = {}  # device: the timeline that measures it
 _this_thread = threading.local()  # .timeline: the one that measures the host program's thread
@@ -109,6 +109,16 @@ class Timeline:
         channels = [row.get("allreduce", 0.0) for name, row in self._sums.items() if name.endswith("channel")]
         result["allreduce"] += sum(channels) / len(rows)
         return result
+
+
+@contextlib.contextmanager
+def paused(devices):
+    """Measure nothing on ``devices`` within the ``with`` block."""
+    timelines = {device: _timelines.pop(device) for device in devices if device in _timelines}
+    try:
+        yield
+    finally:
+        _timelines.update(timelines)
 
 
 class span:

@@ -9,11 +9,11 @@ import numpy as np
 
 from .collectives import check_algorithm
 from .data import epoch_order, to_float
-from .devices import check_devices, synchronize, to_host, try_gpu
+from .devices import check_devices, to_host, try_gpu
 from .fashion_mnist import load_fashion_mnist
 from .monitor import Progress, stop_on_interrupt
 from .networks import count_correct, init_params
-from .parallel import Feeder, get_params, split_batch, train_shards
+from .parallel import EagerStep, GraphStep, get_params, split_batch
 from .timing import Timeline
 
 EVALUATION_BATCH = 4096
@@ -81,6 +81,7 @@ def train(
     flat=True,
     overlap=False,
     prefetch=True,
+    graphs=True,
     timeline=None,
     environment=None,
     progress=True,
@@ -95,9 +96,10 @@ def train(
     (Fashion-MNIST unless given). ``flat``: exchange all gradients as one message,
     not one a parameter. ``overlap``: exchange them in buckets while others are
     being computed. ``prefetch``: prepare the next minibatch while the devices
-    compute. ``timeline``: a `Timeline` that is to keep what the devices did when.
-    ``environment``: a name for the history.
-    ``progress``: show a bar and a line an epoch.
+    compute. ``graphs``: on GPUs, where it is possible, launch each step as a CUDA
+    graph; the three options before it then have no meaning. ``timeline``: a
+    `Timeline` that is to keep what the devices did when. ``environment``: a name
+    for the history. ``progress``: show a bar and a line an epoch.
 
     Ctrl-C ends training after the current step; what was learned is returned,
     and said in ``history.interrupted``.
@@ -124,24 +126,23 @@ def train(
     )
     bar = Progress(num_epochs, len(X_train), progress)
     device_params = [get_params(params, device) for device in devices]
-    feeder = Feeder(X_train, y_train, devices, batch_size)
+    if graphs and GraphStep.can_do(X_train, y_train, devices, algorithm):
+        runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm)
+    else:
+        settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "prefetch": prefetch}
+        runner = EagerStep(X_train, y_train, device_params, devices, batch_size, **settings)
     timeline = timeline or Timeline(devices)
     total_seconds = 0.0
     with stop_on_interrupt() as stop, timeline:
         for epoch in range(num_epochs):
             begin = time.perf_counter()
-            loss, steps = 0.0, 0
             bar.start_epoch(epoch)
-            batches = ahead(feeder.epoch(epoch_order(len(X_train), seed, epoch)), prefetch)
-            for (X_shards, y_shards), prepare_next in batches:
-                loss += train_shards(
-                    X_shards, y_shards, device_params, devices, lr, algorithm, flat, overlap, prepare_next
-                )
-                steps += 1
-                bar.step(sum(map(len, y_shards)), loss)
+            runner.start_epoch(epoch_order(len(X_train), seed, epoch), lr)
+            for steps in range(1, runner.steps + 1):  # noqa: B007
+                bar.step(runner.step(), runner.loss)
                 if stop.requested:
                     break
-            synchronize(devices)
+            loss = runner.end_epoch()
             seconds = time.perf_counter() - begin
             timeline.settle()
             total_seconds += seconds
@@ -149,7 +150,7 @@ def train(
 
             accuracy = evaluate(device_params, X_test, y_test, devices)
             learned = f"loss {loss:.3f}, test acc {accuracy:.3f}"
-            complete = steps == math.ceil(len(X_train) / batch_size)
+            complete = steps == runner.steps
             if complete:
                 history.add_epoch(loss, accuracy, seconds, len(X_train))
                 bar.report(f"{learned}, {seconds:.1f} s, {len(X_train) / seconds:,.0f} examples/s")
@@ -164,20 +165,6 @@ def train(
                 break
         history.phases = timeline.phases(total_seconds)
     return Result(history, [to_host(param) for param in device_params[0]])
-
-
-def ahead(batches, prefetch=True):
-    """Yield (batch, prepare): each of ``batches``, and a function that prepares the one after it (None if not)."""
-    coming = []
-
-    def prepare():
-        coming.append(next(batches, None))
-
-    prepare()
-    while (batch := coming.pop()) is not None:
-        yield batch, prepare if prefetch else None
-        if not coming:
-            prepare()
 
 
 def evaluate(params_or_device_params, X, y, devices):

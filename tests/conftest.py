@@ -17,13 +17,21 @@ def forget_gpus():
         del kinds._devices[key]
 
 
+@pytest.fixture
+def standin(monkeypatch):
+    """A stand-in for CuPy with two cards; CUDA kernels run on the CPU, so only for a few small images."""
+    forget_gpus()
+    standin_cupy.install(monkeypatch, cards=2)
+    yield
+    forget_gpus()
+
+
 @pytest.fixture(params=["cpu", "standin", "gpu"])
 def device_kind(request, monkeypatch):
     if request.param == "standin":
-        forget_gpus()
-        standin_cupy.install(monkeypatch, cards=2)
+        request.getfixturevalue("standin")
+        monkeypatch.setattr("d2lmgpu.networks.USE_CUDA_KERNELS", False)  # they would take minutes
         yield "standin"
-        forget_gpus()
         return
     if request.param == "gpu" and find_gpus()[0] == 0:
         pytest.skip(f"no real GPU: {find_gpus()[1]}")

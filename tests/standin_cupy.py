@@ -3,21 +3,24 @@
 Arrays are NumPy arrays that know their card. The rules that matter are kept:
 arrays are made on the current card, mixing cards or the host is an error, a
 stream belongs to the card and thread that made it current, and copies between
-cards go through ``memcpyPeerAsync``. Work is done at once, so that this proves
-the calls and their order, not their timing: for that there are real GPUs.
+cards go through ``memcpyPeerAsync``. Work is done at once, but standin_streams.py
+checks that it would be ordered on a GPU too: that whoever uses memory has waited
+for those who used it before. Kernels are the real CUDA sources, run by
+cuda_on_cpu.py; captured work is recorded, and done when its graph is launched.
 """
 
 import ctypes
 import sys
-import threading
-import time
 import types
 
+import cuda_on_cpu
 import numpy as np
+import standin_streams
+from standin_streams import Event, Stream, on_stream
 
 import d2lmgpu.collectives.library as library_module
 
-_state = threading.local()
+_state = standin_streams.state
 
 
 class CUDARuntimeError(RuntimeError):
@@ -35,10 +38,16 @@ class ndarray:
     def __getattr__(self, name):
         value = getattr(self.values, name)
         if name in ("reshape", "transpose", "view"):  # views launch nothing, so any thread may make them
-            return lambda *args: ndarray(value(*args), self.card)
+            return lambda *args: self._view(value(*args))
         if callable(value):
             return lambda *args, **kwargs: _call(value, args, kwargs, self)
         return _result(value, self.card)
+
+    def _view(self, values):
+        if values.size and not np.may_share_memory(values, self.values):  # a reshape that had to copy
+            standin_streams.forget(values)
+            on_stream(None, [self.values], [values])
+        return ndarray(values, self.card)
 
     @property
     def __cuda_array_interface__(self):
@@ -66,10 +75,22 @@ class ndarray:
         return _call(self.values.__getitem__, (index,), {}, self)
 
     def __setitem__(self, index, value):
-        _call(self.values.__setitem__, (index, value), {}, self)
+        _check([self, value])
+        index, value, values = _plain(index), value, self.values
+        reads = [value.values] if isinstance(value, ndarray) else []
+        on_stream(lambda: values.__setitem__(index, _plain(value)), reads, [values])
+
+    def set(self, values):
+        assert values.shape == self.shape and values.dtype == self.dtype and _state.stream.capture is None
+        self[...] = ndarray(values, self.card)
+
+    def fill(self, value):
+        self[...] = value
 
     def get(self):
         _check([self])
+        on_stream(None, [self.values], [])
+        _state.stream.synchronize()
         return self.values.copy()
 
 
@@ -82,7 +103,9 @@ def _operator(name):
     return lambda self, *args: _call(getattr(self.values, name), args, {}, self)
 
 
-for _name in "add sub mul matmul truediv pow and eq ne lt le gt ge".split():
+OPERATORS = "add sub mul matmul truediv pow and eq ne lt le gt ge".split()
+IN_PLACE = {f"__i{name}__" for name in OPERATORS}
+for _name in OPERATORS:
     for _prefix in ("", "r", "i"):
         _dunder = f"__{_prefix}{_name}__"
         if hasattr(np.ndarray, _dunder):
@@ -114,62 +137,77 @@ def _plain(value):
 
 def _result(value, card):
     if isinstance(value, (np.ndarray, np.generic)):
-        return ndarray(np.asarray(value), card)
+        value = np.asarray(value)
+        if value.base is None:
+            standin_streams.forget(value)
+        return ndarray(value, card)
     return value
 
 
 def _call(function, args, kwargs, *more):
     _check([*args, *kwargs.values(), *more])
-    result = function(*_plain(list(args)), **{key: _plain(value) for key, value in kwargs.items()})
-    return _result(result, _current())
+    out = kwargs.get("out")
+    in_place = getattr(function, "__name__", "") in IN_PLACE
+    reads = [array.values for array in _arrays([*args, *kwargs.values(), *more])]
+    writes = [out.values] if out is not None else [more[0].values] if in_place else []
+
+    def work():
+        return function(*_plain(list(args)), **{key: _plain(value) for key, value in kwargs.items()})
+
+    result = on_stream(work, reads, writes, makes_array=not writes)
+    return out if out is not None else more[0] if in_place else _result(result, _current())
+
+
+def _arrays(values):
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _arrays(value)
+        elif isinstance(value, ndarray):
+            yield value
 
 
 class Device:
     mem_info = (60 * 2**30, 80 * 2**30)
+    attributes = {"MultiProcessorCount": 6}
 
-    def __init__(self, card):
-        self.id = card
+    def __init__(self, card=None):
+        self.id = _current() if card is None else card
 
     def use(self):
         _state.card = self.id
 
+    def __enter__(self):
+        self.outer = _current()
+        self.use()
 
-class Event:
-    """Work is done at once, so an event has happened when it is recorded."""
-
-    def __init__(self):
-        self.time = time.perf_counter()
-
-    def synchronize(self):
-        pass
-
-
-class Stream:
-    ptr = 0
-
-    def __init__(self, non_blocking=False):
-        self.card, self.calls = _current(), []
-
-    def use(self):
-        if self.card != _current():
-            raise ValueError("a stream of another card")
-        _state.stream = self
-
-    def record(self):
-        self.calls.append("record")
-        return Event()
-
-    def wait_event(self, event):
-        assert isinstance(event, Event)
-        self.calls.append("wait")
-
-    def synchronize(self):
-        self.calls.append("synchronize")
+    def __exit__(self, *exception):
+        _state.card = self.outer
 
 
 def _memcpy_peer(target, target_card, source, source_card, nbytes, stream):
-    assert target_card == _current()
-    ctypes.memmove(target, source, nbytes)
+    assert target_card == _current() and stream == _state.stream.ptr
+    work = lambda: ctypes.memmove(target, source, nbytes)  # noqa: E731
+    on_stream(work, [(source, source + nbytes)], [(target, target + nbytes)])
+
+
+class RawModule:
+    """The real sources, compiled for the CPU."""
+
+    def __init__(self, *, code, options):
+        self.module, self.card = cuda_on_cpu.RawModule(code=code, options=options), _current()
+
+    def get_function(self, name):
+        kernel, card = self.module.get_function(name), self.card
+
+        def launch(grid, block, args, shared_mem=0):
+            assert card == _current(), "a module of another card"
+            _check(args)
+            arrays = [arg.values if isinstance(arg, ndarray) else arg for arg in args]
+            pairs = [(a, p) for a, p in zip(arrays, kernel.parameters, strict=True) if p.is_pointer]
+            writes = [a for a, p in pairs if not p.is_const]
+            on_stream(lambda: kernel(grid, block, arrays), [a for a, _ in pairs], writes)
+
+        return launch
 
 
 def install(monkeypatch, cards):
@@ -178,6 +216,7 @@ def install(monkeypatch, cards):
     runtime = types.SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: cards,
+        getDevice=_current,
         getDeviceProperties=lambda card: {"name": b"Stand-in", "major": 9, "minor": 0},
         memcpyPeerAsync=_memcpy_peer,
     )
@@ -187,9 +226,12 @@ def install(monkeypatch, cards):
         Event=Event,
         runtime=runtime,
         get_elapsed_time=lambda begin, end: 1000 * (end.time - begin.time),
+        Graph=standin_streams.Graph,
     )
     cupy.ndarray = ndarray
-    cupy.array = lambda values: ndarray(np.array(values), _current())
+    cupy.RawModule = RawModule
+    standin_streams.restart()
+    cupy.array = lambda values: _result(np.array(values), _current())
     cupy.lib = types.SimpleNamespace(
         stride_tricks=types.SimpleNamespace(
             as_strided=lambda x, **kwargs: _call(np.lib.stride_tricks.as_strided, (x,), kwargs)

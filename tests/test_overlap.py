@@ -6,8 +6,7 @@ from conftest import TOLERANCE, assert_close
 from test_data_parallel import batches, one_device
 
 import d2lmgpu as d2l
-from d2lmgpu.parallel import Feeder, overlap, train_shards
-from d2lmgpu.training import ahead
+from d2lmgpu.parallel import Feeder, ahead, overlap, train_shards
 
 
 @pytest.mark.parametrize("flat", [True, False])

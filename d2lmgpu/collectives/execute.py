@@ -51,7 +51,7 @@ def run_program(program, arrays):
             if allowed:
                 with spans(devices, "allreduce"):
                     for i, action in program.order:
-                        _do(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
+                        do_action(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
                 return
     meeting = _Meeting(program)
     tasks = [
@@ -132,7 +132,7 @@ def _take_part(i, device, devices, flat, program, records, meeting):
                 for other, count in waits:
                     device.await_mark(meeting.wait(i, received, other, count))
                 for action in actions:
-                    _do(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
+                    do_action(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
                 meeting.signal(i, number, device.mark)
     except BaseException as error:
         meeting.fail(error)
@@ -140,7 +140,8 @@ def _take_part(i, device, devices, flat, program, records, meeting):
     return device.mark()
 
 
-def _do(action, i, device, devices, flat, stage_size, record):
+def do_action(action, i, device, devices, flat, stage_size, record):
+    """Do an `Action` of device i's program on all devices' flat plain arrays. Runs where ``device`` is current."""
     kind, source, start, stop, op, stage, _ = action
     target = flat[i][start:stop]
     if kind == "direct":

@@ -11,6 +11,7 @@ Creating the first ``cpu`` device holds BLAS to one thread in the whole process
 not k times all cores.
 """
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -76,6 +77,14 @@ class GPU(Device):
         cupy.cuda.Device(self.card).use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.use()
+
+    @contextlib.contextmanager
+    def as_current(self):
+        """Within the ``with`` block the calling thread launches on this device's stream."""
+        import cupy
+
+        with cupy.cuda.Device(self.card), self.stream:
+            yield
 
     def _finish(self):
         self.stream.synchronize()

@@ -71,3 +71,17 @@ class Feeder:
             images = self.gathered[: len(chosen)]
             np.take(self.X, chosen, axis=0, out=images, mode="clip")
             np.divide(images, out.dtype.type(255), out=out)
+
+
+def ahead(batches, prefetch=True):
+    """Yield (batch, prepare): each of ``batches``, and a function that prepares the one after it (None if not)."""
+    coming = []
+
+    def prepare():
+        coming.append(next(batches, None))
+
+    prepare()
+    while (batch := coming.pop()) is not None:
+        yield batch, prepare if prefetch else None
+        if not coming:
+            prepare()

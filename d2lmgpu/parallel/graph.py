@@ -1,0 +1,218 @@
+"""A whole training step as one CUDA graph: recorded once, then launched with a single call.
+
+LeNet's step is some twenty kernels of a few microseconds each. Launching them
+one by one from Python takes longer than they run. A *graph* is the step as a
+recording: kernels, their arguments, and who waits for whom, over the streams of
+all devices. One call then starts it all.
+
+    data set, order of the epoch  ──►  gather ► forward ► backward ─┐
+    (in every device's memory)                                      ├─ allreduce ► update ► next_step
+                                       gather ► forward ► backward ─┘
+
+What changes from step to step must be in the devices' memory, since arguments
+are frozen: the number of the step, which the step itself counts up, the order
+in which examples are taken, and the learning rate of each step.
+"""
+
+import collections
+
+import numpy as np
+
+from .. import networks
+from ..collectives import ALGORITHMS, chunk_bounds, compile_algorithm, needs_staging
+from ..collectives.execute import do_action
+from ..devices import DeviceArray, in_one_piece, parts_of, put
+from ..kernels.cuda import Plan, launch, run
+from ..timing import paused, span
+
+AHEAD = 8
+"""Steps that the host program may be ahead of the devices."""
+
+
+class GraphStep:
+    """Training on GPU devices, a graph launch a step.
+
+    ``X`` (M, C, H, W) and ``y`` (M,), both uint8, go to the memory of every
+    device. ``device_params`` (of `get_params`) are updated in place.
+    """
+
+    def __init__(self, X, y, device_params, devices, batch_size, algorithm="ring", network=networks.LENET):
+        self.devices, self.batch_size, self.M = devices, min(batch_size, len(X)), len(X)
+        sizes = [stop - start for start, stop in chunk_bounds(self.batch_size, len(devices))]
+        self.steps = -(-self.M // self.batch_size)
+        self.parts = []
+        for device, params, size in zip(devices, device_params, sizes, strict=True):
+            images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
+            part = device.submit(_Part, images.raw, labels.raw, [p.raw for p in params], size, self.steps, network)
+            self.parts.append(part.result())
+        self.program, self.arrays = None, []
+        if len(devices) > 1:
+            flats = (part.flat_grads for part in self.parts)
+            self.arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
+            staging = needs_staging(self.arrays)
+            self.program = compile_algorithm(ALGORITHMS[algorithm], len(devices), self.arrays[0].size, staging)
+            for device, size in zip(devices, self.program.stage_sizes, strict=True):
+                device.buffer("stage", size, np.float32)  # made now: nothing can be while the step is recorded
+        self.graph = None
+        self.loss = None  # of the epoch so far: known when it is over
+        self._launched = collections.deque()
+
+    @staticmethod
+    def can_do(X, y, devices, algorithm):
+        """Whether these can be trained in graphs: GPUs, uint8 data, and an allreduce of ours."""
+        return (
+            networks.USE_CUDA_KERNELS
+            and all(device.kind == "gpu" for device in devices)
+            and X.dtype == y.dtype == np.uint8
+            and algorithm in ALGORITHMS
+        )
+
+    def start_epoch(self, order, lr):
+        """Take the examples in this ``order`` (M,), with learning rate ``lr``; forget the last epoch's sums."""
+        shards = [[] for _ in self.devices]
+        rates = []
+        for start in range(0, self.M, self.batch_size):
+            chosen = order[start : start + self.batch_size]
+            rates.append(lr / len(chosen))
+            for shard, (begin, end) in zip(shards, chunk_bounds(len(chosen), len(self.devices)), strict=True):
+                shard.append(chosen[begin:end])
+        for device, part, shard in zip(self.devices, self.parts, shards, strict=True):
+            starts = np.cumsum([0, *map(len, shard)], dtype=np.int32)
+            device.submit(part.start_epoch, np.concatenate(shard).astype(np.int32), starts, np.float32(rates)).result()
+        for device in self.devices[1:]:
+            self.devices[0].wait(device.record())
+        self._sizes = iter([min(self.batch_size, self.M - start) for start in range(0, self.M, self.batch_size)])
+
+    def step(self):
+        """Launch the next step; returns how many examples it has.
+
+        The host program does not wait, unless it is `AHEAD` steps ahead.
+        """
+        first = self.devices[0]
+        if self.graph is None:
+            self.graph = first.submit(self._record).result()
+        self._launched.append(first.submit(self._launch))
+        if len(self._launched) > AHEAD:
+            self._launched.popleft().result().synchronize()
+        return next(self._sizes)
+
+    def end_epoch(self):
+        """The loss summed over the epoch so far. What the devices are given next comes after its steps."""
+        if self._launched:
+            for device in self.devices[1:]:
+                device.wait(self._launched[-1])
+            self._launched.clear()
+        sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
+        return sum(loss for loss, _ in sums)
+
+    def _launch(self):
+        stream = self.devices[0].stream
+        with span("step"):
+            self.graph.launch(stream)
+        return stream.record()
+
+    def _record(self):
+        """The recorded step. Runs on the first device's thread, which plays all devices' parts.
+
+        First for real, so that all kernels are compiled and loaded, then once more
+        into the recording; in between the parameters are put back.
+        """
+        with paused(self.devices):
+            self._on_each(_Part.save)
+            self._issue()
+            self._on_each(_Part.restore)
+            for device in self.devices:
+                device.stream.synchronize()
+            stream = self.devices[0].stream
+            stream.begin_capture()
+            self._issue()
+            graph = stream.end_capture()
+        graph.upload(stream)
+        return graph
+
+    def _issue(self):
+        """One step's work into the devices' streams, which fork from the first one's and join it again."""
+        first, *others = self.devices
+        for device in others:
+            _let_wait(device, first)
+        self._on_each(_Part.compute)
+        if self.program is not None:
+            self._exchange()
+        self._on_each(_Part.update)
+        for device in others:
+            _let_wait(first, device)
+
+    def _exchange(self):
+        """The allreduce. Who reads waits until the source is there, and the source until it was read."""
+        flat = [array.raw for array in self.arrays]
+        for i, action in self.program.order:
+            device, source = self.devices[i], self.devices[action.source]
+            if source is not device:
+                _let_wait(device, source)
+            with device.as_current():
+                do_action(action, i, device, self.devices, flat, self.program.stage_sizes[i], None)
+            if source is not device:
+                _let_wait(source, device)
+
+    def _on_each(self, do):
+        for device, part in zip(self.devices, self.parts, strict=True):
+            with device.as_current():
+                do(part)
+
+
+def _let_wait(device, other):
+    """What the stream of ``device`` is given from now on comes after what the other's was given so far."""
+    with other.as_current():
+        event = other.stream.record()
+    with device.as_current():
+        device.stream.wait_event(event)
+
+
+class _Part:
+    """What one device has and does. Made and used with its device current."""
+
+    def __init__(self, images, labels, params, size, steps, network):
+        import cupy
+
+        self.images, self.labels, self.params = images, labels, params
+        self.flat_params = in_one_piece(params)[0]
+        self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
+        self.grads = parts_of(self.flat_grads, params)
+        self.plan = Plan(network, params, images.shape[1:], size)
+        self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
+        self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
+        self.number = cupy.zeros(1, np.int32)
+        self.saved = cupy.empty_like(self.flat_params)
+        self.pixels = images.size // len(images)
+        if not self.plan.can_be_captured:
+            raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
+
+    def start_epoch(self, order, starts, rates):
+        self.order[: len(order)].set(order)
+        self.starts.set(starts)
+        self.rates.set(rates)
+        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
+            sums.fill(0)
+
+    def compute(self):
+        plan, n = self.plan, self.plan.N
+        arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
+        run(launch.gather(self.pixels, n), *arguments, np.int32(n))
+        plan.forward(self.params)
+        plan.backward(self.params, self.grads)
+
+    def update(self):
+        size = self.flat_params.size
+        run(launch.sgd(size), self.flat_params, self.flat_grads, self.rates, self.number, np.int32(size))
+        run(launch.next_step(self.pixels), self.number)
+
+    def save(self):
+        self.saved[...] = self.flat_params
+
+    def restore(self):
+        self.flat_params[...] = self.saved
+        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
+            sums.fill(0)
+
+    def sums(self):
+        return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])

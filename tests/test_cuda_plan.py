@@ -1,0 +1,171 @@
+"""A whole network on the CUDA kernels: on the stand-in for CuPy, where the CPU runs them, and on a real GPU."""
+
+import numpy as np
+import pytest
+import standin_streams
+from conftest import TOLERANCE, assert_close
+from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, pool
+
+import d2lmgpu as d2l
+from d2lmgpu import layers
+from d2lmgpu.devices import find_gpus
+from d2lmgpu.networks import LENET, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
+from d2lmgpu.parallel import GraphStep
+
+NETWORKS = {
+    "LeNet": ((1, 28, 28), LENET),
+    "max pooling": ((2, 9, 8), [conv(3, 2, 3, 2), RELU, MAX, FLATTEN, dense(27, 5), RELU, dense(5, 4)]),
+    "by themselves": ((3, 9, 8), [RELU, MAX, AVERAGE, RELU, FLATTEN, dense(12, 6), RELU, RELU]),
+    "no ReLU": ((2, 7, 9), [conv(5, 2, 2, 3), conv(4, 5, 3, 3), AVERAGE, FLATTEN, dense(16, 3)]),
+    "too large squares": (
+        (1, 12, 11),
+        [conv(3, 1, 2, 2), RELU, pool(layers.avg_pool2d, layers.avg_pool2d_grad, 5), FLATTEN, dense(12, 3)],
+    ),
+    "a layer without a kernel": ((2, 6, 6), [conv(3, 2, 3, 3), MINUS_HALF_MEAN, RELU, FLATTEN, dense(48, 4)]),
+}
+
+
+@pytest.fixture(params=["standin", "gpu"])
+def make_gpus(request):
+    """A function: k GPU devices, on which the CUDA kernels are in use."""
+    if request.param == "standin":
+        request.getfixturevalue("standin")
+    elif find_gpus()[0] == 0:
+        pytest.skip(f"no real GPU: {find_gpus()[1]}")
+    return lambda k: [d2l.gpu(i) for i in range(k)]
+
+
+def make(rng, name, N):
+    shape, network = NETWORKS[name]
+    params = [p + rng.normal(0, 0.1, p.shape) for p in init_params(1, init="he", network=network, dtype=np.float64)]
+    X, y = rng.normal(0, 1, (N, *shape)), rng.integers(0, params[-1].size, N)
+    return X.astype(np.float32), y, [p.astype(np.float32) for p in params], network
+
+
+@pytest.mark.parametrize("N", [0, 1, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_as_the_layers(make_gpus, rng, name, N):
+    (device,) = make_gpus(1)
+    X, y, params, network = make(rng, name, N)
+    expected_loss, expected = loss_and_grads_as_written(X.astype(float), y, [p.astype(float) for p in params], network)
+    device_params = d2l.get_params(params, device)
+    for _ in range(2):  # the second time with everything made already
+        loss, grads = loss_and_grads(d2l.put(X, device), d2l.put(y, device), device_params, network)
+        assert loss.shape == () and loss.dtype == np.float32
+        assert float(loss) == pytest.approx(float(expected_loss), rel=TOLERANCE[X.dtype])
+        for grad, value in zip(grads, expected, strict=True):
+            assert_close(grad, value, TOLERANCE[X.dtype])
+    logits = X
+    rest = iter(params)
+    for layer in network:
+        logits, _ = layer.forward(logits, *(next(rest) for _ in layer.shapes))
+    correct = count_correct(d2l.put(X, device), d2l.put(y, device), device_params, network)
+    assert int(correct) == (logits.argmax(axis=1) == y).sum()
+
+
+def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
+    (device,) = make_gpus(1)
+    X, y, params, network = make(rng, "max pooling", 2)
+    seen = []
+    arguments = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device), network
+    device.run(loss_and_grads, *arguments, ready=seen.append).result()
+    assert seen == [4, 2, 2, 0]
+
+
+def test_steps_on_two_devices(make_gpus, rng):
+    """Eager steps, exchanged at the end and in buckets, equal those of one CPU device."""
+    X, y, params, _ = make(rng, "LeNet", 5)
+    cpu_params = [d2l.get_params(params, d2l.cpu(0))]
+    devices = make_gpus(2)
+    gpu_params = [d2l.get_params(params, device) for device in devices]
+    for overlap in (False, True):
+        expected = d2l.train_batch(X, y, cpu_params, [d2l.cpu(0)], 0.1)
+        shards = d2l.split_batch(X, y, devices)
+        loss = d2l.parallel.train_shards(*shards, gpu_params, devices, 0.1, "ring", True, overlap)
+        assert loss == pytest.approx(expected, rel=1e-5)
+    d2l.synchronize(devices)
+    for param, other, expected in zip(*gpu_params, cpu_params[0], strict=True):
+        assert d2l.to_host(param).tobytes() == d2l.to_host(other).tobytes()
+        assert_close(param, d2l.to_host(expected), 1e-5)
+
+
+def test_the_standin_finds_missing_waits(standin):
+    """The detector of standin_streams.py, on which the tests above rely, at work."""
+    one, other = d2l.gpu(0), d2l.gpu(2)  # two streams of one card
+    x = d2l.put(np.arange(4.0), one)
+
+    def write(array):
+        array += 1
+
+    def read(raw):
+        return raw + 1
+
+    one.run(write, x).result()
+    with pytest.raises(standin_streams.RaceError, match="reads memory that stream .* writes"):
+        other.submit(read, x.raw).result()
+    other.wait(one.record())
+    other.submit(read, x.raw).result()
+    with pytest.raises(standin_streams.RaceError, match="writes memory that stream .* reads"):
+        one.run(write, x).result()
+    one.wait(other.record())
+    one.run(write, x).result()
+
+
+TINY = [conv(3, 1, 2, 3), RELU, AVERAGE, FLATTEN, dense(36, 5), RELU, dense(5, 4)]
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "tree"])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_captured_steps(make_gpus, rng, k, algorithm):
+    """Two epochs of graph launches, the last minibatch of one example: as one float64 device step by step."""
+    X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
+    params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
+    devices = make_gpus(k)
+    device_params = [d2l.get_params(params, device) for device in devices]
+    assert GraphStep.can_do(X, y, devices, algorithm)
+    runner = GraphStep(X, y, device_params, devices, 4, algorithm, TINY)
+    expected = [p.astype(float) for p in params]
+    for epoch in range(2):
+        order, lr = rng.permutation(9), 0.05 / (1 + epoch)
+        runner.start_epoch(order, lr)
+        sizes = [runner.step() for _ in range(runner.steps)]
+        total = runner.end_epoch()
+        expected_total = 0.0
+        for start in (0, 4, 8):
+            chosen = order[start : start + 4]
+            loss, grads = loss_and_grads_as_written(X[chosen] / 255.0, y[chosen], expected, TINY)
+            expected_total += float(loss)
+            for param, grad in zip(expected, grads, strict=True):
+                param -= lr / len(chosen) * grad
+        assert sizes == [4, 4, 1] and total == pytest.approx(expected_total, rel=1e-5)
+        for copy in device_params:
+            for actual, first, param in zip(copy, device_params[0], expected, strict=True):
+                assert d2l.to_host(actual).tobytes() == d2l.to_host(first).tobytes()
+                assert_close(actual, param, 1e-5)
+
+
+def test_train_takes_graphs_where_it_can(make_gpus, rng):
+    """`train` itself, with graphs and without: the same but for rounding."""
+    X, y = rng.integers(0, 256, (12, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 12).astype(np.uint8)
+    data = X[:10], y[:10], X[10:], y[10:]
+    runs = [
+        d2l.train(make_gpus(2), 4, 0.1, 1, "ring", init="he", data=data, progress=False, graphs=graphs)
+        for graphs in (True, False)
+    ]
+    assert runs[0].history.phases["step"] > 0 == runs[0].history.phases["forward"]
+    assert runs[1].history.phases["step"] == 0 < runs[1].history.phases["forward"]
+    assert runs[0].history.train_loss == pytest.approx(runs[1].history.train_loss, rel=1e-5)
+    for one, other in zip(runs[0].params, runs[1].params, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+def test_what_cannot_be_captured(standin, rng):
+    X, y = np.zeros((4, 2, 6, 6), np.uint8), np.zeros(4, np.uint8)
+    devices = [d2l.gpu(0)]
+    assert not GraphStep.can_do(X.astype(np.float32), y, devices, "ring")
+    assert not GraphStep.can_do(X, y, [d2l.cpu(0)], "ring")
+    assert not GraphStep.can_do(X, y, devices, "nccl")
+    network = NETWORKS["a layer without a kernel"][1]
+    params = [d2l.get_params(init_params(network=network), devices[0])]
+    with pytest.raises(ValueError, match="a layer without a CUDA kernel"):
+        GraphStep(X, y, params, devices, 2, "ring", network)
