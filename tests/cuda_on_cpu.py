@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 SHIM = Path(__file__).with_name("cuda_shim.h")
+SHIM_WMMA = SHIM.with_name("cuda_shim_wmma.h")
 GUARD = 512  # bytes before and behind each array
 POISON = 0xFF  # as float32, NaN
 
@@ -160,11 +161,13 @@ def compile_for_cpu(code, options):
     """A loaded library with a ``launch_…`` function a kernel, and the signatures. Skips the test without g++."""
     if shutil.which("g++") is None:
         pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
-    found = signatures(gpp(["-E", "-P", *options, "-"], code))
+    defines = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in options)
+    found = signatures(gpp(["-E", "-P", "-"], defines + code))
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
-    text = "\n".join([f'#include "{SHIM}"', "#line 1", code, *launchers])
-    path = Path(folder().name) / (hashlib.sha256(repr((text, options)).encode()).hexdigest()[:16] + ".so")
-    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE", *options, "-o", str(path), "-"], text)
+    shims = [f'#include "{SHIM}"'] + [f'#include "{SHIM_WMMA}"'] * ("wmma" in code or "half" in code)
+    text = "\n".join([*shims, defines, "#line 1", code, *launchers])  # the shims see no macros
+    path = Path(folder().name) / (hashlib.sha256(text.encode()).hexdigest()[:16] + ".so")
+    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE", "-o", str(path), "-"], text)
     return ctypes.CDLL(str(path)), found
 
 

@@ -151,13 +151,14 @@ def conv_weight_grad(conv, N, version=2, multiprocessors=132):
 
 
 def conv_weight_grad_reduce(conv, partial):
-    """workspace → dweight, dbias, after the launch ``partial``.
+    """workspace → dweight, dbias, after the launch ``partial``, on tensor cores or not.
 
     Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is
     ``partial.workspace // dweight.size``.
     """
     blocks = ceil_div(conv.O * conv.C * conv.KH * conv.KW, 32) + conv.O
-    return partial._replace(name="conv_weight_grad_reduce", grid=(blocks,), block=(32, 32), workspace=0)
+    options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
+    return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, 32))
 
 
 def check(conv):
