@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-SHIM = Path(__file__).with_name("cuda_shim.h")
-SHIM_WMMA = SHIM.with_name("cuda_shim_wmma.h")
+SHIMS = [Path(__file__).with_name(name) for name in ("cuda_shim.h", "cuda_shim_wmma.h")]
+FLAGS = ["-std=c++17", "-O1", "-fPIC", "-w", "-U_FORTIFY_SOURCE"]
 GUARD = 512  # bytes before and behind each array
 POISON = 0xFF  # as float32, NaN
 
@@ -152,22 +152,29 @@ def _parameter(text):
 
 @functools.cache
 def folder():
-    """Where compiled kernels lie for as long as this process lives."""
-    return tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
+    """A folder for compiled kernels, for as long as this process lives, with the shims compiled once for all.
+
+    Skips the test without g++.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
+    folder = tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
+    header = Path(folder.name) / "shims.h"
+    header.write_text("".join(f'#include "{shim}"\n' for shim in SHIMS))
+    gpp([*FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    return folder
 
 
 @functools.cache
 def compile_for_cpu(code, options):
-    """A loaded library with a ``launch_…`` function a kernel, and the signatures. Skips the test without g++."""
-    if shutil.which("g++") is None:
-        pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
+    """A loaded library with a ``launch_…`` function a kernel, and the signatures."""
+    folder_path = Path(folder().name)
     defines = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in options)
-    found = signatures(gpp(["-E", "-P", "-"], defines + code))
+    found = signatures(gpp(["-E", "-P", "-x", "c++", "-"], defines + code))
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
-    shims = [f'#include "{SHIM}"'] + [f'#include "{SHIM_WMMA}"'] * ("wmma" in code or "half" in code)
-    text = "\n".join([*shims, defines, "#line 1", code, *launchers])  # the shims see no macros
-    path = Path(folder().name) / (hashlib.sha256(text.encode()).hexdigest()[:16] + ".so")
-    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE", "-o", str(path), "-"], text)
+    text = "\n".join(['#include "shims.h"', defines, "#line 1", code, *launchers])  # the shims see no macros
+    path = folder_path / (hashlib.sha256(text.encode()).hexdigest()[:16] + ".so")
+    gpp([*FLAGS, "-shared", "-I", str(folder_path), "-o", str(path), "-x", "c++", "-"], text)
     return ctypes.CDLL(str(path)), found
 
 
@@ -180,8 +187,8 @@ def launcher(name, parameters):
     )
 
 
-def gpp(arguments, text):
-    result = subprocess.run(["g++", "-x", "c++", *arguments], input=text, capture_output=True, text=True)
+def gpp(arguments, text=""):
+    result = subprocess.run(["g++", *arguments], input=text, capture_output=True, text=True)
     if result.returncode:
         raise KernelError(f"g++ could not compile the kernel:\n{result.stderr[:3000]}")
     return result.stdout

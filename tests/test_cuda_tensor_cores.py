@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import references
-from test_cuda_kernels import CONVOLUTIONS, LENET_2, ODD, close, conv_id, machine, normal, unwritten  # noqa: F401
+from cuda_machines import OnGPU, close, normal, unwritten
+from test_cuda_kernels import LENET_2, ODD, conv_id
 
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.kernels.cuda import Convolution, convolution, tensor_cores
@@ -26,8 +27,8 @@ def double(*arrays):
 
 
 @pytest.fixture(params=tensor_cores.TYPES)
-def kind(request, machine):  # noqa: F811
-    if type(machine).__name__ == "OnGPU":
+def kind(request, machine):
+    if isinstance(machine, OnGPU):
         import cupy
 
         if int(cupy.cuda.Device().compute_capability) < tensor_cores.OLDEST[request.param]:
@@ -35,9 +36,8 @@ def kind(request, machine):  # noqa: F811
     return request.param
 
 
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("N, D, O", [(5, 200, 37), (34, 70, 10)])
-def test_dense(machine, kind, rng, N, D, O, relu):  # noqa: F811
+@pytest.mark.parametrize("N, D, O, relu", [(5, 200, 37, False), (34, 70, 10, True)])
+def test_dense(machine, kind, rng, N, D, O, relu):
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
     x_r, weight_r = double(rounded(x, kind), rounded(weight, kind))
     z, y = references.dense(x_r, weight_r, bias), unwritten(N, O)
@@ -52,8 +52,8 @@ def test_dense(machine, kind, rng, N, D, O, relu):  # noqa: F811
 
 
 @pytest.mark.parametrize("N, conv", SOME_CONVOLUTIONS, ids=conv_id)
-def test_convolution(machine, kind, rng, N, conv):  # noqa: F811
-    x, weight, bias = normal(rng, N, conv.C, conv.H, conv.W), normal(rng, conv.O, conv.C, conv.KH, conv.KW), None
+def test_convolution(machine, kind, rng, N, conv):
+    x, weight = normal(rng, N, conv.C, conv.H, conv.W), normal(rng, conv.O, conv.C, conv.KH, conv.KW)
     bias = normal(rng, conv.O)
     x_r, weight_r = double(rounded(x, kind), rounded(weight, kind))
     y_expected, mask_expected = references.conv_relu_pool(x_r, weight_r, bias, conv.S, conv.max_pool, conv.relu)
@@ -79,12 +79,12 @@ def test_convolution(machine, kind, rng, N, conv):  # noqa: F811
     close(dbias, dz.sum(axis=(0, 2, 3)))
 
 
-def run(machine, name, kind, n, *args):  # noqa: F811
+def run(machine, name, kind, n, *args):
     machine.run(tensor_cores.mixed_precision(name, kind, n, interval=2), *args)
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_casts_there_and_back(machine, rng, kind):  # noqa: F811
+def test_casts_there_and_back(machine, rng, kind):
     x = np.concatenate([normal(rng, 700), normal(rng, 300) * 1e-6, np.float32([0, 65504, -65519, 1e-9, -0.0])])
     small = np.empty(len(x), np.float16 if kind == "float16" else np.uint16)
     back = unwritten(len(x))
@@ -96,7 +96,7 @@ def test_casts_there_and_back(machine, rng, kind):  # noqa: F811
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_a_step_with_an_overflow_is_skipped_and_the_scale_adapts(machine, rng, bad):  # noqa: F811
+def test_a_step_with_an_overflow_is_skipped_and_the_scale_adapts(machine, rng, bad):
     n, kind = 1001, "float16"
     count = np.int32(n)
     param, grad, dlogits = normal(rng, n), normal(rng, n), normal(rng, n)
