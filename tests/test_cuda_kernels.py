@@ -4,12 +4,10 @@ They run on the CPU through a small shim ("shim"), and on a real GPU through
 CuPy ("gpu") where there is one.
 """
 
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 import references
+from cuda_compilers import compile_for_gpus
 from cuda_machines import close, normal, unwritten
 
 from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources, tensor_cores
@@ -53,19 +51,7 @@ def first_architecture(file, options):
 
 @pytest.mark.parametrize("file, options", compilations(), ids=lambda value: value if isinstance(value, str) else "")
 def test_compiles_for_every_architecture_without_warnings_or_spills(tmp_path, file, options):
-    if shutil.which("nvcc") is None:
-        pytest.skip("compiling for GPUs needs nvcc, which is not installed")
-    answer = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
-    known = [int(name.removeprefix("compute_")) for name in answer.split()]
-    oldest, *others = [arch for arch in known if first_architecture(file, options) <= arch < 90]
-    # once to PTX for the oldest, and that to machine code for all up to 8.9; then all anew for 9.0
-    targets = ",".join(f"sm_{arch}" for arch in [oldest, *others])
-    (tmp_path / file).write_text(read(file))
-    command = ["nvcc", "-fatbin", "-std=c++17", "--Werror", "all-warnings", "-Xptxas", "--warn-on-spills", *options]
-    command += ["-gencode", f"arch=compute_{oldest},code=[{targets}]"]
-    command += ["-gencode", "arch=compute_90,code=sm_90"] * (90 in known)
-    result = subprocess.run([*command, "-o", "kernels.fatbin", file], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    assert compile_for_gpus(read(file), options, first_architecture(file, options), tmp_path) == ""
 
 
 CONVOLUTIONS = [
@@ -136,6 +122,21 @@ def test_conv_grads(machine, rng, N, conv):
             machine.run(step, x, dy, mask, dweight, dbias, np.int32(N))
         close(dweight, dweight_expected)
         close(dbias, dbias_expected)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"S": 5}, "pooling of 5 × 5"),
+        ({"KH": 14}, "too small"),
+        ({"S": 4, "KW": 11}, "too small"),
+        ({"KH": 33}, "kernels of 33 × 5"),
+    ],
+)
+def test_shapes_that_the_kernels_do_not_take(change, message):
+    for make in (convolution.conv_forward, convolution.conv_input_grad, convolution.conv_weight_grad):
+        with pytest.raises(ValueError, match=message):
+            make(LENET_2._replace(**change), 256)
 
 
 @pytest.mark.parametrize("max_pool", [False, True])

@@ -42,7 +42,7 @@ class Convolution(NamedTuple):
 def conv_forward(conv, N, version=3):
     """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
 
-    Raises ValueError if S is not in 1..4 or no output is left.
+    Raises ValueError, as all here do, if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left.
     """
     check(conv)
     if version == 1:
@@ -164,5 +164,7 @@ def conv_weight_grad_reduce(conv, partial):
 def check(conv):
     if not 1 <= conv.S <= 4:
         raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
+    if max(conv.KH, conv.KW) > 32:
+        raise ValueError(f"kernels of {conv.KH} × {conv.KW}: these take sides of up to 32, for shared memory is small")
     if conv.PH < 1 or conv.PW < 1:
         raise ValueError(f"{conv}: the images are too small, no output is left")
