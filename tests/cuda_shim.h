@@ -57,6 +57,7 @@ static char* stacks = (char*)malloc(1024 * STACK);
 static jmp_buf scheduler;
 static int current;
 static const std::function<void()>* kernel;
+static bool misaligned;
 static double exchange[1024];  // what each thread of a block shows to its warp
 
 static void wait(State state, int line) {
@@ -95,6 +96,7 @@ static bool open_barriers(int first, int last, State at) {
 
 static const char* run_block(int threads) {
     static char message[200];
+    misaligned = false;
     memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, or -1
     for (int i = 0; i < threads; ++i)
         if (fibers[i].state != NEW) fibers[i].state = READY;
@@ -107,7 +109,7 @@ static const char* run_block(int threads) {
             if (fibers[current].state == DONE) done++;
             else line = fibers[current].line;
         }
-        if (done == threads) return nullptr;
+        if (done == threads) return misaligned ? "a vector was read or written at an address that is no multiple of its size" : nullptr;
         bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
         for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
         if (opened) continue;
@@ -139,6 +141,9 @@ template <typename T> static T from_lane(T value, int lane, int line) {
 }
 
 }  // namespace cuda_shim
+
+// g++ -fsanitize=alignment calls this.
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) { cuda_shim::misaligned = true; }
 
 #define LANE (cuda_shim::current % 32)
 #define __syncthreads() cuda_shim::wait(cuda_shim::AT_BLOCK_BARRIER, __LINE__)
