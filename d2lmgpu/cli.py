@@ -11,7 +11,8 @@ from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, p
 from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
 from .fashion_mnist import DataError, load_fashion_mnist
 from .networks import INITS
-from .output import check_plot, check_writable, save_figure, write_json
+from .output import check_plot, check_writable, is_plot, save_figure, write_json
+from .timing import Timeline, chrome_trace
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,6 +65,14 @@ def _parser():
     command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
     command.add_argument("--json", metavar="FILE", help="write the result as JSON")
     command.add_argument("--plot", metavar="FILE", help="plot accuracy and loss by epoch (.png, .svg or .pdf)")
+    command.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) "
+        "or as a plot of the first steps (.png, .svg or .pdf)",
+    )
+    command.add_argument("--overlap", action="store_true", help="exchange gradients while others are being computed")
+    command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
 
     command = commands.add_parser(
         "allreduce",
@@ -129,6 +138,7 @@ def _train(options):
     devices = None if options.devices is None else parse_devices(options.devices)
     environment, devices = choose_devices(options.environment, devices)
     _say_shared(devices)
+    timeline = Timeline(devices, spans=options.trace is not None)
     history, _ = train(
         devices,
         batch_size=options.batch_size,
@@ -138,6 +148,9 @@ def _train(options):
         seed=options.seed,
         init=options.init,
         data=_limited(options.limit),
+        overlap=options.overlap,
+        prefetch=not options.no_prefetch,
+        timeline=timeline,
         environment=environment,
     )
     print(history.summary(), flush=True)  # before anything that could fail
@@ -147,7 +160,18 @@ def _train(options):
         from .plots import plot_history
 
         save_figure(options.plot, plot_history(history))
+    if options.trace:
+        _save_trace(options.trace, timeline.all_spans())
     return 130 if history.interrupted else 0
+
+
+def _save_trace(path, spans):
+    if is_plot(path):
+        from .plots import plot_timeline
+
+        save_figure(path, plot_timeline(spans))
+    else:
+        write_json(path, chrome_trace(spans), indent=None)
 
 
 def _check_outputs(options):
@@ -155,6 +179,9 @@ def _check_outputs(options):
         check_writable(options.json)
     if options.plot:
         check_plot(options.plot)
+    trace = getattr(options, "trace", None)
+    if trace:
+        check_plot(trace) if is_plot(trace) else check_writable(trace)
 
 
 def _limited(limit):

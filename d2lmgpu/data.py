@@ -10,12 +10,17 @@ def minibatches(X, y, batch_size, seed, epoch):
     and any epoch can be repeated. The last minibatch holds what is left
     (60000 mod 256 = 96 examples).
     """
-    # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.
-    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
-    order = np.random.default_rng(sequence).permutation(len(X))
+    order = epoch_order(len(X), seed, epoch)
     for start in range(0, len(X), batch_size):
         chosen = order[start : start + batch_size]
         yield to_float(X[chosen]), y[chosen]
+
+
+def epoch_order(n, seed, epoch):
+    """A permutation of 0..n-1: the order of the examples in an epoch."""
+    # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    return np.random.default_rng(sequence).permutation(n)
 
 
 def to_float(images):

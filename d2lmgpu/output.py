@@ -43,17 +43,22 @@ def write_file(path, write):
         Path(temporary).unlink(missing_ok=True)
 
 
-def write_json(path, value):
-    """Write ``value`` as indented JSON."""
-    text = json.dumps(value, indent=2, allow_nan=True) + "\n"
+def write_json(path, value, indent=2):
+    """Write ``value`` as JSON, indented unless it is for machines only."""
+    text = json.dumps(value, indent=indent, allow_nan=True) + "\n"
     write_file(path, lambda file: file.write(text.encode()))
 
 
 def check_plot(path):
     """`check_writable`, and ValueError unless the name ends in a format that `save_figure` writes."""
-    if Path(path).suffix.lower() not in PLOT_FORMATS:
+    if not is_plot(path):
         raise ValueError(f"plot {path}: the file's name should end in {', '.join(PLOT_FORMATS)}")
     check_writable(path)
+
+
+def is_plot(path):
+    """Whether the name ends in a format that `save_figure` writes."""
+    return Path(path).suffix.lower() in PLOT_FORMATS
 
 
 def save_figure(path, figure):

@@ -1,6 +1,8 @@
 """Plots: figures that a person can read without the text."""
 
-from .collectives.draw import BLUE, ORANGE
+from .collectives.draw import BLUE, COLOURS, ORANGE
+
+PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
 
 def plot_history(history):
@@ -33,3 +35,42 @@ def plot_history(history):
         f"{history.allreduce} allreduce, {history.init} weights"
     )
     return figure
+
+
+def plot_timeline(spans, steps=2):
+    """What each device did when, as a Gantt chart of a few training steps; returns the matplotlib figure.
+
+    ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps after the first
+    two, which are slower than the rest; all there are if there are not so many.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    rows = sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
+    begin, end = _window(spans, steps)
+    figure = Figure(figsize=(10, 1.2 + 0.45 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for span in spans:
+        if begin <= span.begin and span.end <= end:
+            left, width = 1000 * (span.begin - begin), 1000 * (span.end - span.begin)
+            colour = PHASE_COLOURS.get(span.name, "grey")
+            axes.barh(
+                rows.index(span.row), width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.3
+            )
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))
+    shown = [name for name in PHASE_COLOURS if any(span.name == name for span in spans)]
+    handles = [Patch(color=PHASE_COLOURS[name], label=name) for name in shown]
+    figure.legend(handles=handles, ncols=len(shown), loc="outside upper center", frameon=False)
+    return figure
+
+
+def _window(spans, steps):
+    """Begin and end of the steps to show: a step ends with the last device's update."""
+    updates = sorted(span.end for span in spans if span.name == "update")
+    devices = len({span.row for span in spans if span.name == "update"})
+    ends = updates[devices - 1 :: devices] if devices else []
+    if len(ends) >= 2 + steps:
+        return ends[1], ends[1 + steps]
+    return min((span.begin for span in spans), default=0.0), max((span.end for span in spans), default=1.0)

@@ -1,39 +1,158 @@
-"""Where the time of a training step goes, in phases.
+"""Where the time of a training step goes: spans of work, by device, on one clock.
 
-The step marks its phases (``with phase("allreduce"):``); they cost nothing
-until somebody asks for them with `measure_phases`. Measuring waits for all
-devices at the end of each phase, so that work which was submitted in a phase is
-also counted there.
+Code marks its work with ``with span("forward"):``, which costs nothing until
+somebody measures the device on whose queue it runs. Then a span is its name and
+two readings of the device's clock, about a microsecond in all: nobody waits for
+anything. A CPU's clock is the program's. A GPU's work happens later than it is
+launched, so there a reading is a CUDA event in the stream.
 """
 
 import contextlib
-import contextvars
+import threading
 import time
+from typing import NamedTuple
 
-from .devices import synchronize
+from .devices import current_device, synchronize
 
-_measurement = contextvars.ContextVar("measurement", default=None)
+PHASES = ("data", "forward", "backward", "allreduce", "update", "waiting")
+"""What a training run's time is told in. The last is a device's time in no span."""
+
+_timelines = {}  # device: the timeline that measures it
+_this_thread = threading.local()  # .timeline: the one that measures the host program's thread
+
+
+class Span(NamedTuple):
+    """Work that was done: the row is a device's name or "host", times are seconds since the start."""
+
+    row: str
+    name: str
+    begin: float
+    end: float
+
+
+class Timeline:
+    """Measures the calling thread and ``devices`` within a ``with`` block.
+
+    ``spans=True`` keeps every span (for a trace), otherwise only sums of seconds
+    are kept. Two measurements can go on at a time, not of the same device.
+    """
+
+    def __init__(self, devices, spans=False):
+        self.devices = list(devices)
+        self.keeps_spans = spans
+        self._open = {}  # (row, name): readings whose times are not known yet
+        self._sums = {}  # row: {name: seconds}
+        self._spans = []
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        for device in self.devices:
+            if device in _timelines:
+                raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
+        self.begin = time.perf_counter()
+        self._zeros = {device: device.submit(device.start_clock) for device in self.devices}
+        self._zeros = {device: zero.result() for device, zero in self._zeros.items()}
+        _timelines.update(dict.fromkeys(self.devices, self))
+        self._outer = getattr(_this_thread, "timeline", None)
+        _this_thread.timeline = self
+        return self
+
+    def __exit__(self, *exception):
+        for device in self.devices:
+            _timelines.pop(device, None)
+        _this_thread.timeline = self._outer
+
+    def add(self, device, name, begin, end):
+        """Enter a span by two readings of the device's clock (None: the host program's)."""
+        row = "host" if device is None else str(device)
+        if device is not None and device.clock_is_late:
+            with self._lock:
+                self._open.setdefault(device, []).append((name, begin, end))
+            return
+        self._enter(row, name, begin - self.begin, end - self.begin)
+
+    def settle(self):
+        """Read the clocks of late devices; to be called when they are synchronised. Keeps memory from growing."""
+        with self._lock:
+            waiting, self._open = self._open, {}
+        for device, readings in waiting.items():
+            zero = self._zeros[device.main]
+            for name, begin, end in readings:
+                begin, end = device.read_clock(zero, begin), device.read_clock(zero, end)
+                self._enter(str(device), name, begin - self.begin, end - self.begin)
+
+    def _enter(self, row, name, begin, end):
+        sums = self._sums.setdefault(row, {})
+        sums[name] = sums.get(name, 0.0) + end - begin
+        if self.keeps_spans:
+            self._spans.append(Span(row, name, begin, end))
+
+    def all_spans(self):
+        """All spans, by begin. Waits for the devices."""
+        synchronize(self.devices)
+        self.settle()
+        return sorted(self._spans, key=lambda span: span.begin)
+
+    def phases(self, seconds):
+        """Seconds in each of `PHASES` of ``seconds`` of training. Waits for the devices.
+
+        Means over the devices, which with "waiting" add up to ``seconds``; but for
+        "data", the host program's time, and "allreduce" on the devices' channels,
+        which go on beside the others.
+        """
+        synchronize(self.devices)
+        self.settle()
+        rows = [self._sums.get(str(device), {}) for device in self.devices]
+        result = {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in PHASES}
+        result["waiting"] = max(0.0, seconds - sum(result.values()))
+        result["data"] += self._sums.get("host", {}).get("data", 0.0)
+        channels = [row.get("allreduce", 0.0) for name, row in self._sums.items() if name.endswith("channel")]
+        result["allreduce"] += sum(channels) / len(rows)
+        return result
+
+
+class span:
+    """Mark the ``with`` block as work by name: of the device on whose queue it runs, or of the host program."""
+
+    __slots__ = ("name", "device", "timeline", "begin")
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        self.device = current_device()
+        if self.device is None:
+            self.timeline = getattr(_this_thread, "timeline", None)
+        else:
+            self.timeline = _timelines.get(self.device.main)
+        if self.timeline is not None:
+            self.begin = time.perf_counter() if self.device is None else self.device.clock()
+
+    def __exit__(self, *exception):
+        if self.timeline is not None:
+            end = time.perf_counter() if self.device is None else self.device.clock()
+            self.timeline.add(self.device, self.name, self.begin, end)
+
+
+def chrome_trace(spans):
+    """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it."""
+    rows = sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
+    events = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": row}}
+        for number, row in enumerate(rows)
+    ]
+    for row, name, begin, end in spans:  # in microseconds
+        tid = rows.index(row)
+        events.append({"name": name, "ph": "X", "pid": 0, "tid": tid, "ts": begin * 1e6, "dur": (end - begin) * 1e6})
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
 @contextlib.contextmanager
-def measure_phases(devices):
-    """Yield a dict that fills with seconds spent in each phase, by name, within the ``with`` block."""
-    seconds = {}
-    token = _measurement.set((seconds, devices))
-    try:
-        yield seconds
-    finally:
-        _measurement.reset(token)
-
-
-@contextlib.contextmanager
-def phase(name):
-    """Mark the ``with`` block as part of phase ``name``."""
-    if _measurement.get() is None:
-        yield
-        return
-    seconds, devices = _measurement.get()
+def spans(devices, name):
+    """Mark the ``with`` block as work of all ``devices``, virtual ones, that the calling thread does for them."""
     begin = time.perf_counter()
     yield
-    synchronize(devices)
-    seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begin
+    end = time.perf_counter()
+    for device in devices:
+        if device.main in _timelines:
+            _timelines[device.main].add(device, name, begin, end)

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from .collectives import check_algorithm
-from .data import minibatches, to_float
+from .data import epoch_order, to_float
 from .devices import check_devices, synchronize, to_host, try_gpu
 from .fashion_mnist import load_fashion_mnist
 from .monitor import Progress, stop_on_interrupt
 from .networks import count_correct, init_params
-from .parallel import get_params, split_batch, train_batch
-from .timing import measure_phases
+from .parallel import Feeder, get_params, split_batch, train_shards
+from .timing import Timeline
 
 EVALUATION_BATCH = 4096
 """Test images that are on the devices at a time."""
@@ -79,6 +79,9 @@ def train(
     init="normal",
     data=None,
     flat=True,
+    overlap=False,
+    prefetch=True,
+    timeline=None,
     environment=None,
     progress=True,
 ):
@@ -90,7 +93,10 @@ def train(
     same number of devices gives the same history, bit for bit. ``init``:
     "normal" (the textbook) or "he". ``data``: X_train, y_train, X_test, y_test
     (Fashion-MNIST unless given). ``flat``: exchange all gradients as one message,
-    not one a parameter. ``environment``: a name for the history.
+    not one a parameter. ``overlap``: exchange them in buckets while others are
+    being computed. ``prefetch``: prepare the next minibatch while the devices
+    compute. ``timeline``: a `Timeline` that is to keep what the devices did when.
+    ``environment``: a name for the history.
     ``progress``: show a bar and a line an epoch.
 
     Ctrl-C ends training after the current step; what was learned is returned,
@@ -118,19 +124,27 @@ def train(
     )
     bar = Progress(num_epochs, len(X_train), progress)
     device_params = [get_params(params, device) for device in devices]
-    with stop_on_interrupt() as stop, measure_phases(devices) as history.phases:
+    feeder = Feeder(X_train, y_train, devices, batch_size)
+    timeline = timeline or Timeline(devices)
+    total_seconds = 0.0
+    with stop_on_interrupt() as stop, timeline:
         for epoch in range(num_epochs):
             begin = time.perf_counter()
             loss, steps = 0.0, 0
             bar.start_epoch(epoch)
-            for X, y in minibatches(X_train, y_train, batch_size, seed, epoch):
-                loss += train_batch(X, y, device_params, devices, lr, algorithm, flat)
+            batches = ahead(feeder.epoch(epoch_order(len(X_train), seed, epoch)), prefetch)
+            for (X_shards, y_shards), prepare_next in batches:
+                loss += train_shards(
+                    X_shards, y_shards, device_params, devices, lr, algorithm, flat, overlap, prepare_next
+                )
                 steps += 1
-                bar.step(len(X), loss)
+                bar.step(sum(map(len, y_shards)), loss)
                 if stop.requested:
                     break
             synchronize(devices)
             seconds = time.perf_counter() - begin
+            timeline.settle()
+            total_seconds += seconds
             loss /= bar.end_epoch()
 
             accuracy = evaluate(device_params, X_test, y_test, devices)
@@ -148,7 +162,22 @@ def train(
                 }
                 bar.report(f"stopped after {steps} steps: {learned}")
                 break
+        history.phases = timeline.phases(total_seconds)
     return Result(history, [to_host(param) for param in device_params[0]])
+
+
+def ahead(batches, prefetch=True):
+    """Yield (batch, prepare): each of ``batches``, and a function that prepares the one after it (None if not)."""
+    coming = []
+
+    def prepare():
+        coming.append(next(batches, None))
+
+    prepare()
+    while (batch := coming.pop()) is not None:
+        yield batch, prepare if prefetch else None
+        if not coming:
+            prepare()
 
 
 def evaluate(params_or_device_params, X, y, devices):

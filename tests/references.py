@@ -43,6 +43,23 @@ def avg_pool2d_grad(dy, x_shape, size=2):
     return dx
 
 
+def max_pool2d(x, size=2):
+    N, C, H, W = x.shape
+    y = np.zeros((N, C, H // size, W // size))
+    for n, c, i, j in np.ndindex(y.shape):
+        y[n, c, i, j] = x[n, c, i * size : (i + 1) * size, j * size : (j + 1) * size].max()
+    return y
+
+
+def max_pool2d_grad(dy, x, size=2):
+    dx = np.zeros(x.shape)
+    for n, c, i, j in np.ndindex(dy.shape):
+        square = x[n, c, i * size : (i + 1) * size, j * size : (j + 1) * size]
+        row, column = np.unravel_index(square.argmax(), square.shape)  # the first of the largest
+        dx[n, c, i * size + row, j * size + column] += dy[n, c, i, j]
+    return dx
+
+
 def dense(x, weight, bias):
     y = np.zeros((len(x), weight.shape[1]))
     for n, o in np.ndindex(y.shape):

@@ -7,8 +7,10 @@ cards go through ``memcpyPeerAsync``. Work is done at once, so that this proves
 the calls and their order, not their timing: for that there are real GPUs.
 """
 
+import ctypes
 import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -32,7 +34,7 @@ class ndarray:
 
     def __getattr__(self, name):
         value = getattr(self.values, name)
-        if name in ("reshape", "transpose"):  # views launch nothing, so any thread may make them
+        if name in ("reshape", "transpose", "view"):  # views launch nothing, so any thread may make them
             return lambda *args: ndarray(value(*args), self.card)
         if callable(value):
             return lambda *args, **kwargs: _call(value, args, kwargs, self)
@@ -40,11 +42,11 @@ class ndarray:
 
     @property
     def __cuda_array_interface__(self):
-        return {"shape": self.shape, "typestr": self.dtype.str, "version": 3, "data": (id(self.values), False)}
+        return {"shape": self.shape, "typestr": self.dtype.str, "version": 3, "data": (self.values.ctypes.data, False)}
 
     @property
     def data(self):
-        return types.SimpleNamespace(ptr=self.values)
+        return types.SimpleNamespace(ptr=self.values.ctypes.data)
 
     def __array__(self, *args, **kwargs):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -80,12 +82,12 @@ def _operator(name):
     return lambda self, *args: _call(getattr(self.values, name), args, {}, self)
 
 
-for _name in "add sub mul matmul truediv pow eq ne lt le gt ge".split():
+for _name in "add sub mul matmul truediv pow and eq ne lt le gt ge".split():
     for _prefix in ("", "r", "i"):
         _dunder = f"__{_prefix}{_name}__"
         if hasattr(np.ndarray, _dunder):
             setattr(ndarray, _dunder, _operator(_dunder))
-ndarray.__neg__ = _operator("__neg__")
+ndarray.__neg__, ndarray.__invert__ = _operator("__neg__"), _operator("__invert__")
 
 
 def _current():
@@ -133,7 +135,13 @@ class Device:
 
 
 class Event:
-    pass
+    """Work is done at once, so an event has happened when it is recorded."""
+
+    def __init__(self):
+        self.time = time.perf_counter()
+
+    def synchronize(self):
+        pass
 
 
 class Stream:
@@ -160,8 +168,8 @@ class Stream:
 
 
 def _memcpy_peer(target, target_card, source, source_card, nbytes, stream):
-    assert target_card == _current() and target.nbytes == source.nbytes == nbytes
-    target.reshape(-1).view(np.uint8)[:] = source.reshape(-1).view(np.uint8)
+    assert target_card == _current()
+    ctypes.memmove(target, source, nbytes)
 
 
 def install(monkeypatch, cards):
@@ -173,7 +181,13 @@ def install(monkeypatch, cards):
         getDeviceProperties=lambda card: {"name": b"Stand-in", "major": 9, "minor": 0},
         memcpyPeerAsync=_memcpy_peer,
     )
-    cupy.cuda = types.SimpleNamespace(Device=Device, Stream=Stream, Event=Event, runtime=runtime)
+    cupy.cuda = types.SimpleNamespace(
+        Device=Device,
+        Stream=Stream,
+        Event=Event,
+        runtime=runtime,
+        get_elapsed_time=lambda begin, end: 1000 * (end.time - begin.time),
+    )
     cupy.ndarray = ndarray
     cupy.array = lambda values: ndarray(np.array(values), _current())
     cupy.lib = types.SimpleNamespace(

@@ -7,8 +7,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "devices layers kernels networks collectives fashion_mnist data optimizers "
-    "timing parallel monitor training plots output cli"
+    "devices timing layers kernels networks collectives fashion_mnist data optimizers "
+    "parallel monitor training plots output cli"
 ).split()
 
 

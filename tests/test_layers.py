@@ -50,6 +50,19 @@ def test_avg_pool2d_floors(make_devices, rng, dtype, shape, size):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape, size", [((2, 3, 9, 9), 2), ((1, 2, 4, 6), 2), ((3, 1, 7, 8), 3), ((0, 2, 4, 4), 2)])
+@pytest.mark.parametrize("values", ["normal", "with equal ones"])
+def test_max_pool2d(make_devices, rng, dtype, shape, size, values):
+    (device,) = make_devices(1)
+    x = (rng.normal(size=shape) if values == "normal" else rng.integers(-1, 2, shape)).astype(dtype)
+    y, cache = d2l.max_pool2d(d2l.put(x, device), size)
+    np.testing.assert_array_equal(d2l.to_host(y), references.max_pool2d(x, size))
+    dy = rng.normal(size=y.shape).astype(dtype)
+    dx = d2l.max_pool2d_grad(d2l.put(dy, device), cache)
+    np.testing.assert_array_equal(d2l.to_host(dx), references.max_pool2d_grad(dy, x, size))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_dense(make_devices, rng, dtype):
     (device,) = make_devices(1)
     x, weight, bias = (rng.normal(size=s).astype(dtype) for s in [(5, 7), (7, 3), (3,)])
@@ -121,7 +134,7 @@ def test_gradients_by_finite_differences(rng, layer, shapes, argument):
     assert (grads[argument] * direction).sum() == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.parametrize("layer", ["relu", "avg_pool2d", "flatten"])
+@pytest.mark.parametrize("layer", ["relu", "avg_pool2d", "max_pool2d", "flatten"])
 def test_gradients_of_layers_without_parameters(rng, layer):
     x = rng.normal(size=(2, 3, 5, 4))
     y, cache = getattr(d2l, layer)(x)
@@ -152,6 +165,7 @@ def test_lenet_gradient_by_finite_differences(rng, index):
         (lambda z: d2l.conv2d(z(2, 3, 2, 5), z(4, 3, 3, 3), z(4)), "smaller than kernels"),
         (lambda z: d2l.conv2d(z(2, 3, 5, 5).astype(np.uint8), z(4, 3, 3, 3), z(4)), "to_float"),
         (lambda z: d2l.avg_pool2d(z(2, 3, 1, 5)), "smaller than a square"),
+        (lambda z: d2l.max_pool2d(z(2, 3, 1, 5)), "smaller than a square"),
         (lambda z: d2l.dense(z(2, 3), z(4, 5), z(5)), "do not fit"),
         (lambda z: d2l.softmax_cross_entropy(z(2, 3), z(3).astype(int)), "should be"),
         (lambda z: d2l.loss_and_grads(z(3, 1, 28, 28), z(2).astype(int), d2l.init_params()), "needs one"),

@@ -8,6 +8,7 @@ import references
 from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
+from d2lmgpu import networks
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.1])
@@ -27,12 +28,13 @@ def test_lenet_against_loops(rng, N, scale):
 def assert_lenet(X, y, params, logits, loss, grads):
     tolerance = TOLERANCE[X.dtype]
     assert_close(d2l.lenet(X, params), logits, tolerance)
-    actual_loss, actual_grads = d2l.loss_and_grads(X, y, params)
-    assert actual_loss.dtype == X.dtype
-    assert float(actual_loss) == pytest.approx(loss, rel=tolerance)
-    for actual, expected in zip(actual_grads, grads, strict=True):
-        assert actual.dtype == X.dtype
-        assert_close(actual, expected, tolerance)
+    for function in (d2l.loss_and_grads, networks.loss_and_grads_as_written):
+        actual_loss, actual_grads = function(X, y, params)
+        assert actual_loss.dtype == X.dtype
+        assert float(actual_loss) == pytest.approx(loss, rel=tolerance)
+        for actual, expected in zip(actual_grads, grads, strict=True):
+            assert actual.dtype == X.dtype
+            assert_close(actual, expected, tolerance)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -77,7 +79,7 @@ def test_no_examples_give_zero_gradients(make_devices):
 def test_micro_batches_add_up(rng, monkeypatch):
     X, y, params = rng.random((7, 1, 28, 28)), rng.integers(0, 10, 7), d2l.init_params(scale=0.1, dtype=np.float64)
     whole_loss, whole = d2l.loss_and_grads(X, y, params)
-    monkeypatch.setattr("d2lmgpu.networks.MICRO_BATCH", 3)
+    monkeypatch.setattr("d2lmgpu.kernels.cpu.plan.MICRO_BATCH", 3)
     loss, grads = d2l.loss_and_grads(X, y, params)
     assert loss == pytest.approx(whole_loss, rel=1e-14)
     for grad, expected in zip(grads, whole, strict=True):

@@ -13,6 +13,7 @@ import queue
 from ..devices import DeviceArray, array_module, check_devices
 from ..devices.device import take_turns
 from ..devices.transfer import copy_between, note_transfer, timed
+from ..timing import span, spans
 from .program import compile_schedule
 from .prove import check_form
 
@@ -48,8 +49,9 @@ def run_program(program, arrays):
     if arrays[0].nbytes <= SHORT:
         with take_turns(devices) as allowed:
             if allowed:
-                for i, action in program.order:
-                    _do(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
+                with spans(devices, "allreduce"):
+                    for i, action in program.order:
+                        _do(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
                 return
     meeting = _Meeting(program)
     tasks = [
@@ -125,12 +127,13 @@ def _take_part(i, device, devices, flat, program, records, meeting):
     """Device i's part of the program. Runs on the device; returns a mark of its end."""
     received = {}
     try:
-        for number, (waits, actions) in enumerate(program.phases[i]):
-            for other, count in waits:
-                device.await_mark(meeting.wait(i, received, other, count))
-            for action in actions:
-                _do(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
-            meeting.signal(i, number, device.mark)
+        with span("allreduce"):
+            for number, (waits, actions) in enumerate(program.phases[i]):
+                for other, count in waits:
+                    device.await_mark(meeting.wait(i, received, other, count))
+                for action in actions:
+                    _do(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
+                meeting.signal(i, number, device.mark)
     except BaseException as error:
         meeting.fail(error)
         raise
@@ -143,7 +146,7 @@ def _do(action, i, device, devices, flat, stage_size, record):
     if kind == "direct":
         timed(record, _APPLY[op], target, flat[source][start:stop])
         return
-    staged = device.scratch(stage_size, target.dtype)[stage : stage + stop - start]
+    staged = device.buffer("stage", stage_size, target.dtype)[stage : stage + stop - start]
     if kind == "fetch":
         timed(record, copy_between, staged, device, flat[source][start:stop], devices[source])
     else:

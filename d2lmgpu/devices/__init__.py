@@ -5,7 +5,7 @@ from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, p
 from .device import Device, Task, current_device, synchronize
 from .discovery import find_gpus
 from .errors import DeviceError, DeviceMismatchError
-from .flat import one_buffer, zeros_in_one_buffer
+from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .kinds import cpu, gpu, try_all_gpus, try_gpu
 from .transfer import TransferRecord, put, record_transfers, to_host
 
@@ -25,9 +25,11 @@ __all__ = [
     "device_table",
     "find_gpus",
     "gpu",
+    "in_one_piece",
     "on_device",
     "one_buffer",
     "parse_devices",
+    "parts_of",
     "put",
     "record_transfers",
     "synchronize",

@@ -1,11 +1,10 @@
 """Choosing environments and devices, and the table of what is here."""
 
-import os
 import platform
 from dataclasses import asdict, dataclass
 
 from .device import Device
-from .discovery import find_gpus
+from .discovery import count_cores, find_gpus
 from .errors import DeviceError
 from .kinds import cpu, gpu
 
@@ -81,13 +80,6 @@ class DeviceRow:
 def device_table():
     """A `DeviceRow` for each GPU and for each CPU core this process may use."""
     return [_gpu_row(i) for i in range(find_gpus()[0])] + [_cpu_row(i) for i in range(count_cores())]
-
-
-def count_cores():
-    """CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_row(index):

@@ -13,6 +13,7 @@ between devices is issued by the host program.
 import contextlib
 import queue
 import threading
+import time
 import weakref
 from concurrent.futures import Future
 
@@ -51,9 +52,11 @@ class Device:
     """
 
     kind = None
+    clock_is_late = False  # whether readings of the clock are known only when the work is done
 
     def __init__(self, index):
         self.index = index
+        self.main = self  # of a channel: the device whose memory it shares
         self._queue = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._last = lambda: None  # a weak reference to the task submitted last
@@ -61,12 +64,13 @@ class Device:
         self._pending = 0  # tasks submitted and not yet done
         self._turn = threading.Lock()  # held by whoever does this device's work
         self._failed = []
-        self._scratch = None
+        self._buffers = {}
+        self._channel = None
         threading.Thread(target=self._work, name=str(self), daemon=True).start()
         self.submit(self._set_up).result()
 
     def __repr__(self):
-        return f"{self.kind}({self.index})"
+        return f"{self.kind}({self.index})" + ("" if self.main is self else " channel")
 
     def run(self, function, *args, **kwargs):
         """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
@@ -79,7 +83,7 @@ class Device:
         """
         check_device(self, (args, kwargs), getattr(function, "__name__", "run"))
         args, kwargs = unwrap(args), unwrap(kwargs)
-        return self.submit(lambda: wrap(function(*args, **kwargs), self))
+        return self.submit(lambda: wrap(self.compute(function, args, kwargs), self))
 
     def submit(self, function, *args):
         """Submit work on *plain* arrays: what `run` and the transfers are made of."""
@@ -142,21 +146,42 @@ class Device:
         else:
             task.set_exception(error)
 
-    def scratch(self, size, dtype):
-        """A plain array of ``size`` elements for intermediate results. Called on this device's thread.
+    def buffer(self, name, size, dtype):
+        """A plain array of ``size`` elements in this device's memory, for results that are soon used up.
 
-        Its contents last until the work that asked for it is done: each call
-        gives the same memory, which grows when it must.
+        Each call with the same name gives the same memory, which grows when it
+        must: the contents last until the next work that asks for it by name.
         """
+        dtype = np.dtype(dtype)
         nbytes = size * dtype.itemsize
-        if self._scratch is None or self._scratch.nbytes < nbytes:
-            self._scratch = self.empty(nbytes, np.uint8)
-        return self._scratch[:nbytes].view(dtype)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = self._buffers[name] = self.empty(nbytes, np.uint8)
+        return buffer[:nbytes].view(dtype)
+
+    @property
+    def channel(self):
+        """A second queue on the same memory, for exchanging results while the device computes."""
+        if self._channel is None:
+            self._channel = self._make_channel()
+            self._channel.main = self
+        return self._channel
 
     # What differs between the kinds:
 
     def _set_up(self):
         """First work of the thread."""
+
+    def compute(self, function, args, kwargs):
+        """Called on this device's thread: do a function of plain arrays of this device."""
+        return function(*args, **kwargs)
+
+    def start_clock(self):
+        """Called on this device's thread: what `read_clock` needs."""
+
+    def clock(self):
+        """Called on this device's thread: a reading that says when the work so far is done."""
+        return time.perf_counter()
 
     def _finish(self):
         """Last work before `synchronize` returns."""

@@ -1,4 +1,13 @@
-"""Which GPUs are here. CuPy is imported only when somebody asks."""
+"""What this machine has. CuPy is imported only when somebody asks for GPUs."""
+
+import os
+
+
+def count_cores():
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def find_gpus():

@@ -4,12 +4,18 @@ A message costs time for being sent, however short it is. LeNet's eight gradient
 as views of one buffer are one message of 516 kB instead of eight, six of them tiny.
 """
 
+import numpy as np
+
 from .array import DeviceArray, array_module
 
 
 def zeros_in_one_buffer(arrays):
     """Zeros like each of the plain ``arrays`` (of one dtype), in the order of the list in one buffer."""
-    buffer = array_module(arrays[0]).zeros(sum(array.size for array in arrays), arrays[0].dtype)
+    return parts_of(array_module(arrays[0]).zeros(sum(array.size for array in arrays), arrays[0].dtype), arrays)
+
+
+def parts_of(buffer, arrays):
+    """The plain flat ``buffer`` as views, one after the other, each in the shape of one of ``arrays``."""
     parts = []
     start = 0
     for array in arrays:
@@ -18,12 +24,40 @@ def zeros_in_one_buffer(arrays):
     return parts
 
 
+def in_one_piece(arrays):
+    """``[flat]``, one array over all of the plain ``arrays``, if they lie one after the other in one buffer.
+
+    Otherwise ``arrays`` as they are.
+    """
+    base = arrays[0].base
+    if base is None or not base.flags.c_contiguous:
+        return arrays
+    start = _address(arrays[0])
+    end = start
+    for array in arrays:
+        if array.dtype != arrays[0].dtype or not array.flags.c_contiguous:
+            return arrays
+        if array.base is None or _address(array.base) != _address(base):
+            return arrays
+        if array.size and _address(array) != end:
+            return arrays
+        end += array.nbytes
+    first = start - _address(base)
+    return [base.reshape(-1).view(np.uint8)[first : first + end - start].view(arrays[0].dtype)]
+
+
+def _address(array):
+    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return interface["data"][0]
+
+
 def one_buffer(arrays):
     """The buffer that the device arrays are the parts of, as one flat device array.
 
-    Raises ValueError unless they were made by `zeros_in_one_buffer`.
+    Raises ValueError unless they were made by `zeros_in_one_buffer` or `get_params`.
     """
-    buffer = arrays[0].raw.base
-    if buffer is None or buffer.ndim != 1 or buffer.size != sum(array.size for array in arrays):
-        raise ValueError("one_buffer: the arrays are not the parts of one buffer, in order, and all of them")
-    return DeviceArray(buffer, arrays[0].device)
+    raws = [array.raw for array in arrays]
+    pieces = in_one_piece(raws)
+    if pieces is raws:
+        raise ValueError("one_buffer: the arrays are not the parts of one buffer, one after the other")
+    return DeviceArray(pieces[0], arrays[0].device)

@@ -13,11 +13,12 @@ not k times all cores.
 
 import ctypes
 import threading
+import time
 
 import numpy as np
 
 from .device import Device
-from .discovery import find_gpus
+from .discovery import count_cores, find_gpus
 from .errors import DeviceError
 
 
@@ -25,6 +26,7 @@ class CPU(Device):
     """A virtual device: a worker thread, its NumPy arrays, one core's worth of BLAS."""
 
     kind = "cpu"
+    _has_core = False
 
     def _set_up(self):
         from threadpoolctl import threadpool_limits
@@ -35,6 +37,24 @@ class CPU(Device):
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
         return np.empty(shape, dtype)
+
+    def compute(self, function, args, kwargs):
+        """Do it when a core is free: k devices on fewer cores take turns, instead of slowing each other down.
+
+        Work that calls other work of its own device already has its core. Nobody
+        waits long: works of several devices may be waiting for each other.
+        """
+        if self._has_core or not _cores.acquire(timeout=PATIENCE):
+            return function(*args, **kwargs)
+        self._has_core = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._has_core = False
+            _cores.release()
+
+    def _make_channel(self):
+        return CPU(self.index)
 
 
 class GPU(Device):
@@ -67,6 +87,27 @@ class GPU(Device):
     def is_idle(self):
         """False: only the stream knows, once it is waited for."""
         return False
+
+    def start_clock(self):
+        """Called on this device's thread: an event, and the program's time when it happened."""
+        event = self.stream.record()
+        event.synchronize()
+        return event, time.perf_counter()
+
+    clock_is_late = True
+
+    def clock(self):
+        """Called on this device's thread: an event at the end of its stream, whose time is known later."""
+        return self.stream.record()
+
+    def read_clock(self, start, event):
+        """The program's time, in seconds, at which ``event`` happened; it must have."""
+        import cupy
+
+        return start[1] + cupy.cuda.get_elapsed_time(start[0], event) / 1000
+
+    def _make_channel(self):
+        return GPU(self.index, self.card)
 
     def await_event(self, event):
         """Called on this device's thread: what its stream is given next runs after ``event``."""
@@ -104,6 +145,10 @@ def _keep_freed_memory():
     mallopt(-1, 1 << 30)
 
 
+PATIENCE = 0.1
+"""Seconds that a virtual device's work waits for a free core before it goes ahead all the same."""
+
+_cores = threading.BoundedSemaphore(count_cores())
 _devices = {}
 _devices_lock = threading.Lock()
 

@@ -1,1 +1,1 @@
-"""Fast bodies of the layers, each for one kind of device."""
+"""Fast bodies of the layers: for the CPU in NumPy (cpu/), for GPUs in CUDA (cuda/)."""

@@ -7,7 +7,7 @@ plain NumPy or CuPy arrays, float32 or float64, or the arrays of one device.
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
 from .loss import softmax_cross_entropy, softmax_cross_entropy_grad
-from .pooling import avg_pool2d, avg_pool2d_grad
+from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .relu import relu, relu_grad
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "dense_grad",
     "flatten",
     "flatten_grad",
+    "max_pool2d",
+    "max_pool2d_grad",
     "relu",
     "relu_grad",
     "softmax_cross_entropy",

@@ -1,4 +1,7 @@
-"""Average pooling: each output is the mean of a square of inputs, and squares do not overlap."""
+"""Pooling: each output is the mean, or the largest, of a square of inputs; squares do not overlap.
+
+Rows and columns that fill no whole square are left out: 9 × 9 becomes 4 × 4.
+"""
 
 from ..devices import array_module, on_device
 
@@ -7,18 +10,12 @@ from ..devices import array_module, on_device
 def avg_pool2d(x, size=2):
     """``x`` (N, C, H, W) → y (N, C, H // size, W // size), cache.
 
-    Rows and columns that fill no whole square are left out: 9 × 9 becomes 4 × 4.
-
     Raises ValueError if an image is smaller than one square.
     """
-    N, C, H, W = x.shape
-    H_out, W_out = H // size, W // size
-    if H_out == 0 or W_out == 0:
-        raise ValueError(f"avg_pool2d: images of {(H, W)} are smaller than a square of {size} × {size}")
-    corners = list(_corners(x, size, H_out, W_out))
-    y = corners[0].copy()
-    for corner in corners[1:]:
-        y += corner
+    places = _places(x, size, "avg_pool2d")
+    y = places[0].copy()
+    for place in places[1:]:
+        y += place
     y *= x.dtype.type(1 / size**2)
     return y, (x.shape, size)
 
@@ -33,13 +30,47 @@ def avg_pool2d_grad(dy, cache):
     (N, C, H, W), size = cache
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)  # channels last in memory, as in convolution.py
     share = dy * dy.dtype.type(1 / size**2)
-    for corner in _corners(dx, size, *dy.shape[2:]):
-        corner[...] = share
+    for place in _places(dx, size, "avg_pool2d_grad"):
+        place[...] = share
     return dx
 
 
-def _corners(x, size, H_out, W_out):
-    """Views (N, C, H_out, W_out): the inputs at place (i, j) of all squares, for each i, j."""
-    for i in range(size):
-        for j in range(size):
-            yield x[:, :, i : H_out * size : size, j : W_out * size : size]
+@on_device
+def max_pool2d(x, size=2):
+    """``x`` (N, C, H, W) → y (N, C, H // size, W // size), the largest of each square, cache.
+
+    Raises ValueError if an image is smaller than one square.
+    """
+    xp = array_module(x)
+    places = _places(x, size, "max_pool2d")
+    y = places[0].copy()
+    for place in places[1:]:
+        xp.maximum(y, place, out=y)
+    return y, (x, y, size)
+
+
+@on_device
+def max_pool2d_grad(dy, cache):
+    """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of it.
+
+    Among equals it is the first, row by row; all other inputs get zero.
+    """
+    x, y, size = cache
+    xp = array_module(dy)
+    N, C, H, W = x.shape
+    dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)
+    left = xp.ones(y.shape, bool)  # squares whose gradient is still to be given
+    for place, dplace in zip(_places(x, size, "max_pool2d_grad"), _places(dx, size, "max_pool2d_grad"), strict=True):
+        found = left & (place == y)
+        dplace[...] = dy * found
+        left &= ~found
+    return dx
+
+
+def _places(x, size, name):
+    """Views (N, C, H // size, W // size): the inputs at place (i, j) of all squares, row by row."""
+    _, _, H, W = x.shape
+    if H < size or W < size:
+        raise ValueError(f"{name}: images of {(H, W)} are smaller than a square of {size} × {size}")
+    H, W = H // size * size, W // size * size
+    return [x[:, :, i:H:size, j:W:size] for i in range(size) for j in range(size)]

@@ -1,5 +1,6 @@
 """How a training step is spread over devices."""
 
-from .data import get_params, split_batch, train_batch
+from .data import get_params, split_batch, train_batch, train_shards
+from .feed import Feeder
 
-__all__ = ["get_params", "split_batch", "train_batch"]
+__all__ = ["Feeder", "get_params", "split_batch", "train_batch", "train_shards"]

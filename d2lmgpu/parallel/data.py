@@ -14,15 +14,19 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 import numpy as np
 
 from ..collectives import allreduce, check_algorithm, chunk_bounds
-from ..devices import check_devices, one_buffer, put
+from ..devices import DeviceArray, check_devices, one_buffer, parts_of, put, to_host
 from ..networks import loss_and_grads
 from ..optimizers import sgd
-from ..timing import phase
+from ..timing import span
+from .overlap import Exchange
 
 
 def get_params(params, device):
-    """A full copy of the parameters on ``device``: a list of device arrays."""
-    return [put(param, device) for param in params]
+    """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer."""
+    if len({param.dtype for param in params}) > 1:
+        return [put(param, device) for param in params]
+    flat = put(np.concatenate([to_host(param).reshape(-1) for param in params]), device)
+    return [DeviceArray(part, device) for part in parts_of(flat.raw, params)]
 
 
 def split_batch(X, y, devices, loads=None):
@@ -69,24 +73,53 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     Raises ValueError for arguments that do not fit together.
     """
     _check_step(device_params, devices, algorithm)
-    with phase("data"):
+    with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
-    with phase("forward_backward"):  # submitted to all devices before any result is waited for
-        tasks = [
-            device.run(loss_and_grads, X_shard, y_shard, params)
-            for device, X_shard, y_shard, params in zip(devices, X_shards, y_shards, device_params, strict=True)
-        ]
-        losses, device_grads = zip(*(task.result() for task in tasks), strict=True)
-    with phase("allreduce"):
-        if flat:
-            allreduce([one_buffer(grads) for grads in device_grads], algorithm)
-        else:
-            for grads in zip(*device_grads, strict=True):  # sum each gradient over the devices
-                allreduce(grads, algorithm)
-    with phase("update"):  # every device updates its own copy, with the full batch's size
-        for device, params, grads in zip(devices, device_params, device_grads, strict=True):
-            device.run(sgd, params, grads, lr, len(X))
+    return train_shards(X_shards, y_shards, device_params, devices, lr, algorithm, flat)
+
+
+def train_shards(
+    X_shards, y_shards, device_params, devices, lr, algorithm="naive", flat=False, overlap=False, meanwhile=None
+):
+    """The step of `train_batch` on a minibatch that is split already.
+
+    ``overlap``: exchange the gradients in buckets, each as soon as all devices
+    have it, while they go on computing the others. ``meanwhile``: a function
+    that is called while the devices compute, such as one that prepares the next
+    minibatch.
+    """
+    exchange = Exchange(device_params, devices, algorithm, flat) if overlap else None
+    tasks = []
+    for i, (device, params) in enumerate(zip(devices, device_params, strict=True)):  # submitted to all
+        grads = gradient_arrays(params, device)
+        ready = exchange.expect(i, grads) if overlap else None
+        tasks.append(device.run(loss_and_grads, X_shards[i], y_shards[i], params, out=grads, ready=ready))
+    if overlap:
+        exchange.start()
+    if meanwhile is not None:
+        meanwhile()
+    for task in tasks:
+        task.asked = True  # if several fail, the first error speaks for all
+    if overlap:
+        exchange.let_go(tasks)
+    losses, device_grads = zip(*(task.result() for task in tasks), strict=True)  # before any result is waited for
+    if overlap:
+        exchange.finish()
+    elif flat:
+        allreduce([one_buffer(grads) for grads in device_grads], algorithm)
+    else:
+        for grads in zip(*device_grads, strict=True):  # sum each gradient over the devices
+            allreduce(grads, algorithm)
+    batch_size = sum(len(y_shard) for y_shard in y_shards)
+    for device, params, grads in zip(devices, device_params, device_grads, strict=True):
+        device.run(sgd, params, grads, lr, batch_size)  # every device updates its own copy
     return sum(float(loss) for loss in losses)
+
+
+def gradient_arrays(params, device):
+    """Arrays like ``params`` in one buffer of the device, the same ones each time: a step uses them up."""
+    flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
+    return [DeviceArray(part, device) for part in parts_of(flat, params)]
 
 
 def _check_step(device_params, devices, algorithm):

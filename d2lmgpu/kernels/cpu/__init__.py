@@ -1,0 +1,10 @@
+"""The training step's arithmetic on one CPU core: the layers' results, several times as fast.
+
+ladder.py tells how, one step at a time. Images are *last* here: a micro-batch of
+n images is an array (C, H, W, n), so that whatever is done to a pixel is done
+to n neighbours in memory.
+"""
+
+from .plan import MICRO_BATCH, count_correct, loss_and_grads
+
+__all__ = ["MICRO_BATCH", "count_correct", "loss_and_grads"]

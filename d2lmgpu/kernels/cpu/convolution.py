@@ -1,0 +1,92 @@
+"""A convolution with the ReLU and pooling that follow it, as one stage: by one matrix product.
+
+As in layers/convolution.py all patches are copied out and multiplied with the
+kernels (im2col), but here
+
+- images are last in memory: the patches' pixels are copied in runs of n images;
+- only the patches that the pooling reads are copied, in the order in which it
+  reads them: sorted by place in the square (see squares.py);
+- a last row of ones multiplies the bias, which so costs neither a pass of its
+  own over the output nor one over the gradient;
+- every array is made once and used for every micro-batch.
+"""
+
+import numpy as np
+
+from .products import LongProduct, Product
+from .squares import Squares
+
+
+class Convolution:
+    """x (C, H, W, n) → y (O, H' // s, W' // s, n), for kernels (O, C, kh, kw) and squares of side s."""
+
+    def __init__(self, x, kernel_shape, size, kind, relu, input_grad):
+        O, C, kh, kw = kernel_shape
+        _, H, W, n = x.shape
+        dtype = x.dtype
+        rows, columns = (H - kh + 1) // size, (W - kw + 1) // size  # of squares
+        taps = C * kh * kw
+        self.windows = np.lib.stride_tricks.as_strided(
+            x,
+            (C, kh, kw, size, size, rows, columns, n),
+            (*x.strides[:3], *x.strides[1:3], size * x.strides[1], size * x.strides[2], x.strides[3]),
+            writeable=False,
+        )
+        self.patches = np.empty((taps + 1, size * size * rows * columns * n), dtype)
+        self.patches[-1] = 1
+        self.weights = np.empty((O, taps + 1), dtype)
+        self.grads = np.empty_like(self.weights)
+        self.sums = np.empty_like(self.weights)
+        z = np.empty((O, self.patches.shape[1]), dtype)
+        by_place = z.reshape(O, size * size, rows, columns, n)
+        self.squares = Squares(z, [by_place[:, q] for q in range(size * size)], kind, relu)
+        self.multiply = Product(self.weights, self.patches, z)
+        self.sum_grads = LongProduct(z, self.patches, self.grads)
+        self.y = np.empty((O, rows, columns, n), dtype)
+        self.copied = self.patches[:-1].reshape(self.windows.shape)
+        self.dx = None
+        if input_grad:
+            self.dx = np.empty(x.shape, dtype)
+            self.dpatches = np.empty((taps, z.shape[1]), dtype)
+            dpatches = self.dpatches.reshape(self.windows.shape)
+            self.overlaps = [
+                (
+                    self.dx[:, i + a : i + a + size * rows : size, j + b : j + b + size * columns : size],
+                    dpatches[:, i, j, a, b],
+                )
+                for i, j, a, b in np.ndindex(kh, kw, size, size)
+            ]
+            self.multiply_back = Product(self.weights[:, :-1].T, z, self.dpatches)
+
+    def load(self, params):
+        """Take the step's parameters, weight (O, C, kh, kw) and bias (O,), and begin new sums of gradients."""
+        weight, bias = params
+        np.multiply(weight.reshape(len(weight), -1), self.squares.scale, out=self.weights[:, :-1])
+        np.multiply(bias, self.squares.scale, out=self.weights[:, -1])
+        self.sums[...] = 0
+
+    def forward(self):
+        np.copyto(self.copied, self.windows)
+        self.multiply()
+        self.squares.forward(self.y)
+
+    def backward(self, dy):
+        """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
+        self.squares.backward(self.y, dy)
+        self.sum_grads()
+        np.add(self.sums, self.grads, out=self.sums)
+        if self.dx is not None:
+            self.multiply_back()
+            self._add_patches()
+
+    def _add_patches(self):
+        """Add each patch's gradient back to where the patch was taken, one place and one tap at a time."""
+        self.dx[...] = 0
+        for target, patches in self.overlaps:
+            np.add(target, patches, out=target)
+
+    def store(self, grads):
+        """Write the sums of the parameters' gradients."""
+        dweight, dbias = grads
+        np.multiply(self.sums[:, :-1].reshape(dweight.shape), self.squares.scale, out=dweight)
+        np.multiply(self.sums[:, -1], self.squares.scale, out=dbias)

@@ -1,0 +1,214 @@
+"""Plans: a network of layers as stages with all the arrays they need, for micro-batches of n images.
+
+A plan is made once for a network, a size of image and an n, and is then used
+again and again: in the steady state a step allocates nothing. Layers that belong
+together become one stage; a layer without a fast body is a stage as it is written.
+
+Plans are no device's memory but a core's scratch paper: whoever computes borrows
+the one that was given back last, so that k devices taking turns on few cores all
+find it in the core's cache.
+"""
+
+import contextlib
+import functools
+import threading
+
+import numpy as np
+
+from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
+from ...timing import span
+from .convolution import Convolution
+from .stages import AsWritten, Dense, Flatten, Pooling, SoftmaxCrossEntropy
+from .winograd import choose_tile
+from .winograd_convolution import WinogradConvolution
+
+MICRO_BATCH = 32
+"""Images that go through the network at a time, at most: their activations stay in a core's cache."""
+
+KEPT = 12
+"""Plans that are kept while nobody uses them, of all networks and all n together."""
+
+POOLS = {avg_pool2d: "average", max_pool2d: "max"}
+
+EACH_BY_ITSELF = {conv2d, dense, flatten, relu, *POOLS}
+"""Layers that treat each image by itself, so that it does not matter which images are with it."""
+
+_lock = threading.Lock()
+_idle = []  # (key, plan), the one used last at the end
+
+
+def loss_and_grads(X, y, params, network, grads, ready=None):
+    """The cross-entropy summed over examples, as a float; its gradients are written to ``grads``.
+
+    ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,).
+    ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
+    """
+    ready = ready or (lambda first: None)
+    if len(X) == 0:
+        for grad in grads:
+            grad[...] = 0
+        ready(0)
+        return 0.0
+    with borrowed_plan(network, params, X) as plan:
+        plan.load(params)
+        loss = 0.0
+        for start in range(0, len(X), plan.n):
+            part = slice(start, start + plan.n)
+            with span("forward"):
+                loss += plan.forward(X[part], y[part])
+            with span("backward"):
+                for stage, owned in plan.backward():
+                    if start + plan.n >= len(X):
+                        stage.store(grads[owned])
+                        ready(owned.start)
+    return loss
+
+
+def count_correct(X, y, params, network):
+    """How many of the images have their label as the largest logit."""
+    if len(X) == 0:
+        return 0
+    with borrowed_plan(network, params, X) as plan:
+        plan.load(params)
+        correct = 0
+        for start in range(0, len(X), plan.n):
+            part = slice(start, start + plan.n)
+            correct += plan.count_correct(X[part], y[part])
+    return correct
+
+
+@contextlib.contextmanager
+def borrowed_plan(network, params, X):
+    """A plan for these sizes, of nobody else until it is given back; made if there is none.
+
+    Raises what the layers raise if the sizes do not fit together.
+    """
+    parts = 1
+    if all(_function(layer)[0] in EACH_BY_ITSELF for layer in network):
+        parts = -(-len(X) // MICRO_BATCH)
+    n = -(-len(X) // parts)
+    key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype, n)
+    with _lock:
+        found = next((i for i in reversed(range(len(_idle))) if _idle[i][0] == key), None)
+        plan = None if found is None else _idle.pop(found)[1]
+    if plan is None:
+        plan = Plan(network, params, X.shape[1:], X.dtype, n)
+    yield plan  # if work with it fails, it is not given back
+    with _lock:
+        _idle.append((key, plan))
+        if len(_idle) > KEPT:
+            del _idle[0]
+
+
+class Plan:
+    """The stages of a network for images of ``shape`` (C, H, W), n at a time."""
+
+    def __init__(self, network, params, shape, dtype, n):
+        shapes = output_shapes(network, params, shape, dtype)
+        self.n = n
+        self.x = np.empty((*shape, n), dtype)
+        self.stages = []
+        self.owners = []  # which parameters belong to which stage, as slices
+        x, i, first = self.x, 0, 0
+        while i < len(network):
+            stage, taken = make_stage(network[i:], x, shapes[i:], input_grad=i > 0)
+            count = sum(len(layer.shapes) for layer in network[i : i + taken])
+            self.stages.append(stage)
+            self.owners.append(slice(first, first + count))
+            x, i, first = stage.y, i + taken, first + count
+        self.loss = SoftmaxCrossEntropy(x)
+
+    def load(self, params):
+        for stage, owned in zip(self.stages, self.owners, strict=True):
+            stage.load(params[owned])
+
+    def forward(self, X, y):
+        """The summed loss of up to n images."""
+        self._take(X)
+        self.m = len(X)
+        for stage in self.stages:
+            stage.forward()
+        return self.loss.forward(y)
+
+    def backward(self):
+        """Add the gradients of the images of the last `forward` to the stages' sums.
+
+        Yields, from the last stage to the first, each that is done and the slice of its parameters.
+        """
+        self.loss.backward(self.m)
+        dy = self.loss.dx
+        for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
+            stage.backward(dy)
+            dy = stage.dx
+            yield stage, owned
+
+    def count_correct(self, X, y):
+        self._take(X)
+        for stage in self.stages:
+            stage.forward()
+        return int(np.count_nonzero(self.loss.logits[:, : len(X)].argmax(axis=0) == y))
+
+    def _take(self, X):
+        np.copyto(self.x[..., : len(X)], X.transpose(*range(1, X.ndim), 0))
+        self.x[..., len(X) :] = 0
+
+
+def output_shapes(network, params, shape, dtype):
+    """The shape of each layer's output for one image: found by sending one through the layers."""
+    x, rest = np.zeros((1, *shape), dtype), iter(params)
+    shapes = []
+    for layer in network:
+        x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
+        shapes.append(x.shape[1:])
+    return shapes
+
+
+def make_stage(layers, x, shapes, input_grad):
+    """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
+
+    A convolution takes a ReLU and then a pooling with it, a dense layer a ReLU.
+    """
+    first, rest = layers[0], layers[1:]
+    function = _function(first)[0]
+    if function is flatten:
+        return Flatten(x), 1
+    if function is dense:
+        fused = _starts_with(rest, relu)
+        return Dense(x, first.shapes[0], fused, input_grad), 1 + fused
+    convolved = function is conv2d
+    if not convolved:
+        rest = layers
+    fused = _starts_with(rest, relu)
+    rest = rest[fused:]
+    pooled = _starts_with(rest, *POOLS)
+    kind, size = None, 1
+    if pooled:
+        pool, options = _function(rest[0])
+        kind, size = POOLS[pool], options.get("size", 2)
+    taken = convolved + fused + pooled
+    if convolved:
+        return make_convolution(x, first.shapes[0], size, kind, fused, input_grad), taken
+    if taken:
+        return Pooling(x, size, kind, fused), taken
+    return AsWritten(x, first, shapes[0], input_grad), 1
+
+
+def _starts_with(layers, *functions):
+    return bool(layers) and _function(layers[0])[0] in functions
+
+
+def make_convolution(x, kernel_shape, size, kind, relu, input_grad):
+    """By Winograd's method where that is less work."""
+    O, C, kh, kw = kernel_shape
+    outputs = (x.shape[1] - kh + 1) // size * size, (x.shape[2] - kw + 1) // size * size
+    tile = choose_tile((kh, kw), outputs, size, C, O)
+    if tile is None:
+        return Convolution(x, kernel_shape, size, kind, relu, input_grad)
+    return WinogradConvolution(x, kernel_shape, size, kind, relu, input_grad, tile)
+
+
+def _function(layer):
+    """The layer's forward function and its options, if it is a `functools.partial`."""
+    if isinstance(layer.forward, functools.partial):
+        return layer.forward.func, layer.forward.keywords
+    return layer.forward, {}

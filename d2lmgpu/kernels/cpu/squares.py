@@ -1,0 +1,77 @@
+"""What follows a convolution: ReLU and pooling, in place on the convolution's output.
+
+The output comes *sorted by place in the square*: with 2 × 2 pooling first the top
+left outputs of all squares, then the top right ones, and so on. Pooling is then
+a sum (or maximum) of s² long runs of memory.
+
+The mean is taken as a sum: its 1/s² is multiplied into the weights, which are
+few, instead of into the outputs. ReLU allows that, since max(c·z, 0) = c·max(z, 0)
+for positive c.
+"""
+
+import numpy as np
+
+
+class Squares:
+    """ReLU (or none) and pooling over squares of ``size``: ``kind`` "average", "max", or None with size 1.
+
+    ``z`` is the convolution's output in any shape, ``places`` the list of its size²
+    views, all of one shape: the outputs at each place of the squares.
+    """
+
+    def __init__(self, z, places, kind, relu):
+        self.z, self.places, self.kind, self.relu = z, places, kind, relu
+        self.mask = np.empty(z.shape, bool) if relu and kind != "max" else None
+        self.found = np.empty(places[0].shape, bool) if kind == "max" else None
+        self.left = np.empty(places[0].shape, bool) if kind == "max" else None
+
+    @property
+    def scale(self):
+        """What weights and bias are multiplied by, so that a sum is a mean."""
+        return 1 / len(self.places) if self.kind == "average" else 1.0
+
+    def forward(self, y):
+        """``y``, of a place's shape, becomes the pooled output; ``z`` keeps what backward needs."""
+        if self.kind == "max":
+            _reduce(np.maximum, self.places, y)
+            if self.relu:
+                np.maximum(y, 0, out=y)  # the same as ReLU first, on a quarter of the numbers
+            return
+        if self.relu:
+            np.maximum(self.z, 0, out=self.z)
+        _reduce(np.add, self.places, y)
+
+    def backward(self, y, dy):
+        """``z`` becomes its own gradient (the mean's 1/s² left out, as in forward)."""
+        if self.kind == "max":
+            self._backward_max(y, dy)
+        elif self.relu:
+            np.greater(self.z, 0, out=self.mask)
+            np.copyto(self.z, self.mask)  # 0 or 1, by which the gradient is multiplied
+            for place in self.places:
+                np.multiply(place, dy, out=place)
+        else:
+            for place in self.places:
+                np.copyto(place, dy)
+
+    def _backward_max(self, y, dy):
+        """The whole gradient goes to the first of the largest, and with ReLU only where that is positive."""
+        if self.relu:
+            np.greater(y, 0, out=self.left)  # squares whose gradient is still to be given
+        else:
+            self.left[...] = True
+        for place in self.places:
+            np.equal(place, y, out=self.found)
+            np.logical_and(self.found, self.left, out=self.found)
+            np.logical_xor(self.left, self.found, out=self.left)
+            np.multiply(dy, self.found, out=place)
+
+
+def _reduce(operation, places, y):
+    """y = the first place, the second, … put together by ``operation``."""
+    if len(places) == 1:
+        np.copyto(y, places[0])
+        return
+    operation(places[0], places[1], out=y)
+    for place in places[2:]:
+        operation(y, place, out=y)

@@ -1,0 +1,173 @@
+"""The other stages of a plan: dense layers, what stands alone, layers without a fast body, and the loss.
+
+Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which sets
+``dx``, ``load(params)`` and ``store(grads)``; images are last in every array.
+"""
+
+import numpy as np
+
+from .squares import Squares
+
+
+class Dense:
+    """x (D, n) → y (O, n) = weightᵀ @ x + bias, for a weight (D, O); with ReLU if ``relu``."""
+
+    def __init__(self, x, weight_shape, relu, input_grad):
+        D, O = weight_shape
+        self.x = x
+        self.y = np.empty((O, x.shape[1]), x.dtype)
+        self.weight, self.bias = None, np.empty((O, 1), x.dtype)
+        self.squares = Squares(self.y, [self.y], None, relu)
+        self.dx = np.empty_like(x) if input_grad else None
+        self.weight_grads, self.bias_grads = np.empty((D, O), x.dtype), np.empty(O, x.dtype)
+        self.weight_sums, self.bias_sums = np.empty_like(self.weight_grads), np.empty_like(self.bias_grads)
+
+    def load(self, params):
+        self.weight, bias = params
+        np.copyto(self.bias, bias[:, None])
+        self.weight_sums[...] = 0
+        self.bias_sums[...] = 0
+
+    def forward(self):
+        np.matmul(self.weight.T, self.x, out=self.y)
+        np.add(self.y, self.bias, out=self.y)
+        if self.squares.relu:
+            np.maximum(self.y, 0, out=self.y)
+
+    def backward(self, dy):
+        if self.squares.relu:
+            self.squares.backward(None, dy)
+            dy = self.y
+        np.matmul(self.x, dy.T, out=self.weight_grads)
+        np.add(self.weight_sums, self.weight_grads, out=self.weight_sums)
+        np.add.reduce(dy, axis=1, out=self.bias_grads)
+        np.add(self.bias_sums, self.bias_grads, out=self.bias_sums)
+        if self.dx is not None:
+            np.matmul(self.weight, dy, out=self.dx)
+
+    def store(self, grads):
+        np.copyto(grads[0], self.weight_sums)
+        np.copyto(grads[1], self.bias_sums)
+
+
+class Pooling:
+    """ReLU or pooling (or one after the other) where no convolution comes before: x (C, H, W, n) or (D, n)."""
+
+    def __init__(self, x, size, kind, relu):
+        if kind is None:
+            self.x_places, shape = [x], x.shape
+        else:
+            C, H, W, n = x.shape
+            H, W = H // size * size, W // size * size
+            self.x_places = [x[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
+            shape = (C, H // size, W // size, n)
+        self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
+        z = np.empty((len(self.x_places), *shape), x.dtype)
+        self.squares = Squares(z, list(z), kind, relu)
+        self.dx_places = [self.dx]
+        if kind is not None:
+            self.dx_places = [self.dx[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
+
+    def load(self, params):
+        pass
+
+    def forward(self):
+        for place, x in zip(self.squares.places, self.x_places, strict=True):
+            np.multiply(x, self.y.dtype.type(self.squares.scale), out=place)
+        self.squares.forward(self.y)
+
+    def backward(self, dy):
+        self.squares.backward(self.y, dy)
+        for dx, place in zip(self.dx_places, self.squares.places, strict=True):
+            np.multiply(place, self.y.dtype.type(self.squares.scale), out=dx)
+
+    def store(self, grads):
+        pass
+
+
+class Flatten:
+    """x (C, H, W, n) → y (C·H·W, n), the same memory: with images last, an image's pixels keep their order."""
+
+    def __init__(self, x):
+        # A view, unless x itself is a part of a larger array.
+        self.x, self.y = x, x.reshape(-1, x.shape[-1])
+        self.is_view = np.may_share_memory(x, self.y)
+
+    def load(self, params):
+        pass
+
+    def forward(self):
+        if not self.is_view:
+            np.copyto(self.y.reshape(self.x.shape), self.x)
+
+    def backward(self, dy):
+        self.dx = dy.reshape(self.x.shape)
+
+    def store(self, grads):
+        pass
+
+
+class AsWritten:
+    """A layer without a fast body: its own two functions, with images first as they expect."""
+
+    def __init__(self, x, layer, y_shape, input_grad):
+        self.layer, self.x, self.input_grad = layer, x, input_grad
+        self.y = np.empty((*y_shape, x.shape[-1]), x.dtype)
+
+    def load(self, params):
+        self.params = params
+        self.sums = [np.zeros_like(param) for param in params]
+
+    def forward(self):
+        y, self.cache = self.layer.forward(np.moveaxis(self.x, -1, 0), *self.params)
+        np.copyto(self.y, np.moveaxis(y, 0, -1))
+
+    def backward(self, dy):
+        dy = np.moveaxis(dy, -1, 0)
+        if self.layer.shapes:
+            dx, *grads = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
+            for total, grad in zip(self.sums, grads, strict=True):
+                total += grad
+        else:
+            dx = self.layer.backward(dy, self.cache)
+        self.dx = None if dx is None else np.ascontiguousarray(np.moveaxis(dx, 0, -1))
+
+    def store(self, grads):
+        for grad, total in zip(grads, self.sums, strict=True):
+            np.copyto(grad, total)
+
+
+class SoftmaxCrossEntropy:
+    """logits (K, n) and labels (m,), m ≤ n → the summed loss of the first m images, and ``dx`` (K, n).
+
+    The other images' columns are filling, and their gradients zero. As in layers/loss.py.
+    """
+
+    def __init__(self, logits):
+        K, n = logits.shape
+        self.logits = logits
+        self.dx = np.empty_like(logits)
+        self.shifted, self.picked = np.empty_like(logits), np.empty_like(logits)
+        self.row = np.empty(n, logits.dtype)
+        self.classes = np.arange(K)[:, None]
+        self.is_label = np.empty((K, n), bool)
+
+    def forward(self, y):
+        """The loss as a float."""
+        m = len(y)
+        np.maximum.reduce(self.logits, axis=0, out=self.row)
+        np.subtract(self.logits, self.row, out=self.shifted)
+        self.is_label[:, m:] = False
+        np.equal(self.classes, y, out=self.is_label[:, :m])
+        np.multiply(self.shifted, self.is_label, out=self.picked)
+        label_logits = np.add.reduce(self.picked[:, :m], axis=None, dtype=float)
+        np.exp(self.shifted, out=self.shifted)
+        np.add.reduce(self.shifted, axis=0, out=self.row)
+        np.divide(self.shifted, self.row, out=self.dx)
+        np.log(self.row, out=self.row)
+        return float(np.add.reduce(self.row[:m], dtype=float) - label_logits)
+
+    def backward(self, m):
+        """``dx``: the probabilities, less 1 at the label."""
+        np.subtract(self.dx, self.is_label, out=self.dx)
+        self.dx[:, m:] = 0

@@ -1,0 +1,84 @@
+"""Winograd's minimal filtering: a convolution with several times fewer multiplications.
+
+In one dimension: m outputs of a kernel of r taps need t = m + r - 1 inputs. Seen
+as polynomials, a kernel g and outputs d have the product s(x) = g(x) · d(x), and
+a product of degree t - 1 is known once it is known at t points. So a product
+costs an evaluation of both at t points, t multiplications, and an interpolation;
+t instead of m·r multiplications (Toom 1963, Cook 1966). A convolution layer is
+the transpose of a polynomial product, which turns the three matrices around
+(Winograd 1980; for neural networks Lavin and Gray 2016):
+
+    y = Aᵀ [(G g) * (Bᵀ x)]        A (t, m), G (t, r), Bᵀ (t, t)
+
+In two dimensions it is done along both: tiles of t × t inputs give m × m outputs.
+LeNet's second convolution: m = 4, r = 5, t = 8; 64 multiplications instead of 400.
+
+The rest of a layer is a matrix product over channels, for each of the t² points
+on its own. The price is rounding: with 8 points an output loses about three bits
+compared with adding up 500 products one by one, which float32 can spare.
+"""
+
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+
+POINTS = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")]
+"""Where polynomials are evaluated, beside infinity: small numbers and their inverses lose least."""
+
+LARGEST_TILE = len(POINTS) + 1
+ONE = POINTS.index(1)
+"""The point 1: every output takes its value there with weight 1, so a bias is added there and nowhere else."""
+
+
+@cache
+def transforms(m, r):
+    """The matrices A (t, m), G (t, r) and Bᵀ (t, t) as float64, for m outputs of r taps, t = m + r - 1."""
+    t = m + r - 1
+    if t > LARGEST_TILE:
+        raise ValueError(f"winograd: {m} outputs of {r} taps need {t} points; there are {LARGEST_TILE}")
+    to_product = _inverse(_evaluate(t, t))  # from values at the points to the product's coefficients
+    Bt = [list(column) for column in zip(*to_product, strict=True)]
+    return tuple(np.array(matrix, float) for matrix in (_evaluate(t, m), _evaluate(t, r), Bt))
+
+
+def _evaluate(t, size):
+    """Rows: the powers of a point, by which a polynomial of ``size`` coefficients has its value there.
+
+    The last row is the point at infinity, whose value is the highest coefficient.
+    """
+    rows = [[point**power for power in range(size)] for point in POINTS[: t - 1]]
+    return [*rows, [Fraction(0)] * (size - 1) + [Fraction(1)]]
+
+
+def _inverse(matrix):
+    """The exact inverse of a matrix of fractions, by Gauss-Jordan elimination."""
+    size = len(matrix)
+    rows = [list(row) + [Fraction(i == j) for j in range(size)] for i, row in enumerate(matrix)]
+    for i in range(size):
+        pivot = next(k for k in range(i, size) if rows[k][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for k in range(size):
+            if k != i and rows[k][i]:
+                rows[k] = [a - rows[k][i] * b for a, b in zip(rows[k], rows[i], strict=True)]
+    return [row[size:] for row in rows]
+
+
+def choose_tile(kernel, outputs, multiple, C, O):
+    """Outputs of a tile (m_h, m_w), or None if a plain matrix product costs less.
+
+    ``kernel`` (kh, kw); ``outputs`` (H', W') that are needed. A tile's sides are
+    multiples of ``multiple``, the side of the squares that are pooled afterwards.
+    Cost is the number of multiplications for all outputs of an image, transforms included.
+    """
+    direct = outputs[0] * outputs[1] * C * O * kernel[0] * kernel[1]
+    best, choice = direct, None
+    for m_h in range(multiple, LARGEST_TILE - kernel[0] + 2, multiple):
+        for m_w in range(multiple, LARGEST_TILE - kernel[1] + 2, multiple):
+            tiles = -(-outputs[0] // m_h) * -(-outputs[1] // m_w)
+            points = (m_h + kernel[0] - 1) * (m_w + kernel[1] - 1)
+            cost = tiles * points * (C * O + C * points + O * m_h * m_w)
+            if cost < best:
+                best, choice = cost, (m_h, m_w)
+    return choice

@@ -1,0 +1,73 @@
+"""Feeding devices: minibatches go to the devices' memory, into the same arrays again and again."""
+
+import numpy as np
+
+from ..collectives import chunk_bounds
+from ..data import to_float
+from ..devices import DeviceArray
+from ..devices.array import HOST
+from ..devices.transfer import note_transfer, timed
+from ..timing import span
+from .data import split_batch
+
+SLOTS = 2
+"""Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
+
+
+class Feeder:
+    """Minibatches of X (M, C, H, W) and y (M,), split over ``devices``, as `split_batch` splits them.
+
+    On virtual devices each has `SLOTS` places for its shard, filled in turn, so
+    that feeding allocates nothing. Integer images become float32 in 0..1.
+    """
+
+    def __init__(self, X, y, devices, batch_size):
+        self.X, self.y, self.devices, self.batch_size = X, y, devices, batch_size
+        self.reuses = all(device.kind == "cpu" for device in devices)
+        if self.reuses:
+            self.X, self.y = np.ascontiguousarray(X), np.ascontiguousarray(y)
+            most = -(-min(batch_size, len(X)) // len(devices))  # examples in a shard
+            as_float = to_float(self.X[:0])
+            self.slots = [
+                [(np.empty((most, *X.shape[1:]), as_float.dtype), np.empty(most, y.dtype)) for _ in devices]
+                for _ in range(SLOTS)
+            ]
+            self.gathered = None
+            if as_float.dtype != X.dtype:
+                self.gathered = np.empty((most, *X.shape[1:]), X.dtype)
+
+    def epoch(self, order):
+        """Yield (X_shards, y_shards) for each minibatch of an epoch, examples in this ``order``.
+
+        A minibatch's arrays are overwritten when the next but one is asked for.
+        """
+        for number, start in enumerate(range(0, len(order), self.batch_size)):
+            chosen = order[start : start + self.batch_size]
+            with span("data"):
+                if self.reuses:
+                    shards = self._fill(self.slots[number % SLOTS], chosen)
+                else:
+                    shards = split_batch(to_float(self.X[chosen]), self.y[chosen], self.devices)
+            yield shards
+
+    def _fill(self, slot, chosen):
+        X_shards, y_shards = [], []
+        bounds = chunk_bounds(len(chosen), len(self.devices))
+        for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
+            X, y = X_place[: stop - start], y_place[: stop - start]
+            record = note_transfer(HOST, device, X.nbytes)
+            timed(record, self._take, chosen[start:stop], X)
+            record = note_transfer(HOST, device, y.nbytes)
+            timed(record, np.take, self.y, chosen[start:stop], axis=0, out=y, mode="clip")  # "raise" would copy
+            X_shards.append(DeviceArray(X, device))
+            y_shards.append(DeviceArray(y, device))
+        return X_shards, y_shards
+
+    def _take(self, chosen, out):
+        """The chosen images as floats, as `to_float` makes them."""
+        if self.gathered is None:
+            np.take(self.X, chosen, axis=0, out=out, mode="clip")
+        else:
+            images = self.gathered[: len(chosen)]
+            np.take(self.X, chosen, axis=0, out=images, mode="clip")
+            np.divide(images, out.dtype.type(255), out=out)

@@ -1,0 +1,216 @@
+"""The fast bodies of the layers on a CPU: the same numbers as the layers, for every network that is made of them."""
+
+import functools
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from conftest import TOLERANCE, assert_close
+
+from d2lmgpu import layers
+from d2lmgpu.kernels import cpu
+from d2lmgpu.kernels.cpu import products, winograd
+from d2lmgpu.kernels.cpu.convolution import Convolution
+from d2lmgpu.kernels.cpu.plan import KEPT, Plan, borrowed_plan
+from d2lmgpu.kernels.cpu.stages import AsWritten
+from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
+from d2lmgpu.networks import LENET, Layer, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
+
+
+def conv(O, C, kh, kw):
+    return Layer(layers.conv2d, layers.conv2d_grad, ((O, C, kh, kw), (O,)))
+
+
+def dense(D, O):
+    return Layer(layers.dense, layers.dense_grad, ((D, O), (O,)))
+
+
+def pool(forward, backward, size):
+    return Layer(functools.partial(forward, size=size), backward)
+
+
+def minus_half_mean(x):
+    return x - 0.5 * x.mean(axis=0), None
+
+
+def minus_half_mean_grad(dy, cache):
+    return dy - 0.5 * dy.mean(axis=0)
+
+
+AVERAGE, MAX, RELU, FLATTEN = (
+    Layer(layers.avg_pool2d, layers.avg_pool2d_grad),
+    Layer(layers.max_pool2d, layers.max_pool2d_grad),
+    Layer(layers.relu, layers.relu_grad),
+    Layer(layers.flatten, layers.flatten_grad),
+)
+MAX_3 = pool(layers.max_pool2d, layers.max_pool2d_grad, 3)
+MINUS_HALF_MEAN = Layer(
+    minus_half_mean, minus_half_mean_grad
+)  # an image's result depends on the others, as in batch norm
+
+NETWORKS = {
+    "LeNet": ((1, 28, 28), LENET),
+    "wider LeNet": (
+        (1, 28, 28),
+        [conv(40, 1, 3, 3), RELU, AVERAGE, conv(24, 40, 5, 5), RELU, AVERAGE, FLATTEN, dense(384, 10)],
+    ),
+    "CNN with max pooling": (
+        (1, 20, 20),
+        [conv(32, 1, 3, 3), RELU, MAX, FLATTEN, dense(32 * 81, 64), RELU, dense(64, 10)],
+    ),
+    "tiles beyond the image": ((24, 15, 17), [conv(23, 24, 3, 3), RELU, AVERAGE, FLATTEN, dense(23 * 42, 3)]),
+    "Winograd and max pooling": ((32, 14, 9), [conv(28, 32, 3, 2), RELU, MAX, FLATTEN, dense(28 * 24, 5)]),
+    "squares of 3": ((3, 13, 12), [conv(16, 3, 2, 3), RELU, MAX_3, FLATTEN, dense(16 * 12, 5)]),
+    "no ReLU, no pooling": ((10, 11, 8), [conv(30, 10, 4, 3), conv(28, 30, 3, 3), FLATTEN, dense(28 * 6 * 4, 7)]),
+    "average without ReLU": ((2, 9, 9), [conv(3, 2, 2, 2), AVERAGE, RELU, FLATTEN, dense(48, 4)]),
+    "convolution after convolution": (
+        (1, 16, 15),
+        [conv(8, 1, 3, 3), RELU, conv(8, 8, 3, 3), RELU, conv(7, 8, 1, 1), RELU, MAX, FLATTEN, dense(7 * 30, 4)],
+    ),
+    "a kernel too large for Winograd": ((9, 12, 12), [conv(9, 9, 9, 9), RELU, AVERAGE, FLATTEN, dense(36, 4)]),
+    "pooling and ReLU by themselves": ((3, 9, 8), [RELU, MAX, AVERAGE, RELU, FLATTEN, dense(12, 6), RELU, RELU]),
+    "dense only": ((2, 3, 4), [FLATTEN, dense(24, 30), RELU, dense(30, 3)]),
+    "a layer without a fast body": (
+        (1, 14, 14),
+        [conv(6, 1, 3, 3), MINUS_HALF_MEAN, RELU, AVERAGE, FLATTEN, dense(216, 9), MINUS_HALF_MEAN, dense(9, 5)],
+    ),
+}
+
+
+def make(rng, name, N, dtype):
+    shape, network = NETWORKS[name]
+    params = [p + rng.normal(0, 0.1, p.shape) for p in init_params(1, init="he", network=network, dtype=np.float64)]
+    X, y = rng.normal(0, 1, (N, *shape)), rng.integers(0, params[-1].size, N)
+    return X.astype(dtype), y, [p.astype(dtype) for p in params], network
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("N", [1, 3, 33, 70])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_as_the_layers(rng, name, N, dtype):
+    X, y, params, network = make(rng, name, N, dtype)
+    exact = [X.astype(float), y, [p.astype(float) for p in params], network]
+    expected_loss, expected = loss_and_grads_as_written(*exact)
+    grads = [np.full_like(p, np.nan) for p in params]
+    loss, same = loss_and_grads(X, y, params, network, out=grads)
+    assert same is grads and loss.dtype == dtype
+    assert float(loss) == pytest.approx(float(expected_loss), rel=TOLERANCE[X.dtype])
+    # A sum over 32 channels in Winograd's way rounds more than the layers do; LeNet's 20 keep to the layers' tolerance.
+    tolerance = TOLERANCE[X.dtype] * (1 if network is LENET else 4)
+    for grad, value in zip(grads, expected, strict=True):
+        assert_close(grad, value, tolerance)
+    again_loss, again = loss_and_grads(X, y, params, network)
+    assert again_loss == loss and all(np.array_equal(a, b) for a, b in zip(again, grads, strict=True))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_correct_answers_are_counted(rng, name):
+    X, y, params, network = make(rng, name, 45, np.float64)
+    logits = X
+    rest = iter(params)
+    for layer in network:
+        logits, _ = layer.forward(logits, *(next(rest) for _ in layer.shapes))
+    y[:9] = logits.argmax(axis=1)[:9]  # so that some are right
+    assert (logits.argmax(axis=1) == y).sum() == count_correct(X, y, params, network) >= 9
+
+
+def test_both_ways_of_convolution_are_in_use(rng):
+    stages = []
+    for name in NETWORKS:
+        X, _, params, network = make(rng, name, 3, np.float32)
+        stages += Plan(network, params, X.shape[1:], X.dtype, 3).stages
+    for kind in (Convolution, WinogradConvolution):
+        assert {stage.squares.kind for stage in stages if type(stage) is kind} == {None, "average", "max"}
+    assert sum(type(stage) is AsWritten for stage in stages) == 2
+    lenet = Plan(LENET, init_params(), (1, 28, 28), np.dtype(np.float32), 4).stages
+    assert [type(stage) for stage in lenet[:2]] == [Convolution, WinogradConvolution]
+
+
+def test_equal_inputs_of_a_max_pooling(rng):
+    """Small whole numbers: squares with several largest ones, and all zero after the ReLU."""
+    shape, network = (1, 6, 8), [conv(2, 1, 1, 1), RELU, MAX, FLATTEN, dense(24, 3)]
+    X, y = rng.integers(-1, 2, (20, *shape)).astype(float), rng.integers(0, 3, 20)
+    params = [np.array([[[[1.0]]], [[[-2.0]]]]), np.array([0.0, -1.0]), rng.normal(0, 1, (24, 3)), np.zeros(3)]
+    expected = loss_and_grads_as_written(X, y, params, network)[1]
+    for grad, value in zip(loss_and_grads(X, y, params, network)[1], expected, strict=True):
+        assert_close(grad, value, 1e-13)
+
+
+def test_a_step_allocates_nothing(rng):
+    """In the steady state: arrays are made by the first step only, also for a ragged batch and for evaluation."""
+    X, y, params = rng.random((80, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 80), init_params()
+    grads = [np.empty_like(p) for p in params]
+
+    def steps():
+        for N in (80, 33):
+            cpu.loss_and_grads(X[:N], y[:N], params, LENET, grads)
+        cpu.count_correct(X, y, params, LENET)
+
+    steps()
+    tracemalloc.start()
+    steps()
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    for _ in range(10):
+        steps()
+    _, peak = tracemalloc.get_traced_memory()
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - before < 200_000  # NumPy's own small buffers, and loops' views; one array of activations is 865 kB
+    assert after - before < 2_000
+
+
+def test_plans_are_kept_and_forgotten(rng):
+    params = init_params()
+
+    def borrow(N):
+        return borrowed_plan(LENET, params, np.zeros((N, 1, 28, 28), np.float32))
+
+    with borrow(5) as first, borrow(5) as second, borrow(86) as large:
+        assert first is not second and first.n == second.n == 5 and large.n == 29
+    with borrow(5) as again:
+        assert again is first  # the one given back last
+    for N in range(6, 6 + KEPT):
+        with borrow(N) as plan:
+            assert plan.n == N
+    with borrow(5) as new:
+        assert new is not first and new is not second
+    with pytest.raises(RuntimeError), borrow(5) as spoilt:
+        raise RuntimeError
+    with borrow(5) as other:
+        assert other is not spoilt
+
+
+@pytest.mark.parametrize(("m", "r"), [(4, 5), (6, 3), (2, 3), (1, 8), (8, 1), (3, 2), (5, 4)])
+def test_winograd_is_a_correlation(rng, m, r):
+    A, G, Bt = winograd.transforms(m, r)
+    d, g = rng.normal(0, 1, m + r - 1), rng.normal(0, 1, r)
+    np.testing.assert_allclose(A.T @ ((G @ g) * (Bt @ d)), np.correlate(d, g), rtol=1e-11, atol=1e-12)
+    assert np.all(A[winograd.ONE] == 1)  # so that a bias added at this point arrives at every output
+    with pytest.raises(ValueError, match="9 points"):
+        winograd.transforms(m, 10 - m)
+
+
+def test_winograd_is_chosen_where_it_saves_work():
+    assert winograd.choose_tile((5, 5), (8, 8), 2, C=20, O=50) == (4, 4)
+    assert winograd.choose_tile((3, 3), (26, 26), 2, C=1, O=20) is None
+    assert winograd.choose_tile((1, 1), (20, 20), 1, C=64, O=64) is None
+    assert winograd.choose_tile((9, 9), (20, 20), 1, C=64, O=64) is None
+
+
+@pytest.mark.parametrize(
+    ("M", "K", "L"), [(20, 10, 21632), (7, 3, 64 * 1013), (50, 40, 30000), (5, 200, 999), (1, 1, 1)]
+)
+def test_products_in_pieces(rng, M, K, L):
+    a, b = rng.normal(0, 1, (M, K)), rng.normal(0, 1, (K, L))
+    out = np.empty((M, L))
+    products.Product(a, b, out)()
+    np.testing.assert_allclose(out, a @ b, rtol=1e-12, atol=1e-12)
+    total = np.empty((M, K))
+    products.LongProduct(out, b, total)()
+    np.testing.assert_allclose(total, out @ b.T, rtol=1e-10, atol=1e-8)
+    count = products.count_pieces(M, K, L)
+    assert L % count == 0 and (count == 1 or L // count >= products.LEAST)

@@ -1,0 +1,115 @@
+"""Exchanging gradients in buckets while others are computed, and preparing the next minibatch meanwhile."""
+
+import numpy as np
+import pytest
+from conftest import TOLERANCE, assert_close
+from test_data_parallel import batches, one_device
+
+import d2lmgpu as d2l
+from d2lmgpu.parallel import Feeder, overlap, train_shards
+from d2lmgpu.training import ahead
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("bucket", [1, 2**18, 2**30])  # a bucket a parameter, two buckets, one
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+def test_overlapped_steps_equal_one_device(make_devices, monkeypatch, k, bucket, flat):
+    monkeypatch.setattr(overlap, "BUCKET", bucket)
+    devices = make_devices(k)
+    device_params = [d2l.get_params(d2l.init_params(seed=2, init="he"), device) for device in devices]
+    losses = [
+        train_shards(*d2l.split_batch(X, y, devices), device_params, devices, 0.1, "ring", flat, overlap=True)
+        for X, y in batches(np.float32)
+    ]
+    expected_losses, expected = one_device(np.float32)
+    assert losses == pytest.approx(expected_losses, rel=1e-5)
+    for params in device_params:
+        for param, first, alone in zip(params, device_params[0], expected, strict=True):
+            assert d2l.to_host(param).tobytes() == d2l.to_host(first).tobytes()
+            assert_close(param, alone, TOLERANCE[param.dtype])
+
+
+@pytest.mark.parametrize(("bucket", "expected"), [(1, 8), (2**18, 2), (2**30, 1)])
+def test_buckets_cover_all_parameters_from_the_end(monkeypatch, bucket, expected):
+    monkeypatch.setattr(overlap, "BUCKET", bucket)
+    params = d2l.init_params()
+    slices = overlap.split_in_buckets(params)
+    assert len(slices) == expected and slices[0].stop == 8 and slices[-1].start == 0
+    assert all(one.start == other.stop for one, other in zip(slices, slices[1:], strict=False))
+    for part in slices[:-1]:
+        assert sum(p.nbytes for p in params[part]) >= bucket > sum(p.nbytes for p in params[part][1:])
+
+
+def test_the_last_layers_gradients_are_ready_first(rng):
+    """`ready` may only be called when the gradients have their final values."""
+    X, y, params = rng.random((70, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 70), d2l.init_params(0, init="he")
+    grads = [np.empty_like(p) for p in params]
+    seen = []
+    d2l.loss_and_grads(X, y, params, out=grads, ready=lambda first: seen.append((first, [g.copy() for g in grads])))
+    assert [first for first, _ in seen][-1] == 0 and {6, 4, 2, 0} <= {first for first, _ in seen}
+    for first, snapshot in seen:
+        assert all(np.array_equal(a, b) for a, b in zip(snapshot[first:], grads[first:], strict=True))
+
+
+def test_an_error_in_a_device_ends_the_exchange_too(make_devices):
+    """Nobody may wait for a bucket that will never be ready."""
+    devices = make_devices(2)
+    device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
+    shards = d2l.split_batch(np.zeros((4, 1, 3, 3), np.float32), np.zeros(4, int), devices)  # too small an image
+    with pytest.raises(ValueError, match="images of"):
+        train_shards(*shards, device_params, devices, 0.1, "ring", True, overlap=True)
+    for device in devices:
+        device.channel.submit(lambda: None).result(timeout=30)
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_the_feeder_gives_what_split_batch_gives(make_devices, rng, k, dtype):
+    X = rng.integers(0, 256, (50, 1, 4, 3)).astype(dtype)[:, :, ::-1]  # not contiguous
+    y = rng.integers(0, 10, 50).astype(np.uint8)
+    devices, order = make_devices(k), rng.permutation(50)
+    feeder = Feeder(X, y, devices, 20)
+    for _ in range(2):  # the same arrays serve the second epoch
+        sizes = []
+        for number, (X_shards, y_shards) in enumerate(feeder.epoch(order)):
+            chosen = order[20 * number : 20 * number + 20]
+            expected_X, expected_y = d2l.split_batch(d2l.to_float(X[chosen]), y[chosen], devices)
+            for shard, expected in zip([*X_shards, *y_shards], [*expected_X, *expected_y], strict=True):
+                assert shard.device is expected.device and shard.dtype == expected.dtype
+                np.testing.assert_array_equal(d2l.to_host(shard), d2l.to_host(expected))
+            sizes.append(sum(map(len, y_shards)))
+        assert sizes == [20, 20, 10]
+
+
+def test_a_minibatch_is_left_alone_until_the_next_but_one(rng):
+    X, y, devices = rng.random((30, 1, 2, 2), dtype=np.float32), np.arange(30), [d2l.cpu(0), d2l.cpu(1)]
+    batches = list(Feeder(X, y, devices, 10).epoch(np.arange(20)))  # two are asked for before the first is used
+    assert [d2l.to_host(shard).tolist() for shard in batches[0][1]] == [list(range(5)), list(range(5, 10))]
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_batches_come_ahead_and_in_order(prefetch):
+    taken, log = [], []
+    source = (taken.append(i) or i for i in range(4))
+    for batch, prepare in ahead(source, prefetch):
+        log.append((batch, len(taken)))
+        if prepare is not None:
+            prepare()
+    assert log == [(i, i + 1) for i in range(4)]
+    assert prefetch == (prepare is not None)
+    assert list(ahead(iter([]))) == []
+
+
+def test_overlap_and_prefetch_change_nothing_that_is_learned(make_devices):
+    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
+    data = X_train[:300], y_train[:300], X_test[:50], y_test[:50]
+    runs = [
+        d2l.train(make_devices(2), 64, 0.1, 2, init="he", data=data, progress=False, overlap=overlap, prefetch=prefetch)
+        for overlap, prefetch in [(False, True), (False, False), (True, True)]
+    ]
+    assert runs[0].history.train_loss == runs[1].history.train_loss
+    assert runs[0].history.train_loss == pytest.approx(
+        runs[2].history.train_loss, rel=1e-4
+    )  # other chunks, other rounding
+    for one, other in zip(runs[0].params, runs[1].params, strict=True):
+        assert one.tobytes() == other.tobytes()

@@ -1,0 +1,95 @@
+"""Spans of work, by device: what they say, what they leave alone, and how they are written and drawn."""
+
+import json
+import threading
+import time
+
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.plots import plot_timeline
+from d2lmgpu.timing import PHASES, Span, Timeline, chrome_trace, span
+
+
+def work(seconds, name="forward"):
+    with span(name):
+        time.sleep(seconds)
+
+
+def test_spans_are_of_the_device_that_works(make_devices):
+    one, other = make_devices(2)
+    with Timeline([one, other], spans=True) as timeline:
+        begin = time.perf_counter()
+        with span("data"):
+            pass
+        one.run(work, 0.02)
+        other.run(work, 0.01, "update")
+        one.run(work, 0.03).result()
+        d2l.synchronize([one, other])
+        elapsed = time.perf_counter() - begin
+        phases = timeline.phases(elapsed)
+    found = {(s.row, s.name) for s in timeline.all_spans()}
+    assert found == {("host", "data"), (str(one), "forward"), (str(other), "update")}
+    assert tuple(phases) == PHASES
+    assert 0.025 <= phases["forward"] <= elapsed / 2 and 0.005 <= phases["update"]  # means over two devices
+    assert phases["backward"] == phases["allreduce"] == 0
+    assert sum(phases[name] for name in PHASES if name != "data") == pytest.approx(elapsed)
+    first, second = [s for s in timeline.all_spans() if s.row == str(one)]
+    assert 0 <= first.begin < first.end <= second.begin < second.end <= elapsed + 1
+
+
+def test_nothing_is_measured_outside(make_devices):
+    (device,) = make_devices(1)
+    with Timeline([device], spans=True) as timeline:
+        d2l.cpu(7).run(work, 0).result()  # a device that is not measured
+        thread = threading.Thread(target=work, args=(0,))
+        thread.start()  # nor is another thread of the host program
+        thread.join()
+    device.run(work, 0).result()
+    work(0)
+    assert timeline.all_spans() == []
+
+
+def test_sums_alone_keep_no_spans():
+    with Timeline([d2l.cpu(0)]) as timeline:
+        d2l.cpu(0).run(work, 0.001).result()
+    assert timeline.all_spans() == [] and timeline.phases(1.0)["forward"] >= 0.001
+
+
+def test_a_device_is_measured_once_at_a_time():
+    with Timeline([d2l.cpu(0)]):
+        with pytest.raises(RuntimeError, match=r"cpu\(0\) is being measured already"):
+            Timeline([d2l.cpu(0)]).__enter__()
+        with Timeline([d2l.cpu(1)]):
+            pass
+    with Timeline([d2l.cpu(0)]):
+        pass
+
+
+SPANS = [Span("host", "data", 0.0, 0.001)] + [
+    Span(f"cpu({i})", name, step + begin, step + begin + 0.2)
+    for step in range(5)
+    for i in (0, 1)
+    for name, begin in (("forward", 0.1), ("backward", 0.3), ("allreduce", 0.5 + 0.05 * i), ("update", 0.75))
+]
+
+
+def test_a_chrome_trace(tmp_path):
+    trace = json.loads(json.dumps(chrome_trace(SPANS)))
+    names = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"}
+    assert list(names.values()) == ["host", "cpu(0)", "cpu(1)"]
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert len(events) == len(SPANS) and all(e["pid"] == 0 for e in events)
+    last = events[-1]
+    assert (names[last["tid"]], last["name"]) == ("cpu(1)", "update")
+    assert (last["ts"], last["dur"]) == pytest.approx((4.75e6, 0.2e6))
+
+
+def test_a_plot_of_a_few_steps():
+    axes = plot_timeline(SPANS, steps=2).axes[0]
+    assert axes.get_xlim() == pytest.approx((0, 2000))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["host", "cpu(0)", "cpu(1)"]
+    assert len(axes.patches) == 2 * 2 * 4  # steps, devices, phases
+    assert min(patch.get_x() for patch in axes.patches) == pytest.approx(150)
+    assert len(plot_timeline(SPANS[:9]).axes[0].patches) == 9  # fewer steps than asked for: all of them
+    assert plot_timeline([]).axes
