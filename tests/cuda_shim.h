@@ -1,6 +1,7 @@
 // Lets g++ compile the project's CUDA kernels unchanged and run them on the CPU, to prove what they compute.
 //
-// The threads of a block are fibers (coroutines with stacks of their own) on one thread of the CPU; blocks run one after another.
+// The threads of a block are fibers (coroutines with stacks of their own) on one thread of the CPU, and blocks run one
+// after another.
 // A fiber runs until it meets a barrier. When all fibers wait at the same barrier it opens; if some wait and none can
 // go on, or if they wait at different lines, the launch ends with a message instead of hanging.
 //
@@ -109,12 +110,13 @@ static const char* run_block(int threads) {
             if (fibers[current].state == DONE) done++;
             else line = fibers[current].line;
         }
-        if (done == threads) return misaligned ? "a vector was read or written at an address that is no multiple of its size" : nullptr;
+        if (done == threads) return misaligned ? "a vector is at an address that is no multiple of its size" : nullptr;
         bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
         for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
         if (opened) continue;
-        snprintf(message, sizeof message, "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d",
-                 blockIdx.x, blockIdx.y, blockIdx.z, threads - done, threads, abs(line));
+        snprintf(message, sizeof message,
+                 "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d", blockIdx.x,
+                 blockIdx.y, blockIdx.z, threads - done, threads, abs(line));
         for (Fiber& fiber : fibers) fiber.state = NEW;
         return message;
     }

@@ -20,7 +20,8 @@ static inline half __float2half(float value) {
 }
 static inline float __half2float(half value) {
     int exponent = value.bits >> 10 & 31, steps = value.bits & 1023;
-    float size = exponent == 31 ? (steps ? NAN : INFINITY) : ldexpf(exponent ? 1024 + steps : steps, max(exponent, 1) - 25);
+    float size = ldexpf(exponent ? 1024 + steps : steps, max(exponent, 1) - 25);
+    if (exponent == 31) size = steps ? NAN : INFINITY;
     return value.bits >> 15 ? -size : size;
 }
 static inline __nv_bfloat16 __float2bfloat16(float value) {
