@@ -4,6 +4,7 @@
 there is none. "standin" runs the GPU path on a stand-in for CuPy with two cards.
 """
 
+import cuda_machines
 import numpy as np
 import pytest
 import standin_cupy
@@ -48,6 +49,14 @@ def make_devices(device_kind):
 @pytest.fixture
 def rng():
     return np.random.default_rng(20171031)
+
+
+@pytest.fixture(params=["shim", "gpu"])
+def machine(request):
+    """What runs CUDA kernels: the CPU, and a real GPU."""
+    if request.param == "gpu" and find_gpus()[0] == 0:
+        pytest.skip(f"no real GPU: {find_gpus()[1]}")
+    return cuda_machines.OnCPU() if request.param == "shim" else cuda_machines.OnGPU()
 
 
 def assert_close(actual, expected, tolerance):

@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-SHIM = Path(__file__).with_name("cuda_shim.h")
+SHIMS = [Path(__file__).with_name(name) for name in ("cuda_shim.h", "cuda_shim_wmma.h")]
+FLAGS = ["-std=c++17", "-O1", "-fPIC", "-w", "-U_FORTIFY_SOURCE", "-fsanitize=alignment"]
 GUARD = 512  # bytes before and behind each array
-POISON = 0xFF  # as float32, NaN
+POISON = np.uint32(0x7FA1A1A1)  # as float32, NaN; and one that any arithmetic changes, so that even += shows
 
 DTYPES = {
     "float": np.float32,
@@ -77,33 +78,26 @@ class Kernel:
     def __call__(self, grid, block, args, shared_mem=0):
         if len(args) != len(self.parameters):
             raise TypeError(f"{self.name} takes {len(self.parameters)} arguments, not {len(args)}")
-        guarded, pointers = {}, []
+        guarded, values = {}, []  # values[i] is a C variable with argument i: a pointer, or a number
         for arg, parameter in zip(args, self.parameters, strict=True):
             self._check(arg, parameter)
             if parameter.is_pointer:
-                guarded.setdefault(id(arg), Guarded(arg))
-                pointers.append(ctypes.c_void_p(guarded[id(arg)].address))
+                guarded[id(arg)] = guarded.get(id(arg)) or Guarded(arg)
+                values.append(np.array(guarded[id(arg)].address, np.uint64))
             else:
-                scalar = np.array(arg)
-                guarded[id(scalar)] = scalar  # keeps it alive
-                pointers.append(ctypes.c_void_p(scalar.ctypes.data))
-        # a kernel's parameter that is a pointer is passed as the address of that pointer
-        addresses = (ctypes.c_void_p * len(pointers))(
-            *(
-                ctypes.addressof(pointer) if parameter.is_pointer else pointer.value
-                for pointer, parameter in zip(pointers, self.parameters, strict=True)
-            )
-        )
-        sizes = [(ctypes.c_uint * 3)(*size, *[1] * (3 - len(size))) for size in (grid, block)]
-        if np.prod(sizes[1]) > 1024 or 0 in [*sizes[0], *sizes[1]]:
+                values.append(np.array(arg))
+        addresses = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+        (gx, gy, gz), (bx, by, bz) = ((*size, 1, 1)[:3] for size in (grid, block))
+        if not (0 < gx < 2**31 and 0 < gy < 2**16 and 0 < gz < 2**16 and 0 < bx * by * bz <= 1024 and bz <= 64):
             raise KernelError(f"{self.name}: no GPU launches grid {grid} with block {block}")
-        message = self._launch(*sizes, addresses)
+        message = self._launch((ctypes.c_uint * 3)(gx, gy, gz), (ctypes.c_uint * 3)(bx, by, bz), addresses)
         if message:
             raise KernelError(f"{self.name}: {message.decode()}")
-        written = {id(a) for a, p in zip(args, self.parameters, strict=True) if p.is_pointer and not p.is_const}
-        for arg, parameter in zip(args, self.parameters, strict=True):
-            if parameter.is_pointer:
-                guarded[id(arg)].finish(f"{self.name}: {parameter.name}", id(arg) in written)
+        pairs = [(arg, p) for arg, p in zip(args, self.parameters, strict=True) if p.is_pointer]
+        names = {id(arg): p.name for arg, p in pairs}  # an array may be several arguments
+        written = {id(arg) for arg, p in pairs if not p.is_const}
+        for key, name in names.items():
+            guarded[key].finish(f"{self.name}: {name}", key in written)
 
     def _check(self, arg, parameter):
         wanted = np.dtype(parameter.dtype)
@@ -120,7 +114,7 @@ class Guarded:
 
     def __init__(self, array):
         self.array = array
-        self.buffer = np.full(array.nbytes + 2 * GUARD + 256, POISON, np.uint8)
+        self.buffer = np.full((array.nbytes + 2 * GUARD) // 4 + 64, POISON).view(np.uint8)
         self.start = GUARD + (array.ctypes.data - self.buffer.ctypes.data - GUARD) % 16
         self.address = self.buffer.ctypes.data + self.start
         self.values = self.buffer[self.start : self.start + array.nbytes]
@@ -128,13 +122,15 @@ class Guarded:
 
     def finish(self, what, may_write):
         """Copy the result back; KernelError if the kernel wrote where it must not."""
-        values = self.values.view(self.array.dtype).reshape(self.array.shape)
-        guards = self.buffer[: self.start], self.buffer[self.start + self.array.nbytes :]
-        if any((guard != POISON).any() for guard in guards):
+        values = self.values.copy()
+        self.values[:] = 0
+        clean = np.full(len(self.buffer) // 4, POISON).view(np.uint8)
+        clean[self.start : self.start + self.array.nbytes] = 0
+        if (self.buffer != clean).any():
             raise KernelError(f"{what}: written outside of the array")
         if may_write:
-            self.array[...] = values
-        elif (self.values != self.array.reshape(-1).view(np.uint8)).any():
+            self.array[...] = values.view(self.array.dtype).reshape(self.array.shape)
+        elif (values != self.array.reshape(-1).view(np.uint8)).any():
             raise KernelError(f"{what}: const, but written")
 
 
@@ -151,20 +147,29 @@ def _parameter(text):
 
 @functools.cache
 def folder():
-    """Where compiled kernels lie for as long as this process lives."""
-    return tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
+    """A folder for compiled kernels, for as long as this process lives, with the shims compiled once for all.
+
+    Skips the test without g++.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
+    folder = tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
+    header = Path(folder.name) / "shims.h"
+    header.write_text("".join(f'#include "{shim}"\n' for shim in SHIMS))
+    gpp([*FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    return folder
 
 
 @functools.cache
 def compile_for_cpu(code, options):
-    """A loaded library with a ``launch_…`` function a kernel, and the signatures. Skips the test without g++."""
-    if shutil.which("g++") is None:
-        pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
-    found = signatures(gpp(["-E", "-P", *options, "-"], code))
+    """A loaded library with a ``launch_…`` function a kernel, and the signatures."""
+    folder_path = Path(folder().name)
+    defines = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in options)
+    found = signatures(gpp(["-E", "-P", "-x", "c++", "-"], defines + code))
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
-    text = "\n".join([f'#include "{SHIM}"', "#line 1", code, *launchers])
-    path = Path(folder().name) / (hashlib.sha256(repr((text, options)).encode()).hexdigest()[:16] + ".so")
-    gpp(["-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-U_FORTIFY_SOURCE", *options, "-o", str(path), "-"], text)
+    text = "\n".join(['#include "shims.h"', defines, "#line 1", code, *launchers])  # the shims see no macros
+    path = folder_path / (hashlib.sha256(text.encode()).hexdigest()[:16] + ".so")
+    gpp([*FLAGS, "-shared", "-I", str(folder_path), "-o", str(path), "-x", "c++", "-"], text)
     return ctypes.CDLL(str(path)), found
 
 
@@ -177,8 +182,8 @@ def launcher(name, parameters):
     )
 
 
-def gpp(arguments, text):
-    result = subprocess.run(["g++", "-x", "c++", *arguments], input=text, capture_output=True, text=True)
+def gpp(arguments, text=""):
+    result = subprocess.run(["g++", *arguments], input=text, capture_output=True, text=True)
     if result.returncode:
         raise KernelError(f"g++ could not compile the kernel:\n{result.stderr[:3000]}")
     return result.stdout

@@ -1,6 +1,7 @@
 // Lets g++ compile the project's CUDA kernels unchanged and run them on the CPU, to prove what they compute.
 //
-// The threads of a block are fibers (coroutines with stacks of their own) on one thread of the CPU; blocks run one after another.
+// The threads of a block are fibers (coroutines with stacks of their own) on one thread of the CPU, and blocks run one
+// after another.
 // A fiber runs until it meets a barrier. When all fibers wait at the same barrier it opens; if some wait and none can
 // go on, or if they wait at different lines, the launch ends with a message instead of hanging.
 //
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -56,6 +58,7 @@ static char* stacks = (char*)malloc(1024 * STACK);
 static jmp_buf scheduler;
 static int current;
 static const std::function<void()>* kernel;
+static bool misaligned;
 static double exchange[1024];  // what each thread of a block shows to its warp
 
 static void wait(State state, int line) {
@@ -94,6 +97,7 @@ static bool open_barriers(int first, int last, State at) {
 
 static const char* run_block(int threads) {
     static char message[200];
+    misaligned = false;
     memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, or -1
     for (int i = 0; i < threads; ++i)
         if (fibers[i].state != NEW) fibers[i].state = READY;
@@ -106,12 +110,13 @@ static const char* run_block(int threads) {
             if (fibers[current].state == DONE) done++;
             else line = fibers[current].line;
         }
-        if (done == threads) return nullptr;
+        if (done == threads) return misaligned ? "a vector is at an address that is no multiple of its size" : nullptr;
         bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
         for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
         if (opened) continue;
-        snprintf(message, sizeof message, "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d",
-                 blockIdx.x, blockIdx.y, blockIdx.z, threads - done, threads, abs(line));
+        snprintf(message, sizeof message,
+                 "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d", blockIdx.x,
+                 blockIdx.y, blockIdx.z, threads - done, threads, abs(line));
         for (Fiber& fiber : fibers) fiber.state = NEW;
         return message;
     }
@@ -138,6 +143,9 @@ template <typename T> static T from_lane(T value, int lane, int line) {
 }
 
 }  // namespace cuda_shim
+
+// g++ -fsanitize=alignment calls this.
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) { cuda_shim::misaligned = true; }
 
 #define LANE (cuda_shim::current % 32)
 #define __syncthreads() cuda_shim::wait(cuda_shim::AT_BLOCK_BARRIER, __LINE__)

@@ -4,18 +4,13 @@ They run on the CPU through a small shim ("shim"), and on a real GPU through
 CuPy ("gpu") where there is one.
 """
 
-import shutil
-import subprocess
-
-import cuda_on_cpu
 import numpy as np
 import pytest
 import references
+from cuda_compilers import compile_for_gpus
+from cuda_machines import close, normal, unwritten
 
-from d2lmgpu.devices import find_gpus
-from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources
-
-TOLERANCE = 1e-5  # of the largest magnitude
+from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources, tensor_cores
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
 LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
@@ -29,7 +24,7 @@ def compilations():
         *(convolution.conv_input_grad(conv, 256) for conv in (LENET_2, ODD)),
         *(convolution.conv_weight_grad(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
         *(make(800, 128, 256, relu=True) for make in (launch.dense_forward, launch.dense_input_grad)),
-        *(launch.dense_forward(D, 10, 256) for D in (128, 7)),
+        launch.dense_forward(128, 10, 256),
         launch.softmax_cross_entropy(10, 256),
         launch.gather(784, 256),
         launch.pool(26, 26, 2, False, 256),
@@ -38,6 +33,10 @@ def compilations():
         launch.sgd(100),
         launch.add(100),
     ]
+    for kind in tensor_cores.TYPES:
+        launches.append(tensor_cores.conv_forward(kind, LENET_2, 256))
+        launches.append(tensor_cores.dense_forward(kind, 800, 128, 256, relu=True))
+    launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
     return sorted({(step.file, step.options) for step in launches})
 
 
@@ -45,60 +44,14 @@ def test_every_file_is_compiled_here():
     assert {file for file, _ in compilations()} == set(sources())
 
 
+def first_architecture(file, options):
+    kind = next((kind for kind, number in tensor_cores.TYPES.items() if f"-DTYPE={number}" in options), None)
+    return tensor_cores.OLDEST[kind] if "tensor_cores" in file else 70
+
+
 @pytest.mark.parametrize("file, options", compilations(), ids=lambda value: value if isinstance(value, str) else "")
 def test_compiles_for_every_architecture_without_warnings_or_spills(tmp_path, file, options):
-    if shutil.which("nvcc") is None:
-        pytest.skip("compiling for GPUs needs nvcc, which is not installed")
-    answer = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
-    known = [int(name.removeprefix("compute_")) for name in answer.split()]
-    oldest, *others = [arch for arch in known if 70 <= arch < 90]
-    # once to PTX for the oldest, and that to machine code for all up to 8.9; then all anew for 9.0
-    targets = ",".join(f"sm_{arch}" for arch in [oldest, *others])
-    (tmp_path / file).write_text(read(file))
-    command = ["nvcc", "-fatbin", "-std=c++17", "--Werror", "all-warnings", "-Xptxas", "--warn-on-spills", *options]
-    command += ["-gencode", f"arch=compute_{oldest},code=[{targets}]"]
-    command += ["-gencode", "arch=compute_90,code=sm_90"] * (90 in known)
-    result = subprocess.run([*command, "-o", "kernels.fatbin", file], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
-class OnCPU:
-    """Runs a launch through the shim; arrays are NumPy arrays and written in place."""
-
-    def run(self, launch, *args):
-        module = cuda_on_cpu.RawModule(code=read(launch.file), options=launch.options)
-        module.get_function(launch.name)(launch.grid, launch.block, args)
-
-
-class OnGPU:
-    """The same on a real GPU: arrays are copied there and back."""
-
-    def run(self, launch, *args):
-        import cupy
-
-        module = cupy.RawModule(code=read(launch.file), options=("-std=c++17", *launch.options))
-        on_gpu = {id(arg): cupy.asarray(arg) for arg in args if isinstance(arg, np.ndarray)}
-        module.get_function(launch.name)(launch.grid, launch.block, tuple(on_gpu.get(id(arg), arg) for arg in args))
-        for arg in args:
-            if id(arg) in on_gpu:
-                arg[...] = on_gpu[id(arg)].get()
-
-
-@pytest.fixture(params=["shim", "gpu"])
-def machine(request):
-    if request.param == "gpu" and find_gpus()[0] == 0:
-        pytest.skip(f"no real GPU: {find_gpus()[1]}")
-    return OnCPU() if request.param == "shim" else OnGPU()
-
-
-def unwritten(*shape, dtype=np.float32):
-    """An array in which an element that no thread writes shows: NaN, or the largest integer."""
-    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max, dtype)
-
-
-def close(actual, expected, tolerance=TOLERANCE):
-    scale = np.abs(expected).max(initial=0)
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+    assert compile_for_gpus(read(file), options, first_architecture(file, options), tmp_path) == ""
 
 
 CONVOLUTIONS = [
@@ -117,10 +70,6 @@ CONVOLUTIONS = [
 
 def conv_id(value):
     return "x".join(str(int(v)) for v in value) if isinstance(value, Convolution) else f"N{value}"
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype(np.float32)
 
 
 def ladder(make, conv, N, versions):
@@ -175,6 +124,21 @@ def test_conv_grads(machine, rng, N, conv):
         close(dbias, dbias_expected)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"S": 5}, "pooling of 5 × 5"),
+        ({"KH": 14}, "too small"),
+        ({"S": 4, "KW": 11}, "too small"),
+        ({"KH": 33}, "kernels of 33 × 5"),
+    ],
+)
+def test_shapes_that_the_kernels_do_not_take(change, message):
+    for make in (convolution.conv_forward, convolution.conv_input_grad, convolution.conv_weight_grad):
+        with pytest.raises(ValueError, match=message):
+            make(LENET_2._replace(**change), 256)
+
+
 @pytest.mark.parametrize("max_pool", [False, True])
 def test_what_is_not_a_number_shows_in_the_output(machine, rng, max_pool):
     conv = Convolution(C=2, H=8, W=8, O=3, KH=3, KW=3, S=2, max_pool=max_pool, relu=True)
@@ -185,8 +149,17 @@ def test_what_is_not_a_number_shows_in_the_output(machine, rng, max_pool):
     assert np.isnan(y[:, :, :2, :2]).all() and np.isfinite(y[:, :, 2]).all()
 
 
-@pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("N, D, O", [(5, 800, 128), (3, 128, 10), (1, 1, 1), (97, 3, 750), (97, 750, 3), (3, 750, 97)])
+@pytest.mark.parametrize(
+    "N, D, O, relu",
+    [
+        (5, 800, 128, True),
+        (3, 128, 10, False),
+        (1, 1, 1, True),
+        (97, 3, 750, True),  # this and the next two: large tiles for each of the three kernels
+        (97, 750, 3, True),
+        (3, 750, 97, False),
+    ],
+)
 def test_dense(machine, rng, N, D, O, relu):
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
     z = references.dense(x.astype(float), weight.astype(float), bias)

@@ -31,6 +31,8 @@ extern "C" __global__ void two_barriers(float* y)
 }
 extern "C" __global__ void beyond(float* y, int n) { y[n] = 1; }
 extern "C" __global__ void into_const(const float* x) { ((float*)x)[0] = 5; }
+extern "C" __global__ void add_beyond(float* y, const float* x, int n) { y[n] += x[n]; }
+extern "C" __global__ void vector_at(const float* x, float* y, int n) { y[0] = ((const float4*)(x + n))->w; }
 extern "C" __global__ void warp_sum(const float* x, float* y)
 {
     float sum = x[threadIdx.x];
@@ -78,6 +80,20 @@ def test_writing_outside_of_an_array_is_an_error(kernel, n):
         kernel("beyond")((1,), (1,), (np.zeros(64, np.float32), np.int32(n)))
 
 
+def test_adding_outside_of_an_array_is_an_error(kernel):
+    x, y = np.ones(64, np.float32), np.ones(64, np.float32)
+    with pytest.raises(cuda_on_cpu.KernelError, match="y: written outside"):
+        kernel("add_beyond")((1,), (1,), (y, x, np.int32(64)))
+
+
+def test_vectors_must_lie_at_multiples_of_their_size(kernel):
+    x, y = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
+    kernel("vector_at")((1,), (1,), (x, y, np.int32(8)))
+    assert y == 11
+    with pytest.raises(cuda_on_cpu.KernelError, match="no multiple of its size"):
+        kernel("vector_at")((1,), (1,), (x, y, np.int32(9)))
+
+
 def test_writing_into_const_is_an_error(kernel):
     with pytest.raises(cuda_on_cpu.KernelError, match="x: const, but written"):
         kernel("into_const")((1,), (1,), (np.zeros(64, np.float32),))
@@ -95,3 +111,9 @@ def test_writing_into_const_is_an_error(kernel):
 def test_wrong_arguments_are_errors(kernel, args, message):
     with pytest.raises(TypeError, match=message):
         kernel("reverse")((1,), (64,), args)
+
+
+@pytest.mark.parametrize("grid, block", [((0,), (64,)), ((1,), (2048,)), ((1, 70000), (64,))])
+def test_a_launch_that_no_gpu_takes_is_an_error(kernel, grid, block):
+    with pytest.raises(cuda_on_cpu.KernelError, match="no GPU launches"):
+        kernel("half_a_barrier")(grid, block, (np.zeros(64, np.float32),))

@@ -15,6 +15,8 @@
 //   v3  scatters instead: a thread owns one row of dz and one input channel, and multiplies 8 elements with 25 weights
 //       into the 5 rows of dx that they touch, in registers: 200 multiplications, none with zero, for 9 vector loads.
 //       At the end threads add their rows to dx in shared memory, in a fixed order, so the result is always the same.
+//       For 256 images a scheduler of an H100 gets at most three warps, of about 14,000 instructions each, 10,000 of
+//       them multiplications: 24 µs at one a clock. An estimate, as in conv_forward.cu.
 
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)

@@ -16,6 +16,8 @@
 //       threads, each with 16,384 multiplications one after another.
 //   v2  a thread owns a kernel, its 25 sums in registers, for a group of images. It walks down the tile of dz: a row of
 //       dz (8 elements) meets 5 rows of x, of which 4 are still in registers: 200 multiplications for 5 vector loads.
+//       For 256 images a scheduler of an H100 gets four warps, of about 7,900 instructions each, 6,400 of them
+//       multiplications: 18 µs at one a clock. An estimate, as in conv_forward.cu.
 
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)

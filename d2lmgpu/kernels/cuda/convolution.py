@@ -42,7 +42,7 @@ class Convolution(NamedTuple):
 def conv_forward(conv, N, version=3):
     """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
 
-    Raises ValueError if S is not in 1..4 or no output is left.
+    Raises ValueError, as all here do, if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left.
     """
     check(conv)
     if version == 1:
@@ -151,17 +151,20 @@ def conv_weight_grad(conv, N, version=2, multiprocessors=132):
 
 
 def conv_weight_grad_reduce(conv, partial):
-    """workspace → dweight, dbias, after the launch ``partial``.
+    """workspace → dweight, dbias, after the launch ``partial``, on tensor cores or not.
 
     Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is
     ``partial.workspace // dweight.size``.
     """
     blocks = ceil_div(conv.O * conv.C * conv.KH * conv.KW, 32) + conv.O
-    return partial._replace(name="conv_weight_grad_reduce", grid=(blocks,), block=(32, 32), workspace=0)
+    options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
+    return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, 32))
 
 
 def check(conv):
     if not 1 <= conv.S <= 4:
         raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
+    if max(conv.KH, conv.KW) > 32:
+        raise ValueError(f"kernels of {conv.KH} × {conv.KW}: these take sides of up to 32, for shared memory is small")
     if conv.PH < 1 or conv.PW < 1:
         raise ValueError(f"{conv}: the images are too small, no output is left")

@@ -4,7 +4,8 @@
 //   input grad   dx = dz @ weightᵀ                  dz = dy where y > 0, else 0; without ReLU dz = dy
 //   weight grad  dweight = xᵀ @ dz, dbias = 1ᵀ @ dz
 //
-// Macros: D O; RELU 0 or 1; TILE 16 or 32, the side of the square of the result that a block computes. N is an argument.
+// Macros: D O; RELU 0 or 1; TILE 16 or 32, the side of the square of the result that a block computes.
+// N is an argument.
 //
 // The ladder:
 //   v1  (forward only) one thread an output, two global loads a multiplication.

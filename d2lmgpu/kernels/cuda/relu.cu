@@ -6,7 +6,8 @@
 
 extern "C" __global__ void __launch_bounds__(256) relu(const float* __restrict__ x, float* __restrict__ y, int n)
 {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = x[i] <= 0.0f ? 0.0f : x[i];
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        y[i] = x[i] <= 0.0f ? 0.0f : x[i];
 }
 
 extern "C" __global__ void __launch_bounds__(256) relu_grad(

@@ -1,7 +1,8 @@
 // Softmax and cross-entropy: the summed loss, the number of right answers, and the gradient of the logits.
 //
 //   logits (N, CLASSES) float32, labels (N,) int32 in 0..CLASSES-1, count (1,) int32
-//   losses[n] = log Σ_k exp(logits[n,k]) - logits[n,labels[n]]         dlogits[n,k] = softmax(logits[n])[k] - [k = label]
+//   losses[n] = log Σ_k exp(logits[n,k]) - logits[n,labels[n]]
+//   dlogits[n,k] = softmax(logits[n])[k] - [k = label]
 //   hits[n] = 1 if the largest logit, the first of equals, is the label's
 //
 // Only the first count[0] rows are examples. The rest of a batch that is not full have losses, hits and gradients of 0,
@@ -9,8 +10,8 @@
 // a full batch and for the last one.
 //
 // Macro: CLASSES. One warp a row: its 32 lanes share the classes, and meet by shuffles, without shared memory.
-// Grid: N / 8 rounded up. Block: 256, that is 8 rows. The sum over rows is a second kernel of one block, because sums in
-// a fixed order are the same bits in every run, which atomic additions are not.
+// Grid: N / 8 rounded up. Block: 256, that is 8 rows. The sum over rows is a second kernel of one block, because sums
+// in a fixed order are the same bits in every run, which atomic additions are not.
 
 #define LOWEST -3.402823466e38f
 

@@ -1,0 +1,81 @@
+"""One training step of LeNet, from bytes in memory to new parameters, with nothing but the CUDA kernels."""
+
+import numpy as np
+import pytest
+import references
+from cuda_machines import close, unwritten
+from test_cuda_kernels import LENET_1, LENET_2
+
+import d2lmgpu as d2l
+from d2lmgpu.kernels.cuda import convolution, launch, tensor_cores
+
+
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("tf32", 1e-2)])
+def test_a_step_of_lenet(machine, rng, precision, tolerance):
+    """The shard has room for 4 images and gets 3: what is left counts for nothing."""
+    n, size, batch_size = 4, 3, 256
+    images, labels = rng.integers(256, size=(9, 784)).astype(np.uint8), rng.integers(10, size=9).astype(np.uint8)
+    order, starts = rng.permutation(9).astype(np.int32), np.array([0, 4, 4 + size], np.int32)
+    step, rates = np.array([1], np.int32), np.array([0, 0.2 / batch_size], np.float32)
+    before = d2l.init_params(seed=1, init="he")
+    flat = np.concatenate([param.reshape(-1) for param in before])
+    W1, b1, W2, b2, W3, b3, W4, b4 = split(flat, before)
+    flat_grads = unwritten(len(flat))
+    dW1, db1, dW2, db2, dW3, db3, dW4, db4 = split(flat_grads, before)
+    N = np.int32(n)
+
+    def like(kernel, *args):  # the float32 kernel, or the same on tensor cores
+        if precision == "float32":
+            return getattr(convolution if kernel.startswith("conv") else launch, kernel)(*args)
+        return getattr(tensor_cores, kernel)(precision, *args)
+
+    x, y, count = unwritten(n, 784), unwritten(n, dtype=np.int32), unwritten(1, dtype=np.int32)
+    machine.run(launch.gather(784, n), images, labels, order, starts, step, x, y, count, N)
+    p1, mask1 = unwritten(n, 20, 13, 13), unwritten(n, 20, 13, 13, dtype=np.uint16)
+    machine.run(like("conv_forward", LENET_1, n), x, W1, b1, p1, mask1, N)
+    p2, mask2 = unwritten(n, 50, 4, 4), unwritten(n, 50, 4, 4, dtype=np.uint16)
+    machine.run(like("conv_forward", LENET_2, n), p1, W2, b2, p2, mask2, N)
+    h, logits = unwritten(n, 128), unwritten(n, 10)
+    machine.run(like("dense_forward", 800, 128, n, True), p2, W3, b3, h, N)
+    machine.run(like("dense_forward", 128, 10, n), h, W4, b4, logits, N)
+    dlogits, losses, hits = unwritten(n, 10), unwritten(n), unwritten(n, dtype=np.int32)
+    machine.run(launch.softmax_cross_entropy(10, n), logits, y, count, dlogits, losses, hits, N)
+    loss, correct, epoch_loss, epoch_correct = (np.zeros(1, dtype) for dtype in (np.float32, np.int32) * 2)
+    reduce = launch.softmax_cross_entropy_sum(10, n)
+    machine.run(reduce, losses, hits, loss, correct, epoch_loss, epoch_correct, N)
+
+    dh, dp2, dp1 = unwritten(*h.shape), unwritten(*p2.shape), unwritten(*p1.shape)
+    machine.run(like("dense_weight_grad", 128, 10, n), h, dlogits, logits, dW4, db4, N)
+    machine.run(like("dense_input_grad", 128, 10, n), dlogits, logits, W4, dh, N)
+    machine.run(like("dense_weight_grad", 800, 128, n, True), p2, dh, h, dW3, db3, N)
+    machine.run(like("dense_input_grad", 800, 128, n, True), dh, h, W3, dp2, N)
+    machine.run(like("conv_input_grad", LENET_2, n), dp2, mask2, W2, dp1, N)
+    for conv, inputs, dy, mask, dweight, dbias in [
+        (LENET_2, p1, dp2, mask2, dW2, db2),
+        (LENET_1, x, dp1, mask1, dW1, db1),
+    ]:
+        partial = like("conv_weight_grad", conv, n)
+        workspace, rows = unwritten(partial.workspace), np.int32(partial.workspace // dweight.size)
+        machine.run(partial, inputs, dy, mask, workspace, N)
+        reduce = convolution.conv_weight_grad_reduce(conv, partial)
+        machine.run(reduce, workspace, dy, mask, dweight, dbias, rows, N)
+    machine.run(launch.sgd(len(flat)), flat, flat_grads, rates, step, np.int32(len(flat)))
+    machine.run(launch.next_step(784), step)
+
+    chosen = order[4 : 4 + size]
+    X = (images[chosen] / np.float32(255)).reshape(size, 1, 28, 28)
+    logits_expected, loss_expected, grads_expected = references.lenet(X, labels[chosen], before)
+    close(logits[:size], logits_expected, tolerance)
+    close(loss, [loss_expected], tolerance)
+    assert correct == (logits_expected.argmax(axis=1) == labels[chosen]).sum() and step == 2 and count == size
+    for param, old, grad, expected in zip(
+        split(flat, before), before, split(flat_grads, before), grads_expected, strict=True
+    ):
+        close(grad, expected, tolerance)
+        close(param, old - 0.2 / batch_size * expected, tolerance)
+
+
+def split(flat, arrays):
+    """The parts of a flat buffer that are in the shapes of the arrays: views."""
+    ends = np.cumsum([array.size for array in arrays])
+    return [flat[end - array.size : end].reshape(array.shape) for array, end in zip(arrays, ends, strict=True)]
