@@ -1,16 +1,16 @@
-"""Our training step beside PyTorch eager's, on the same LeNet, data, batch, precision and thread.
+"""Our training step beside PyTorch's, on the same LeNet, data, batch, precision and threads.
 
     pip install torch==2.13.0
-    python benchmarks/compare_pytorch.py                        one CPU device, one thread
-    python benchmarks/compare_pytorch.py --environment gpu      one GPU
+    python benchmarks/compare_pytorch.py --json FILE --plot FILE
+    python benchmarks/compare_pytorch.py --environment gpu --json FILE --plot FILE
 
-Both train from the same weights on the same minibatches, in turn: a fifth of an
-epoch (47 steps) of ours, then the same fifth of theirs, so that a machine whose
-speed drifts treats both alike. The first pair of each is a warm-up and is not
-counted. Quoted are the medians of the pairs, and the median, least and largest
-of the pairs' ratios (theirs / ours: above 1 we are faster). First the losses of
-three steps are compared, since a race counts only if both run the same course
-(later, rounding errors grow and the courses part).
+Every contender (contenders.py) has a process of its own. They take turns: in
+every round each trains the same minibatches, a tenth of an epoch (on a GPU all
+of it), while the others sleep, so that a machine whose speed drifts treats all alike. The first
+round is a warm-up. Quoted are medians and spread over the rounds, and of every
+ratio the median, least and largest of the rounds' own ratios (above 1: ours is
+faster). Before the race three steps' losses are compared: a race counts only if
+all run the same course.
 """
 
 import argparse
@@ -18,108 +18,185 @@ import json
 import platform
 import statistics
 import subprocess
-import time
 from datetime import date
 from pathlib import Path
 
 import numpy as np
-import torch
-import torch.nn.functional as F
+from contenders import BATCH, DDP, SGEMM, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.choose import processor_name
 
-STEPS = 47  # a fifth of the 235 steps of an epoch
-BATCH, LR = 256, 0.2
+STEPS = {"cpu": 24, "gpu": 234}  # of the 235 of an epoch
+EXAMPLES = 60_000  # in an epoch
+GFLOP_PER_EPOCH = 640
+"""Arithmetic of an epoch if every product is computed, of the second convolution 8 × 8 outputs."""
 
-
-class Ours:
-    def __init__(self, environment, params, data):
-        _, self.devices = d2l.choose_devices(environment, 1)
-        self.device_params = [d2l.get_params(params, device) for device in self.devices]
-        self.X, self.y = data
-
-    def steps(self, indices):
-        loss = 0.0
-        for index in indices:
-            X, y = d2l.to_float(self.X[index]), self.y[index]
-            loss += d2l.train_batch(X, y, self.device_params, self.devices, LR, "ring")
-        d2l.synchronize(self.devices)
-        return loss / (len(indices) * BATCH)
-
-
-class PyTorch:
-    def __init__(self, environment, params, data):
-        torch.set_num_threads(1)
-        self.device = "cuda" if environment == "gpu" else "cpu"
-        self.params = [torch.tensor(p, device=self.device, requires_grad=True) for p in params]
-        self.optimizer = torch.optim.SGD(self.params, LR)
-        self.X, self.y = torch.tensor(data[0]), torch.tensor(data[1].astype(np.int64))
-
-    def steps(self, indices):
-        W1, b1, W2, b2, W3, b3, W4, b4 = self.params
-        loss = 0.0
-        for index in indices:
-            index = torch.from_numpy(index)
-            X = (self.X[index].float() / 255).to(self.device)
-            h = F.avg_pool2d(F.relu(F.conv2d(X, W1, b1)), 2)
-            h = F.avg_pool2d(F.relu(F.conv2d(h, W2, b2)), 2)
-            h = F.relu(torch.addmm(b3, h.flatten(1), W3))
-            batch_loss = F.cross_entropy(torch.addmm(b4, h, W4), self.y[index].to(self.device))
-            self.optimizer.zero_grad()
-            batch_loss.backward()
-            self.optimizer.step()
-            loss += batch_loss.item()
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return loss / len(indices)
+CPU = {
+    "ours, 1 device": (Ours, {}),
+    "ours, 2 devices": (Ours, {"devices": 2}),
+    "ours, 8 devices": (Ours, {"devices": 8}),
+    "PyTorch eager, 1 thread": (PyTorch, {}),
+    "PyTorch eager, 2 threads": (PyTorch, {"threads": 2}),
+    "torch.compile, 1 thread": (PyTorch, {"mode": "compile"}),
+    "torch.compile, 2 threads": (PyTorch, {"mode": "compile", "threads": 2}),
+    "PyTorch DDP, 2 processes": (DDP, {}),
+    "SGEMM, 1 thread": (SGEMM, {}),
+    "SGEMM, 2 threads": (SGEMM, {"threads": 2}),
+    "copy, 2 threads": (Copy, {"threads": 2}),
+}
+CPU_RATIOS = [  # theirs, ours, what it should be at least
+    ("PyTorch eager, 1 thread", "ours, 1 device", 2.0),
+    ("torch.compile, 1 thread", "ours, 1 device", 1.3),
+    ("PyTorch DDP, 2 processes", "ours, 2 devices", 2.2),
+    ("torch.compile, 2 threads", "ours, 2 devices", 1.3),
+    ("PyTorch eager, 2 threads", "ours, 2 devices", None),
+    ("ours, 1 device", "ours, 2 devices", 1.75),
+    ("ours, 2 devices", "ours, 8 devices", 0.9),
+]
+GPU = {
+    "ours, 1 device": (Ours, {"environment": "gpu"}),
+    "ours, 2 devices on one GPU": (Ours, {"environment": "gpu", "devices": 2}),
+    "ours, without graphs": (Ours, {"environment": "gpu", "graphs": False}),
+    "PyTorch eager": (PyTorch, {"environment": "gpu"}),
+    "PyTorch CUDA graph": (PyTorch, {"environment": "gpu", "mode": "graph"}),
+    "torch.compile": (PyTorch, {"environment": "gpu", "mode": "compile"}),
+}
+GPU_RATIOS = [
+    ("PyTorch eager", "ours, 1 device", 10.0),
+    ("PyTorch CUDA graph", "ours, 1 device", 1.5),
+    ("torch.compile", "ours, 1 device", None),
+    ("ours, without graphs", "ours, 1 device", None),
+    ("ours, 1 device", "ours, 2 devices on one GPU", 1 / 1.15),
+]
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Our training step beside PyTorch eager's.")
+    parser = argparse.ArgumentParser(description="Our training step beside PyTorch's.")
     parser.add_argument("--environment", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--pairs", type=int, default=10, help="counted pairs of a fifth of an epoch each")
+    parser.add_argument("--rounds", type=int, default=10, help="counted rounds")
     parser.add_argument("--json", metavar="FILE", help="write the result here")
+    parser.add_argument("--plot", metavar="FILE", help="plot the result here")
     options = parser.parse_args()
 
+    kinds, ratios = (CPU, CPU_RATIOS) if options.environment == "cpu" else (GPU, GPU_RATIOS)
     X, y, _, _ = d2l.load_fashion_mnist()
-    params = d2l.init_params(0, init="he")
-    sides = {name: side(options.environment, params, (X, y)) for name, side in (("ours", Ours), ("pytorch", PyTorch))}
-    rng = np.random.default_rng(0)
-    first = [side.steps(np.arange(3 * BATCH).reshape(3, BATCH)) for side in sides.values()]
-    if abs(first[0] - first[1]) > 1e-4 * first[1]:
-        raise SystemExit(f"the two do not compute the same: losses {first}")
-    seconds = {name: [] for name in sides}
-    for pair in range(options.pairs + 1):
-        indices = rng.permutation(len(X))[: STEPS * BATCH].reshape(STEPS, BATCH)
-        losses = {}
-        for name, side in sides.items():
-            begin = time.perf_counter()
-            losses[name] = side.steps(indices)
-            if pair:
-                seconds[name].append(time.perf_counter() - begin)
-        print(f"pair {pair}: losses {losses['ours']:.4f} {losses['pytorch']:.4f}", flush=True)
-    ratios = [theirs / ours for ours, theirs in zip(seconds["ours"], seconds["pytorch"], strict=True)]
-    result = {
-        "what": "LeNet training, batch 256, float32, one device, one thread",
-        "environment": options.environment,
-        "machine": _machine(options.environment),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__},
-        "date": date.today().isoformat(),
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
-        ).stdout.strip(),
-        "seconds_per_epoch": {name: _spread([5 * t for t in times]) for name, times in seconds.items()},
-        "speedup_over_pytorch": _spread(ratios),
-    }
+    workers = {name: Worker(kind, (X, y), **settings) for name, (kind, settings) in kinds.items()}
+    workers, failed = same_course(workers)
+    seconds, rates = race(workers, STEPS[options.environment], options.rounds)
+    result = report(options.environment, seconds, rates, ratios, failed)
     print(json.dumps(result, indent=2))
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+    if options.plot:
+        plot(result).savefig(options.plot, dpi=150)
+
+
+def same_course(workers):
+    """The workers whose losses of three steps agree, and those that could not run, with the reason."""
+    losses, failed = {}, {}
+    for name, worker in workers.items():
+        try:
+            losses[name] = worker.steps(list(np.arange(3 * BATCH).reshape(3, BATCH)))[1]
+        except RuntimeError as error:
+            failed[name] = str(error)
+    trained = {name: loss for name, loss in losses.items() if not name.startswith(("SGEMM", "copy"))}
+    middle = statistics.median(trained.values())
+    if any(abs(loss - middle) > 1e-4 * middle for loss in trained.values()):
+        raise SystemExit(f"not the same course: {trained}")
+    print(f"losses of three steps: {trained}\nfailed: {failed}", flush=True)
+    return {name: workers[name] for name in losses}, failed
+
+
+def race(workers, steps, rounds):
+    """Seconds for each contender and round; rates (GFLOP/s, GB/s) for those that do not train."""
+    rng = np.random.default_rng(0)
+    seconds, rates = {}, {}
+    for number in range(rounds + 1):
+        indices = list(rng.permutation(EXAMPLES)[: steps * BATCH].reshape(steps, BATCH))
+        for name, worker in workers.items():
+            duration, value = worker.steps(indices)
+            if number:
+                is_rate = name.startswith(("SGEMM", "copy"))
+                (rates if is_rate else seconds).setdefault(name, []).append(value if is_rate else duration)
+        print(f"round {number}", {name: round(times[-1], 3) for name, times in seconds.items()}, flush=True)
+    for worker in workers.values():
+        worker.close()
+    return seconds, rates
+
+
+def report(environment, seconds, rates, ratios, failed):
+    epoch = EXAMPLES / (STEPS[environment] * BATCH)
+    result = {
+        "what": f"LeNet training, batch {BATCH}, float32, {STEPS[environment]} steps a round, contenders in turn",
+        "machine": _machine(environment),
+        "versions": _versions(),
+        "date": date.today().isoformat(),
+        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "-uno") else ""),
+        "seconds_per_epoch": {name: _spread([epoch * t for t in times]) for name, times in seconds.items()},
+        "times_as_fast": [
+            {"than": theirs, "is": ours, "ratio": _spread(_ratios(seconds[theirs], seconds[ours])), "aim": aim}
+            for theirs, ours, aim in ratios
+            if theirs in seconds and ours in seconds
+        ],
+        "failed": failed,
+    }
+    if rates:
+        result["rates"] = {name: _spread(values) for name, values in rates.items()}
+        for devices, threads in (("1 device", "1 thread"), ("2 devices", "2 threads")):
+            times, peak = seconds[f"ours, {devices}"], rates[f"SGEMM, {threads}"]
+            parts = [GFLOP_PER_EPOCH / (epoch * t) / p for t, p in zip(times, peak, strict=True)]
+            result.setdefault("part_of_sgemm_rate", {})[f"ours, {devices}"] = _spread(parts)
+    return result
+
+
+def plot(result):
+    """Seconds an epoch, with their spread, as bars."""
+    from matplotlib.figure import Figure
+
+    names = list(result["seconds_per_epoch"])
+    spreads = [result["seconds_per_epoch"][name] for name in names]
+    figure = Figure(figsize=(8, 0.8 + 0.4 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    middles = [s["median"] for s in spreads]
+    errors = [[s["median"] - s["min"] for s in spreads], [s["max"] - s["median"] for s in spreads]]
+    colours = ["#0072B2" if name.startswith("ours") else "#E69F00" for name in names]
+    bars = axes.barh(names, middles, xerr=errors, color=colours, capsize=3)
+    axes.bar_label(bars, [f"{m:.3g} s" for m in middles], label_type="center", color="white")
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds per epoch of 60,000 images: median, least and largest", xlim=(0, None))
+    axes.set_title(f"LeNet, batch {BATCH}, float32: {result['machine']}", fontsize=10)
+    return figure
+
+
+def _ratios(theirs, ours):
+    return [a / b for a, b in zip(theirs, ours, strict=True)]
 
 
 def _machine(environment):
-    name = processor_name() if environment == "cpu" else torch.cuda.get_device_name()
-    return f"{name}, {platform.system()} {platform.machine()}"
+    if environment == "cpu":
+        return f"{processor_name()}, {platform.system()} {platform.machine()}"
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _versions():
+    import torch
+
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
+    try:
+        import cupy
+
+        versions["cupy"] = cupy.__version__
+    except ImportError:
+        pass
+    return versions
+
+
+def _git(*arguments):
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip()
 
 
 def _spread(values):

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from .devices import array_module, in_one_piece, on_device
+from .devices import array_module, on_device
 from .timing import span
 
 _thread = threading.local()
@@ -15,11 +15,8 @@ def sgd(params, grads, lr, batch_size):
     """One step of minibatch stochastic gradient descent, in place: param -= lr / batch_size · grad.
 
     Gradients are sums over the examples of the whole batch, all devices'
-    together; ``batch_size`` is that full batch's size, not a shard's. Parameters
-    that lie in one buffer, with gradients that do too, are updated in one go.
+    together; ``batch_size`` is that full batch's size, not a shard's.
     """
-    if len(in_one_piece(params)) == len(in_one_piece(grads)):
-        params, grads = in_one_piece(params), in_one_piece(grads)
     with span("update"):
         for param, grad in zip(params, grads, strict=True):
             xp = array_module(param)

@@ -6,7 +6,7 @@ from conftest import TOLERANCE, assert_close
 from test_data_parallel import batches, one_device
 
 import d2lmgpu as d2l
-from d2lmgpu.parallel import Feeder, ahead, overlap, train_shards
+from d2lmgpu.parallel import Feeder, overlap, submit_step, summed_loss
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -17,7 +17,9 @@ def test_overlapped_steps_equal_one_device(make_devices, monkeypatch, k, bucket,
     devices = make_devices(k)
     device_params = [d2l.get_params(d2l.init_params(seed=2, init="he"), device) for device in devices]
     losses = [
-        train_shards(*d2l.split_batch(X, y, devices), device_params, devices, 0.1, "ring", flat, overlap=True)
+        summed_loss(
+            submit_step(*d2l.split_batch(X, y, devices), device_params, devices, 0.1, "ring", flat, overlap=True)
+        )
         for X, y in batches(np.float32)
     ]
     expected_losses, expected = one_device(np.float32)
@@ -50,13 +52,22 @@ def test_the_last_layers_gradients_are_ready_first(rng):
         assert all(np.array_equal(a, b) for a, b in zip(snapshot[first:], grads[first:], strict=True))
 
 
-def test_an_error_in_a_device_ends_the_exchange_too(make_devices):
-    """Nobody may wait for a bucket that will never be ready."""
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_on_a_device_changes_no_parameters(make_devices, overlap, failing):
+    """Nor may anybody wait for gradients that will never be ready."""
     devices = make_devices(2)
     device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
-    shards = d2l.split_batch(np.zeros((4, 1, 3, 3), np.float32), np.zeros(4, int), devices)  # too small an image
+    images = [np.zeros((2, 1, 28, 28), np.float32)] * 2
+    images[failing] = np.zeros((2, 1, 3, 3), np.float32)  # too small
+    X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
+    y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
     with pytest.raises(ValueError, match="images of"):
-        train_shards(*shards, device_params, devices, 0.1, "ring", True, overlap=True)
+        summed_loss(submit_step(X_shards, y_shards, device_params, devices, 0.1, "ring", True, overlap))
+    d2l.synchronize(devices)
+    for params in device_params:
+        for param, before in zip(params, d2l.init_params(), strict=True):
+            np.testing.assert_array_equal(d2l.to_host(param), before)
     for device in devices:
         device.channel.submit(lambda: None).result(timeout=30)
 
@@ -84,19 +95,6 @@ def test_a_minibatch_is_left_alone_until_the_next_but_one(rng):
     X, y, devices = rng.random((30, 1, 2, 2), dtype=np.float32), np.arange(30), [d2l.cpu(0), d2l.cpu(1)]
     batches = list(Feeder(X, y, devices, 10).epoch(np.arange(20)))  # two are asked for before the first is used
     assert [d2l.to_host(shard).tolist() for shard in batches[0][1]] == [list(range(5)), list(range(5, 10))]
-
-
-@pytest.mark.parametrize("prefetch", [True, False])
-def test_batches_come_ahead_and_in_order(prefetch):
-    taken, log = [], []
-    source = (taken.append(i) or i for i in range(4))
-    for batch, prepare in ahead(source, prefetch):
-        log.append((batch, len(taken)))
-        if prepare is not None:
-            prepare()
-    assert log == [(i, i + 1) for i in range(4)]
-    assert prefetch == (prepare is not None)
-    assert list(ahead(iter([]))) == []
 
 
 def test_overlap_and_prefetch_change_nothing_that_is_learned(make_devices):

@@ -152,13 +152,13 @@ def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(small, monkey
     """Ctrl-C in the middle of the second epoch."""
     calls = []
 
-    def train_shards(*args, **settings):
+    def submit_step(*args, **settings):
         calls.append(1)
         if len(calls) == 13:
             os.kill(os.getpid(), signal.SIGINT)
-        return parallel.train_shards(*args, **settings)
+        return parallel.submit_step(*args, **settings)
 
-    monkeypatch.setattr("d2lmgpu.parallel.eager.train_shards", train_shards)
+    monkeypatch.setattr("d2lmgpu.parallel.eager.submit_step", submit_step)
     handler = signal.getsignal(signal.SIGINT)
     history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=5)
     assert len(calls) == 13 and len(history.train_loss) == 1

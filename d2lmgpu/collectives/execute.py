@@ -4,11 +4,12 @@ Each device gets its part of the schedule as one piece of work for its queue
 (see program.py), so that all parts run at the same time and meet only where
 they must. Devices signal each other through a `_Meeting`. On a GPU "done" means
 that the work was given to the stream, so that a signal carries a CUDA event,
-for which the other's stream waits. Short arrays of idle virtual devices are an
+for which the other's stream waits. Short arrays of virtual devices are an
 exception: see `SHORT`.
 """
 
 import queue
+import threading
 
 from ..devices import DeviceArray, array_module, check_devices
 from ..devices.device import take_turns
@@ -18,7 +19,9 @@ from .program import compile_schedule
 from .prove import check_form
 
 SHORT = 2**21
-"""Bytes up to which the host program's thread carries out the collective of idle virtual devices itself.
+"""Bytes up to which one thread carries out the collective of virtual devices for all of them.
+
+It is the host program's thread if all are idle, otherwise that of the last device to get there.
 
 Waking k threads, which then wake each other in every step, takes longer than
 copying such arrays on one core (benchmarks/compare_gloo.py shows by how much).
@@ -46,13 +49,15 @@ def run_program(program, arrays):
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     itemsize = arrays[0].dtype.itemsize
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in program.transfers]
-    if arrays[0].nbytes <= SHORT:
+    if arrays[0].nbytes <= SHORT and all(device.kind == "cpu" for device in devices):
         with take_turns(devices) as allowed:
             if allowed:
-                with spans(devices, "allreduce"):
-                    for i, action in program.order:
-                        do_action(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
+                _do_all(program, devices, flat, records)
                 return
+        last = _LastToArrive(len(devices), program, devices, flat, records)
+        for device in devices:
+            device.submit(last.arrive)
+        return
     meeting = _Meeting(program)
     tasks = [
         device.submit(_take_part, i, device, devices, flat, program, records, meeting)
@@ -61,6 +66,34 @@ def run_program(program, arrays):
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # what overwrites the array next comes after those who still read it
             device.wait(tasks[reader])
+
+
+def _do_all(program, devices, flat, records):
+    """All devices' parts on the calling thread."""
+    with spans(devices, "allreduce"):
+        for i, action in program.order:
+            do_action(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
+
+
+class _LastToArrive:
+    """A short collective of virtual devices that have other work to do first: the last to arrive does it for all."""
+
+    def __init__(self, missing, *collective):
+        self._missing, self._collective = missing, collective
+        self._lock, self._done = threading.Lock(), threading.Event()
+
+    def arrive(self):
+        """Runs on each device; returns when the collective is done."""
+        with self._lock:
+            self._missing -= 1
+            last = self._missing == 0
+        if not last:
+            self._done.wait()
+            return
+        try:
+            _do_all(*self._collective)
+        finally:
+            self._done.set()
 
 
 def needs_staging(arrays):

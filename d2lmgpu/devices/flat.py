@@ -32,18 +32,20 @@ def in_one_piece(arrays):
     base = arrays[0].base
     if base is None or not base.flags.c_contiguous:
         return arrays
-    start = _address(arrays[0])
-    end = start
+    first = end = _address(arrays[0])
+    base_address = None
     for array in arrays:
-        if array.dtype != arrays[0].dtype or not array.flags.c_contiguous:
+        if array.dtype != arrays[0].dtype or not array.flags.c_contiguous or array.base is None:
             return arrays
-        if array.base is None or _address(array.base) != _address(base):
-            return arrays
+        if array.base is not base:  # CuPy may give another object for the same memory
+            base_address = base_address or _address(base)
+            if _address(array.base) != base_address:
+                return arrays
         if array.size and _address(array) != end:
             return arrays
         end += array.nbytes
-    first = start - _address(base)
-    return [base.reshape(-1).view(np.uint8)[first : first + end - start].view(arrays[0].dtype)]
+    start = first - (base_address or _address(base))
+    return [base.reshape(-1).view(np.uint8)[start : start + end - first].view(arrays[0].dtype)]
 
 
 def _address(array):

@@ -1,8 +1,17 @@
 """How a training step is spread over devices."""
 
-from .data import get_params, split_batch, train_batch, train_shards
+from .data import get_params, split_batch, submit_step, summed_loss, train_batch
 from .eager import EagerStep
-from .feed import Feeder, ahead
+from .feed import Feeder
 from .graph import GraphStep
 
-__all__ = ["EagerStep", "Feeder", "GraphStep", "ahead", "get_params", "split_batch", "train_batch", "train_shards"]
+__all__ = [
+    "EagerStep",
+    "Feeder",
+    "GraphStep",
+    "get_params",
+    "split_batch",
+    "submit_step",
+    "summed_loss",
+    "train_batch",
+]

@@ -14,7 +14,8 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 import numpy as np
 
 from ..collectives import allreduce, check_algorithm, chunk_bounds
-from ..devices import DeviceArray, check_devices, one_buffer, parts_of, put, to_host
+from ..devices import DeviceArray, check_devices, in_one_piece, parts_of, put, to_host
+from ..devices.transfer import result_to_host
 from ..networks import loss_and_grads
 from ..optimizers import sgd
 from ..timing import span
@@ -75,51 +76,70 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     _check_step(device_params, devices, algorithm)
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
-    return train_shards(X_shards, y_shards, device_params, devices, lr, algorithm, flat)
+    return summed_loss(submit_step(X_shards, y_shards, device_params, devices, lr, algorithm, flat))
 
 
-def train_shards(
-    X_shards, y_shards, device_params, devices, lr, algorithm="naive", flat=False, overlap=False, meanwhile=None
+def submit_step(
+    X_shards, y_shards, device_params, devices, lr, algorithm="naive", flat=False, overlap=False, buffers=None
 ):
-    """The step of `train_batch` on a minibatch that is split already.
+    """Submit the step of `train_batch` on a minibatch that is split already; returns a `Task` a device at once.
 
-    ``overlap``: exchange the gradients in buckets, each as soon as all devices
-    have it, while they go on computing the others. ``meanwhile``: a function
-    that is called while the devices compute, such as one that prepares the next
-    minibatch.
+    `summed_loss` waits for them. Whatever is submitted to the devices from now
+    on, another step for instance, comes after this one. ``overlap``: exchange
+    the gradients in buckets, each as soon as all devices have it, while they go
+    on computing the others. ``buffers``: the devices' `Buffers`, if there are
+    some. If the work of a device fails, no parameters change.
     """
-    exchange = Exchange(device_params, devices, algorithm, flat) if overlap else None
-    tasks = []
-    for i, (device, params) in enumerate(zip(devices, device_params, strict=True)):  # submitted to all
-        grads = gradient_arrays(params, device)
-        ready = exchange.expect(i, grads) if overlap else None
-        tasks.append(device.run(loss_and_grads, X_shards[i], y_shards[i], params, out=grads, ready=ready))
+    if buffers is None:
+        buffers = [Buffers(params, device) for params, device in zip(device_params, devices, strict=True)]
+    device_grads = [buffer.grads for buffer in buffers]
+    exchange = Exchange(device_grads, devices, algorithm, flat) if overlap else None
+    signals = [exchange.ready(i) if overlap else None for i in range(len(devices))]
+    each_device = zip(devices, X_shards, y_shards, device_params, device_grads, signals, strict=True)
+    tasks = [  # submitted to all devices, which compute at the same time
+        device.run(loss_and_grads, X_shard, y_shard, params, out=grads, ready=ready)
+        for device, X_shard, y_shard, params, grads, ready in each_device
+    ]
     if overlap:
-        exchange.start()
-    if meanwhile is not None:
-        meanwhile()
-    for task in tasks:
-        task.asked = True  # if several fail, the first error speaks for all
-    if overlap:
-        exchange.let_go(tasks)
-    losses, device_grads = zip(*(task.result() for task in tasks), strict=True)  # before any result is waited for
-    if overlap:
-        exchange.finish()
+        exchange.submit(tasks)
     elif flat:
-        allreduce([one_buffer(grads) for grads in device_grads], algorithm)
+        allreduce([buffer.flat_grads for buffer in buffers], algorithm)
     else:
-        for grads in zip(*device_grads, strict=True):  # sum each gradient over the devices
+        for grads in zip(*device_grads, strict=True):  # each gradient: all devices now hold the sum
             allreduce(grads, algorithm)
     batch_size = sum(len(y_shard) for y_shard in y_shards)
-    for device, params, grads in zip(devices, device_params, device_grads, strict=True):
-        device.run(sgd, params, grads, lr, batch_size)  # every device updates its own copy
-    return sum(float(loss) for loss in losses)
+    for device, buffer in zip(devices, buffers, strict=True):
+        device.run(_update, tasks, *buffer.for_update, lr, batch_size)  # every device steps its own copy
+    return tasks
 
 
-def gradient_arrays(params, device):
-    """Arrays like ``params`` in one buffer of the device, the same ones each time: a step uses them up."""
-    flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
-    return [DeviceArray(part, device) for part in parts_of(flat, params)]
+class Buffers:
+    """One device's gradients, in one buffer, and what is updated with what: whole buffers where that can be.
+
+    The memory is the same each time: a step uses the gradients up.
+    """
+
+    def __init__(self, params, device):
+        flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
+        self.grads = [DeviceArray(part, device) for part in parts_of(flat, params)]
+        self.flat_grads = DeviceArray(flat, device)
+        pieces = in_one_piece([param.raw for param in params])
+        self.for_update = params, self.grads
+        if len(pieces) == 1:
+            self.for_update = [DeviceArray(pieces[0], device)], [self.flat_grads]
+
+
+def summed_loss(tasks):
+    """Wait for a step's tasks; the loss summed over all shards, or the error of a device."""
+    for task in tasks:
+        task.asked = True  # if several fail, the first error speaks for all
+    return sum(float(result_to_host(loss)) for loss, _ in [task.result() for task in tasks])
+
+
+def _update(tasks, params, grads, lr, batch_size):
+    """`sgd`, unless the gradients of some device are missing. All tasks were waited for in the allreduce."""
+    if not any(task.exception() for task in tasks):
+        sgd(params, grads, lr, batch_size)
 
 
 def _check_step(device_params, devices, algorithm):

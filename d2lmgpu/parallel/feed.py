@@ -39,7 +39,8 @@ class Feeder:
     def epoch(self, order):
         """Yield (X_shards, y_shards) for each minibatch of an epoch, examples in this ``order``.
 
-        A minibatch's arrays are overwritten when the next but one is asked for.
+        A minibatch's arrays are overwritten when the next but one is asked for: by
+        then the devices must be done with it.
         """
         for number, start in enumerate(range(0, len(order), self.batch_size)):
             chosen = order[start : start + self.batch_size]
@@ -71,17 +72,3 @@ class Feeder:
             images = self.gathered[: len(chosen)]
             np.take(self.X, chosen, axis=0, out=images, mode="clip")
             np.divide(images, out.dtype.type(255), out=out)
-
-
-def ahead(batches, prefetch=True):
-    """Yield (batch, prepare): each of ``batches``, and a function that prepares the one after it (None if not)."""
-    coming = []
-
-    def prepare():
-        coming.append(next(batches, None))
-
-    prepare()
-    while (batch := coming.pop()) is not None:
-        yield batch, prepare if prefetch else None
-        if not coming:
-            prepare()

@@ -21,15 +21,13 @@ BUCKET = 2**18
 class Exchange:
     """The exchange of one step's gradients over ``devices``; ``flat``: a bucket is one message."""
 
-    def __init__(self, device_params, devices, algorithm, flat):
-        self.devices, self.algorithm, self.flat = devices, algorithm, flat
-        self.buckets = split_in_buckets(device_params[0])
+    def __init__(self, device_grads, devices, algorithm, flat):
+        self.device_grads, self.devices, self.algorithm, self.flat = device_grads, devices, algorithm, flat
+        self.buckets = split_in_buckets(device_grads[0])
         self.events = [[Task() for _ in self.buckets] for _ in devices]
-        self.device_grads = [None] * len(devices)
 
-    def expect(self, i, grads):
-        """Device ``i`` will compute ``grads``; returns what it is to call when those from number ``first`` on are."""
-        self.device_grads[i] = grads
+    def ready(self, i):
+        """What device ``i`` is to call with an index when its gradients from that one on are computed."""
         device, left = self.devices[i], list(zip(self.buckets, self.events[i], strict=True))
 
         def ready(first):
@@ -38,8 +36,14 @@ class Exchange:
 
         return ready
 
-    def start(self):
-        """Submit the exchange of all buckets; each waits until it is ready on all devices."""
+    def submit(self, tasks):
+        """Submit the exchange of all buckets, each to begin when it is ready on all devices.
+
+        ``tasks`` compute the gradients. If one fails, nobody waits for what will
+        never be ready. What is submitted to the devices next comes after the exchange.
+        """
+        for task, events in zip(tasks, self.events, strict=True):
+            task.add_done_callback(lambda task, events=events: _let_go(task, events))
         channels = [device.channel for device in self.devices]
         for number, bucket in enumerate(self.buckets):
             for channel, events in zip(channels, self.events, strict=True):
@@ -52,19 +56,15 @@ class Exchange:
                 parts = [[one_buffer(part)] for part in parts]
             for arrays in zip(*parts, strict=True):
                 allreduce(arrays, self.algorithm)
+        for device, channel in zip(self.devices, channels, strict=True):
+            device.wait(channel.submit(channel.mark))
 
-    def let_go(self, tasks):
-        """Wait for the devices' tasks; if one failed, let nobody wait for gradients that will never be ready."""
-        for task, events in zip(tasks, self.events, strict=True):
-            if task.exception() is not None:
-                for event in events:
-                    if not event.done():
-                        event.set_result(None)
 
-    def finish(self):
-        """Let what is submitted to the devices from now on come after the exchange."""
-        for device in self.devices:
-            device.wait(device.channel.submit(device.channel.mark))
+def _let_go(task, events):
+    if task.exception() is not None:
+        for event in events:
+            if not event.done():
+                event.set_result(None)
 
 
 def split_in_buckets(params):
