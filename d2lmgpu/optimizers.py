@@ -7,6 +7,9 @@ import numpy as np
 from .devices import array_module, on_device
 from .timing import span
 
+PIECE = 2**15
+"""Elements that a CPU updates at a time."""
+
 _thread = threading.local()
 
 
@@ -17,19 +20,21 @@ def sgd(params, grads, lr, batch_size):
     Gradients are sums over the examples of the whole batch, all devices'
     together; ``batch_size`` is that full batch's size, not a shard's.
     """
+    rate = params[0].dtype.type(lr / batch_size)
     with span("update"):
         for param, grad in zip(params, grads, strict=True):
-            xp = array_module(param)
-            change = xp.multiply(grad, param.dtype.type(lr / batch_size), out=_memory_like(grad))
-            xp.subtract(param, change, out=param)
+            if array_module(param) is np and param.flags.c_contiguous and grad.flags.c_contiguous:
+                _update_in_pieces(param.reshape(-1), grad.reshape(-1), rate)
+            else:
+                param -= rate * grad
 
 
-def _memory_like(array):
-    """An array like ``array`` with any contents: on a CPU the same each time, from CuPy's pool on a GPU."""
-    xp = array_module(array)
-    if xp is not np:
-        return xp.empty_like(array)
+def _update_in_pieces(param, grad, rate):
+    """``param -= rate · grad`` for flat arrays, without an array for the product: its pieces stay in the cache."""
     memory = getattr(_thread, "memory", None)
-    if memory is None or memory.nbytes < array.nbytes:
-        memory = _thread.memory = np.empty(array.nbytes, np.uint8)
-    return memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+    if memory is None or memory.dtype != grad.dtype:
+        memory = _thread.memory = np.empty(PIECE, grad.dtype)
+    for start in range(0, param.size, PIECE):
+        piece = slice(start, start + PIECE)
+        change = np.multiply(grad[piece], rate, out=memory[: len(grad[piece])])
+        np.subtract(param[piece], change, out=param[piece])

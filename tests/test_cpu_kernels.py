@@ -210,7 +210,7 @@ def test_products_in_pieces(rng, M, K, L):
     products.Product(a, b, out)()
     np.testing.assert_allclose(out, a @ b, rtol=1e-12, atol=1e-12)
     total = np.empty((M, K))
-    products.LongProduct(out, b, total)()
+    products.LongProduct(out, b)(total)
     np.testing.assert_allclose(total, out @ b.T, rtol=1e-10, atol=1e-8)
     count = products.count_pieces(M, K, L)
     assert L % count == 0 and (count == 1 or L // count >= products.LEAST)

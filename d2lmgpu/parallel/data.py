@@ -11,6 +11,8 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
        parameters       parameters      sgd, on each device's own copy
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..collectives import allreduce, check_algorithm, chunk_bounds
@@ -82,7 +84,7 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
 def submit_step(
     X_shards, y_shards, device_params, devices, lr, algorithm="naive", flat=False, overlap=False, buffers=None
 ):
-    """Submit the step of `train_batch` on a minibatch that is split already; returns a `Task` a device at once.
+    """Submit the step of `train_batch` on a minibatch that is split already; returns a `Step` at once.
 
     `summed_loss` waits for them. Whatever is submitted to the devices from now
     on, another step for instance, comes after this one. ``overlap``: exchange
@@ -108,9 +110,18 @@ def submit_step(
         for grads in zip(*device_grads, strict=True):  # each gradient: all devices now hold the sum
             allreduce(grads, algorithm)
     batch_size = sum(len(y_shard) for y_shard in y_shards)
-    for device, buffer in zip(devices, buffers, strict=True):
-        device.run(_update, tasks, *buffer.for_update, lr, batch_size)  # every device steps its own copy
-    return tasks
+    updates = [  # every device steps its own copy
+        device.run(_update, tasks, *buffer.for_update, lr, batch_size)
+        for device, buffer in zip(devices, buffers, strict=True)
+    ]
+    return Step(tasks, updates)
+
+
+class Step(NamedTuple):
+    """A step under way: for each device its task of `loss_and_grads`, and that of the update."""
+
+    tasks: list
+    updates: list
 
 
 class Buffers:
@@ -129,11 +140,13 @@ class Buffers:
             self.for_update = [DeviceArray(pieces[0], device)], [self.flat_grads]
 
 
-def summed_loss(tasks):
-    """Wait for a step's tasks; the loss summed over all shards, or the error of a device."""
-    for task in tasks:
+def summed_loss(step):
+    """Wait for a step; the loss summed over all shards, or the error of a device."""
+    for task in step.tasks:
         task.asked = True  # if several fail, the first error speaks for all
-    return sum(float(result_to_host(loss)) for loss, _ in [task.result() for task in tasks])
+    for update in step.updates:
+        update.result()
+    return sum(float(result_to_host(loss)) for loss, _ in [task.result() for task in step.tasks])
 
 
 def _update(tasks, params, grads, lr, batch_size):

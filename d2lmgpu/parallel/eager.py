@@ -35,8 +35,8 @@ class EagerStep:
         """Submit the next step, and wait for the one before it; returns how many examples it has."""
         X_shards, y_shards = next(self.batches)
         shards = X_shards, y_shards
-        tasks = submit_step(*shards, self.device_params, self.devices, self.lr, buffers=self.buffers, **self.settings)
-        self._under_way.append(tasks)
+        step = submit_step(*shards, self.device_params, self.devices, self.lr, buffers=self.buffers, **self.settings)
+        self._under_way.append(step)
         self._wait(self.ahead)
         return sum(map(len, y_shards))
 

@@ -13,7 +13,7 @@ kernels (im2col), but here
 
 import numpy as np
 
-from .products import LongProduct, Product
+from .products import LongProduct, Product, RunningSum
 from .squares import Squares
 
 
@@ -35,13 +35,12 @@ class Convolution:
         self.patches = np.empty((taps + 1, size * size * rows * columns * n), dtype)
         self.patches[-1] = 1
         self.weights = np.empty((O, taps + 1), dtype)
-        self.grads = np.empty_like(self.weights)
-        self.sums = np.empty_like(self.weights)
+        self.grads = RunningSum(self.weights.shape, dtype)
         z = np.empty((O, self.patches.shape[1]), dtype)
         by_place = z.reshape(O, size * size, rows, columns, n)
-        self.squares = Squares(z, [by_place[:, q] for q in range(size * size)], kind, relu)
+        self.squares = Squares(z, np.moveaxis(by_place, 1, 0), kind, relu)
         self.multiply = Product(self.weights, self.patches, z)
-        self.sum_grads = LongProduct(z, self.patches, self.grads)
+        self.sum_grads = LongProduct(z, self.patches)
         self.y = np.empty((O, rows, columns, n), dtype)
         self.copied = self.patches[:-1].reshape(self.windows.shape)
         self.dx = None
@@ -63,7 +62,7 @@ class Convolution:
         weight, bias = params
         np.multiply(weight.reshape(len(weight), -1), self.squares.scale, out=self.weights[:, :-1])
         np.multiply(bias, self.squares.scale, out=self.weights[:, -1])
-        self.sums[...] = 0
+        self.grads.begin()
 
     def forward(self):
         np.copyto(self.copied, self.windows)
@@ -73,8 +72,8 @@ class Convolution:
     def backward(self, dy):
         """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
         self.squares.backward(self.y, dy)
-        self.sum_grads()
-        np.add(self.sums, self.grads, out=self.sums)
+        self.sum_grads(self.grads.term)
+        self.grads.add()
         if self.dx is not None:
             self.multiply_back()
             self._add_patches()
@@ -88,5 +87,5 @@ class Convolution:
     def store(self, grads):
         """Write the sums of the parameters' gradients."""
         dweight, dbias = grads
-        np.multiply(self.sums[:, :-1].reshape(dweight.shape), self.squares.scale, out=dweight)
-        np.multiply(self.sums[:, -1], self.squares.scale, out=dbias)
+        np.multiply(self.grads.total[:, :-1].reshape(dweight.shape), self.squares.scale, out=dweight)
+        np.multiply(self.grads.total[:, -1], self.squares.scale, out=dbias)

@@ -47,17 +47,40 @@ class Product:
 
 
 class LongProduct:
-    """``out[...] = a @ b.T`` for these very arrays: a (M, L), b (K, L), out (M, K), of which L is long.
+    """``out[...] = a @ b.T`` for these very factors: a (M, L), b (K, L), out (M, K), of which L is long.
 
     Pieces of L give partial sums, which are then added up.
     """
 
-    def __init__(self, a, b, out):
+    def __init__(self, a, b):
         count = count_pieces(len(a), len(b), a.shape[1])
-        self._out = out
         self._a, self._b = split(a, count), split(b, count).transpose(0, 2, 1)
-        self._parts = np.empty((count, *out.shape), out.dtype)
+        self._parts = np.empty((count, len(a), len(b)), a.dtype)
 
-    def __call__(self):
+    def __call__(self, out):
         np.matmul(self._a, self._b, out=self._parts)
-        np.add.reduce(self._parts, axis=0, out=self._out)
+        np.add.reduce(self._parts, axis=0, out=out)
+
+
+class RunningSum:
+    """A sum over micro-batches: whoever adds writes to ``term`` and calls `add`; the first term is the sum itself."""
+
+    def __init__(self, shape, dtype):
+        self.total = np.empty(shape, dtype)
+        self._other = np.empty(shape, dtype)
+        self.begin()
+
+    def begin(self):
+        """Forget the sum."""
+        self._is_first = True
+
+    @property
+    def term(self):
+        """Where the next term is to be written."""
+        return self.total if self._is_first else self._other
+
+    def add(self):
+        """Add what was written to `term`."""
+        if not self._is_first:
+            np.add(self.total, self._other, out=self.total)
+        self._is_first = False

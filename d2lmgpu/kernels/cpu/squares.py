@@ -15,8 +15,8 @@ import numpy as np
 class Squares:
     """ReLU (or none) and pooling over squares of ``size``: ``kind`` "average", "max", or None with size 1.
 
-    ``z`` is the convolution's output in any shape, ``places`` the list of its size²
-    views, all of one shape: the outputs at each place of the squares.
+    ``z`` is the convolution's output in any shape, ``places`` a view of it whose
+    first axis are the size² places of a square: places[q] are the outputs at place q of all squares.
     """
 
     def __init__(self, z, places, kind, relu):
@@ -33,13 +33,13 @@ class Squares:
     def forward(self, y):
         """``y``, of a place's shape, becomes the pooled output; ``z`` keeps what backward needs."""
         if self.kind == "max":
-            _reduce(np.maximum, self.places, y)
+            np.maximum.reduce(self.places, axis=0, out=y)
             if self.relu:
                 np.maximum(y, 0, out=y)  # the same as ReLU first, on a quarter of the numbers
             return
         if self.relu:
             np.maximum(self.z, 0, out=self.z)
-        _reduce(np.add, self.places, y)
+        np.add.reduce(self.places, axis=0, out=y)
 
     def backward(self, y, dy):
         """``z`` becomes its own gradient (the mean's 1/s² left out, as in forward)."""
@@ -48,11 +48,9 @@ class Squares:
         elif self.relu:
             np.greater(self.z, 0, out=self.mask)
             np.copyto(self.z, self.mask)  # 0 or 1, by which the gradient is multiplied
-            for place in self.places:
-                np.multiply(place, dy, out=place)
+            np.multiply(self.places, dy, out=self.places)
         else:
-            for place in self.places:
-                np.copyto(place, dy)
+            np.copyto(self.places, dy)
 
     def _backward_max(self, y, dy):
         """The whole gradient goes to the first of the largest, and with ReLU only where that is positive."""
@@ -65,13 +63,3 @@ class Squares:
             np.logical_and(self.found, self.left, out=self.found)
             np.logical_xor(self.left, self.found, out=self.left)
             np.multiply(dy, self.found, out=place)
-
-
-def _reduce(operation, places, y):
-    """y = the first place, the second, … put together by ``operation``."""
-    if len(places) == 1:
-        np.copyto(y, places[0])
-        return
-    operation(places[0], places[1], out=y)
-    for place in places[2:]:
-        operation(y, place, out=y)

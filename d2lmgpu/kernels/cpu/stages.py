@@ -6,6 +6,7 @@ Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which set
 
 import numpy as np
 
+from .products import RunningSum
 from .squares import Squares
 
 
@@ -17,16 +18,15 @@ class Dense:
         self.x = x
         self.y = np.empty((O, x.shape[1]), x.dtype)
         self.weight, self.bias = None, np.empty((O, 1), x.dtype)
-        self.squares = Squares(self.y, [self.y], None, relu)
+        self.squares = Squares(self.y, self.y[None], None, relu)
         self.dx = np.empty_like(x) if input_grad else None
-        self.weight_grads, self.bias_grads = np.empty((D, O), x.dtype), np.empty(O, x.dtype)
-        self.weight_sums, self.bias_sums = np.empty_like(self.weight_grads), np.empty_like(self.bias_grads)
+        self.weight_grads, self.bias_grads = RunningSum((D, O), x.dtype), RunningSum(O, x.dtype)
 
     def load(self, params):
         self.weight, bias = params
         np.copyto(self.bias, bias[:, None])
-        self.weight_sums[...] = 0
-        self.bias_sums[...] = 0
+        self.weight_grads.begin()
+        self.bias_grads.begin()
 
     def forward(self):
         np.matmul(self.weight.T, self.x, out=self.y)
@@ -38,16 +38,16 @@ class Dense:
         if self.squares.relu:
             self.squares.backward(None, dy)
             dy = self.y
-        np.matmul(self.x, dy.T, out=self.weight_grads)
-        np.add(self.weight_sums, self.weight_grads, out=self.weight_sums)
-        np.add.reduce(dy, axis=1, out=self.bias_grads)
-        np.add(self.bias_sums, self.bias_grads, out=self.bias_sums)
+        np.matmul(self.x, dy.T, out=self.weight_grads.term)
+        self.weight_grads.add()
+        np.add.reduce(dy, axis=1, out=self.bias_grads.term)
+        self.bias_grads.add()
         if self.dx is not None:
             np.matmul(self.weight, dy, out=self.dx)
 
     def store(self, grads):
-        np.copyto(grads[0], self.weight_sums)
-        np.copyto(grads[1], self.bias_sums)
+        np.copyto(grads[0], self.weight_grads.total)
+        np.copyto(grads[1], self.bias_grads.total)
 
 
 class Pooling:
@@ -63,7 +63,7 @@ class Pooling:
             shape = (C, H // size, W // size, n)
         self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
         z = np.empty((len(self.x_places), *shape), x.dtype)
-        self.squares = Squares(z, list(z), kind, relu)
+        self.squares = Squares(z, z, kind, relu)
         self.dx_places = [self.dx]
         if kind is not None:
             self.dx_places = [self.dx[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]

@@ -14,7 +14,7 @@ way up, each matrix transposed. winograd.py has the method and its matrices.
 
 import numpy as np
 
-from .products import Product
+from .products import Product, RunningSum
 from .squares import Squares
 from .winograd import ONE, transforms
 
@@ -61,7 +61,7 @@ class WinogradConvolution:
         self.products_at_one = products[ONE * t_w + ONE]  # where the bias is added
         self.kernels = np.empty((points, O, C), dtype)
         self.biases = np.empty((O, 1), dtype)
-        self.squares = Squares(z, list(z), kind, relu)
+        self.squares = Squares(z, z, kind, relu)
         self.pooled = np.empty(z.shape[1], dtype)  # sorted as each place of z is
         self.dpooled = np.empty_like(self.pooled)
         y_tiles = np.empty((O, tiles[0] * sub[0], tiles[1] * sub[1], n), dtype)
@@ -74,10 +74,8 @@ class WinogradConvolution:
             a.reshape(O, tiles[0], sub[0], tiles[1], sub[1], n).transpose(2, 4, 0, 1, 3, 5) for a in (y_tiles, dy_tiles)
         )
         self.start_back = Product(self.to_outputs.T, z_rows, products.reshape(points, O * T))
-        self.kernel_grads = np.empty((points, C, O), dtype)
-        self.kernel_sums = np.empty_like(self.kernel_grads)
-        self.bias_grads = np.empty(O, dtype)
-        self.bias_sums = np.empty(O, dtype)
+        self.kernel_grads, self.bias_grads = RunningSum((points, C, O), dtype), RunningSum(O, dtype)
+        self.to_kernels *= self.squares.scale
         self.dx = None
         if input_grad:
             # The tiles and the values of x are no longer needed when their gradients come.
@@ -101,10 +99,9 @@ class WinogradConvolution:
         weight, bias = params
         flat = weight.reshape(weight.shape[0] * weight.shape[1], -1)
         np.matmul(self.to_kernels, flat.T, out=self.kernels.reshape(len(self.to_kernels), -1))
-        self.kernels *= self.squares.scale
         np.multiply(bias[:, None], self.squares.scale, out=self.biases)
-        self.kernel_sums[...] = 0
-        self.bias_sums[...] = 0
+        self.kernel_grads.begin()
+        self.bias_grads.begin()
 
     def forward(self):
         if self.inside is not None:
@@ -123,10 +120,10 @@ class WinogradConvolution:
         np.copyto(self.dpooled_squares, self.dy_squares)
         self.squares.backward(self.pooled, self.dpooled)
         self.start_back()  # products now holds its own gradient
-        np.matmul(self.values, self.products.transpose(0, 2, 1), out=self.kernel_grads)
-        np.add(self.kernel_sums, self.kernel_grads, out=self.kernel_sums)
-        np.add.reduce(self.products_at_one, axis=1, out=self.bias_grads)
-        np.add(self.bias_sums, self.bias_grads, out=self.bias_sums)
+        np.matmul(self.values, self.products.transpose(0, 2, 1), out=self.kernel_grads.term)
+        self.kernel_grads.add()
+        np.add.reduce(self.products_at_one, axis=1, out=self.bias_grads.term)
+        self.bias_grads.add()
         if self.dx is not None:
             np.matmul(self.kernels.transpose(0, 2, 1), self.products, out=self.dvalues)
             self.transform_back()
@@ -141,8 +138,7 @@ class WinogradConvolution:
     def store(self, grads):
         """Write the sums of the parameters' gradients."""
         dweight, dbias = grads
-        points, C, O = self.kernel_sums.shape
-        sums = self.to_kernels.T @ self.kernel_sums.reshape(points, C * O)  # (kh·kw, C·O)
-        sums = sums.reshape(*dweight.shape[2:], C, O).transpose(3, 2, 0, 1)
-        np.multiply(sums, self.squares.scale, out=dweight)
-        np.multiply(self.bias_sums, self.squares.scale, out=dbias)
+        points, C, O = self.kernel_grads.total.shape
+        sums = self.to_kernels.T @ self.kernel_grads.total.reshape(points, C * O)  # (kh·kw, C·O)
+        np.copyto(dweight, sums.reshape(*dweight.shape[2:], C, O).transpose(3, 2, 0, 1))
+        np.multiply(self.bias_grads.total, self.squares.scale, out=dbias)

@@ -1,0 +1,125 @@
+"""What each part of the engine brings: steps of the CPU kernels' ladder, and switches of the training step.
+
+    python benchmarks/what_it_brings.py --json FILE
+
+Variants take turns in every round, so that a machine whose speed drifts treats
+them alike; the first round is a warm-up. Quoted are medians and spread of the
+times, and of each variant's ratio to the one it is compared with, round by round.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import time
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from compare_pytorch import _spread
+
+import d2lmgpu as d2l
+from d2lmgpu.devices.choose import processor_name
+from d2lmgpu.kernels.cpu import ladder, plan
+from d2lmgpu.parallel import EagerStep
+
+STEPS, BATCH = 12, 256
+
+
+def main():
+    parser = argparse.ArgumentParser(description="What each part of the engine brings.")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    result = {
+        "machine": f"{processor_name()}, {platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "date": date.today().isoformat(),
+        "commit": subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
+        ).stdout.strip(),
+        "milliseconds": "of a step of 256 images; for the ladder, of the second convolution's part of it",
+    }
+    for name, (variants, against) in groups().items():
+        result[name] = race(variants, against, options.rounds)
+        print(name, json.dumps(result[name], indent=1), flush=True)
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+
+
+def groups():
+    """Name → ({variant: function that returns the milliseconds of a step}, what each is compared with)."""
+    sizes = (8, 16, 32, 64, 128, 256)
+    switches = {
+        "overlap in buckets": {"overlap": True},
+        "one message a parameter": {"flat": False},
+        "no prefetch": {"prefetch": False},
+    }
+    result = {}
+    result["ladder"] = {name: ladder_step(name) for name in ladder.VERSIONS}, "the layers as written"
+    for k in (1, 2):
+        variants = {f"{n} images": training_step(k, micro_batch=n) for n in sizes if n <= BATCH // k}
+        result[f"micro-batch, {k} device(s)"] = variants, "32 images"
+    for k in (2, 8):
+        variants = {"as it is": training_step(k)} | {n: training_step(k, **s) for n, s in switches.items()}
+        result[f"switches, {k} devices"] = variants, "as it is"
+    return result
+
+
+def ladder_step(name, n=32):
+    """LeNet's second convolution with ReLU and pooling, forward and backward, on one thread."""
+    rng = np.random.default_rng(0)
+    x, weight, bias, dy = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((n, 20, 13, 13), (50, 20, 5, 5), (50,), (n, 50, 4, 4))
+    )
+    version = ladder.VERSIONS[name](x, weight, bias)
+
+    def run():
+        begin = time.perf_counter()
+        for _ in range(BATCH // n):
+            version.step(dy)
+        return 1000 * (time.perf_counter() - begin)
+
+    return run
+
+
+def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
+    """Whole training steps on k virtual devices."""
+    X, y, _, _ = d2l.load_fashion_mnist()
+    X, y = X[: STEPS * BATCH], y[: STEPS * BATCH]
+    devices = [d2l.cpu(i) for i in range(k)]
+    device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
+    settings = {"algorithm": "ring", "flat": flat, "overlap": overlap, "prefetch": prefetch}
+    runner = EagerStep(X, y, device_params, devices, BATCH, **settings)
+
+    def run():
+        usual, plan.MICRO_BATCH = plan.MICRO_BATCH, micro_batch or plan.MICRO_BATCH
+        begin = time.perf_counter()
+        runner.start_epoch(np.arange(len(X)), 0.01)
+        for _ in range(STEPS):
+            runner.step()
+        runner.end_epoch()
+        plan.MICRO_BATCH = usual
+        return 1000 * (time.perf_counter() - begin) / STEPS
+
+    return run
+
+
+def race(variants, against, rounds):
+    times = {name: [] for name in variants}
+    for number in range(rounds + 1):
+        for name, run in variants.items():
+            milliseconds = run()
+            if number:
+                times[name].append(milliseconds)
+    return {
+        name: {
+            "milliseconds": _spread(values),
+            f"times as fast as {against}": _spread([b / a for a, b in zip(values, times[against], strict=True)]),
+        }
+        for name, values in times.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
