@@ -25,8 +25,9 @@ from .winograd_convolution import WinogradConvolution
 MICRO_BATCH = 64
 """Images that go through the network at a time, at most.
 
-Fewer stay in the cache, but then threads that meet more often wait for the interpreter's lock: with 32 images one
-device is 5% faster, and two devices only 1.4 times as fast as one (benchmarks/what_it_brings.py).
+Fewer stay in the cache; more spend less time under the interpreter's lock, for
+which threads of several devices wait (benchmarks/results/cpu_what_it_brings.json:
+for two devices 64 are best, for one 16 to 128 are alike).
 """
 
 KEPT = 12
