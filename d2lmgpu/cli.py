@@ -71,6 +71,7 @@ def _parser():
         help="write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) "
         "or as a plot of the first steps (.png, .svg or .pdf)",
     )
+    add("--precision", str, "float32", "float32, or on GPUs tf32 or mixed (float16 products, float32 parameters)")
     command.add_argument("--overlap", action="store_true", help="exchange gradients while others are being computed")
     command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
 
@@ -150,6 +151,7 @@ def _train(options):
         data=_limited(options.limit),
         overlap=options.overlap,
         prefetch=not options.no_prefetch,
+        precision=options.precision,
         timeline=timeline,
         environment=environment,
     )

@@ -13,7 +13,7 @@ from .devices import check_devices, to_host, try_gpu
 from .fashion_mnist import load_fashion_mnist
 from .monitor import Progress, stop_on_interrupt
 from .networks import count_correct, init_params
-from .parallel import EagerStep, GraphStep, get_params, split_batch
+from .parallel import EagerStep, GraphStep, check_precision, get_params, split_batch
 from .timing import Timeline
 
 EVALUATION_BATCH = 4096
@@ -38,6 +38,7 @@ class History:
     seed: int
     allreduce: str
     init: str
+    precision: str = "float32"
     train_loss: list = field(default_factory=list)
     test_accuracy: list = field(default_factory=list)
     seconds_per_epoch: list = field(default_factory=list)
@@ -82,6 +83,7 @@ def train(
     overlap=False,
     prefetch=True,
     graphs=True,
+    precision="float32",
     timeline=None,
     environment=None,
     progress=True,
@@ -97,7 +99,8 @@ def train(
     not one a parameter. ``overlap``: exchange them in buckets while others are
     being computed. ``prefetch``: prepare the next minibatch while the devices
     compute. ``graphs``: on GPUs, where it is possible, launch each step as a CUDA
-    graph; the three options before it then have no meaning. ``timeline``: a
+    graph; the three options before it then have no meaning. ``precision``:
+    "float32", or with graphs "tf32" or "mixed" (see `GraphStep`). ``timeline``: a
     `Timeline` that is to keep what the devices did when. ``environment``: a name
     for the history. ``progress``: show a bar and a line an epoch.
 
@@ -110,6 +113,7 @@ def train(
     devices = check_devices([try_gpu(0)] if devices is None else devices)
     check_settings(batch_size, lr, num_epochs, seed)
     check_algorithm(algorithm, training=True)
+    check_precision(precision, devices)
     params = init_params(seed, init=init)
     X_train, y_train, X_test, y_test = load_fashion_mnist() if data is None else data
     check_data(X_train, y_train)
@@ -123,11 +127,14 @@ def train(
         seed=seed,
         allreduce=algorithm,
         init=init,
+        precision=precision,
     )
     bar = Progress(num_epochs, len(X_train), progress)
     device_params = [get_params(params, device) for device in devices]
     if graphs and GraphStep.can_do(X_train, y_train, devices, algorithm):
-        runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm)
+        runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm, precision=precision)
+    elif precision != "float32":
+        raise ValueError(f"precision {precision!r} needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours")
     else:
         settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "prefetch": prefetch}
         runner = EagerStep(X_train, y_train, device_params, devices, batch_size, **settings)

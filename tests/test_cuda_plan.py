@@ -10,7 +10,7 @@ import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.networks import LENET, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
-from d2lmgpu.parallel import GraphStep, submit_step, summed_loss
+from d2lmgpu.parallel import GraphStep, check_precision, submit_step, summed_loss
 
 NETWORKS = {
     "LeNet": ((1, 28, 28), LENET),
@@ -169,3 +169,65 @@ def test_what_cannot_be_captured(standin, rng):
     params = [d2l.get_params(init_params(network=network), devices[0])]
     with pytest.raises(ValueError, match="a layer without a CUDA kernel"):
         GraphStep(X, y, params, devices, 2, "ring", network)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "mixed"])
+@pytest.mark.parametrize("k", [1, 2])
+def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
+    """As in float64 but for the rounding of factors to 10 bits."""
+    X, y = rng.integers(0, 256, (6, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 6).astype(np.uint8)
+    params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
+    devices = make_gpus(k)
+    device_params = [d2l.get_params(params, device) for device in devices]
+    runner = GraphStep(X, y, device_params, devices, 4, "ring", TINY, precision)
+    expected = [p.astype(float) for p in params]
+    order = rng.permutation(6)
+    runner.start_epoch(order, 0.05)
+    assert [runner.step() for _ in range(runner.steps)] == [4, 2]
+    total, expected_total = runner.end_epoch(), 0.0
+    for start in (0, 4):
+        chosen = order[start : start + 4]
+        loss, grads = loss_and_grads_as_written(X[chosen] / 255.0, y[chosen], expected, TINY)
+        expected_total += float(loss)
+        for param, grad in zip(expected, grads, strict=True):
+            param -= 0.05 / len(chosen) * grad
+    assert total == pytest.approx(expected_total, rel=5e-3) and total != pytest.approx(expected_total, rel=1e-7)
+    for actual, other, before, param in zip(device_params[0], device_params[-1], params, expected, strict=True):
+        assert d2l.to_host(actual).tobytes() == d2l.to_host(other).tobytes()
+        assert_close(d2l.to_host(actual) - before, param - before, 2e-2)
+
+
+def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch):
+    """A loss scale beyond float16: no step changes anything until the scale has come down."""
+    monkeypatch.setattr("d2lmgpu.parallel.graph.LOSS_SCALE", 2.0**18)
+    X, y = rng.integers(0, 256, (8, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 8).astype(np.uint8)
+    params = init_params(1, init="he", network=TINY)
+    (device,) = make_gpus(1)
+    device_params = [d2l.get_params(params, device)]
+    runner = GraphStep(X, y, device_params, [device], 2, "ring", TINY, "mixed")
+    scales, changed = [], []
+    for _ in range(3):
+        runner.start_epoch(np.arange(8), 0.05)
+        for _ in range(runner.steps):
+            before = [d2l.to_host(param) for param in device_params[0]]
+            runner.step()
+            after = [d2l.to_host(param) for param in device_params[0]]
+            changed.append(not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)))
+            scales.append(float(device.submit(runner.parts[0].scale.get).result()[0]))
+        runner.end_epoch()
+    assert not changed[0] and scales[0] == 2.0**17 and changed[-1] and scales[-1] < 2.0**17
+    for step in range(1, 12):  # halved when nothing changed, and only then
+        assert scales[step] == scales[step - 1] / (1 if changed[step] else 2)
+
+
+def test_precisions_that_cannot_be(standin, monkeypatch):
+    with pytest.raises(ValueError, match="float32, tf32, mixed"):
+        check_precision("float8", [d2l.gpu(0)])
+    with pytest.raises(d2l.DeviceError, match=r"needs GPUs; cpu\(0\)"):
+        d2l.train([d2l.cpu(0)], precision="tf32", progress=False)
+    with pytest.raises(ValueError, match="needs CUDA graphs"):
+        d2l.train([d2l.gpu(0)], precision="mixed", graphs=False, progress=False)
+    monkeypatch.setattr(type(d2l.gpu(0)), "compute_capability", 70)
+    check_precision("mixed", [d2l.gpu(0)])
+    with pytest.raises(d2l.DeviceError, match=r"needs compute capability 8.0; gpu\(0\) has 7.0"):
+        check_precision("tf32", [d2l.gpu(0)])

@@ -78,6 +78,14 @@ class GPU(Device):
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.use()
 
+    @property
+    def compute_capability(self):
+        """Times ten: 90 for an H100."""
+        import cupy
+
+        properties = cupy.cuda.runtime.getDeviceProperties(self.card)
+        return 10 * properties["major"] + properties["minor"]
+
     @contextlib.contextmanager
     def as_current(self):
         """Within the ``with`` block the calling thread launches on this device's stream."""

@@ -21,29 +21,67 @@ import numpy as np
 from .. import networks
 from ..collectives import ALGORITHMS, chunk_bounds, compile_algorithm, needs_staging
 from ..collectives.execute import do_action
-from ..devices import DeviceArray, in_one_piece, parts_of, put
-from ..kernels.cuda import Plan, launch, run
+from ..devices import DeviceArray, DeviceError, in_one_piece, parts_of, put
+from ..kernels.cuda import PRECISIONS, Plan, launch, run, tensor_cores
 from ..timing import paused, span
 
 AHEAD = 8
 """Steps that the host program may be ahead of the devices."""
 
 
+LOSS_SCALE = 2.0**12
+"""What the loss is multiplied by at first, for precision "mixed"; it then adapts itself."""
+
+
+def check_precision(precision, devices):
+    """Raise ValueError for an unknown precision, DeviceError where ``devices`` cannot compute with it."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is unknown; choose from {', '.join(PRECISIONS)}")
+    kind = PRECISIONS[precision]
+    for device in devices if kind else ():
+        if device.kind != "gpu":
+            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 only")
+        needed = tensor_cores.OLDEST[kind]
+        if device.compute_capability < needed:
+            raise DeviceError(
+                f"precision {precision!r} needs compute capability {needed / 10}; {device} has "
+                f"{device.compute_capability / 10}"
+            )
+
+
 class GraphStep:
     """Training on GPU devices, a graph launch a step.
 
     ``X`` (M, C, H, W) and ``y`` (M,), both uint8, go to the memory of every
-    device. ``device_params`` (of `get_params`) are updated in place.
+    device. ``device_params`` (of `get_params`) are updated in place. ``precision``
+    is "float32", "tf32" (products of factors rounded to 10 bits) or "mixed"
+    (factors of float16, parameters and sums of float32, the loss scaled so that
+    small gradients are not lost; Micikevicius et al. 2018).
+
+    Raises ValueError for an unknown precision or a network with a layer that has
+    no kernel, DeviceError if a GPU is too old for the precision.
     """
 
-    def __init__(self, X, y, device_params, devices, batch_size, algorithm="ring", network=networks.LENET):
+    def __init__(
+        self,
+        X,
+        y,
+        device_params,
+        devices,
+        batch_size,
+        algorithm="ring",
+        network=networks.LENET,
+        precision="float32",
+    ):
+        check_precision(precision, devices)
         self.devices, self.batch_size, self.M = devices, min(batch_size, len(X)), len(X)
         sizes = [stop - start for start, stop in chunk_bounds(self.batch_size, len(devices))]
         self.steps = -(-self.M // self.batch_size)
         self.parts = []
         for device, params, size in zip(devices, device_params, sizes, strict=True):
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
-            part = device.submit(_Part, images.raw, labels.raw, [p.raw for p in params], size, self.steps, network)
+            raws = [param.raw for param in params]
+            part = device.submit(_Part, images.raw, labels.raw, raws, size, self.steps, network, precision)
             self.parts.append(part.result())
         self.program, self.arrays = None, []
         if len(devices) > 1:
@@ -171,14 +209,19 @@ def _let_wait(device, other):
 class _Part:
     """What one device has and does. Made and used with its device current."""
 
-    def __init__(self, images, labels, params, size, steps, network):
+    def __init__(self, images, labels, params, size, steps, network, precision):
         import cupy
 
         self.images, self.labels, self.params = images, labels, params
         self.flat_params = in_one_piece(params)[0]
         self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
         self.grads = parts_of(self.flat_grads, params)
-        self.plan = Plan(network, params, images.shape[1:], size)
+        self.plan = Plan(network, params, images.shape[1:], size, precision)
+        self.kind = PRECISIONS[precision] if precision == "mixed" else None
+        self.scale, self.overflow, self.good_steps = (
+            cupy.zeros(1, dtype) for dtype in (np.float32, np.int32, np.int32)
+        )
+        self.scale.fill(LOSS_SCALE)
         self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
         self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
         self.number = cupy.zeros(1, np.int32)
@@ -199,18 +242,32 @@ class _Part:
         arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
         run(launch.gather(self.pixels, n), *arguments, np.int32(n))
         plan.forward(self.params)
+        if self.kind:
+            self._run_mixed("scale_gradient", plan.dlogits.size, plan.dlogits, self.scale)
         plan.backward(self.params, self.grads)
 
     def update(self):
         size = self.flat_params.size
-        run(launch.sgd(size), self.flat_params, self.flat_grads, self.rates, self.number, np.int32(size))
+        arguments = self.flat_params, self.flat_grads, self.rates, self.number
+        if self.kind:
+            self._run_mixed("check_finite", size, self.flat_grads, self.overflow)
+            self._run_mixed("scaled_sgd", size, *arguments, self.scale, self.overflow)
+            run(tensor_cores.mixed_precision("update_scale", self.kind, 1), self.scale, self.overflow, self.good_steps)
+        else:
+            run(launch.sgd(size), *arguments, np.int32(size))
         run(launch.next_step(self.pixels), self.number)
+
+    def _run_mixed(self, name, size, *arguments):
+        run(tensor_cores.mixed_precision(name, self.kind, size), *arguments, np.int32(size))
 
     def save(self):
         self.saved[...] = self.flat_params
 
     def restore(self):
         self.flat_params[...] = self.saved
+        self.scale.fill(LOSS_SCALE)
+        for sums in (self.overflow, self.good_steps):
+            sums.fill(0)
         for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
             sums.fill(0)
 

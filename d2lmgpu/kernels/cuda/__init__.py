@@ -2,7 +2,7 @@
 
 from .convolution import Convolution
 from .launch import Launch
-from .plan import Plan, count_correct, loss_and_grads, run
+from .plan import PRECISIONS, Plan, count_correct, loss_and_grads, run
 from .source import read, sources
 
-__all__ = ["Convolution", "Launch", "Plan", "count_correct", "loss_and_grads", "read", "run", "sources"]
+__all__ = ["PRECISIONS", "Convolution", "Launch", "Plan", "count_correct", "loss_and_grads", "read", "run", "sources"]

@@ -13,11 +13,14 @@ import numpy as np
 
 from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
 from ...timing import span
-from . import convolution, launch
+from . import convolution, launch, tensor_cores
 from .source import read
 
 KEPT = 4
 """Plans that a device keeps: one for each network and number of images."""
+
+PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
+"""What the factors of matrix products and convolutions are rounded to. Sums and everything else are float32."""
 
 LARGEST_SQUARE = 4
 """Side of the largest squares that the kernels pool."""
@@ -72,9 +75,12 @@ def plan_for(network, params, X):
 
 
 class Plan:
-    """The stages of a network for N images of ``shape`` (C, H, W), on the current device."""
+    """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
-    def __init__(self, network, params, shape, N):
+    ``precision`` is one of `PRECISIONS`.
+    """
+
+    def __init__(self, network, params, shape, N, precision="float32"):
         import cupy
 
         shapes = output_shapes(network, params, shape)
@@ -85,7 +91,7 @@ class Plan:
         self.stages, self.owners = [], []
         x, i, first = self.x, 0, 0
         while i < len(network):
-            stage, taken = make_stage(network[i:], x, shapes[i:], input_grad=i > 0)
+            stage, taken = make_stage(network[i:], x, shapes[i:], i > 0, _Launches(PRECISIONS[precision]))
             count = sum(len(layer.shapes) for layer in network[i : i + taken])
             self.stages.append(stage)
             self.owners.append(slice(first, first + count))
@@ -129,7 +135,7 @@ class Plan:
 class Convolution:
     """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW)."""
 
-    def __init__(self, x, kernel_shape, S, max_pool, relu, input_grad):
+    def __init__(self, x, kernel_shape, S, max_pool, relu, input_grad, launches):
         import cupy
 
         N, C, H, W = x.shape
@@ -139,10 +145,10 @@ class Convolution:
         self.y = cupy.empty((N, O, conv.PH, conv.PW), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
         self.dx = cupy.empty_like(x) if input_grad else None
-        self.launch_forward = convolution.conv_forward(conv, N)
-        self.launch_input_grad = convolution.conv_input_grad(conv, N)
+        self.launch_forward = launches.conv_forward(conv, N)
+        self.launch_input_grad = launches.conv_input_grad(conv, N)
         multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-        self.launch_weight_grad = convolution.conv_weight_grad(conv, N, multiprocessors=multiprocessors)
+        self.launch_weight_grad = launches.conv_weight_grad(conv, N, multiprocessors=multiprocessors)
         self.launch_reduce = convolution.conv_weight_grad_reduce(conv, self.launch_weight_grad)
         size = self.launch_weight_grad.workspace
         self.workspace = cupy.empty(size, np.float32) if size else None
@@ -165,7 +171,7 @@ class Convolution:
 class Dense:
     """x (N, D) → y (N, O), with ReLU if ``relu``."""
 
-    def __init__(self, x, weight_shape, relu, input_grad):
+    def __init__(self, x, weight_shape, relu, input_grad, launches):
         import cupy
 
         D, O = weight_shape
@@ -173,9 +179,9 @@ class Dense:
         self.x, self.N = x, np.int32(N)
         self.y = cupy.empty((N, O), np.float32)
         self.dx = cupy.empty_like(x) if input_grad else None
-        self.launch_forward = launch.dense_forward(D, O, N, relu)
-        self.launch_input_grad = launch.dense_input_grad(D, O, N, relu)
-        self.launch_weight_grad = launch.dense_weight_grad(D, O, N, relu)
+        self.launch_forward = launches.dense_forward(D, O, N, relu)
+        self.launch_input_grad = launches.dense_input_grad(D, O, N, relu)
+        self.launch_weight_grad = launches.dense_weight_grad(D, O, N, relu)
 
     def forward(self, weight, bias):
         run(self.launch_forward, self.x, weight, bias, self.y, self.N)
@@ -295,7 +301,7 @@ def output_shapes(network, params, shape):
     return shapes
 
 
-def make_stage(layers, x, shapes, input_grad):
+def make_stage(layers, x, shapes, input_grad, launches):
     """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many)."""
     first, rest = layers[0], layers[1:]
     function, options = _function(first)
@@ -304,10 +310,12 @@ def make_stage(layers, x, shapes, input_grad):
         pool, pool_options = _function(rest[rectified]) if len(rest) > rectified else (None, {})
         S = pool_options.get("size", 2)
         pooled = pool in POOLS and S <= LARGEST_SQUARE
-        stage = Convolution(x, first.shapes[0], S if pooled else 1, pooled and POOLS[pool], rectified, input_grad)
+        stage = Convolution(
+            x, first.shapes[0], S if pooled else 1, pooled and POOLS[pool], rectified, input_grad, launches
+        )
         return stage, 1 + rectified + pooled
     if function is dense:
-        return Dense(x, first.shapes[0], rectified, input_grad), 1 + rectified
+        return Dense(x, first.shapes[0], rectified, input_grad, launches), 1 + rectified
     if function is flatten:
         return Flatten(x), 1
     if function is relu:
@@ -315,6 +323,18 @@ def make_stage(layers, x, shapes, input_grad):
     if function in POOLS and options.get("size", 2) <= LARGEST_SQUARE:
         return Pooling(x, options.get("size", 2), POOLS[function]), 1
     return AsWritten(x, first, shapes[0], input_grad), 1
+
+
+class _Launches:
+    """The launch functions of products, in float32 or on tensor cores with factors of ``kind``."""
+
+    def __init__(self, kind):
+        self._kind = kind
+
+    def __getattr__(self, name):
+        if self._kind is None:
+            return getattr(convolution if name.startswith("conv") else launch, name)
+        return functools.partial(getattr(tensor_cores, name), self._kind)
 
 
 def _function(layer):
