@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything that needs a real GPU, in one go: the tests, the comparison with PyTorch, two devices on one card.
+# Everything that needs a real GPU, in one go: the tests, the comparison with PyTorch, precisions, two devices on a card.
 #
-#     bash benchmarks/on_gpu.sh [FOLDER]      results go to FOLDER, or to benchmarks/results
+#     bash benchmarks/on_gpu.sh [FOLDER [tests|measurements]]      results go to FOLDER, or to benchmarks/results
 #
 # Needs a Python with CuPy, PyTorch (CUDA build), pytest and the package's own requirements.
 set -u
@@ -15,11 +15,20 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv || exit 1
 python3 -c 'import cupy, numpy; print("cupy", cupy.__version__, "numpy", numpy.__version__)' || exit 1
 python3 -m d2lmgpu devices || code=1
 
-timeout 240 python3 -m pytest -q -k "gpu and not standin" 2>&1 | tail -30 || code=1
-for k in 1 2; do
-    timeout 200 python3 -m d2lmgpu train --environment gpu --devices $k --init he \
-        --epochs 3 --json "$results/gpu_train_${k}_devices.json" || code=1
+set -o pipefail
+part=${2:-both}
+if [ "$part" != measurements ]; then
+    timeout 200 python3 -m pytest -q tests/test_cuda_*.py -k "gpu and not standin" 2>&1 | tail -40 || code=1
+    timeout 240 python3 -m pytest -q -k "gpu and not standin" --ignore-glob='*test_cuda_*' 2>&1 | tail -30 || code=1
+fi
+[ "$part" != tests ] || exit $code
+for precision in float32 tf32 mixed; do
+    timeout 60 python3 -m d2lmgpu train --environment gpu --devices 1 --init he --precision $precision \
+        --epochs 10 --json "$results/gpu_train_$precision.json" || code=1
 done
-timeout 120 python3 benchmarks/compare_pytorch.py --environment gpu --json "$results/gpu_pytorch_eager.json" || code=1
+timeout 60 python3 -m d2lmgpu train --environment gpu --devices 2 --init he --epochs 10 \
+    --json "$results/gpu_train_2_devices.json" || code=1
+timeout 240 python3 benchmarks/compare_pytorch.py --environment gpu --rounds 7 \
+    --json "$results/gpu_pytorch.json" --plot "$results/gpu_pytorch.png" || code=1
 timeout 60 python3 -m d2lmgpu allreduce --environment gpu --devices 2 --json "$results/gpu_allreduce.json" || code=1
 exit $code

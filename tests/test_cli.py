@@ -35,6 +35,21 @@ def test_train(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.png", "result.json"]
 
 
+def test_a_trace_of_training(tmp_path):
+    """As JSON for a viewer of traces, and as a picture; with gradients exchanged beside the computation."""
+    file, picture = tmp_path / "trace.json", tmp_path / "trace.svg"
+    assert cli.main([*QUICK, "--devices", "2", "--overlap", "--trace", str(file)]) == 0
+    trace = json.loads(file.read_text())["traceEvents"]
+    rows = [event["args"]["name"] for event in trace if event["ph"] == "M"]
+    assert rows == ["host", "cpu(0)", "cpu(0) channel", "cpu(1)", "cpu(1) channel"]
+    spans = [(rows[event["tid"]], event["name"]) for event in trace if event["ph"] == "X"]
+    for row, name, count in [("host", "data", 5), ("cpu(1)", "update", 5), ("cpu(0) channel", "allreduce", 10)]:
+        assert spans.count((row, name)) == count  # five minibatches, two buckets
+    assert all(event["dur"] >= 0 for event in trace if event["ph"] == "X")
+    assert cli.main([*QUICK, "--no-prefetch", "--trace", str(picture)]) == 0
+    assert picture.read_text().startswith("<?xml")
+
+
 def test_devices(tmp_path, capsys):
     file = tmp_path / "devices.json"
     assert cli.main(["devices", "--json", str(file)]) == 0
@@ -107,6 +122,10 @@ def failure(capsys, *arguments):
         (["--lr", "-1"], "lr is -1"),
         (["--allreduce", "star"], "'star' is unknown; choose from"),
         (["--allreduce", "none"], "drift apart"),
+        (["--precision", "float8"], "choose from float32, tf32, mixed"),
+        (["--precision", "tf32", "--environment", "cpu"], "needs GPUs"),
+        (["--trace", "/no/such/folder/trace.json"], "cannot write"),
+        (["--trace", "/no/such/folder/trace.png"], "cannot write"),
         (["--init", "zeros"], "normal, he"),
         (["--limit", "0"], "limit is 0"),
         (["--seed", "-1"], "seed is -1"),

@@ -28,6 +28,10 @@ copying such arrays on one core (benchmarks/compare_gloo.py shows by how much).
 """
 
 
+_submission = threading.Lock()
+"""Held while a collective's parts go to the devices' queues: two collectives come in the same order on all of them."""
+
+
 def execute(schedule, arrays):
     """Carry out a schedule, any schedule, in place on ``arrays``: contiguous ones, one on each device.
 
@@ -55,14 +59,16 @@ def run_program(program, arrays):
                 _do_all(program, devices, flat, records)
                 return
         last = _LastToArrive(len(devices), program, devices, flat, records)
-        for device in devices:
-            device.submit(last.arrive)
+        with _submission:
+            for device in devices:
+                device.submit(last.arrive)
         return
     meeting = _Meeting(program)
-    tasks = [
-        device.submit(_take_part, i, device, devices, flat, program, records, meeting)
-        for i, device in enumerate(devices)
-    ]
+    with _submission:
+        tasks = [
+            device.submit(_take_part, i, device, devices, flat, program, records, meeting)
+            for i, device in enumerate(devices)
+        ]
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # what overwrites the array next comes after those who still read it
             device.wait(tasks[reader])

@@ -21,16 +21,13 @@ import numpy as np
 from .. import networks
 from ..collectives import ALGORITHMS, chunk_bounds, compile_algorithm, needs_staging
 from ..collectives.execute import do_action
-from ..devices import DeviceArray, DeviceError, in_one_piece, parts_of, put
-from ..kernels.cuda import PRECISIONS, Plan, launch, run, tensor_cores
+from ..devices import DeviceArray, DeviceError, put
+from ..kernels.cuda import PRECISIONS, tensor_cores
 from ..timing import paused, span
+from .graph_part import Part
 
 AHEAD = 8
 """Steps that the host program may be ahead of the devices."""
-
-
-LOSS_SCALE = 2.0**12
-"""What the loss is multiplied by at first, for precision "mixed"; it then adapts itself."""
 
 
 def check_precision(precision, devices):
@@ -81,7 +78,7 @@ class GraphStep:
         for device, params, size in zip(devices, device_params, sizes, strict=True):
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
             raws = [param.raw for param in params]
-            part = device.submit(_Part, images.raw, labels.raw, raws, size, self.steps, network, precision)
+            part = device.submit(Part, images.raw, labels.raw, raws, size, self.steps, network, precision)
             self.parts.append(part.result())
         self.program, self.arrays = None, []
         if len(devices) > 1:
@@ -156,9 +153,9 @@ class GraphStep:
         into the recording; in between the parameters are put back.
         """
         with paused(self.devices):
-            self._on_each(_Part.save)
+            self._on_each(Part.save)
             self._issue()
-            self._on_each(_Part.restore)
+            self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()
             stream = self.devices[0].stream
@@ -173,10 +170,10 @@ class GraphStep:
         first, *others = self.devices
         for device in others:
             _let_wait(device, first)
-        self._on_each(_Part.compute)
+        self._on_each(Part.compute)
         if self.program is not None:
             self._exchange()
-        self._on_each(_Part.update)
+        self._on_each(Part.update)
         for device in others:
             _let_wait(first, device)
 
@@ -204,72 +201,3 @@ def _let_wait(device, other):
         event = other.stream.record()
     with device.as_current():
         device.stream.wait_event(event)
-
-
-class _Part:
-    """What one device has and does. Made and used with its device current."""
-
-    def __init__(self, images, labels, params, size, steps, network, precision):
-        import cupy
-
-        self.images, self.labels, self.params = images, labels, params
-        self.flat_params = in_one_piece(params)[0]
-        self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
-        self.grads = parts_of(self.flat_grads, params)
-        self.plan = Plan(network, params, images.shape[1:], size, precision)
-        self.kind = PRECISIONS[precision] if precision == "mixed" else None
-        self.scale, self.overflow, self.good_steps = (
-            cupy.zeros(1, dtype) for dtype in (np.float32, np.int32, np.int32)
-        )
-        self.scale.fill(LOSS_SCALE)
-        self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
-        self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
-        self.number = cupy.zeros(1, np.int32)
-        self.saved = cupy.empty_like(self.flat_params)
-        self.pixels = images.size // len(images)
-        if not self.plan.can_be_captured:
-            raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
-
-    def start_epoch(self, order, starts, rates):
-        self.order[: len(order)].set(order)
-        self.starts.set(starts)
-        self.rates.set(rates)
-        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
-            sums.fill(0)
-
-    def compute(self):
-        plan, n = self.plan, self.plan.N
-        arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
-        run(launch.gather(self.pixels, n), *arguments, np.int32(n))
-        plan.forward(self.params)
-        if self.kind:
-            self._run_mixed("scale_gradient", plan.dlogits.size, plan.dlogits, self.scale)
-        plan.backward(self.params, self.grads)
-
-    def update(self):
-        size = self.flat_params.size
-        arguments = self.flat_params, self.flat_grads, self.rates, self.number
-        if self.kind:
-            self._run_mixed("check_finite", size, self.flat_grads, self.overflow)
-            self._run_mixed("scaled_sgd", size, *arguments, self.scale, self.overflow)
-            run(tensor_cores.mixed_precision("update_scale", self.kind, 1), self.scale, self.overflow, self.good_steps)
-        else:
-            run(launch.sgd(size), *arguments, np.int32(size))
-        run(launch.next_step(self.pixels), self.number)
-
-    def _run_mixed(self, name, size, *arguments):
-        run(tensor_cores.mixed_precision(name, self.kind, size), *arguments, np.int32(size))
-
-    def save(self):
-        self.saved[...] = self.flat_params
-
-    def restore(self):
-        self.flat_params[...] = self.saved
-        self.scale.fill(LOSS_SCALE)
-        for sums in (self.overflow, self.good_steps):
-            sums.fill(0)
-        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
-            sums.fill(0)
-
-    def sums(self):
-        return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])

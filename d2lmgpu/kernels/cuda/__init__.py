@@ -2,7 +2,9 @@
 
 from .convolution import Convolution
 from .launch import Launch
-from .plan import PRECISIONS, Plan, count_correct, loss_and_grads, run
+from .plan import Plan, count_correct, loss_and_grads
+from .run import run
 from .source import read, sources
+from .stages import PRECISIONS
 
 __all__ = ["PRECISIONS", "Convolution", "Launch", "Plan", "count_correct", "loss_and_grads", "read", "run", "sources"]

@@ -1,0 +1,81 @@
+"""One device's part of a training step that is recorded as a CUDA graph: its arrays, and the kernels in order.
+
+Everything that changes from step to step is in these arrays, see graph.py.
+"""
+
+import numpy as np
+
+from ..devices import in_one_piece, parts_of
+from ..kernels.cuda import PRECISIONS, Plan, launch, run, tensor_cores
+
+LOSS_SCALE = 2.0**12
+"""What the loss is multiplied by at first, for precision "mixed"; it then adapts itself."""
+
+
+class Part:
+    """What one device has and does. Made and used with its device current."""
+
+    def __init__(self, images, labels, params, size, steps, network, precision):
+        import cupy
+
+        self.images, self.labels, self.params = images, labels, params
+        self.flat_params = in_one_piece(params)[0]
+        self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
+        self.grads = parts_of(self.flat_grads, params)
+        self.plan = Plan(network, params, images.shape[1:], size, precision)
+        self.kind = PRECISIONS[precision] if precision == "mixed" else None
+        self.scale, self.overflow, self.good_steps = (
+            cupy.zeros(1, dtype) for dtype in (np.float32, np.int32, np.int32)
+        )
+        self.scale.fill(LOSS_SCALE)
+        self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
+        self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
+        self.number = cupy.zeros(1, np.int32)
+        self.saved = cupy.empty_like(self.flat_params)
+        self.pixels = images.size // len(images)
+        if not self.plan.can_be_captured:
+            raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
+
+    def start_epoch(self, order, starts, rates):
+        self.order[: len(order)].set(order)
+        self.starts.set(starts)
+        self.rates.set(rates)
+        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
+            sums.fill(0)
+
+    def compute(self):
+        plan, n = self.plan, self.plan.N
+        arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
+        run(launch.gather(self.pixels, n), *arguments, np.int32(n))
+        plan.forward(self.params)
+        if self.kind:
+            self._run_mixed("scale_gradient", plan.dlogits.size, plan.dlogits, self.scale)
+        plan.backward(self.params, self.grads)
+
+    def update(self):
+        size = self.flat_params.size
+        arguments = self.flat_params, self.flat_grads, self.rates, self.number
+        if self.kind:
+            self._run_mixed("check_finite", size, self.flat_grads, self.overflow)
+            self._run_mixed("scaled_sgd", size, *arguments, self.scale, self.overflow)
+            run(tensor_cores.mixed_precision("update_scale", self.kind, 1), self.scale, self.overflow, self.good_steps)
+        else:
+            run(launch.sgd(size), *arguments, np.int32(size))
+        run(launch.next_step(self.pixels), self.number)
+
+    def _run_mixed(self, name, size, *arguments):
+        run(tensor_cores.mixed_precision(name, self.kind, size), *arguments, np.int32(size))
+
+    def save(self):
+        self.saved[...] = self.flat_params
+
+    def restore(self):
+        self.flat_params[...] = self.saved
+        self.scale.fill(LOSS_SCALE)
+        for sums in (self.overflow, self.good_steps):
+            sums.fill(0)
+        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
+            sums.fill(0)
+
+    def sums(self):
+        return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])
