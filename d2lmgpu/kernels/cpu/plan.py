@@ -11,6 +11,7 @@ find it in the core's cache.
 
 import contextlib
 import functools
+import math
 import threading
 
 import numpy as np
@@ -30,6 +31,9 @@ which threads of several devices wait (benchmarks/results/cpu_what_it_brings.jso
 for two devices 64 are best, for one 16 to 128 are alike).
 """
 
+MOST_OUTPUTS = 2**24
+"""Numbers that all layers together may put out for a micro-batch: it is smaller where images or networks are large."""
+
 KEPT = 12
 """Plans that are kept while nobody uses them, of all networks and all n together."""
 
@@ -39,6 +43,7 @@ EACH_BY_ITSELF = {conv2d, dense, flatten, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
 _lock = threading.Lock()
+_outputs = {}  # key without n: numbers that all layers put out for an image
 _idle = []  # (key, plan), the one used last at the end
 
 
@@ -88,11 +93,15 @@ def borrowed_plan(network, params, X):
 
     Raises what the layers raise if the sizes do not fit together.
     """
-    parts = 1
+    key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
+    if key not in _outputs:
+        shapes = output_shapes(network, params, X.shape[1:], X.dtype)
+        _outputs[key] = sum(math.prod(shape) for shape in shapes)
+    most = len(X)
     if all(_function(layer)[0] in EACH_BY_ITSELF for layer in network):
-        parts = -(-len(X) // MICRO_BATCH)
-    n = -(-len(X) // parts)
-    key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype, n)
+        most = max(1, min(MICRO_BATCH, MOST_OUTPUTS // _outputs[key]))
+    n = -(-len(X) // -(-len(X) // most))  # as even as can be
+    key = (*key, n)
     with _lock:
         found = next((i for i in reversed(range(len(_idle))) if _idle[i][0] == key), None)
         plan = None if found is None else _idle.pop(found)[1]
