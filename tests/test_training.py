@@ -1,8 +1,10 @@
 """Minibatches, train and evaluate, on a small part of the data set."""
 
+import gc
 import os
 import signal
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -183,3 +185,35 @@ def test_the_textbooks_last_line():
     history.add_epoch(0.5, 0.8449, 2.0, 600)
     history.add_epoch(0.4, 0.8351, 2.42, 600)
     assert history.summary() == "test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]"
+
+
+@pytest.mark.parametrize("settings", [{}, {"flat": False}, {"overlap": True}, {"prefetch": False}])
+def test_no_step_allocates_and_memory_does_not_grow(small, settings):
+    """Over five epochs on two devices: what a step needs was made by the first epoch."""
+    X, y, _, _ = small
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
+    runner = parallel.EagerStep(X, y, device_params, devices, 250, **{"algorithm": "ring", "flat": True, **settings})
+
+    def epoch():
+        runner.start_epoch(np.arange(len(X)), 0.1)
+        for _ in range(runner.steps):  # 250, 250, 100 examples
+            runner.step()
+        runner.end_epoch()
+
+    epoch()
+    tracemalloc.start()
+    try:
+        epoch()
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(5):
+            epoch()
+        _, peak = tracemalloc.get_traced_memory()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 400_000  # tasks, views, NumPy's small buffers; the gradients alone are 516 kB
+    assert after - before < 10_000

@@ -75,6 +75,7 @@ class WinogradConvolution:
         )
         self.start_back = Product(self.to_outputs.T, z_rows, products.reshape(points, O * T))
         self.kernel_grads, self.bias_grads = RunningSum((points, C, O), dtype), RunningSum(O, dtype)
+        self.taps = np.empty((kernel[0] * kernel[1], C * O), dtype)  # of the kernels' gradients
         self.to_kernels *= self.squares.scale
         self.dx = None
         if input_grad:
@@ -139,6 +140,6 @@ class WinogradConvolution:
         """Write the sums of the parameters' gradients."""
         dweight, dbias = grads
         points, C, O = self.kernel_grads.total.shape
-        sums = self.to_kernels.T @ self.kernel_grads.total.reshape(points, C * O)  # (kh·kw, C·O)
-        np.copyto(dweight, sums.reshape(*dweight.shape[2:], C, O).transpose(3, 2, 0, 1))
+        np.matmul(self.to_kernels.T, self.kernel_grads.total.reshape(points, C * O), out=self.taps)
+        np.copyto(dweight, self.taps.reshape(*dweight.shape[2:], C, O).transpose(3, 2, 0, 1))
         np.multiply(self.bias_grads.total, self.squares.scale, out=dbias)
