@@ -21,7 +21,6 @@ class Squares:
 
     def __init__(self, z, places, kind, relu):
         self.z, self.places, self.kind, self.relu = z, places, kind, relu
-        self.mask = np.empty(z.shape, bool) if relu and kind != "max" else None
         self.found = np.empty(places[0].shape, bool) if kind == "max" else None
         self.left = np.empty(places[0].shape, bool) if kind == "max" else None
 
@@ -46,8 +45,7 @@ class Squares:
         if self.kind == "max":
             self._backward_max(y, dy)
         elif self.relu:
-            np.greater(self.z, 0, out=self.mask)
-            np.copyto(self.z, self.mask)  # 0 or 1, by which the gradient is multiplied
+            np.greater(self.z, 0, out=self.z)  # 0 or 1, by which the gradient is multiplied
             np.multiply(self.places, dy, out=self.places)
         else:
             np.copyto(self.places, dy)
