@@ -129,24 +129,24 @@ def report(environment, seconds, rates, ratios, failed):
     epoch = EXAMPLES / (STEPS[environment] * BATCH)
     result = {
         "what": f"LeNet training, batch {BATCH}, float32, {STEPS[environment]} steps a round, contenders in turn",
-        "machine": _machine(environment),
+        "machine": machine(environment),
         "versions": _versions(),
         "date": date.today().isoformat(),
-        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain", "-uno") else ""),
-        "seconds_per_epoch": {name: _spread([epoch * t for t in times]) for name, times in seconds.items()},
+        "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else ""),
+        "seconds_per_epoch": {name: spread([epoch * t for t in times]) for name, times in seconds.items()},
         "times_as_fast": [
-            {"than": theirs, "is": ours, "ratio": _spread(_ratios(seconds[theirs], seconds[ours])), "aim": aim}
+            {"than": theirs, "is": ours, "ratio": spread(_ratios(seconds[theirs], seconds[ours])), "aim": aim}
             for theirs, ours, aim in ratios
             if theirs in seconds and ours in seconds
         ],
         "failed": failed,
     }
     if rates:
-        result["rates"] = {name: _spread(values) for name, values in rates.items()}
+        result["rates"] = {name: spread(values) for name, values in rates.items()}
         for devices, threads in (("1 device", "1 thread"), ("2 devices", "2 threads")):
             times, peak = seconds[f"ours, {devices}"], rates[f"SGEMM, {threads}"]
             parts = [GFLOP_PER_EPOCH / (epoch * t) / p for t, p in zip(times, peak, strict=True)]
-            result.setdefault("part_of_sgemm_rate", {})[f"ours, {devices}"] = _spread(parts)
+            result.setdefault("part_of_sgemm_rate", {})[f"ours, {devices}"] = spread(parts)
     return result
 
 
@@ -173,7 +173,7 @@ def _ratios(theirs, ours):
     return [a / b for a, b in zip(theirs, ours, strict=True)]
 
 
-def _machine(environment):
+def machine(environment):
     if environment == "cpu":
         return f"{processor_name()}, {platform.system()} {platform.machine()}"
     import torch
@@ -194,12 +194,12 @@ def _versions():
     return versions
 
 
-def _git(*arguments):
+def git(*arguments):
     done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent)
     return done.stdout.strip()
 
 
-def _spread(values):
+def spread(values):
     return {
         "median": round(statistics.median(values), 3),
         "min": round(min(values), 3),

@@ -10,16 +10,14 @@ times, and of each variant's ratio to the one it is compared with, round by roun
 import argparse
 import json
 import platform
-import subprocess
 import time
 from datetime import date
 from pathlib import Path
 
 import numpy as np
-from compare_pytorch import _spread
+from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
-from d2lmgpu.devices.choose import processor_name
 from d2lmgpu.kernels.cpu import ladder, plan
 from d2lmgpu.parallel import EagerStep
 
@@ -32,12 +30,10 @@ def main():
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     result = {
-        "machine": f"{processor_name()}, {platform.system()} {platform.machine()}",
+        "machine": machine("cpu"),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "date": date.today().isoformat(),
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
-        ).stdout.strip(),
+        "commit": git("rev-parse", "--short", "HEAD"),
         "milliseconds": "of a step of 256 images; for the ladder, of the second convolution's part of it",
     }
     for name, (variants, against) in groups().items():
@@ -114,8 +110,8 @@ def race(variants, against, rounds):
                 times[name].append(milliseconds)
     return {
         name: {
-            "milliseconds": _spread(values),
-            f"times as fast as {against}": _spread([b / a for a, b in zip(values, times[against], strict=True)]),
+            "milliseconds": spread(values),
+            f"times as fast as {against}": spread([b / a for a, b in zip(values, times[against], strict=True)]),
         }
         for name, values in times.items()
     }

@@ -23,6 +23,6 @@ def epoch_order(n, seed, epoch):
     return np.random.default_rng(sequence).permutation(n)
 
 
-def to_float(images):
-    """uint8 images (0..255) as float32 (0..1); float images as they are."""
-    return images.astype(np.float32) / np.float32(255) if images.dtype == np.uint8 else images
+def to_float(images, out=None):
+    """uint8 images (0..255) as float32 (0..1), written to ``out`` if it is given; float images as they are."""
+    return np.divide(images, np.float32(255), out=out) if images.dtype == np.uint8 else images

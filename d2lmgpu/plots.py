@@ -1,6 +1,7 @@
 """Plots: figures that a person can read without the text."""
 
 from .collectives.draw import BLUE, COLOURS, ORANGE
+from .timing import rows_of
 
 PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
@@ -46,7 +47,7 @@ def plot_timeline(spans, steps=2):
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
+    rows = rows_of(spans)
     begin, end = _window(spans, steps)
     figure = Figure(figsize=(10, 1.2 + 0.45 * len(rows)), layout="constrained")
     axes = figure.subplots()

@@ -40,8 +40,8 @@ class Timeline:
     def __init__(self, devices, spans=False):
         self.devices = list(devices)
         self.keeps_spans = spans
-        self._open = {}  # (row, name): readings whose times are not known yet
-        self._sums = {}  # row: {name: seconds}
+        self._open = {}  # device: readings whose times are not known yet
+        self._sums = {}  # device (None for the host program): {name: seconds}
         self._spans = []
         self._lock = threading.Lock()
 
@@ -64,12 +64,11 @@ class Timeline:
 
     def add(self, device, name, begin, end):
         """Enter a span by two readings of the device's clock (None: the host program's)."""
-        row = "host" if device is None else str(device)
         if device is not None and device.clock_is_late:
             with self._lock:
                 self._open.setdefault(device, []).append((name, begin, end))
             return
-        self._enter(row, name, begin - self.begin, end - self.begin)
+        self._enter(device, name, begin - self.begin, end - self.begin)
 
     def settle(self):
         """Read the clocks of late devices; to be called when they are synchronised. Keeps memory from growing."""
@@ -79,13 +78,13 @@ class Timeline:
             zero = self._zeros[device.main]
             for name, begin, end in readings:
                 begin, end = device.read_clock(zero, begin), device.read_clock(zero, end)
-                self._enter(str(device), name, begin - self.begin, end - self.begin)
+                self._enter(device, name, begin - self.begin, end - self.begin)
 
-    def _enter(self, row, name, begin, end):
-        sums = self._sums.setdefault(row, {})
+    def _enter(self, device, name, begin, end):
+        sums = self._sums.setdefault(device, {})
         sums[name] = sums.get(name, 0.0) + end - begin
         if self.keeps_spans:
-            self._spans.append(Span(row, name, begin, end))
+            self._spans.append(Span("host" if device is None else str(device), name, begin, end))
 
     def all_spans(self):
         """All spans, by begin. Waits for the devices."""
@@ -102,12 +101,12 @@ class Timeline:
         """
         synchronize(self.devices)
         self.settle()
-        rows = [self._sums.get(str(device), {}) for device in self.devices]
+        rows = [self._sums.get(device, {}) for device in self.devices]
         result = {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in PHASES}
         result["waiting"] = max(0.0, seconds - sum(result.values()))
-        result["data"] += self._sums.get("host", {}).get("data", 0.0)
-        channels = [row.get("allreduce", 0.0) for name, row in self._sums.items() if name.endswith("channel")]
-        result["allreduce"] += sum(channels) / len(rows)
+        result["data"] += self._sums.get(None, {}).get("data", 0.0)
+        channels = [device for device in self._sums if device is not None and device.main is not device]
+        result["allreduce"] += sum(self._sums[channel].get("allreduce", 0.0) for channel in channels) / len(rows)
         return result
 
 
@@ -144,9 +143,14 @@ class span:
             self.timeline.add(self.device, self.name, self.begin, end)
 
 
+def rows_of(spans):
+    """The rows of spans in the order in which they are shown: the host program first."""
+    return sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
+
+
 def chrome_trace(spans):
     """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it."""
-    rows = sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
+    rows = rows_of(spans)
     events = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": row}}
         for number, row in enumerate(rows)

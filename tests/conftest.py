@@ -4,6 +4,9 @@
 there is none. "standin" runs the GPU path on a stand-in for CuPy with two cards.
 """
 
+import gc
+import tracemalloc
+
 import cuda_machines
 import numpy as np
 import pytest
@@ -57,6 +60,24 @@ def machine(request):
     if request.param == "gpu" and find_gpus()[0] == 0:
         pytest.skip(f"no real GPU: {find_gpus()[1]}")
     return cuda_machines.OnCPU() if request.param == "shim" else cuda_machines.OnGPU()
+
+
+def traced_memory(steps, rounds):
+    """Bytes of memory that ``rounds`` calls of ``steps`` hold at most, and that they leave, after a first one."""
+    tracemalloc.start()
+    try:
+        steps()
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        for _ in range(rounds):
+            steps()
+        _, peak = tracemalloc.get_traced_memory()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak - before, after - before
 
 
 def assert_close(actual, expected, tolerance):

@@ -1,12 +1,10 @@
 """The fast bodies of the layers on a CPU: the same numbers as the layers, for every network that is made of them."""
 
 import functools
-import gc
-import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close
+from conftest import TOLERANCE, assert_close, traced_memory
 
 from d2lmgpu import layers
 from d2lmgpu.kernels import cpu
@@ -148,19 +146,9 @@ def test_a_step_allocates_nothing(rng):
         cpu.count_correct(X, y, params, LENET)
 
     steps()
-    tracemalloc.start()
-    steps()
-    gc.collect()
-    before, _ = tracemalloc.get_traced_memory()
-    tracemalloc.reset_peak()
-    for _ in range(10):
-        steps()
-    _, peak = tracemalloc.get_traced_memory()
-    gc.collect()
-    after, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak - before < 200_000  # NumPy's own small buffers, and loops' views; one array of activations is 865 kB
-    assert after - before < 2_000
+    held, left = traced_memory(steps, 10)
+    assert held < 200_000  # NumPy's own small buffers, and loops' views; one array of activations is 865 kB
+    assert left < 2_000
 
 
 def test_plans_are_kept_and_forgotten(rng, monkeypatch):

@@ -1,13 +1,12 @@
 """Minibatches, train and evaluate, on a small part of the data set."""
 
-import gc
 import os
 import signal
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
+from conftest import traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu import parallel
@@ -202,18 +201,6 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
         runner.end_epoch()
 
     epoch()
-    tracemalloc.start()
-    try:
-        epoch()
-        gc.collect()
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        for _ in range(5):
-            epoch()
-        _, peak = tracemalloc.get_traced_memory()
-        gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak - before < 400_000  # tasks, views, NumPy's small buffers; the gradients alone are 516 kB
-    assert after - before < 10_000
+    held, left = traced_memory(epoch, 5)
+    assert held < 400_000  # tasks, views, NumPy's small buffers; the gradients alone are 516 kB
+    assert left < 10_000

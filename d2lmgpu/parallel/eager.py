@@ -33,12 +33,11 @@ class EagerStep:
 
     def step(self):
         """Submit the next step, and wait for the one before it; returns how many examples it has."""
-        X_shards, y_shards = next(self.batches)
-        shards = X_shards, y_shards
+        shards = next(self.batches)
         step = submit_step(*shards, self.device_params, self.devices, self.lr, buffers=self.buffers, **self.settings)
         self._under_way.append(step)
         self._wait(self.ahead)
-        return sum(map(len, y_shards))
+        return sum(map(len, shards[1]))
 
     def end_epoch(self):
         """The loss summed over the epoch so far, when all work is done."""

@@ -71,4 +71,4 @@ class Feeder:
         else:
             images = self.gathered[: len(chosen)]
             np.take(self.X, chosen, axis=0, out=images, mode="clip")
-            np.divide(images, out.dtype.type(255), out=out)
+            to_float(images, out)

@@ -10,7 +10,6 @@ find it in the core's cache.
 """
 
 import contextlib
-import functools
 import math
 import threading
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
 from ...timing import span
+from ..stages import function_of, make_stages, output_shapes
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Pooling, SoftmaxCrossEntropy
 from .winograd import choose_tile
@@ -60,15 +60,13 @@ def loss_and_grads(X, y, params, network, grads, ready=None):
         ready(0)
         return 0.0
     with borrowed_plan(network, params, X) as plan:
-        plan.load(params)
         loss = 0.0
-        for start in range(0, len(X), plan.n):
-            part = slice(start, start + plan.n)
+        for part in plan.parts(X):
             with span("forward"):
                 loss += plan.forward(X[part], y[part])
             with span("backward"):
                 for stage, owned in plan.backward():
-                    if start + plan.n >= len(X):
+                    if part.stop >= len(X):
                         stage.store(grads[owned])
                         ready(owned.start)
     return loss
@@ -79,26 +77,21 @@ def count_correct(X, y, params, network):
     if len(X) == 0:
         return 0
     with borrowed_plan(network, params, X) as plan:
-        plan.load(params)
-        correct = 0
-        for start in range(0, len(X), plan.n):
-            part = slice(start, start + plan.n)
-            correct += plan.count_correct(X[part], y[part])
-    return correct
+        return sum(plan.count_correct(X[part], y[part]) for part in plan.parts(X))
 
 
 @contextlib.contextmanager
 def borrowed_plan(network, params, X):
-    """A plan for these sizes, of nobody else until it is given back; made if there is none.
+    """A plan for these sizes with ``params`` loaded, of nobody else until it is given back; made if there is none.
 
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
     if key not in _outputs:
-        shapes = output_shapes(network, params, X.shape[1:], X.dtype)
+        shapes = output_shapes(network, params, np.zeros((1, *X.shape[1:]), X.dtype))
         _outputs[key] = sum(math.prod(shape) for shape in shapes)
     most = len(X)
-    if all(_function(layer)[0] in EACH_BY_ITSELF for layer in network):
+    if all(function_of(layer)[0] in EACH_BY_ITSELF for layer in network):
         most = max(1, min(MICRO_BATCH, MOST_OUTPUTS // _outputs[key]))
     n = -(-len(X) // -(-len(X) // most))  # as even as can be
     key = (*key, n)
@@ -107,6 +100,7 @@ def borrowed_plan(network, params, X):
         plan = None if found is None else _idle.pop(found)[1]
     if plan is None:
         plan = Plan(network, params, X.shape[1:], X.dtype, n)
+    plan.load(params)
     yield plan  # if work with it fails, it is not given back
     with _lock:
         _idle.append((key, plan))
@@ -118,21 +112,17 @@ class Plan:
     """The stages of a network for images of ``shape`` (C, H, W), n at a time."""
 
     def __init__(self, network, params, shape, dtype, n):
-        shapes = output_shapes(network, params, shape, dtype)
         self.n = n
         self.x = np.empty((*shape, n), dtype)
-        self.stages = []
-        self.owners = []  # which parameters belong to which stage, as slices
-        x, i, first = self.x, 0, 0
-        while i < len(network):
-            stage, taken = make_stage(network[i:], x, shapes[i:], input_grad=i > 0)
-            count = sum(len(layer.shapes) for layer in network[i : i + taken])
-            self.stages.append(stage)
-            self.owners.append(slice(first, first + count))
-            x, i, first = stage.y, i + taken, first + count
-        self.loss = SoftmaxCrossEntropy(x)
+        self.stages, self.owners = make_stages(network, params, self.x, np.zeros((1, *shape), dtype), make_stage)
+        self.loss = SoftmaxCrossEntropy(self.stages[-1].y)
+
+    def parts(self, X):
+        """Slices of the images ``X``, of up to n each."""
+        return [slice(start, start + self.n) for start in range(0, len(X), self.n)]
 
     def load(self, params):
+        """Take a step's parameters, and begin new sums of gradients."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             stage.load(params[owned])
 
@@ -167,23 +157,13 @@ class Plan:
         self.x[..., len(X) :] = 0
 
 
-def output_shapes(network, params, shape, dtype):
-    """The shape of each layer's output for one image: found by sending one through the layers."""
-    x, rest = np.zeros((1, *shape), dtype), iter(params)
-    shapes = []
-    for layer in network:
-        x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
-        shapes.append(x.shape[1:])
-    return shapes
-
-
 def make_stage(layers, x, shapes, input_grad):
     """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
 
     A convolution takes a ReLU and then a pooling with it, a dense layer a ReLU.
     """
     first, rest = layers[0], layers[1:]
-    function = _function(first)[0]
+    function = function_of(first)[0]
     if function is flatten:
         return Flatten(x), 1
     if function is dense:
@@ -197,7 +177,7 @@ def make_stage(layers, x, shapes, input_grad):
     pooled = _starts_with(rest, *POOLS)
     kind, size = None, 1
     if pooled:
-        pool, options = _function(rest[0])
+        pool, options = function_of(rest[0])
         kind, size = POOLS[pool], options.get("size", 2)
     taken = convolved + fused + pooled
     if convolved:
@@ -208,7 +188,7 @@ def make_stage(layers, x, shapes, input_grad):
 
 
 def _starts_with(layers, *functions):
-    return bool(layers) and _function(layers[0])[0] in functions
+    return bool(layers) and function_of(layers[0])[0] in functions
 
 
 def make_convolution(x, kernel_shape, size, kind, relu, input_grad):
@@ -219,10 +199,3 @@ def make_convolution(x, kernel_shape, size, kind, relu, input_grad):
     if tile is None:
         return Convolution(x, kernel_shape, size, kind, relu, input_grad)
     return WinogradConvolution(x, kernel_shape, size, kind, relu, input_grad, tile)
-
-
-def _function(layer):
-    """The layer's forward function and its options, if it is a `functools.partial`."""
-    if isinstance(layer.forward, functools.partial):
-        return layer.forward.func, layer.forward.keywords
-    return layer.forward, {}

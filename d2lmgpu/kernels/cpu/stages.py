@@ -50,26 +50,26 @@ class Dense:
         np.copyto(grads[1], self.bias_grads.total)
 
 
-class Pooling:
+class _WithoutParameters:
+    def load(self, params):
+        pass
+
+    def store(self, grads):
+        pass
+
+
+class Pooling(_WithoutParameters):
     """ReLU or pooling (or one after the other) where no convolution comes before: x (C, H, W, n) or (D, n)."""
 
     def __init__(self, x, size, kind, relu):
-        if kind is None:
-            self.x_places, shape = [x], x.shape
-        else:
+        shape = x.shape
+        if kind is not None:
             C, H, W, n = x.shape
-            H, W = H // size * size, W // size * size
-            self.x_places = [x[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
             shape = (C, H // size, W // size, n)
         self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
-        z = np.empty((len(self.x_places), *shape), x.dtype)
+        self.x_places, self.dx_places = _places(x, size), _places(self.dx, size)
+        z = np.empty((size * size, *shape), x.dtype)
         self.squares = Squares(z, z, kind, relu)
-        self.dx_places = [self.dx]
-        if kind is not None:
-            self.dx_places = [self.dx[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
-
-    def load(self, params):
-        pass
 
     def forward(self):
         for place, x in zip(self.squares.places, self.x_places, strict=True):
@@ -81,11 +81,16 @@ class Pooling:
         for dx, place in zip(self.dx_places, self.squares.places, strict=True):
             np.multiply(place, self.y.dtype.type(self.squares.scale), out=dx)
 
-    def store(self, grads):
-        pass
+
+def _places(x, size):
+    """Views of ``x`` (C, H, W, n): the inputs at place (i, j) of all squares. With size 1 all of any ``x``."""
+    if size == 1:
+        return [x]
+    H, W = x.shape[1] // size * size, x.shape[2] // size * size
+    return [x[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
 
 
-class Flatten:
+class Flatten(_WithoutParameters):
     """x (C, H, W, n) → y (C·H·W, n), the same memory: with images last, an image's pixels keep their order."""
 
     def __init__(self, x):
@@ -93,18 +98,12 @@ class Flatten:
         self.x, self.y = x, x.reshape(-1, x.shape[-1])
         self.is_view = np.may_share_memory(x, self.y)
 
-    def load(self, params):
-        pass
-
     def forward(self):
         if not self.is_view:
             np.copyto(self.y.reshape(self.x.shape), self.x)
 
     def backward(self, dy):
         self.dx = dy.reshape(self.x.shape)
-
-    def store(self, grads):
-        pass
 
 
 class AsWritten:

@@ -6,11 +6,13 @@ Nothing is allocated and nothing is waited for once a plan is made, so that its
 launches can be captured in a CUDA graph.
 """
 
+import functools
 import threading
 
 import numpy as np
 
 from ...timing import span
+from ..stages import make_stages
 from . import launch
 from .run import current_card, run
 from .stages import PRECISIONS, AsWritten, make_stage
@@ -73,21 +75,14 @@ class Plan:
     def __init__(self, network, params, shape, N, precision="float32"):
         import cupy
 
-        shapes = output_shapes(network, params, shape)
         self.N = N
         self.x = cupy.empty((N, *shape), np.float32)
         self.labels = cupy.empty(N, np.int32)
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
-        self.stages, self.owners = [], []
-        x, i, first = self.x, 0, 0
-        while i < len(network):
-            stage, taken = make_stage(network[i:], x, shapes[i:], i > 0, PRECISIONS[precision])
-            count = sum(len(layer.shapes) for layer in network[i : i + taken])
-            self.stages.append(stage)
-            self.owners.append(slice(first, first + count))
-            x, i, first = stage.y, i + taken, first + count
-        self.logits = x
-        self.dlogits = cupy.empty_like(x)
+        make = functools.partial(make_stage, kind=PRECISIONS[precision])
+        self.stages, self.owners = make_stages(network, params, self.x, cupy.zeros((1, *shape), np.float32), make)
+        self.logits = self.stages[-1].y
+        self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.epoch_loss, self.epoch_correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -120,15 +115,3 @@ class Plan:
             dy = stage.dx
             if ready is not None:
                 ready(owned.start)
-
-
-def output_shapes(network, params, shape):
-    """The shape of each layer's output for one image, found by sending one through the layers."""
-    import cupy
-
-    x, rest = cupy.zeros((1, *shape), np.float32), iter(params)
-    shapes = []
-    for layer in network:
-        x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
-        shapes.append(x.shape[1:])
-    return shapes

@@ -9,6 +9,7 @@ import functools
 import numpy as np
 
 from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
+from ..stages import function_of
 from . import convolution, launch, tensor_cores
 from .run import run
 
@@ -161,10 +162,10 @@ def make_stage(layers, x, shapes, input_grad, kind):
     """
     launches = _Launches(kind)
     first, rest = layers[0], layers[1:]
-    function, options = _function(first)
-    rectified = bool(rest) and _function(rest[0])[0] is relu
+    function, options = function_of(first)
+    rectified = bool(rest) and function_of(rest[0])[0] is relu
     if function is conv2d:
-        pool, pool_options = _function(rest[rectified]) if len(rest) > rectified else (None, {})
+        pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
         S = pool_options.get("size", 2)
         pooled = pool in POOLS and S <= LARGEST_SQUARE
         stage = Convolution(
@@ -192,10 +193,3 @@ class _Launches:
         if self._kind is None:
             return getattr(convolution if name.startswith("conv") else launch, name)
         return functools.partial(getattr(tensor_cores, name), self._kind)
-
-
-def _function(layer):
-    """The layer's forward function and its options, if it is a `functools.partial`."""
-    if isinstance(layer.forward, functools.partial):
-        return layer.forward.func, layer.forward.keywords
-    return layer.forward, {}

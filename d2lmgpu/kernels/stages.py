@@ -1,0 +1,41 @@
+"""What plans for the CPU and for GPUs have in common: cutting a network into stages."""
+
+import functools
+
+
+def make_stages(network, params, x, one_image, make_stage):
+    """The stages of a network and, as slices, which parameters belong to each.
+
+    ``x`` is the first stage's input, ``one_image`` (1, C, H, W) any image like
+    those in it. ``make_stage(layers, x, shapes, input_grad)`` makes the stage that
+    does the first of ``layers``, and says how many of them it does; ``shapes`` are
+    the layers' outputs for one image. Raises what the layers raise if the sizes
+    do not fit together.
+    """
+    shapes = output_shapes(network, params, one_image)
+    stages, owners = [], []
+    i = first = 0
+    while i < len(network):
+        stage, taken = make_stage(network[i:], x, shapes[i:], input_grad=i > 0)
+        count = sum(len(layer.shapes) for layer in network[i : i + taken])
+        stages.append(stage)
+        owners.append(slice(first, first + count))
+        x, i, first = stage.y, i + taken, first + count
+    return stages, owners
+
+
+def output_shapes(network, params, x):
+    """The shape of each layer's output for one image: found by sending ``x`` (1, C, H, W) through the layers."""
+    rest = iter(params)
+    shapes = []
+    for layer in network:
+        x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
+        shapes.append(x.shape[1:])
+    return shapes
+
+
+def function_of(layer):
+    """The layer's forward function and its options, if it is a `functools.partial`."""
+    if isinstance(layer.forward, functools.partial):
+        return layer.forward.func, layer.forward.keywords
+    return layer.forward, {}
