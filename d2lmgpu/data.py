@@ -24,5 +24,10 @@ def epoch_order(n, seed, epoch):
 
 
 def to_float(images, out=None):
-    """uint8 images (0..255) as float32 (0..1), written to ``out`` if it is given; float images as they are."""
-    return np.divide(images, np.float32(255), out=out) if images.dtype == np.uint8 else images
+    """uint8 images (0..255) as float32 (0..1), float images as they are; written to ``out`` if it is given."""
+    if images.dtype == np.uint8:
+        return np.divide(images, np.float32(255), out=out)
+    if out is None:
+        return images
+    np.copyto(out, images)
+    return out

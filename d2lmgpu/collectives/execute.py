@@ -1,14 +1,12 @@
 """One reader of schedules: do it, on real arrays on real devices.
 
-Each device gets its part of the schedule as one piece of work for its queue
-(see program.py), so that all parts run at the same time and meet only where
-they must. Devices signal each other through a `_Meeting`. On a GPU "done" means
-that the work was given to the stream, so that a signal carries a CUDA event,
-for which the other's stream waits. Short arrays of virtual devices are an
-exception: see `SHORT`.
+Each device gets its part of the schedule as work for its queue, phase by phase
+(see program.py), and waits for others' phases only where it must, so that all
+parts run at the same time. On a GPU a phase is done when its work was given to
+the stream; whoever waits for it lets its own stream wait for a CUDA event. Short
+arrays of virtual devices are an exception: see `SHORT`.
 """
 
-import queue
 import threading
 
 from ..devices import DeviceArray, array_module, check_devices
@@ -21,10 +19,10 @@ from .prove import check_form
 SHORT = 2**21
 """Bytes up to which one thread carries out the collective of virtual devices for all of them.
 
-It is the host program's thread if all are idle, otherwise that of the last device to get there.
+It is the host program's thread if all are idle, otherwise a worker's when all have got there.
 
-Waking k threads, which then wake each other in every step, takes longer than
-copying such arrays on one core (benchmarks/compare_gloo.py shows by how much).
+Meeting in every step takes longer than copying such arrays on one core
+(benchmarks/compare_gloo.py shows by how much).
 """
 
 
@@ -58,48 +56,48 @@ def run_program(program, arrays):
             if allowed:
                 _do_all(program, devices, flat, records)
                 return
-        last = _LastToArrive(len(devices), program, devices, flat, records)
         with _submission:
-            for device in devices:
-                device.submit(last.arrive)
+            _submit_as_one(program, devices, flat, records)
         return
-    meeting = _Meeting(program)
     with _submission:
-        tasks = [
-            device.submit(_take_part, i, device, devices, flat, program, records, meeting)
-            for i, device in enumerate(devices)
-        ]
+        _submit_phases(program, devices, flat, records)
+
+
+def _submit_as_one(program, devices, flat, records):
+    """The whole collective is work of the first device, for which the others wait."""
+    first, *others = devices
+    for device in others:
+        first.wait(device.record())
+    done = first.submit(_do_all, program, devices, flat, records)
+    for device in others:
+        device.wait(done)
+
+
+def _submit_phases(program, devices, flat, records):
+    done = [[device.record()] for device in devices]  # events: each device is there, and has done each of its phases
+    for i, phase in program.order:
+        for other, count in phase.waits:
+            devices[i].wait(done[other][count])
+        done[i].append(devices[i].submit(_do_phase, phase, i, devices, flat, program.stage_sizes, records))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # what overwrites the array next comes after those who still read it
-            device.wait(tasks[reader])
+            device.wait(done[reader][-1])
+
+
+def _do_phase(phase, i, devices, flat, stage_sizes, records):
+    """Runs on device i; its result, a mark of the phase's end, makes the task an event."""
+    with span("allreduce"):
+        for action in phase.actions:
+            do_action(action, i, devices[i], devices, flat, stage_sizes[i], records[action.number])
+    return devices[i].mark()
 
 
 def _do_all(program, devices, flat, records):
-    """All devices' parts on the calling thread."""
+    """All devices' phases on the calling thread."""
     with spans(devices, "allreduce"):
-        for i, action in program.order:
-            do_action(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
-
-
-class _LastToArrive:
-    """A short collective of virtual devices that have other work to do first: the last to arrive does it for all."""
-
-    def __init__(self, missing, *collective):
-        self._missing, self._collective = missing, collective
-        self._lock, self._done = threading.Lock(), threading.Event()
-
-    def arrive(self):
-        """Runs on each device; returns when the collective is done."""
-        with self._lock:
-            self._missing -= 1
-            last = self._missing == 0
-        if not last:
-            self._done.wait()
-            return
-        try:
-            _do_all(*self._collective)
-        finally:
-            self._done.set()
+        for i, phase in program.order:
+            for action in phase.actions:
+                do_action(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
 
 
 def needs_staging(arrays):
@@ -127,56 +125,6 @@ def check_arrays(arrays):
         if array.device.kind != first.device.kind:
             raise ValueError(f"collective: {array.device} beside {first.device}; all devices should be of one kind")
     check_devices(array.device for array in arrays)
-
-
-class _Meeting:
-    """How devices wait for each other's signals during one collective: each has a mailbox for those it needs."""
-
-    def __init__(self, program):
-        self._program = program
-        self._mailboxes = [queue.SimpleQueue() for _ in program.phases]
-
-    def signal(self, device, number, get_mark):
-        """Device ``device`` has done its phase ``number``; ``get_mark`` gives a mark of that."""
-        listeners = self._program.listeners[device][number]
-        if listeners:
-            mark = get_mark()
-            for listener in listeners:
-                self._mailboxes[listener].put((device, number + 1, mark))
-
-    def wait(self, device, received, other, count):
-        """Let ``device`` wait until ``other`` has signalled ``count`` times; returns the mark of that.
-
-        ``received`` is the device's dict of what arrived so far.
-        """
-        while (other, count) not in received:
-            sender, number, mark = self._mailboxes[device].get()
-            if sender is None:
-                raise RuntimeError("another device failed in this collective") from mark
-            received[sender, number] = mark
-        return received[other, count]
-
-    def fail(self, error):
-        """Let nobody wait for a device that will signal no more."""
-        for mailbox in self._mailboxes:
-            mailbox.put((None, 0, error))
-
-
-def _take_part(i, device, devices, flat, program, records, meeting):
-    """Device i's part of the program. Runs on the device; returns a mark of its end."""
-    received = {}
-    try:
-        with span("allreduce"):
-            for number, (waits, actions) in enumerate(program.phases[i]):
-                for other, count in waits:
-                    device.await_mark(meeting.wait(i, received, other, count))
-                for action in actions:
-                    do_action(action, i, device, devices, flat, program.stage_sizes[i], records[action.number])
-                meeting.signal(i, number, device.mark)
-    except BaseException as error:
-        meeting.fail(error)
-        raise
-    return device.mark()
 
 
 def do_action(action, i, device, devices, flat, stage_size, record):

@@ -31,9 +31,9 @@ class Action(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """What a device does between two signals: wait for others, act, then signal that it is done.
+    """What a device does in one go: wait for others, then act.
 
-    ``waits`` are pairs (device, count): go on when that device has signalled ``count`` times.
+    ``waits`` are pairs (device, count): go on when that device has done ``count`` phases.
     """
 
     waits: tuple
@@ -43,19 +43,17 @@ class Phase(NamedTuple):
 class Program(NamedTuple):
     """What k devices do.
 
-    ``phases[i]`` is device i's part. ``listeners[i][c]`` are the devices that wait
-    for its signal number c + 1. ``readers[i]`` are those that read from it since
+    ``order`` lists all phases, as pairs (device, phase), in an order in which one
+    thread may do them. ``readers[i]`` are the devices that read from device i since
     it last waited for them, so that its next work must come after theirs.
-    ``stage_sizes[i]`` are the elements of its staging buffer. ``order`` lists all
-    actions, as pairs (device, action), in an order in which one thread may do them.
+    ``stage_sizes[i]`` are the elements of its staging buffer. ``transfers`` are
+    those of the schedule, less the empty ones.
     """
 
-    phases: list
-    listeners: list
+    order: list
     readers: list
     stage_sizes: list
     transfers: list
-    order: list
 
 
 @functools.lru_cache(maxsize=256)
@@ -96,12 +94,12 @@ def _is_overwritten(transfer, step):
 
 class _Compiler:
     def __init__(self, k):
-        self.phases = [[Phase((), ())] for _ in range(k)]  # the first signal: I am here, my array is ready
+        self.order = []
+        self.phases = [0] * k  # of each device, so far
+        self.written = [0] * k  # the number of phases of each device after which its array is up to date
+        self.readers = [{} for _ in range(k)]  # for each device: who read from it since, in which of its phases
         self.stage_sizes = [0] * k
         self.transfers = []
-        self.order = []
-        self.written = [1] * k  # the signal of each device after which its array is up to date
-        self.readers = [{} for _ in range(k)]  # for each device: who read from it since, until which signal
 
     def add(self, actions, writing):
         """Let each device of ``actions`` do its actions as its next phase, all at the same time."""
@@ -110,21 +108,15 @@ class _Compiler:
             if writing:
                 for reader, count in self.readers[device].items():
                     waits[reader] = max(count, waits.get(reader, 0))
-            self.phases[device].append(Phase(tuple(waits.items()), tuple(todo)))
-            self.order += [(device, action) for action in todo]
+            self.order.append((device, Phase(tuple(waits.items()), tuple(todo))))
+            self.phases[device] += 1
         for device in actions if writing else ():
-            self.written[device] = len(self.phases[device])
+            self.written[device] = self.phases[device]
             self.readers[device].clear()
         for device, todo in actions.items():
             for action in todo:
                 if action.kind != "apply":
-                    self.readers[action.source][device] = len(self.phases[device])
+                    self.readers[action.source][device] = self.phases[device]
 
     def finish(self):
-        listeners = [[set() for _ in phases] for phases in self.phases]
-        for device, phases in enumerate(self.phases):
-            for waits, _ in phases:
-                for other, count in waits:
-                    listeners[other][count - 1].add(device)
-        readers = [list(readers) for readers in self.readers]
-        return Program(self.phases, listeners, readers, self.stage_sizes, self.transfers, self.order)
+        return Program(self.order, list(map(list, self.readers)), self.stage_sizes, self.transfers)

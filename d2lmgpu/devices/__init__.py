@@ -2,12 +2,13 @@
 
 from .array import DeviceArray, array_module, on_device
 from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, parse_devices
-from .device import Device, Task, current_device, synchronize
+from .device import Device, Task, synchronize
 from .discovery import find_gpus
 from .errors import DeviceError, DeviceMismatchError
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .kinds import cpu, gpu, try_all_gpus, try_gpu
 from .transfer import TransferRecord, put, record_transfers, to_host
+from .workers import current_device
 
 __all__ = [
     "ENVIRONMENTS",

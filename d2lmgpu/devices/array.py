@@ -16,6 +16,7 @@ import functools
 import numpy as np
 
 from .errors import DeviceMismatchError
+from .workers import current_device
 
 HOST = "host"
 """Where plain NumPy arrays live: the program's own memory, which is no device's."""
@@ -137,7 +138,8 @@ def on_device(function):
 
     @functools.wraps(function)
     def place(*args, **kwargs):
-        device = common_device((args, kwargs), function.__name__)
+        inside = current_device() is not None  # called by a device's own work, whose arrays are plain
+        device = None if inside else common_device((args, kwargs), function.__name__)
         if device is None:
             return function(*args, **kwargs)
         return device.run(function, *args, **kwargs).result()
@@ -148,7 +150,7 @@ def on_device(function):
 def apply(operation, function, *args, **kwargs):
     """Do ``function`` in the queue of the device on which all its arrays live; wait for the result."""
     device = common_device((args, kwargs), operation)
-    args, kwargs = unwrap(args), unwrap(kwargs)
+    args, kwargs = unwrap((args, kwargs), device, operation)
     return device.submit(lambda: wrap(function(*args, **kwargs), device)).result()
 
 
@@ -167,14 +169,6 @@ def common_device(values, operation):
     return None if found is HOST else found
 
 
-def check_device(device, values, operation):
-    """Raise DeviceMismatchError unless every array in ``values`` lives on ``device``."""
-    for leaf in _leaves(values):
-        place = _place(leaf)
-        if place is not None and place is not device:
-            raise DeviceMismatchError(operation, device, place)
-
-
 def wrap(value, device):
     """Plain arrays and NumPy scalars in ``value`` (nested) as arrays of ``device``."""
 
@@ -186,9 +180,21 @@ def wrap(value, device):
     return _map(wrap_leaf, value)
 
 
-def unwrap(value):
-    """Device arrays in ``value`` (nested) as their plain arrays."""
-    return _map(lambda leaf: leaf.raw if isinstance(leaf, DeviceArray) else leaf, value)
+def unwrap(value, device, operation):
+    """``value`` (nested) with the arrays of ``device`` as their plain arrays.
+
+    Raises DeviceMismatchError if there are arrays of another place.
+    """
+
+    def unwrap_leaf(leaf):
+        place = _place(leaf)
+        if place is device:
+            return leaf.raw
+        if place is not None:
+            raise DeviceMismatchError(operation, device, place)
+        return leaf
+
+    return _map(unwrap_leaf, value)
 
 
 def _place(leaf):
@@ -201,24 +207,22 @@ def _place(leaf):
 
 
 def _leaves(value):
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _leaves(item)
-    elif isinstance(value, dict):
-        yield from _leaves(list(value.values()))
-    else:
+    if not isinstance(value, (list, tuple, dict)):
         yield value
+        return
+    for item in value.values() if isinstance(value, dict) else value:
+        yield from _leaves(item)
 
 
 def _map(function, value):
+    if not isinstance(value, (list, tuple, dict)):
+        return function(value)
     if isinstance(value, dict):
         return {key: _map(function, item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_map(function, item) for item in value]
-        if hasattr(value, "_fields"):  # a named tuple takes its fields one by one
-            return type(value)(*items)
-        return type(value)(items)
-    return function(value)
+    items = [_map(function, item) for item in value]
+    if hasattr(value, "_fields"):  # a named tuple takes its fields one by one
+        return type(value)(*items)
+    return type(value)(items)
 
 
 def _call_method(name, array, *args, **kwargs):

@@ -1,6 +1,6 @@
 """A device is a place: it has its own memory and its own queue of work.
 
-    host program --run()--> queue of cpu(0) --> its thread   --> its arrays
+    host program --run()--> queue of cpu(0) --> a thread     --> its arrays
                  --run()--> queue of gpu(1) --> its thread   --> its stream --> its arrays
 
 The host program submits work and goes on; work of one device happens in the
@@ -10,8 +10,8 @@ Functions that run *on* a device touch that device's arrays only: everything
 between devices is issued by the host program.
 """
 
+import collections
 import contextlib
-import queue
 import threading
 import time
 import weakref
@@ -19,15 +19,9 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from .array import check_device, unwrap, wrap
+from .array import unwrap, wrap
 from .errors import DeviceError
-
-_this_thread = threading.local()
-
-
-def current_device():
-    """The device whose queue this thread works through, or None on the host program's threads."""
-    return getattr(_this_thread, "device", None)
+from .workers import current_device
 
 
 class Task(Future):
@@ -46,7 +40,7 @@ _HAPPENED.set_result(None)
 
 
 class Device:
-    """What ``cpu(i)`` and ``gpu(i)`` have in common: a name, a thread and a queue.
+    """What ``cpu(i)`` and ``gpu(i)`` have in common: a name and a queue, through which ``workers`` work.
 
     Compare devices with ``is``: the same index always gives the same object.
     """
@@ -54,19 +48,19 @@ class Device:
     kind = None
     clock_is_late = False  # whether readings of the clock are known only when the work is done
 
-    def __init__(self, index):
+    def __init__(self, index, workers):
         self.index = index
         self.main = self  # of a channel: the device whose memory it shares
-        self._queue = queue.SimpleQueue()
+        self._workers = workers
+        self._queue = collections.deque()
         self._lock = threading.Lock()
+        self._busy = False  # whether somebody does this device's work, or is going to
         self._last = lambda: None  # a weak reference to the task submitted last
         self._awaited = []  # events that the next task waits for
-        self._pending = 0  # tasks submitted and not yet done
-        self._turn = threading.Lock()  # held by whoever does this device's work
         self._failed = []
         self._buffers = {}
         self._channel = None
-        threading.Thread(target=self._work, name=str(self), daemon=True).start()
+        workers.join()
         self.submit(self._set_up).result()
 
     def __repr__(self):
@@ -81,16 +75,15 @@ class Device:
 
         Raises DeviceMismatchError if an argument is an array of another place.
         """
-        check_device(self, (args, kwargs), getattr(function, "__name__", "run"))
-        args, kwargs = unwrap(args), unwrap(kwargs)
-        return self.submit(lambda: wrap(self.compute(function, args, kwargs), self))
+        args, kwargs = unwrap((args, kwargs), self, getattr(function, "__name__", "run"))
+        return self.submit(lambda: wrap(function(*args, **kwargs), self))
 
     def submit(self, function, *args):
         """Submit work on *plain* arrays: what `run` and the transfers are made of."""
         task = Task()
         inside = current_device()
         if inside is self:
-            self._execute(task, function, args)
+            self._finish_task(task, *self._outcome((), function, args))
         elif inside is not None:
             raise DeviceError(
                 f"work running on {inside} tried to use {self}. Functions on a device use its own "
@@ -98,10 +91,12 @@ class Device:
             )
         else:
             with self._lock:
-                self._queue.put((task, function, args, self._awaited))
+                self._queue.append((task, self._awaited, function, args))
                 self._awaited = []
-                self._pending += 1
                 self._last = weakref.ref(task)  # weak: a result must not live longer for our sake
+                was_busy, self._busy = self._busy, True
+            if not was_busy:
+                self._workers.serve(self)
         return task
 
     def synchronize(self):
@@ -110,6 +105,8 @@ class Device:
 
     def record(self):
         """An event that happens when all work submitted here so far is done."""
+        if self._awaited:
+            return self.submit(self.mark)
         return self._last() or _HAPPENED
 
     def wait(self, event):
@@ -121,29 +118,37 @@ class Device:
         with self._lock:
             self._awaited.append(event)
 
-    def _work(self):
-        _this_thread.device = self
-        while True:
-            item = self._queue.get()
-            with self._turn:
-                self._execute(*item)
-            del item  # or its arrays would live until the next work arrives
+    def work(self):
+        """Called by a worker: do the next task. Returns whether there is another that can be done now."""
+        task, awaited, function, args = self._queue[0]
+        for event in awaited:
+            if not event.done():
+                event.add_done_callback(lambda event: self._workers.serve(self))
+                return False
+        outcome = self._outcome(awaited, function, args)
+        self._queue.popleft()
+        more = self._has_more()
+        self._finish_task(task, *outcome)  # last: who waits for it may find the device idle
+        return more
 
-    def _execute(self, task, function, args, awaited=None):
-        """Do a task; ``awaited`` is None for work that comes from this device's own thread, not from the queue."""
+    def _has_more(self):
+        with self._lock:
+            self._busy = bool(self._queue)
+            return self._busy
+
+    def _outcome(self, awaited, function, args):
         try:
-            for event in awaited or ():
+            for event in awaited:
                 self.await_event(event)
-            result, error = function(*args), None
-        except BaseException as caught:
-            result, error = None, caught
-            self._failed.append(task)
-        if awaited is not None:
-            with self._lock:
-                self._pending -= 1
+            return function(*args), None
+        except BaseException as error:
+            return None, error
+
+    def _finish_task(self, task, result, error):
         if error is None:
             task.set_result(result)
         else:
+            self._failed.append(task)
             task.set_exception(error)
 
     def buffer(self, name, size, dtype):
@@ -172,10 +177,6 @@ class Device:
     def _set_up(self):
         """First work of the thread."""
 
-    def compute(self, function, args, kwargs):
-        """Called on this device's thread: do a function of plain arrays of this device."""
-        return function(*args, **kwargs)
-
     def start_clock(self):
         """Called on this device's thread: what `read_clock` needs."""
 
@@ -189,11 +190,25 @@ class Device:
     def is_idle(self):
         """Whether all work submitted so far is done."""
         with self._lock:
-            return self._pending == 0 and all(event.done() for event in self._awaited)
+            return self._is_idle()
+
+    def _is_idle(self):
+        return not self._busy and all(event.done() for event in self._awaited)
+
+    def take(self):
+        """Try to become the one who does this device's work; to be followed by `give_back` if that succeeds."""
+        with self._lock:
+            idle = self._is_idle()
+            self._busy = self._busy or idle
+            return idle
+
+    def give_back(self):
+        """Leave the work to the workers again, also what was submitted meanwhile."""
+        if self._has_more():
+            self._workers.serve(self)
 
     def await_event(self, event):
-        """Called on this device's thread: what follows happens after ``event``."""
-        event.exception()  # returns when the task is done, well or badly
+        """Called on this device's thread when ``event`` has happened: for a stream to wait for its mark."""
 
     def mark(self):
         """Called on this device's thread: a mark of the work done so far; a CPU needs none."""
@@ -227,12 +242,10 @@ def take_turns(devices):
         return
     with contextlib.ExitStack() as turns:
         for device in devices:
-            # Give up rather than wait: the turn may be held by work that waits for a device whose turn is ours.
-            if not device.is_idle() or not device._turn.acquire(timeout=0.001):
+            if not device.take():
                 break
-            turns.callback(device._turn.release)
+            turns.callback(device.give_back)
         else:
-            if all(device.is_idle() for device in devices):
-                yield True
-                return
+            yield True
+            return
     yield False

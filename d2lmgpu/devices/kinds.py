@@ -1,10 +1,9 @@
 """The two kinds of device, and how to get one.
 
-``cpu(i)`` is a *virtual* device: a thread that works through a queue, on NumPy
-arrays that belong to it, with one core's worth of BLAS. ``gpu(i)`` is a CUDA
-device: the same thread and queue, but its functions launch CuPy work on a
-stream of their own. Both obey the same rules, so a program that is right on
-two ``cpu`` devices is right on two GPUs.
+``cpu(i)`` is a *virtual* device: a queue of work on NumPy arrays that belong to
+it, with one core's worth of BLAS. ``gpu(i)`` is a CUDA device: the same queue,
+but its functions launch CuPy work on a stream of their own. Both obey the same
+rules, so a program that is right on two ``cpu`` devices is right on two GPUs.
 
 Creating the first ``cpu`` device holds BLAS to one thread in the whole process
 (through threadpoolctl), so that k devices are k cores' worth of arithmetic and
@@ -21,13 +20,16 @@ import numpy as np
 from .device import Device
 from .discovery import count_cores, find_gpus
 from .errors import DeviceError
+from .workers import Workers
 
 
 class CPU(Device):
-    """A virtual device: a worker thread, its NumPy arrays, one core's worth of BLAS."""
+    """A virtual device: a queue, its NumPy arrays, one core's worth of BLAS."""
 
     kind = "cpu"
-    _has_core = False
+
+    def __init__(self, index, workers=None):
+        super().__init__(index, workers or _workers)
 
     def _set_up(self):
         from threadpoolctl import threadpool_limits
@@ -39,23 +41,8 @@ class CPU(Device):
         """An uninitialised plain array in this device's memory."""
         return np.empty(shape, dtype)
 
-    def compute(self, function, args, kwargs):
-        """Do it when a core is free: k devices on fewer cores take turns, instead of slowing each other down.
-
-        Work that calls other work of its own device already has its core. Nobody
-        waits long: works of several devices may be waiting for each other.
-        """
-        if self._has_core or not _cores.acquire(timeout=PATIENCE):
-            return function(*args, **kwargs)
-        self._has_core = True
-        try:
-            return function(*args, **kwargs)
-        finally:
-            self._has_core = False
-            _cores.release()
-
     def _make_channel(self):
-        return CPU(self.index)
+        return CPU(self.index, _channel_workers)
 
 
 class GPU(Device):
@@ -69,7 +56,7 @@ class GPU(Device):
 
     def __init__(self, index, card):
         self.card = card
-        super().__init__(index)
+        super().__init__(index, Workers(1))  # a thread of its own, on which its stream is the current one
 
     def _set_up(self):
         import cupy
@@ -162,10 +149,12 @@ def _keep_freed_memory():
     mallopt(-1, 1 << 30)
 
 
-PATIENCE = 0.1
-"""Seconds that a virtual device's work waits for a free core before it goes ahead all the same."""
+_workers = Workers(count_cores())
+_channel_workers = Workers(count_cores())
+"""Channels have workers of their own, as a GPU's copy engines are not its multiprocessors.
 
-_cores = threading.BoundedSemaphore(count_cores())
+Otherwise a device's exchange would only begin when one of the devices has finished what it computes.
+"""
 _devices = {}
 _devices_lock = threading.Lock()
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .array import HOST, DeviceArray, array_module
-from .device import current_device
 from .errors import DeviceError
+from .workers import current_device
 
 _logs = []
 
@@ -123,15 +123,15 @@ def _between(x, device, done):
         raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
     target = device.empty(raw.shape, raw.dtype)
     ready = source.record()
-    copied = device.submit(_receive, target, device, raw, source, ready, done)
+    device.wait(ready)
+    copied = device.submit(_receive, target, device, raw, source, done)
     if source is not device:
         source.wait(copied)
     return DeviceArray(target, device)
 
 
-def _receive(target, device, raw, source, ready, done):
+def _receive(target, device, raw, source, done):
     """Runs on the destination; its result, a mark of the copy's end, makes the task an event."""
-    device.await_event(ready)
     timed(done, copy_between, target, device, raw, source)
     return device.mark()
 

@@ -26,15 +26,14 @@ class Feeder:
         self.reuses = all(device.kind == "cpu" for device in devices)
         if self.reuses:
             self.X, self.y = np.ascontiguousarray(X), np.ascontiguousarray(y)
-            most = -(-min(batch_size, len(X)) // len(devices))  # examples in a shard
-            as_float = to_float(self.X[:0])
+            size = min(batch_size, len(X))
+            self.chosen = np.empty((size, *X.shape[1:]), X.dtype), np.empty(size, y.dtype)  # a minibatch on the host
+            most = -(-size // len(devices))  # examples in a shard
+            as_float = to_float(self.X[:0]).dtype
             self.slots = [
-                [(np.empty((most, *X.shape[1:]), as_float.dtype), np.empty(most, y.dtype)) for _ in devices]
+                [(np.empty((most, *X.shape[1:]), as_float), np.empty(most, y.dtype)) for _ in devices]
                 for _ in range(SLOTS)
             ]
-            self.gathered = None
-            if as_float.dtype != X.dtype:
-                self.gathered = np.empty((most, *X.shape[1:]), X.dtype)
 
     def epoch(self, order):
         """Yield (X_shards, y_shards) for each minibatch of an epoch, examples in this ``order``.
@@ -43,32 +42,24 @@ class Feeder:
         then the devices must be done with it.
         """
         for number, start in enumerate(range(0, len(order), self.batch_size)):
-            chosen = order[start : start + self.batch_size]
+            part = order[start : start + self.batch_size]
             with span("data"):
                 if self.reuses:
-                    shards = self._fill(self.slots[number % SLOTS], chosen)
+                    shards = self._fill(self.slots[number % SLOTS], part)
                 else:
-                    shards = split_batch(to_float(self.X[chosen]), self.y[chosen], self.devices)
+                    shards = split_batch(to_float(self.X[part]), self.y[part], self.devices)
             yield shards
 
-    def _fill(self, slot, chosen):
+    def _fill(self, slot, order):
+        images, labels = (whole[: len(order)] for whole in self.chosen)
+        np.take(self.X, order, axis=0, out=images, mode="clip")  # "raise" would copy
+        np.take(self.y, order, out=labels, mode="clip")
         X_shards, y_shards = [], []
-        bounds = chunk_bounds(len(chosen), len(self.devices))
+        bounds = chunk_bounds(len(order), len(self.devices))
         for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
             X, y = X_place[: stop - start], y_place[: stop - start]
-            record = note_transfer(HOST, device, X.nbytes)
-            timed(record, self._take, chosen[start:stop], X)
-            record = note_transfer(HOST, device, y.nbytes)
-            timed(record, np.take, self.y, chosen[start:stop], axis=0, out=y, mode="clip")  # "raise" would copy
+            timed(note_transfer(HOST, device, X.nbytes), to_float, images[start:stop], X)
+            timed(note_transfer(HOST, device, y.nbytes), np.copyto, y, labels[start:stop])
             X_shards.append(DeviceArray(X, device))
             y_shards.append(DeviceArray(y, device))
         return X_shards, y_shards
-
-    def _take(self, chosen, out):
-        """The chosen images as floats, as `to_float` makes them."""
-        if self.gathered is None:
-            np.take(self.X, chosen, axis=0, out=out, mode="clip")
-        else:
-            images = self.gathered[: len(chosen)]
-            np.take(self.X, chosen, axis=0, out=images, mode="clip")
-            to_float(images, out)

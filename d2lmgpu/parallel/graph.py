@@ -180,7 +180,7 @@ class GraphStep:
     def _exchange(self):
         """The allreduce. Who reads waits until the source is there, and the source until it was read."""
         flat = [array.raw for array in self.arrays]
-        for i, action in self.program.order:
+        for i, action in [(i, action) for i, phase in self.program.order for action in phase.actions]:
             device, source = self.devices[i], self.devices[action.source]
             if source is not device:
                 _let_wait(device, source)

@@ -43,7 +43,7 @@ EACH_BY_ITSELF = {conv2d, dense, flatten, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
 _lock = threading.Lock()
-_outputs = {}  # key without n: numbers that all layers put out for an image
+_outputs = {}  # key without n: numbers that all layers put out for an image, None if they need all images at once
 _idle = []  # (key, plan), the one used last at the end
 
 
@@ -89,10 +89,10 @@ def borrowed_plan(network, params, X):
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
     if key not in _outputs:
         shapes = output_shapes(network, params, np.zeros((1, *X.shape[1:]), X.dtype))
-        _outputs[key] = sum(math.prod(shape) for shape in shapes)
-    most = len(X)
-    if all(function_of(layer)[0] in EACH_BY_ITSELF for layer in network):
-        most = max(1, min(MICRO_BATCH, MOST_OUTPUTS // _outputs[key]))
+        can_be_split = all(function_of(layer)[0] in EACH_BY_ITSELF for layer in network)
+        _outputs[key] = sum(math.prod(shape) for shape in shapes) if can_be_split else None
+    outputs = _outputs[key]
+    most = len(X) if outputs is None else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
     n = -(-len(X) // -(-len(X) // most))  # as even as can be
     key = (*key, n)
     with _lock:
