@@ -7,7 +7,7 @@ import numpy as np
 from .devices import array_module, on_device
 from .timing import span
 
-PIECE = 2**15
+PIECE = 2**18
 """Elements that a CPU updates at a time."""
 
 _thread = threading.local()

@@ -154,7 +154,8 @@ class Plan:
 
     def _take(self, X):
         np.copyto(self.x[..., : len(X)], X.transpose(*range(1, X.ndim), 0))
-        self.x[..., len(X) :] = 0
+        if len(X) < self.n:
+            self.x[..., len(X) :] = 0
 
 
 def make_stage(layers, x, shapes, input_grad):
