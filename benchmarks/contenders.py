@@ -18,7 +18,7 @@ class Ours:
 
     def __init__(self, data, environment="cpu", devices=1, **settings):
         import d2lmgpu as d2l
-        from d2lmgpu.parallel import EagerStep, GraphStep
+        from d2lmgpu.parallel import EagerStep, GraphStep, Replica
 
         _, devices = d2l.choose_devices(environment, devices)
         self.X, self.y = data
@@ -28,9 +28,8 @@ class Ours:
         if self.whole_epochs:
             self.runner = GraphStep(self.X, self.y, device_params, devices, BATCH, "ring", **settings)
         else:
-            self.runner = EagerStep(
-                self.X, self.y, device_params, devices, BATCH, algorithm="ring", flat=True, **settings
-            )
+            replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
+            self.runner = EagerStep(self.X, self.y, replicas, BATCH, algorithm="ring", flat=True, **settings)
 
     def steps(self, indices):
         order = np.concatenate(indices)

@@ -19,7 +19,7 @@ from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import ladder, plan
-from d2lmgpu.parallel import EagerStep
+from d2lmgpu.parallel import EagerStep, Replica
 
 STEPS, BATCH = 12, 256
 
@@ -86,7 +86,8 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
     devices = [d2l.cpu(i) for i in range(k)]
     device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
     settings = {"algorithm": "ring", "flat": flat, "overlap": overlap, "prefetch": prefetch}
-    runner = EagerStep(X, y, device_params, devices, BATCH, **settings)
+    replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
+    runner = EagerStep(X, y, replicas, BATCH, **settings)
 
     def run():
         usual, plan.MICRO_BATCH = plan.MICRO_BATCH, micro_batch or plan.MICRO_BATCH

@@ -1,7 +1,7 @@
 """The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
 
-Exit code 0 only on success, 2 with one line on standard error for bad input,
-130 if training was interrupted (its results are then still reported).
+Exit code 0 only on success, 2 with one line on standard error for bad input, 1
+if training diverged and 130 if it was interrupted (results are still reported).
 """
 
 import argparse
@@ -10,8 +10,11 @@ import sys
 from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, plot_measurements
 from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
 from .fashion_mnist import DataError, load_fashion_mnist
-from .networks import INITS
+from .networks import INITS, NETWORKS
+from .optimizers import OPTIMIZERS
 from .output import check_plot, check_writable, is_plot, save_figure, write_json
+from .parallel import BATCH_STATISTICS
+from .schedules import SCHEDULES
 from .timing import Timeline, chrome_trace
 
 
@@ -47,8 +50,8 @@ def _parser():
 
     command = commands.add_parser(
         "train",
-        help="train LeNet on Fashion-MNIST",
-        description="Train LeNet on Fashion-MNIST, data-parallel on one or more devices.",
+        help="train a network on Fashion-MNIST",
+        description="Train a network on Fashion-MNIST, data-parallel on one or more devices.",
     )
     command.set_defaults(command=_train)
 
@@ -56,8 +59,19 @@ def _parser():
     command.add_argument(
         "--devices", metavar="K", help="how many (2), or which (0,2); default: 1, or all for multi-gpu"
     )
+    command.add_argument("--loads", metavar="L", help="each device's share of a minibatch: 1,1,0.5; 0 leaves it idle")
+    add("--network", str, "lenet", ", ".join(NETWORKS))
+    add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add("--batch-size", int, 256, "examples in a minibatch, all devices together")
     add("--lr", float, 0.2, "learning rate")
+    command.add_argument(
+        "--scale-batch", action="store_true", help="multiply batch size and lr by the number of devices"
+    )
+    add("--warmup", float, 0, "epochs over which the learning rate rises to its value")
+    add("--schedule", str, "constant", f"of the learning rate afterwards: {', '.join(SCHEDULES)}")
+    add(
+        "--batch-statistics", str, "local", f"over which images batch norm takes its own: {', '.join(BATCH_STATISTICS)}"
+    )
     add("--epochs", int, 10, "passes over the training set")
     add("--allreduce", str, "ring", ", ".join(name for name in [*ALGORITHMS, *LIBRARIES] if name != "none"))
     add("--seed", int, 0, "of initial weights and shuffles")
@@ -149,6 +163,13 @@ def _train(options):
         seed=options.seed,
         init=options.init,
         data=_limited(options.limit),
+        network=options.network,
+        optimizer=options.optimizer,
+        loads=_numbers(options.loads, "loads"),
+        batch_statistics=options.batch_statistics,
+        scale_batch=options.scale_batch,
+        warmup=options.warmup,
+        schedule=options.schedule,
         overlap=options.overlap,
         prefetch=not options.no_prefetch,
         precision=options.precision,
@@ -164,6 +185,8 @@ def _train(options):
         save_figure(options.plot, plot_history(history))
     if options.trace:
         _save_trace(options.trace, timeline.all_spans())
+    if history.diverged:
+        return 1
     return 130 if history.interrupted else 0
 
 
@@ -184,6 +207,14 @@ def _check_outputs(options):
     trace = getattr(options, "trace", None)
     if trace:
         check_plot(trace) if is_plot(trace) else check_writable(trace)
+
+
+def _numbers(text, name):
+    """ "1,1,0.5" as a list of floats; None stays None."""
+    try:
+        return None if text is None else [float(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} {text!r}: write numbers with commas between, such as 1,1,0.5") from None
 
 
 def _limited(limit):

@@ -69,6 +69,11 @@ class Progress:
         self._bar.close()
         return self._examples
 
+    def note(self, text):
+        """Print a line about the run."""
+        if self.visible:
+            print(text, flush=True)
+
     def report(self, text):
         """Print a line about this epoch."""
         if self.visible:

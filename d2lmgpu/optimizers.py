@@ -1,6 +1,13 @@
-"""Optimisers: plain functions on one device's parameters."""
+"""Optimisers: plain functions on one device's parameters, and what they keep from step to step.
+
+Each takes one step of training, in place. Gradients are sums over the examples of
+the whole batch, all devices' together; ``batch_size`` is that full batch's size,
+not a shard's, and g = grad / batch_size the mean gradient.
+"""
 
 import threading
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,26 +22,96 @@ _thread = threading.local()
 
 @on_device
 def sgd(params, grads, lr, batch_size):
-    """One step of minibatch stochastic gradient descent, in place: param -= lr / batch_size · grad.
-
-    Gradients are sums over the examples of the whole batch, all devices'
-    together; ``batch_size`` is that full batch's size, not a shard's.
-    """
-    rate = params[0].dtype.type(lr / batch_size)
+    """Minibatch stochastic gradient descent: param -= lr · g."""
+    xp = array_module(params[0])
     with span("update"):
-        for param, grad in zip(params, grads, strict=True):
-            if array_module(param) is np and param.flags.c_contiguous and grad.flags.c_contiguous:
-                _update_in_pieces(param.reshape(-1), grad.reshape(-1), rate)
-            else:
-                param -= rate * grad
+        for param, grad, change in _pieces(params, grads):
+            xp.multiply(grad, param.dtype.type(lr / batch_size), out=change)
+            xp.subtract(param, change, out=param)
 
 
-def _update_in_pieces(param, grad, rate):
-    """``param -= rate · grad`` for flat arrays, without an array for the product: its pieces stay in the cache."""
-    memory = getattr(_thread, "memory", None)
-    if memory is None or memory.dtype != grad.dtype:
-        memory = _thread.memory = np.empty(PIECE, grad.dtype)
-    for start in range(0, param.size, PIECE):
-        piece = slice(start, start + PIECE)
-        change = np.multiply(grad[piece], rate, out=memory[: len(grad[piece])])
-        np.subtract(param[piece], change, out=param[piece])
+@on_device
+def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
+    """SGD with momentum (Polyak 1964), as in PyTorch: velocity = decay · velocity + g; param -= lr · velocity.
+
+    ``velocities``: arrays like ``params``, zeros at first.
+    """
+    xp = array_module(params[0])
+    with span("update"):
+        for param, grad, velocity, change in _pieces(params, grads, velocities):
+            number = param.dtype.type
+            xp.multiply(velocity, number(decay), out=velocity)
+            xp.multiply(grad, number(1 / batch_size), out=change)
+            xp.add(velocity, change, out=velocity)
+            xp.multiply(velocity, number(lr), out=change)
+            xp.subtract(param, change, out=param)
+
+
+@on_device
+def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0.999, epsilon=1e-8):
+    """Adam (Kingma and Ba 2015): running means of g and g², both corrected for their start at zero.
+
+    ``means`` and ``squares``: arrays like ``params``, zeros at first. ``step``
+    counts from 1. param -= lr · m / (√v + epsilon), where m = mean / (1 - beta1^step)
+    and v = square / (1 - beta2^step).
+    """
+    xp = array_module(params[0])
+    with span("update"):
+        for param, grad, mean, square, change in _pieces(params, grads, means, squares):
+            number = param.dtype.type
+            xp.multiply(mean, number(beta1), out=mean)
+            xp.multiply(grad, number((1 - beta1) / batch_size), out=change)
+            xp.add(mean, change, out=mean)
+            xp.multiply(square, number(beta2), out=square)
+            xp.multiply(grad, number((1 - beta2) ** 0.5 / batch_size), out=change)
+            xp.multiply(change, change, out=change)
+            xp.add(square, change, out=square)
+            xp.multiply(square, number(1 / (1 - beta2**step)), out=change)
+            xp.sqrt(change, out=change)
+            xp.add(change, number(epsilon), out=change)
+            xp.divide(mean, change, out=change)
+            xp.multiply(change, number(lr / (1 - beta1**step)), out=change)
+            xp.subtract(param, change, out=param)
+
+
+class Optimizer(NamedTuple):
+    """An optimiser by name: ``update(params, grads, *kept, step, lr, batch_size)`` with ``kept`` lists like params."""
+
+    update: Callable
+    kept: int
+
+
+def _without_step(update):
+    return lambda params, grads, *rest: update(params, grads, *rest[:-3], *rest[-2:])
+
+
+OPTIMIZERS = {
+    "sgd": Optimizer(_without_step(sgd), 0),
+    "momentum": Optimizer(_without_step(momentum), 1),
+    "adam": Optimizer(adam, 2),
+}
+
+
+def check_optimizer(name):
+    """Raise ValueError unless there is an optimiser of this name."""
+    if name not in OPTIMIZERS:
+        raise ValueError(f"optimizer {name!r} is unknown; choose from {', '.join(OPTIMIZERS)}")
+
+
+def _pieces(*lists):
+    """For each array of ``lists``, which are alike, the arrays and one more of their size, for passing results.
+
+    On a CPU in pieces that stay in the cache, and with the same memory each time.
+    """
+    for arrays in zip(*lists, strict=True):
+        first = arrays[0]
+        if array_module(first) is not np or not all(array.flags.c_contiguous for array in arrays):
+            yield *arrays, array_module(first).empty_like(first)
+            continue
+        memory = getattr(_thread, "memory", None)
+        if memory is None or memory.dtype != first.dtype or memory.size < PIECE:
+            memory = _thread.memory = np.empty(PIECE, first.dtype)
+        flat = [array.reshape(-1) for array in arrays]
+        for start in range(0, first.size, PIECE):
+            pieces = [array[start : start + PIECE] for array in flat]
+            yield *pieces, memory[: len(pieces[0])]

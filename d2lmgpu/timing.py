@@ -121,26 +121,33 @@ def paused(devices):
 
 
 class span:
-    """Mark the ``with`` block as work by name: of the device on whose queue it runs, or of the host program."""
+    """Mark the ``with`` block as work by name: of the device on whose queue it runs, or of the host program.
 
-    __slots__ = ("name", "device", "timeline", "begin")
+    ``begin`` and ``end`` do the same for work that is no block.
+    """
+
+    __slots__ = ("name", "device", "timeline", "since")
 
     def __init__(self, name):
         self.name = name
 
-    def __enter__(self):
+    def begin(self):
+        """The work begins."""
         self.device = current_device()
         if self.device is None:
             self.timeline = getattr(_this_thread, "timeline", None)
         else:
             self.timeline = _timelines.get(self.device.main)
         if self.timeline is not None:
-            self.begin = time.perf_counter() if self.device is None else self.device.clock()
+            self.since = time.perf_counter() if self.device is None else self.device.clock()
 
-    def __exit__(self, *exception):
+    def end(self, *exception):
+        """The work ends; it may begin again."""
         if self.timeline is not None:
-            end = time.perf_counter() if self.device is None else self.device.clock()
-            self.timeline.add(self.device, self.name, self.begin, end)
+            now = time.perf_counter() if self.device is None else self.device.clock()
+            self.timeline.add(self.device, self.name, self.since, now)
+
+    __enter__, __exit__ = begin, end
 
 
 def rows_of(spans):

@@ -34,7 +34,7 @@ def standin(monkeypatch):
 def device_kind(request, monkeypatch):
     if request.param == "standin":
         request.getfixturevalue("standin")
-        monkeypatch.setattr("d2lmgpu.networks.USE_CUDA_KERNELS", False)  # they would take minutes
+        monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)  # they would take minutes
         yield "standin"
         return
     if request.param == "gpu" and find_gpus()[0] == 0:
@@ -47,6 +47,13 @@ def make_devices(device_kind):
     """A function: k devices of this kind."""
     make = d2l.cpu if device_kind == "cpu" else d2l.gpu
     return lambda k: [make(i) for i in range(k)]
+
+
+@pytest.fixture(scope="module")
+def small():
+    """600 training and 100 test images."""
+    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
+    return X_train[:600], y_train[:600], X_test[:100], y_test[:100]
 
 
 @pytest.fixture

@@ -134,3 +134,25 @@ def unpool(dy, mask, shape, size, max_pool):
             if mask[n, o, i, j] >> q & 1:
                 dz[n, o, i * size + q // size, j * size + q % size] = dy[n, o, i, j] / (1 if max_pool else size**2)
     return dz
+
+
+def batch_norm(x, weight, bias, epsilon=1e-5):
+    """Of each channel's values, one channel after the other."""
+    y = np.zeros(x.shape)
+    for c in range(x.shape[1]):
+        values = x[:, c]
+        mean = sum(values.flat) / values.size
+        variance = sum((value - mean) ** 2 for value in values.flat) / values.size
+        y[:, c] = weight[c] * (values - mean) / np.sqrt(variance + epsilon) + bias[c]
+    return y
+
+
+def central_differences(function, x, step=1e-5):
+    """The gradient of a number ``function(x)``, one element of ``x`` at a time."""
+    grad = np.zeros(x.shape)
+    for i in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[i] += step
+        down[i] -= step
+        grad[i] = (function(up) - function(down)) / (2 * step)
+    return grad

@@ -10,7 +10,7 @@ import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.networks import LENET, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
-from d2lmgpu.parallel import GraphStep, check_precision, submit_step, summed_loss
+from d2lmgpu.parallel import GraphStep, Replica, check_precision, submit_step, summed_loss
 
 NETWORKS = {
     "LeNet": ((1, 28, 28), LENET),
@@ -81,7 +81,8 @@ def test_steps_on_two_devices(make_gpus, rng):
     for overlap in (False, True):
         expected = d2l.train_batch(X, y, cpu_params, [d2l.cpu(0)], 0.1)
         shards = d2l.split_batch(X, y, devices)
-        loss = summed_loss(submit_step(*shards, gpu_params, devices, 0.1, "ring", True, overlap))
+        replicas = [Replica(params, device) for params, device in zip(gpu_params, devices, strict=True)]
+        loss = summed_loss(submit_step(*shards, replicas, 0.1, "ring", True, overlap))
         assert loss == pytest.approx(expected, rel=1e-5)
     d2l.synchronize(devices)
     for param, other, expected in zip(*gpu_params, cpu_params[0], strict=True):

@@ -6,7 +6,7 @@ from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import one_buffer
-from d2lmgpu.parallel.data import load_bounds
+from d2lmgpu.parallel.shards import load_bounds
 
 BATCHES = [256, 96, 7, 1, 3]  # a full one, the textbook's last, fewer than 8 devices, one, and one more
 

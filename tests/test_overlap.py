@@ -6,7 +6,11 @@ from conftest import TOLERANCE, assert_close
 from test_data_parallel import batches, one_device
 
 import d2lmgpu as d2l
-from d2lmgpu.parallel import Feeder, overlap, submit_step, summed_loss
+from d2lmgpu.parallel import Feeder, Replica, overlap, submit_step, summed_loss
+
+
+def replicas(device_params, devices):
+    return [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -16,12 +20,10 @@ def test_overlapped_steps_equal_one_device(make_devices, monkeypatch, k, bucket,
     monkeypatch.setattr(overlap, "BUCKET", bucket)
     devices = make_devices(k)
     device_params = [d2l.get_params(d2l.init_params(seed=2, init="he"), device) for device in devices]
-    losses = [
-        summed_loss(
-            submit_step(*d2l.split_batch(X, y, devices), device_params, devices, 0.1, "ring", flat, overlap=True)
-        )
-        for X, y in batches(np.float32)
-    ]
+    losses = []
+    for X, y in batches(np.float32):
+        shards = d2l.split_batch(X, y, devices)
+        losses.append(summed_loss(submit_step(*shards, replicas(device_params, devices), 0.1, "ring", flat, True)))
     expected_losses, expected = one_device(np.float32)
     assert losses == pytest.approx(expected_losses, rel=1e-5)
     for params in device_params:
@@ -63,7 +65,7 @@ def test_an_error_on_a_device_changes_no_parameters(make_devices, overlap, faili
     X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
     y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
     with pytest.raises(ValueError, match="images of"):
-        summed_loss(submit_step(X_shards, y_shards, device_params, devices, 0.1, "ring", True, overlap))
+        summed_loss(submit_step(X_shards, y_shards, replicas(device_params, devices), 0.1, "ring", True, overlap))
     d2l.synchronize(devices)
     for params in device_params:
         for param, before in zip(params, d2l.init_params(), strict=True):

@@ -12,13 +12,6 @@ import d2lmgpu as d2l
 from d2lmgpu import parallel
 
 
-@pytest.fixture(scope="module")
-def small():
-    """600 training and 100 test images."""
-    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
-    return X_train[:600], y_train[:600], X_test[:100], y_test[:100]
-
-
 def quick(devices, data, **settings):
     settings = {"batch_size": 64, "lr": 0.1, "num_epochs": 2, "init": "he", "progress": False, **settings}
     return d2l.train(devices, data=data, **settings)
@@ -192,7 +185,8 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     X, y, _, _ = small
     devices = [d2l.cpu(0), d2l.cpu(1)]
     device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
-    runner = parallel.EagerStep(X, y, device_params, devices, 250, **{"algorithm": "ring", "flat": True, **settings})
+    replicas = [parallel.Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
+    runner = parallel.EagerStep(X, y, replicas, 250, **{"algorithm": "ring", "flat": True, **settings})
 
     def epoch():
         runner.start_epoch(np.arange(len(X)), 0.1)

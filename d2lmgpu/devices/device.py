@@ -154,15 +154,16 @@ class Device:
     def buffer(self, name, size, dtype):
         """A plain array of ``size`` elements in this device's memory, for results that are soon used up.
 
-        Each call with the same name gives the same memory, which grows when it
-        must: the contents last until the next work that asks for it by name.
+        Each call with the same name and dtype gives the same memory, which grows
+        when it must: the contents last until the next work that asks for it.
         """
-        dtype = np.dtype(dtype)
-        nbytes = size * dtype.itemsize
-        buffer = self._buffers.get(name)
-        if buffer is None or buffer.nbytes < nbytes:
-            buffer = self._buffers[name] = self.empty(nbytes, np.uint8)
-        return buffer[:nbytes].view(dtype)
+        key = name, np.dtype(dtype)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.size < size:
+            buffer = self._buffers[key] = self.empty(size, dtype)
+            if self.kind == "cpu":
+                buffer.fill(0)  # after an error elsewhere it may be summed as it is: no garbage, of which NumPy warns
+        return buffer[:size]
 
     @property
     def channel(self):

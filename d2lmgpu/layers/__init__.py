@@ -4,6 +4,17 @@
 plain NumPy or CuPy arrays, float32 or float64, or the arrays of one device.
 """
 
+from .batch_norm import (
+    Meeting,
+    batch_moments,
+    batch_norm,
+    batch_norm_fixed,
+    batch_norm_grad,
+    batch_norm_sums,
+    make_meetings,
+    mean_and_variance,
+    track_statistics,
+)
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
 from .loss import softmax_cross_entropy, softmax_cross_entropy_grad
@@ -11,18 +22,27 @@ from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .relu import relu, relu_grad
 
 __all__ = [
+    "Meeting",
     "avg_pool2d",
     "avg_pool2d_grad",
+    "batch_moments",
+    "batch_norm",
+    "batch_norm_fixed",
+    "batch_norm_grad",
+    "batch_norm_sums",
     "conv2d",
     "conv2d_grad",
     "dense",
     "dense_grad",
     "flatten",
     "flatten_grad",
+    "make_meetings",
     "max_pool2d",
     "max_pool2d_grad",
+    "mean_and_variance",
     "relu",
     "relu_grad",
     "softmax_cross_entropy",
     "softmax_cross_entropy_grad",
+    "track_statistics",
 ]

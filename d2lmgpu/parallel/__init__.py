@@ -1,14 +1,28 @@
 """How a training step is spread over devices."""
 
-from .data import get_params, split_batch, submit_step, summed_loss, train_batch
+from .data import (
+    BATCH_STATISTICS,
+    check_batch_statistics,
+    get_params,
+    split_batch,
+    submit_step,
+    summed_loss,
+    train_batch,
+)
 from .eager import EagerStep
 from .feed import Feeder
 from .graph import GraphStep, check_precision
+from .replica import Replica
+from .shards import check_loads
 
 __all__ = [
+    "BATCH_STATISTICS",
     "EagerStep",
     "Feeder",
     "GraphStep",
+    "Replica",
+    "check_batch_statistics",
+    "check_loads",
     "check_precision",
     "get_params",
     "split_batch",

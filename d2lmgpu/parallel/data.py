@@ -15,13 +15,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..collectives import allreduce, check_algorithm, chunk_bounds
-from ..devices import DeviceArray, check_devices, in_one_piece, parts_of, put, to_host
+from ..collectives import allreduce, check_algorithm
+from ..devices import DeviceArray, check_devices, parts_of, put, to_host
 from ..devices.transfer import result_to_host
-from ..networks import loss_and_grads
-from ..optimizers import sgd
 from ..timing import span
 from .overlap import Exchange
+from .replica import Replica
+from .shards import check_loads, shard_bounds
+from .together import compute_together
+
+BATCH_STATISTICS = ("local", "aggregated", "synchronised")
+"""Over which images batch norm takes mean and variance.
+
+local: each device over its own, in training and for the running statistics (the textbook).
+aggregated: each over its own in training, but the running statistics are of all images (MATLAB's guide).
+synchronised: over all devices' images, so that k devices equal one.
+"""
+
+
+def check_batch_statistics(name):
+    """Raise ValueError unless it is one of `BATCH_STATISTICS`."""
+    if name not in BATCH_STATISTICS:
+        raise ValueError(f"batch_statistics {name!r} is unknown; choose from {', '.join(BATCH_STATISTICS)}")
 
 
 def get_params(params, device):
@@ -45,75 +60,71 @@ def split_batch(X, y, devices, loads=None):
     devices = check_devices(devices)
     if len(X) != len(y):
         raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
-    bounds = chunk_bounds(len(X), len(devices)) if loads is None else load_bounds(len(X), _check_loads(loads, devices))
+    if loads is not None:
+        loads = check_loads(loads, len(devices))
+    bounds = shard_bounds(len(X), len(devices), loads)
     X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
     y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
     return X_shards, y_shards
-
-
-def load_bounds(n, loads):
-    """Split n examples in proportion to ``loads``: a pair (start, stop) for each.
-
-    Each part is its exact share rounded down; the examples left over go to the
-    parts that lost most by rounding (the largest-remainder method).
-    """
-    shares = n * np.asarray(loads, float) / np.sum(loads)
-    sizes = np.floor(shares).astype(int)
-    neediest = np.argsort(sizes - shares, kind="stable")
-    sizes[neediest[: n - sizes.sum()]] += 1
-    stops = np.cumsum(sizes).tolist()
-    return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
 def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False):
     """One training step on all devices, in place; returns the loss summed over the batch.
 
     ``X`` (N, 1, 28, 28) in the parameters' dtype and ``y`` (N,) are on the host;
-    ``device_params`` holds a full copy of the parameters for each device. The
+    ``device_params`` holds a full copy of LeNet's parameters for each device. The
     gradients are exchanged one by one, as in the textbook, or with ``flat`` as
     one message.
 
     Raises ValueError for arguments that do not fit together.
     """
-    _check_step(device_params, devices, algorithm)
+    check_devices(devices)
+    check_algorithm(algorithm, training=True)
+    if len(device_params) != len(devices):
+        raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
-    return summed_loss(submit_step(X_shards, y_shards, device_params, devices, lr, algorithm, flat))
+    replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
+    return summed_loss(submit_step(X_shards, y_shards, replicas, lr, algorithm, flat))
 
 
 def submit_step(
-    X_shards, y_shards, device_params, devices, lr, algorithm="naive", flat=False, overlap=False, buffers=None
+    X_shards, y_shards, replicas, lr, algorithm="naive", flat=False, overlap=False, batch_statistics="local"
 ):
     """Submit the step of `train_batch` on a minibatch that is split already; returns a `Step` at once.
 
-    `summed_loss` waits for them. Whatever is submitted to the devices from now
+    ``replicas``: for each device its `Replica`, all of one network and optimiser.
+    `summed_loss` waits for the step. Whatever is submitted to the devices from now
     on, another step for instance, comes after this one. ``overlap``: exchange
     the gradients in buckets, each as soon as all devices have it, while they go
-    on computing the others. ``buffers``: the devices' `Buffers`, if there are
-    some. If the work of a device fails, no parameters change.
+    on computing the others. ``batch_statistics``: see `BATCH_STATISTICS`. If the
+    work of a device fails, no parameters change.
     """
-    if buffers is None:
-        buffers = [Buffers(params, device) for params, device in zip(device_params, devices, strict=True)]
-    device_grads = [buffer.grads for buffer in buffers]
+    devices = [replica.device for replica in replicas]
+    device_grads = [replica.grads for replica in replicas]
     exchange = Exchange(device_grads, devices, algorithm, flat) if overlap else None
     signals = [exchange.ready(i) if overlap else None for i in range(len(devices))]
-    each_device = zip(devices, X_shards, y_shards, device_params, device_grads, signals, strict=True)
-    tasks = [  # submitted to all devices, which compute at the same time
-        device.run(loss_and_grads, X_shard, y_shard, params, out=grads, ready=ready)
-        for device, X_shard, y_shard, params, grads, ready in each_device
-    ]
+    if batch_statistics == "synchronised":
+        tasks = compute_together(X_shards, y_shards, replicas, signals, algorithm)
+    else:
+        each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
+        tasks = [  # submitted to all devices, which compute at the same time
+            replica.device.run(replica.loss_and_grads, X_shard, y_shard, replica.params, out=replica.grads, ready=ready)
+            for replica, X_shard, y_shard, ready in each_device
+        ]
     if overlap:
         exchange.submit(tasks)
     elif flat:
-        allreduce([buffer.flat_grads for buffer in buffers], algorithm)
+        allreduce([replica.flat_grads for replica in replicas], algorithm)
     else:
         for grads in zip(*device_grads, strict=True):  # each gradient: all devices now hold the sum
             allreduce(grads, algorithm)
+    if batch_statistics == "aggregated":
+        for meetings in zip(*(replica.meetings for replica in replicas), strict=True):
+            allreduce([meeting.moments for meeting in meetings], algorithm)
     batch_size = sum(len(y_shard) for y_shard in y_shards)
-    updates = [  # every device steps its own copy
-        device.run(_update, tasks, *buffer.for_update, lr, batch_size)
-        for device, buffer in zip(devices, buffers, strict=True)
-    ]
+    # every device steps its own copy
+    updates = [replica.device.submit(replica.update, tasks, lr, batch_size) for replica in replicas]
     return Step(tasks, updates)
 
 
@@ -124,22 +135,6 @@ class Step(NamedTuple):
     updates: list
 
 
-class Buffers:
-    """One device's gradients, in one buffer, and what is updated with what: whole buffers where that can be.
-
-    The memory is the same each time: a step uses the gradients up.
-    """
-
-    def __init__(self, params, device):
-        flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
-        self.grads = [DeviceArray(part, device) for part in parts_of(flat, params)]
-        self.flat_grads = DeviceArray(flat, device)
-        pieces = in_one_piece([param.raw for param in params])
-        self.for_update = params, self.grads
-        if len(pieces) == 1:
-            self.for_update = [DeviceArray(pieces[0], device)], [self.flat_grads]
-
-
 def summed_loss(step):
     """Wait for a step; the loss summed over all shards, or the error of a device."""
     for task in step.tasks:
@@ -147,25 +142,3 @@ def summed_loss(step):
     for update in step.updates:
         update.result()
     return sum(float(result_to_host(loss)) for loss, _ in [task.result() for task in step.tasks])
-
-
-def _update(tasks, params, grads, lr, batch_size):
-    """`sgd`, unless the gradients of some device are missing. All tasks were waited for in the allreduce."""
-    if not any(task.exception() for task in tasks):
-        sgd(params, grads, lr, batch_size)
-
-
-def _check_step(device_params, devices, algorithm):
-    check_devices(devices)
-    check_algorithm(algorithm, training=True)
-    if len(device_params) != len(devices):
-        raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
-
-
-def _check_loads(loads, devices):
-    loads = np.asarray(loads, float)
-    if loads.shape != (len(devices),) or not np.isfinite(loads).all() or (loads < 0).any() or loads.sum() == 0:
-        raise ValueError(
-            f"loads {loads.tolist()}: give {len(devices)} numbers, one for each device, none below 0 and not all 0"
-        )
-    return loads

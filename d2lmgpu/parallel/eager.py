@@ -7,34 +7,37 @@ the next minibatch and submits the next step, so that no device waits for it.
     devices               step 1 ................... step 2 ................... step 3
 """
 
+import numpy as np
+
 from ..devices import synchronize
-from .data import Buffers, submit_step, summed_loss
+from .data import submit_step, summed_loss
 from .feed import Feeder
 
 
 class EagerStep:
-    """Training on any devices. ``settings`` are those of `submit_step`: algorithm, flat, overlap.
+    """Training on any devices, for each its `Replica`. ``settings`` are those of `submit_step`.
 
-    ``prefetch=False``: wait for each step before the next minibatch is prepared.
+    ``loads``: the devices' shares of every minibatch. ``prefetch=False``: wait for
+    each step before the next minibatch is prepared.
     """
 
-    def __init__(self, X, y, device_params, devices, batch_size, prefetch=True, **settings):
-        self.device_params, self.devices, self.settings = device_params, devices, settings
+    def __init__(self, X, y, replicas, batch_size, loads=None, prefetch=True, **settings):
+        self.replicas, self.settings = replicas, settings
+        self.devices = [replica.device for replica in replicas]
         self.ahead = 1 if prefetch else 0
-        self.buffers = [Buffers(params, device) for params, device in zip(device_params, devices, strict=True)]
-        self.feeder = Feeder(X, y, devices, batch_size)
+        self.feeder = Feeder(X, y, self.devices, batch_size, loads)
         self.steps = -(-len(X) // batch_size)
 
     def start_epoch(self, order, lr):
-        """Take the examples in this ``order`` (M,), with learning rate ``lr``."""
-        self.batches, self.lr = self.feeder.epoch(order), lr
+        """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step."""
+        self.batches, self.rates = self.feeder.epoch(order), iter(np.broadcast_to(lr, self.steps).tolist())
         self.loss = 0.0  # summed over the steps that were waited for
         self._under_way = []
 
     def step(self):
         """Submit the next step, and wait for the one before it; returns how many examples it has."""
         shards = next(self.batches)
-        step = submit_step(*shards, self.device_params, self.devices, self.lr, buffers=self.buffers, **self.settings)
+        step = submit_step(*shards, self.replicas, next(self.rates), **self.settings)
         self._under_way.append(step)
         self._wait(self.ahead)
         return sum(map(len, shards[1]))

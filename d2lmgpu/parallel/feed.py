@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from ..collectives import chunk_bounds
 from ..data import to_float
 from ..devices import DeviceArray
 from ..devices.array import HOST
 from ..devices.transfer import note_transfer, timed
 from ..timing import span
 from .data import split_batch
+from .shards import most_examples, shard_bounds
 
 SLOTS = 2
 """Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
@@ -21,18 +21,17 @@ class Feeder:
     that feeding allocates nothing. Integer images become float32 in 0..1.
     """
 
-    def __init__(self, X, y, devices, batch_size):
-        self.X, self.y, self.devices, self.batch_size = X, y, devices, batch_size
+    def __init__(self, X, y, devices, batch_size, loads=None):
+        self.X, self.y, self.devices, self.batch_size, self.loads = X, y, devices, batch_size, loads
         self.reuses = all(device.kind == "cpu" for device in devices)
         if self.reuses:
             self.X, self.y = np.ascontiguousarray(X), np.ascontiguousarray(y)
             size = min(batch_size, len(X))
             self.chosen = np.empty((size, *X.shape[1:]), X.dtype), np.empty(size, y.dtype)  # a minibatch on the host
-            most = -(-size // len(devices))  # examples in a shard
+            most = most_examples(size, len(devices), loads)
             as_float = to_float(self.X[:0]).dtype
             self.slots = [
-                [(np.empty((most, *X.shape[1:]), as_float), np.empty(most, y.dtype)) for _ in devices]
-                for _ in range(SLOTS)
+                [(np.empty((n, *X.shape[1:]), as_float), np.empty(n, y.dtype)) for n in most] for _ in range(SLOTS)
             ]
 
     def epoch(self, order):
@@ -47,7 +46,7 @@ class Feeder:
                 if self.reuses:
                     shards = self._fill(self.slots[number % SLOTS], part)
                 else:
-                    shards = split_batch(to_float(self.X[part]), self.y[part], self.devices)
+                    shards = split_batch(to_float(self.X[part]), self.y[part], self.devices, self.loads)
             yield shards
 
     def _fill(self, slot, order):
@@ -55,7 +54,7 @@ class Feeder:
         np.take(self.X, order, axis=0, out=images, mode="clip")  # "raise" would copy
         np.take(self.y, order, out=labels, mode="clip")
         X_shards, y_shards = [], []
-        bounds = chunk_bounds(len(order), len(self.devices))
+        bounds = shard_bounds(len(order), len(self.devices), self.loads)
         for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
             X, y = X_place[: stop - start], y_place[: stop - start]
             timed(note_transfer(HOST, device, X.nbytes), to_float, images[start:stop], X)

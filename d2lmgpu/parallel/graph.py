@@ -19,12 +19,14 @@ import collections
 import numpy as np
 
 from .. import networks
-from ..collectives import ALGORITHMS, chunk_bounds, compile_algorithm, needs_staging
+from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
 from ..collectives.execute import do_action
 from ..devices import DeviceArray, DeviceError, put
 from ..kernels.cuda import PRECISIONS, tensor_cores
+from ..networks import compute
 from ..timing import paused, span
 from .graph_part import Part
+from .shards import most_examples, shard_bounds
 
 AHEAD = 8
 """Steps that the host program may be ahead of the devices."""
@@ -69,10 +71,12 @@ class GraphStep:
         algorithm="ring",
         network=networks.LENET,
         precision="float32",
+        loads=None,
     ):
         check_precision(precision, devices)
         self.devices, self.batch_size, self.M = devices, min(batch_size, len(X)), len(X)
-        sizes = [stop - start for start, stop in chunk_bounds(self.batch_size, len(devices))]
+        self.loads = loads
+        sizes = [max(1, n) for n in most_examples(self.batch_size, len(devices), loads)]
         self.steps = -(-self.M // self.batch_size)
         self.parts = []
         for device, params, size in zip(devices, device_params, sizes, strict=True):
@@ -93,23 +97,28 @@ class GraphStep:
         self._launched = collections.deque()
 
     @staticmethod
-    def can_do(X, y, devices, algorithm):
-        """Whether these can be trained in graphs: GPUs, uint8 data, and an allreduce of ours."""
+    def can_do(X, y, devices, algorithm, network=networks.LENET):
+        """Whether these can be trained in graphs: GPUs, uint8 data, an allreduce of ours, no batch norm."""
         return (
-            networks.USE_CUDA_KERNELS
+            compute.USE_CUDA_KERNELS
             and all(device.kind == "gpu" for device in devices)
             and X.dtype == y.dtype == np.uint8
             and algorithm in ALGORITHMS
+            and not networks.channels(network)
         )
 
     def start_epoch(self, order, lr):
-        """Take the examples in this ``order`` (M,), with learning rate ``lr``; forget the last epoch's sums."""
+        """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
+
+        Forgets the last epoch's sums.
+        """
         shards = [[] for _ in self.devices]
         rates = []
-        for start in range(0, self.M, self.batch_size):
+        for start, rate in zip(range(0, self.M, self.batch_size), np.broadcast_to(lr, self.steps), strict=True):
             chosen = order[start : start + self.batch_size]
-            rates.append(lr / len(chosen))
-            for shard, (begin, end) in zip(shards, chunk_bounds(len(chosen), len(self.devices)), strict=True):
+            rates.append(rate / len(chosen))
+            bounds = shard_bounds(len(chosen), len(self.devices), self.loads)
+            for shard, (begin, end) in zip(shards, bounds, strict=True):
                 shard.append(chosen[begin:end])
         for device, part, shard in zip(self.devices, self.parts, shards, strict=True):
             starts = np.cumsum([0, *map(len, shard)], dtype=np.int32)

@@ -15,9 +15,10 @@ import threading
 
 import numpy as np
 
-from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
 from ...timing import span
 from ..stages import function_of, make_stages, output_shapes
+from .batch_norm import BatchNorm
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Pooling, SoftmaxCrossEntropy
 from .winograd import choose_tile
@@ -43,7 +44,7 @@ EACH_BY_ITSELF = {conv2d, dense, flatten, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
 _lock = threading.Lock()
-_outputs = {}  # key without n: numbers that all layers put out for an image, None if they need all images at once
+_outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
 _idle = []  # (key, plan), the one used last at the end
 
 
@@ -52,47 +53,67 @@ def loss_and_grads(X, y, params, network, grads, ready=None):
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,).
     ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
+    For networks without batch norm: see `in_parts`.
     """
+    parts = in_parts(X, y, params, network, grads, ready)
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            return end.value
+
+
+def in_parts(X, y, params, network, grads, ready=None, meetings=()):
+    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     ready = ready or (lambda first: None)
     if len(X) == 0:
+        for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
+            share[...] = 0
+            yield
         for grad in grads:
             grad[...] = 0
         ready(0)
         return 0.0
     with borrowed_plan(network, params, X) as plan:
+        plan.meet(meetings)
         loss = 0.0
         for part in plan.parts(X):
-            with span("forward"):
-                loss += plan.forward(X[part], y[part])
-            with span("backward"):
-                for stage, owned in plan.backward():
-                    if part.stop >= len(X):
-                        stage.store(grads[owned])
-                        ready(owned.start)
+            loss += yield from plan.forward(X[part], y[part])
+            if part.stop < len(X):
+                yield from plan.backward()
+            else:
+                yield from plan.backward(grads, ready)
     return loss
 
 
-def count_correct(X, y, params, network):
-    """How many of the images have their label as the largest logit."""
+def count_correct(X, y, params, network, statistics=()):
+    """How many of the images have their label as the largest logit.
+
+    ``statistics``: the mean and variance of each batch norm layer, in one list.
+    """
     if len(X) == 0:
         return 0
-    with borrowed_plan(network, params, X) as plan:
+    with borrowed_plan(network, params, X, one_by_one=len(statistics) > 0) as plan:
+        plan.meet(statistics=statistics)
         return sum(plan.count_correct(X[part], y[part]) for part in plan.parts(X))
 
 
 @contextlib.contextmanager
-def borrowed_plan(network, params, X):
+def borrowed_plan(network, params, X, one_by_one=False):
     """A plan for these sizes with ``params`` loaded, of nobody else until it is given back; made if there is none.
+
+    ``one_by_one``: batch norm, too, treats each image by itself.
 
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
     if key not in _outputs:
         shapes = output_shapes(network, params, np.zeros((1, *X.shape[1:]), X.dtype))
-        can_be_split = all(function_of(layer)[0] in EACH_BY_ITSELF for layer in network)
-        _outputs[key] = sum(math.prod(shape) for shape in shapes) if can_be_split else None
-    outputs = _outputs[key]
-    most = len(X) if outputs is None else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
+        others = {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF
+        _outputs[key] = sum(math.prod(shape) for shape in shapes), others
+    outputs, others = _outputs[key]
+    most = len(X) if others - ({batch_norm} if one_by_one else set()) else min(MICRO_BATCH, MOST_OUTPUTS // outputs)
+    most = max(1, most)
     n = -(-len(X) // -(-len(X) // most))  # as even as can be
     key = (*key, n)
     with _lock:
@@ -126,29 +147,58 @@ class Plan:
         for stage, owned in zip(self.stages, self.owners, strict=True):
             stage.load(params[owned])
 
+    def meet(self, meetings=(), statistics=()):
+        """Where batch norm layers write their sums over images; ``statistics``: what they take instead."""
+        norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
+        meetings = meetings or [None] * len(norms)
+        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(norms)
+        for norm, meeting, fixed in zip(norms, meetings, statistics, strict=True):
+            norm.meet(meeting, fixed)
+
     def forward(self, X, y):
-        """The summed loss of up to n images."""
+        """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images."""
+        timing = span("forward")
+        timing.begin()
         self._take(X)
         self.m = len(X)
         for stage in self.stages:
+            if isinstance(stage, BatchNorm):
+                stage.measure()
+                timing.end()
+                yield
+                timing.begin()
             stage.forward()
-        return self.loss.forward(y)
+        loss = self.loss.forward(y)
+        timing.end()
+        return loss
 
-    def backward(self):
-        """Add the gradients of the images of the last `forward` to the stages' sums.
+    def backward(self, grads=None, ready=None):
+        """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
 
-        Yields, from the last stage to the first, each that is done and the slice of its parameters.
+        With ``grads`` the sums are written there, from the last stage to the first.
         """
+        timing = span("backward")
+        timing.begin()
         self.loss.backward(self.m)
         dy = self.loss.dx
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
+            if isinstance(stage, BatchNorm):
+                stage.measure_back(dy)
+                timing.end()
+                yield
+                timing.begin()
             stage.backward(dy)
             dy = stage.dx
-            yield stage, owned
+            if grads is not None:
+                stage.store(grads[owned])
+                ready(owned.start)
+        timing.end()
 
     def count_correct(self, X, y):
         self._take(X)
         for stage in self.stages:
+            if isinstance(stage, BatchNorm) and stage.statistics is None:
+                stage.measure()
             stage.forward()
         return int(np.count_nonzero(self.loss.logits[:, : len(X)].argmax(axis=0) == y))
 
@@ -167,6 +217,8 @@ def make_stage(layers, x, shapes, input_grad):
     function = function_of(first)[0]
     if function is flatten:
         return Flatten(x), 1
+    if function is batch_norm:
+        return BatchNorm(x, input_grad), 1
     if function is dense:
         fused = _starts_with(rest, relu)
         return Dense(x, first.shapes[0], fused, input_grad), 1 + fused

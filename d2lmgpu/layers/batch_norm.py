@@ -1,0 +1,140 @@
+"""Batch normalisation: every channel gets mean 0 and variance 1 over the minibatch (Ioffe and Szegedy 2015).
+
+    x̂ = (x - mean) / √(variance + ε)        y = weight · x̂ + bias
+
+It is the one layer in which images see each other: mean and variance are over all
+images, and all places, of a channel. When devices share a minibatch, "all images"
+may mean a device's own or everybody's. Therefore forward and backward can be cut
+in two where sums over images are needed; in between, devices may add theirs up:
+
+    batch_moments(x)            → moments (3, C), to be summed → batch_norm(x, weight, bias, moments)
+    batch_norm_sums(dy, cache)  → sums (2, C), to be summed    → batch_norm_grad(dy, cache, sums)
+
+What is passed on is float64, so that the variance, a difference of large sums,
+keeps its digits. Dense layers' outputs (N, C) are images of one place.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..devices import array_module, on_device
+
+EPSILON = 1e-5
+"""Added to the variance, so that a channel of equal values divides by no zero."""
+
+
+class Meeting(NamedTuple):
+    """Where a layer writes its sums over images, to be completed: moments (3, C) and sums (2, C), float64."""
+
+    moments: object
+    sums: object
+
+
+def make_meetings(channels, xp=np):
+    """A `Meeting` for each layer, of which ``channels`` lists the numbers of channels."""
+    return [Meeting(xp.zeros((3, C)), xp.zeros((2, C))) for C in channels]
+
+
+@on_device
+def batch_moments(x):
+    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): of each channel how many values, their sum, their squares' sum.
+
+    Raises ValueError for another number of dimensions.
+    """
+    xp = array_module(x)
+    axes = _axes(x)
+    count = x.size // x.shape[1]
+    if count == 0:
+        return xp.zeros((3, x.shape[1]))
+    mean = x.mean(axes)
+    squares = xp.square(x - _wide(mean, x)).sum(axes).astype(np.float64)  # about the mean: nothing large cancels
+    mean = mean.astype(np.float64)
+    return xp.stack([xp.full_like(mean, count), count * mean, squares + count * mean**2])
+
+
+@on_device
+def mean_and_variance(moments):
+    """Moments (3, C), of one device or summed over several → mean (C,) and variance (C,), both float64."""
+    count, sums, squares = moments
+    count = array_module(moments).maximum(count, 1)
+    mean = sums / count
+    return mean, (squares / count - mean**2).clip(0)
+
+
+@on_device
+def batch_norm(x, weight, bias, moments=None):
+    """``x`` (N, C, H, W) or (N, C), ``weight`` and ``bias`` (C,) → y like x, cache.
+
+    ``moments``: `batch_moments` of all images over which to normalise; of ``x`` unless given.
+
+    Raises ValueError if the shapes do not fit together.
+    """
+    if x.ndim not in (2, 4) or not weight.shape == bias.shape == x.shape[1:2]:
+        raise ValueError(
+            f"batch_norm: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "
+            "they should be (N, C, H, W) or (N, C), (C,) and (C,)"
+        )
+    moments = batch_moments(x) if moments is None else moments
+    mean, variance = mean_and_variance(moments)
+    factor = (1 / (variance + EPSILON) ** 0.5).astype(x.dtype)
+    x_hat = (x - _wide(mean.astype(x.dtype), x)) * _wide(factor, x)
+    return _wide(weight, x) * x_hat + _wide(bias, x), (x_hat, weight, factor, moments)
+
+
+@on_device
+def batch_norm_sums(dy, cache):
+    """``dy`` like y → float64 (2, C): of each channel the sums of dy and of dy · x̂; gradients of bias and weight."""
+    x_hat = cache[0]
+    axes = _axes(dy)
+    return array_module(dy).stack([dy.sum(axes, dtype=np.float64), (dy * x_hat).sum(axes, dtype=np.float64)])
+
+
+@on_device
+def batch_norm_grad(dy, cache, sums=None, input_grad=True):
+    """``dy`` like y → dx like x, dweight (C,), dbias (C,); dx is None with ``input_grad=False``.
+
+    ``sums``: `batch_norm_sums` of all images over which x was normalised; of
+    ``dy`` unless given. The gradients of weight and bias are those of ``dy``'s own
+    images, as with every layer.
+    """
+    x_hat, weight, factor, moments = cache
+    own = batch_norm_sums(dy, cache)
+    dbias, dweight = own.astype(dy.dtype)
+    if not input_grad:
+        return None, dweight, dbias
+    # y depends on x also through mean and variance: what they take away is the part of dy along 1 and along x̂.
+    along_one, along_x = ((own if sums is None else sums) / array_module(dy).maximum(moments[0], 1)).astype(dy.dtype)
+    dx = _wide(weight * factor, dy) * (dy - _wide(along_one, dy) - x_hat * _wide(along_x, dy))
+    return dx, dweight, dbias
+
+
+@on_device
+def batch_norm_fixed(x, weight, bias, mean, variance):
+    """``x`` like `batch_norm`'s → y like x, with a given mean and variance (C,): each image by itself."""
+    factor = weight / (variance + x.dtype.type(EPSILON)) ** 0.5
+    return (x - _wide(mean, x)) * _wide(factor, x) + _wide(bias, x)
+
+
+@on_device
+def track_statistics(mean, variance, moments, momentum=0.1):
+    """Move the running ``mean`` and ``variance`` (C,), in place, by ``momentum`` towards those of ``moments``.
+
+    The variance is the unbiased estimate, with n - 1 for n, as in PyTorch. Moments of no images change nothing.
+    """
+    count = moments[0]
+    batch_mean, batch_variance = mean_and_variance(moments)
+    batch_variance *= count / array_module(moments).maximum(count - 1, 1)
+    for running, value in ((mean, batch_mean), (variance, batch_variance)):
+        running += ((value - running) * (momentum * (count > 0))).astype(running.dtype)
+
+
+def _axes(x):
+    if x.ndim not in (2, 4):
+        raise ValueError(f"batch_norm: images {x.shape}; they should be (N, C, H, W) or (N, C)")
+    return (0, 2, 3)[: x.ndim - 1]
+
+
+def _wide(values, x):
+    """A value for each channel, in a shape that goes with ``x``."""
+    return values[None, :, None, None] if x.ndim == 4 else values[None]

@@ -1,0 +1,110 @@
+"""Networks as data: a list of layers, each with its two functions and the shapes of its parameters.
+
+Layers are composed by what they do; the shapes follow from the images:
+
+    network = sequential((1, 28, 28), Conv2d(20, 3), ReLU(), AvgPool2d(2), Flatten(), Dense(10))
+
+Each of these names makes a *recipe*: a function from the shape of its input
+without N, here (1, 28, 28), to a `Layer`.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import layers
+
+
+class Layer(NamedTuple):
+    """Forward and backward functions, and the shapes of the parameters if the layer has them.
+
+    ``initial``: what the parameters start from, a name for each: "weights" (at
+    random), "zeros" or "ones"; by their shapes unless given. ``channels``: of a
+    layer that normalises over the minibatch, how many channels it has.
+    """
+
+    forward: Callable
+    backward: Callable
+    shapes: tuple = ()
+    initial: tuple = ()
+    channels: int = 0
+
+
+class Network(tuple):
+    """Layers for images of ``input_shape`` (C, H, W), which it puts into ``classes`` classes."""
+
+    def __new__(cls, layers, input_shape, classes):
+        network = super().__new__(cls, layers)
+        network.input_shape, network.classes = tuple(input_shape), classes
+        return network
+
+
+def channels(network):
+    """Of each batch norm layer of the list of layers, how many channels it has."""
+    return [layer.channels for layer in network if layer.channels]
+
+
+def sequential(input_shape, *recipes):
+    """The `Network` of these layers, one after the other, for images of ``input_shape`` (C, H, W).
+
+    Raises ValueError, with the number of the layer, if one does not fit what comes before it.
+    """
+    x = np.zeros((1, *input_shape), np.float32)
+    network = []
+    for number, recipe in enumerate(recipes, start=1):
+        try:
+            layer = recipe(x.shape[1:])
+            x, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
+        except (ValueError, IndexError) as error:
+            shape = x.shape[1:]
+            raise ValueError(f"sequential: layer {number} does not take images of shape {shape}: {error}") from error
+        network.append(layer)
+    if x.ndim != 2:
+        raise ValueError(f"sequential: the last layer puts out {x.shape[1:]}; it should be a number for each class")
+    return Network(network, input_shape, x.shape[1])
+
+
+def Conv2d(outputs, kernel_size):  # noqa: N802
+    """A convolution to ``outputs`` channels with a square kernel; no padding, stride 1."""
+    return lambda shape: Layer(
+        layers.conv2d, layers.conv2d_grad, ((outputs, shape[0], kernel_size, kernel_size), (outputs,))
+    )
+
+
+def Dense(outputs):  # noqa: N802
+    """A fully connected layer."""
+    return lambda shape: Layer(layers.dense, layers.dense_grad, ((math.prod(shape), outputs), (outputs,)))
+
+
+def BatchNorm():  # noqa: N802
+    """Batch normalisation of every channel."""
+    return lambda shape: Layer(
+        layers.batch_norm, layers.batch_norm_grad, ((shape[0],), (shape[0],)), ("ones", "zeros"), shape[0]
+    )
+
+
+def ReLU():  # noqa: N802
+    """The rectifier."""
+    return lambda shape: Layer(layers.relu, layers.relu_grad)
+
+
+def AvgPool2d(size=2):  # noqa: N802
+    """Means of squares with side ``size``."""
+    return lambda shape: Layer(_with_size(layers.avg_pool2d, size), layers.avg_pool2d_grad)
+
+
+def MaxPool2d(size=2):  # noqa: N802
+    """Largest values of squares with side ``size``."""
+    return lambda shape: Layer(_with_size(layers.max_pool2d, size), layers.max_pool2d_grad)
+
+
+def Flatten():  # noqa: N802
+    """(C, H, W) to one row of C·H·W numbers."""
+    return lambda shape: Layer(layers.flatten, layers.flatten_grad)
+
+
+def _with_size(pool, size):
+    return pool if size == 2 else functools.partial(pool, size=size)

@@ -1,0 +1,183 @@
+"""What is computed with a network: logits, the loss and its gradients, right answers.
+
+Forward walks the list of layers down and keeps every layer's cache, backward
+walks it up again. All parameters of a network are one list, in order: for LeNet
+``[W1, b1, W2, b2, W3, b3, W4, b4]``.
+
+Where batch norm needs sums over all images, and other devices may have some of
+them, the computation pauses: it is a *generator*, which yields when its device's
+share of the sums is written and goes on when the sums are complete.
+
+    device 0    conv | share of the sums ┐     ┌ batch norm, ReLU, ... | share ┐     ┌ ...
+                                         ├ add ┤                               ├ add ┤
+    device 1    conv | share of the sums ┘     └ batch norm, ReLU, ... | share ┘     └ ...
+"""
+
+import numpy as np
+
+from ..devices import array_module, on_device, zeros_in_one_buffer
+from ..kernels import cpu as cpu_kernels
+from ..kernels import cuda as cuda_kernels
+from ..layers import (
+    batch_moments,
+    batch_norm_fixed,
+    batch_norm_sums,
+    make_meetings,
+    softmax_cross_entropy,
+    softmax_cross_entropy_grad,
+)
+from ..timing import span
+from .build import channels
+from .known import LENET
+
+USE_CUDA_KERNELS = True
+"""Whether GPUs compute with the CUDA kernels; False leaves them to the layers, which is slow but simple."""
+
+
+@on_device
+def lenet(X, params):
+    """Logits (N, 10) of images ``X`` (N, 1, 28, 28) with LeNet's parameters.
+
+    Raises ValueError if shapes or dtypes do not fit together.
+    """
+    return logits(X, params)
+
+
+@on_device
+def logits(X, params, network=LENET, statistics=()):
+    """The network's outputs (N, classes) for images ``X`` (N, C, H, W).
+
+    ``statistics``: the mean and variance of each batch norm layer, in one list
+    (see `init_statistics`); without them a layer takes those of ``X``.
+    """
+    rest, fixed = iter(params), iter(statistics)
+    for layer in network:
+        own = [next(rest) for _ in layer.shapes]
+        if layer.channels and statistics:
+            X = batch_norm_fixed(X, *own, next(fixed), next(fixed))
+        else:
+            X, _ = layer.forward(X, *own)
+    return X
+
+
+@on_device
+def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=None):
+    """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
+
+    ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,). N may be 0:
+    then loss and gradients are zero, as sums over no examples are. The gradients
+    lie in one buffer (see devices/flat.py), or are written to ``out``, a list
+    like ``params``. ``ready``: a function that is called with an index as soon
+    as the gradients from that one on are final; 0 at the end. ``meetings``: a
+    `Meeting` for each batch norm layer, to be written.
+
+    What is computed is `as_written`, by kernels/ several times as fast.
+
+    Raises ValueError if shapes or dtypes do not fit together.
+    """
+    return _to_the_end(in_parts(X, y, params, network, out, ready, meetings))
+
+
+@on_device
+def loss_and_grads_as_written(X, y, params, network=LENET):
+    """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
+    _check_labels(X, y)
+    grads = zeros_in_one_buffer(params)
+    meetings = make_meetings(channels(network), array_module(X))
+    return _to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
+
+
+def _to_the_end(parts):
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            return end.value
+
+
+def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None):
+    """`loss_and_grads` of plain arrays as a generator, which pauses where ``meetings`` are to be summed over devices.
+
+    Every device pauses as often, also one without images: forward from the first
+    batch norm layer to the last, then backward from the last to the first.
+    """
+    _check_labels(X, y)
+    if meetings is None:
+        meetings = make_meetings(channels(network), array_module(X))
+    grads = zeros_in_one_buffer(params) if out is None else out
+    kernels = kernels_for(X, params, network)
+    if kernels is None:
+        loss = yield from as_written(X, y, params, network, grads, ready, meetings)
+    elif meetings:
+        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, meetings)
+    else:
+        loss = kernels.loss_and_grads(X, y, params, network, grads, ready)
+    return array_module(X).asarray(loss, X.dtype), grads
+
+
+def as_written(X, y, params, network, grads, ready=None, meetings=()):
+    """`in_parts` as one thinks of it: through the layers one by one, and back."""
+    rest, caches = iter(params), []
+    for layer, meeting in zip(network, _one_each(network, meetings), strict=True):
+        own = [next(rest) for _ in layer.shapes]
+        if layer.channels:
+            with span("forward"):
+                meeting.moments[...] = batch_moments(X)
+            yield
+            own.append(meeting.moments)
+        with span("forward"):
+            X, cache = layer.forward(X, *own)
+        caches.append(cache)
+    with span("forward"):
+        loss, cache = softmax_cross_entropy(X, y)
+    with span("backward"):
+        dy = softmax_cross_entropy_grad(cache)
+
+    left = list(grads)
+    for layer, cache, meeting in reversed(list(zip(network, caches, _one_each(network, meetings), strict=True))):
+        options = {"input_grad": layer is not network[0]} if layer.shapes else {}
+        if layer.channels:
+            with span("backward"):
+                meeting.sums[...] = batch_norm_sums(dy, cache)
+            yield
+            options["sums"] = meeting.sums
+        with span("backward"):
+            if layer.shapes:
+                dy, *values = layer.backward(dy, cache, **options)
+                for value in reversed(values):
+                    left.pop()[...] = value
+            else:
+                dy = layer.backward(dy, cache)
+    if ready is not None:
+        ready(0)
+    return loss
+
+
+def _check_labels(X, y):
+    if len(X) != len(y):
+        raise ValueError(f"loss_and_grads: {len(X)} images and {len(y)} labels; each image needs one")
+
+
+def _one_each(network, meetings):
+    """A meeting for each layer, None for those that need none."""
+    meetings = iter(meetings)
+    return [next(meetings) if layer.channels else None for layer in network]
+
+
+@on_device
+def count_correct(X, y, params, network=LENET, statistics=()):
+    """How many of the images ``X`` (N, C, H, W) get their label of ``y`` (N,) as the largest logit (0-d)."""
+    kernels = kernels_for(X, params, network)
+    if kernels is not None:
+        return array_module(X).asarray(kernels.count_correct(X, y, params, network, statistics))
+    return (logits(X, params, network, statistics).argmax(axis=1) == y).sum()
+
+
+def kernels_for(X, params, network):
+    """The module of kernels/ that computes with these plain arrays; None if it is left to the layers."""
+    kernels, dtypes = cpu_kernels, (np.float32, np.float64)
+    if array_module(X) is not np:
+        kernels, dtypes = cuda_kernels if USE_CUDA_KERNELS else None, (np.float32,)
+        if channels(network):
+            return None
+    return kernels if X.dtype in dtypes and all(param.dtype == X.dtype for param in params) else None

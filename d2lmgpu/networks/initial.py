@@ -1,0 +1,41 @@
+"""What training starts from: parameters drawn at random, statistics of nothing yet."""
+
+import math
+
+import numpy as np
+
+from .build import channels
+from .known import LENET
+
+INITS = ("normal", "he")
+
+
+def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LENET):
+    """Initial parameters as NumPy arrays on the host, so that every device can start from the same.
+
+    ``init="normal"`` (the textbook): weights normal with standard deviation
+    ``scale``. ``init="he"`` (He et al. 2015): standard deviation √(2 / inputs of
+    a unit), which keeps the size of activations from layer to layer; ``scale`` is
+    then not used. Biases are zero, batch norm's weights one.
+
+    Raises ValueError for an unknown ``init``.
+    """
+    if init not in INITS:
+        raise ValueError(f"init {init!r} is unknown; choose from {', '.join(INITS)}")
+    rng = np.random.default_rng(seed)
+    params = []
+    for layer in network:
+        kinds = layer.initial or ["zeros" if len(shape) == 1 else "weights" for shape in layer.shapes]
+        for shape, kind in zip(layer.shapes, kinds, strict=True):
+            if kind == "weights":
+                inputs = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
+                std = math.sqrt(2 / inputs) if init == "he" else scale
+                params.append(rng.normal(0, std, shape).astype(dtype))
+            else:
+                params.append(np.full(shape, {"zeros": 0, "ones": 1}[kind], dtype))
+    return params
+
+
+def init_statistics(network=LENET, dtype=np.float32):
+    """Running mean and variance of each batch norm layer, in one list: zeros and ones, as arrays on the host."""
+    return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]

@@ -1,0 +1,39 @@
+"""The networks that have a name."""
+
+from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
+
+FASHION_MNIST = (1, 28, 28)
+"""The shape of its images, (C, H, W)."""
+
+
+def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classes=10):
+    """LeCun et al. 1998, as in Dive into Deep Learning, "Training on Multiple GPUs".
+
+    (N, 1, 28, 28) → 20 × 13 × 13 → 50 × 4 × 4 → 128 → 10, all numbers of channels
+    times ``width``. ``batch_norm``: after each convolution.
+
+    Raises ValueError for a width below 1/20, which leaves no channel.
+    """
+    if not width >= 1 / 20:
+        raise ValueError(f"lenet_network: width is {width}; it should be at least 0.05")
+    norm = [BatchNorm()] if batch_norm else []
+    channels = [round(number * width) for number in (20, 50, 128)]
+    return sequential(
+        input_shape,
+        *(Conv2d(channels[0], 3), *norm, ReLU(), AvgPool2d()),  # 28 × 28 → 26 × 26 → 13 × 13
+        *(Conv2d(channels[1], 5), *norm, ReLU(), AvgPool2d()),  # → 9 × 9 → 4 × 4: the ninth row and column are left out
+        *(Flatten(), Dense(channels[2]), ReLU(), Dense(classes)),
+    )
+
+
+def cnn_network(input_shape=FASHION_MNIST, classes=10):
+    """The network of TensorFlow's guide "Distributed training with Keras": (N, 1, 28, 28) → 32 × 13 × 13 → 64 → 10."""
+    return sequential(
+        input_shape, *(Conv2d(32, 3), ReLU(), MaxPool2d()), *(Flatten(), Dense(64), ReLU(), Dense(classes))
+    )
+
+
+LENET = lenet_network()
+LENET_BN = lenet_network(batch_norm=True)
+CNN = cnn_network()
+NETWORKS = {"lenet": LENET, "lenet-bn": LENET_BN, "cnn": CNN}

@@ -1,0 +1,53 @@
+"""Computing gradients where devices need each other's numbers on the way: synchronised batch norm.
+
+Every device's work is cut where it writes its share of a sum (networks/compute.py);
+between two parts the shares are added up like gradients.
+"""
+
+from ..collectives import allreduce
+from ..devices.array import unwrap
+from ..networks import in_parts
+
+
+def compute_together(X_shards, y_shards, replicas, signals, algorithm):
+    """Submit loss and gradients of all shards; returns each device's last task, whose result is (loss, grads)."""
+    each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
+    works = [_Work(replica, X_shard, y_shard, ready) for replica, X_shard, y_shard, ready in each_device]
+    layers = range(len(replicas[0].meetings))
+    for number in layers:
+        _advance(works)
+        allreduce([replica.meetings[number].moments for replica in replicas], algorithm)
+    for number in reversed(layers):
+        _advance(works)
+        allreduce([replica.meetings[number].sums for replica in replicas], algorithm)
+    return _advance(works)
+
+
+def _advance(works):
+    tasks = [work.device.run(work.advance) for work in works]
+    for task in tasks:
+        task.asked = True  # an error comes up again in the last part, for which somebody waits
+    return tasks
+
+
+class _Work:
+    """One device's work in parts."""
+
+    def __init__(self, replica, X_shard, y_shard, ready):
+        self.device = replica.device
+        arrays = X_shard, y_shard, replica.params, replica.grads
+        X, y, params, grads = unwrap(arrays, self.device, "loss_and_grads")
+        self.parts = in_parts(X, y, params, replica.network, grads, ready, replica.plain_meetings)
+        self.error = None
+
+    def advance(self):
+        """Runs on the device: the next part. The last returns the result; after an error all further ones raise it."""
+        if self.error:
+            raise self.error
+        try:
+            next(self.parts)
+        except StopIteration as end:
+            return end.value
+        except BaseException as error:
+            self.error = error
+            raise

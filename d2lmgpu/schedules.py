@@ -1,0 +1,43 @@
+"""Learning rates by time: warm-up, and what comes after it.
+
+Large minibatches allow large rates, in proportion (Goyal et al. 2017, "Accurate,
+Large Minibatch SGD"), but not from the first step, when the weights still change
+much: the rate is raised in equal parts for the first epochs.
+"""
+
+import math
+
+import numpy as np
+
+SCHEDULES = {
+    "constant": lambda progress: 1.0,
+    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,  # Loshchilov and Hutter 2017, without restarts
+    "step": lambda progress: 1.0 if progress < 0.5 else 0.1,
+}
+"""The factor of the rate by progress, the part of the epochs after the warm-up that is over, from 0 to 1.
+
+"step" divides the rate by ten in the middle.
+"""
+
+
+def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
+    """The learning rate of each of the ``steps`` of an ``epoch`` (from 0) of ``num_epochs``: an array (steps,).
+
+    ``warmup``: epochs, maybe a fraction of one, over which the rate rises linearly
+    to ``lr``. ``schedule``: a name of `SCHEDULES`, or such a function.
+
+    Raises ValueError for an unknown schedule, or a warm-up that is negative or leaves nothing.
+    """
+    factor = SCHEDULES.get(schedule, schedule)
+    if not callable(factor):
+        raise ValueError(f"schedule {schedule!r} is unknown; choose from {', '.join(SCHEDULES)}")
+    if not 0 <= warmup < num_epochs:
+        raise ValueError(f"warmup is {warmup} epochs of {num_epochs}; it should be at least 0 and less than all")
+    rates = np.empty(steps)
+    for step in range(steps):
+        done = epoch + step / steps  # epochs so far
+        if done < warmup:
+            rates[step] = lr * (done + 1 / steps) / warmup if done + 1 / steps < warmup else lr
+        else:
+            rates[step] = lr * factor((done - warmup) / (num_epochs - warmup))
+    return rates

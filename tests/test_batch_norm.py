@@ -1,0 +1,159 @@
+"""Batch norm: by itself, cut where devices meet, and in the three ways of taking statistics."""
+
+import numpy as np
+import pytest
+import references
+from conftest import TOLERANCE, assert_close
+
+import d2lmgpu as d2l
+from d2lmgpu.layers import (
+    batch_moments,
+    batch_norm,
+    batch_norm_fixed,
+    batch_norm_grad,
+    batch_norm_sums,
+    mean_and_variance,
+    track_statistics,
+)
+from d2lmgpu.networks import LENET_BN, init_params
+from d2lmgpu.parallel import Replica, submit_step, summed_loss
+
+SHAPES = [(4, 3, 5, 6), (7, 2, 1, 1), (9, 4)]
+
+
+def example(rng, shape, dtype=np.float64):
+    C = shape[1]
+    x = rng.normal(3, 2, shape).astype(dtype)
+    return x, *(rng.normal(0, 1, size).astype(dtype) for size in (C, C, shape))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward(make_devices, rng, shape, dtype):
+    x, weight, bias, _ = example(rng, shape, dtype)
+    (device,) = make_devices(1)
+    y, _ = batch_norm(*(d2l.put(array, device) for array in (x, weight, bias)))
+    assert y.dtype == dtype
+    assert_close(y, references.batch_norm(*(array.astype(float) for array in (x, weight, bias))), TOLERANCE[y.dtype])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_by_differences(rng, shape):
+    x, weight, bias, dy = example(rng, shape)
+    _, cache = batch_norm(x, weight, bias)
+    grads = batch_norm_grad(dy, cache)
+    for i, grad in enumerate(grads):
+
+        def loss(value, i=i):
+            return (
+                dy * references.batch_norm(*[value if j == i else a for j, a in enumerate((x, weight, bias))])
+            ).sum()
+
+        assert_close(grad, references.central_differences(loss, (x, weight, bias)[i]), 1e-7)
+    assert batch_norm_grad(dy, cache, input_grad=False)[0] is None
+
+
+@pytest.mark.parametrize("sizes", [(5, 2), (1, 4, 3), (0, 6, 1), (7, 0)])
+def test_parts_that_meet_equal_the_whole(make_devices, rng, sizes):
+    """The sums of ragged and empty shards, added up, make the shards' results parts of the whole's."""
+    x, weight, bias, dy = example(rng, (sum(sizes), 3, 4, 5), np.float32)
+    expected, cache = batch_norm(x, weight, bias)
+    expected_dx, expected_dweight, expected_dbias = batch_norm_grad(dy, cache)
+    devices, cuts = make_devices(len(sizes)), np.cumsum(sizes)[:-1]
+    parts = [
+        [d2l.put(array, device) for array in (*split, weight, bias)]
+        for device, *split in zip(devices, np.split(x, cuts), np.split(dy, cuts), strict=True)
+    ]
+    moments = sum(d2l.to_host(batch_moments(part[0])) for part in parts)
+    results = [batch_norm(x, weight, bias, d2l.put(moments, x.device)) for x, _, weight, bias in parts]
+    sums = sum(d2l.to_host(batch_norm_sums(part[1], cache)) for part, (_, cache) in zip(parts, results, strict=True))
+    grads = [
+        [d2l.to_host(grad) for grad in batch_norm_grad(part[1], cache, d2l.put(sums, part[1].device))]
+        for part, (_, cache) in zip(parts, results, strict=True)
+    ]
+    assert_close(np.concatenate([d2l.to_host(y) for y, _ in results]), expected, 1e-6)
+    dx, dweight, dbias = zip(*grads, strict=True)
+    assert_close(np.concatenate(dx), expected_dx, 1e-5)
+    assert_close(sum(dweight), expected_dweight, 1e-5)
+    assert_close(sum(dbias), expected_dbias, 1e-5)
+
+
+def test_a_large_mean_leaves_the_variance_its_digits(rng):
+    x = (1000 + rng.normal(0, 0.1, (50, 2, 6, 6))).astype(np.float32)
+    mean, variance = mean_and_variance(batch_moments(x))
+    assert_close(mean, x.astype(float).mean((0, 2, 3)), 1e-6)
+    assert_close(variance, x.astype(float).var((0, 2, 3)), 1e-3)  # float32 knows 1000 to 6e-5
+    equal = np.full((3, 2), 7, np.float32)
+    y, cache = batch_norm(equal, np.ones(2, np.float32), np.zeros(2, np.float32))
+    assert not y.any() and all(np.isfinite(grad).all() for grad in batch_norm_grad(equal, cache))
+
+
+def test_running_statistics(make_devices, rng):
+    """As PyTorch keeps them: momentum 0.1, the variance with n - 1."""
+    (device,) = make_devices(1)
+    mean, variance = d2l.put(np.zeros(3), device), d2l.put(np.ones(3), device)
+    expected_mean, expected_variance = np.zeros(3), np.ones(3)
+    for n in (4, 9, 1):
+        x = rng.normal(2, 3, (n, 3, 2, 2))
+        track_statistics(mean, variance, batch_moments(d2l.put(x, device)))
+        expected_mean = 0.9 * expected_mean + 0.1 * x.mean((0, 2, 3))
+        expected_variance = 0.9 * expected_variance + 0.1 * x.var((0, 2, 3), ddof=1)
+    track_statistics(mean, variance, d2l.put(np.zeros((3, 3)), device))  # of no images
+    assert_close(mean, expected_mean, 1e-12)
+    assert_close(variance, expected_variance, 1e-12)
+    x, weight, bias, _ = example(rng, (5, 3, 2, 2))
+    y = batch_norm_fixed(*(d2l.put(array, device) for array in (x, weight, bias)), mean, variance)
+    wide = (None, slice(None), None, None)
+    scaled = (x - expected_mean[wide]) / np.sqrt(expected_variance[wide] + 1e-5)
+    assert_close(y, weight[wide] * scaled + bias[wide], 1e-12)
+
+
+@pytest.mark.parametrize("bad", [(np.zeros((2, 3, 4)),), (np.zeros((2, 3)), np.ones(2))])
+def test_shapes_that_do_not_fit(bad):
+    x, weight = (*bad, np.ones(3))[:2]
+    with pytest.raises(ValueError, match=r"\(N, C, H, W\) or \(N, C\)"):
+        batch_norm(x, weight, np.zeros(3))
+
+
+def steps(devices, batch_statistics, loads=None, sizes=(6, 5, 1)):
+    """A few steps; returns each device's statistics and running moments of the images that it saw."""
+    params = init_params(3, init="he", network=LENET_BN, dtype=np.float64)
+    replicas = [Replica(d2l.get_params(params, device), device, LENET_BN) for device in devices]
+    rng = np.random.default_rng(9)
+    for n in sizes:
+        shards = d2l.split_batch(rng.normal(0, 1, (n, 1, 28, 28)), rng.integers(0, 10, n), devices, loads)
+        summed_loss(submit_step(*shards, replicas, 0.1, "ring", True, batch_statistics=batch_statistics))
+    return [[d2l.to_host(array) for array in replica.statistics] for replica in replicas], replicas
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_whose_images_the_statistics_are_of(make_devices, k):
+    devices = make_devices(k)
+    local, _ = steps(devices, "local", sizes=[6])
+    aggregated, _ = steps(devices, "aggregated", sizes=[6])
+    synchronised, _ = steps(devices, "synchronised", sizes=[6])
+    (alone,), _ = steps(devices[:1], "local", sizes=[6])
+    for i in range(4):
+        assert not np.allclose(local[0][i], local[1][i])  # each its own
+        assert all(array[i].tobytes() == aggregated[0][i].tobytes() for array in aggregated)
+        assert all(array[i].tobytes() == synchronised[0][i].tobytes() for array in synchronised)
+        assert_close(synchronised[0][i], alone[i], 1e-12)
+    # The first layer's input is the same in all three; so are its aggregated statistics.
+    assert_close(aggregated[0][0], alone[0], 1e-12)
+    assert_close(aggregated[0][1], alone[1], 1e-12)
+    assert not np.allclose(aggregated[0][2], alone[2])  # what comes after it was normalised otherwise
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_error_on_one_device_leaves_nobody_waiting(make_devices, overlap):
+    devices = make_devices(2)
+    params = init_params(3, init="he", network=LENET_BN)
+    replicas = [Replica(d2l.get_params(params, device), device, LENET_BN) for device in devices]
+    images = [np.zeros((2, 1, 28, 28), np.float32), np.zeros((2, 1, 4, 4), np.float32)]
+    X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
+    y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
+    with pytest.raises(ValueError, match="images of"):
+        summed_loss(submit_step(X_shards, y_shards, replicas, 0.1, "ring", True, overlap, "synchronised"))
+    d2l.synchronize(devices)
+    for param, before in zip(replicas[0].params, params, strict=True):
+        np.testing.assert_array_equal(d2l.to_host(param), before)

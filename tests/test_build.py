@@ -1,0 +1,85 @@
+"""Composing networks, and the named ones."""
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.networks import (
+    CNN,
+    LENET,
+    LENET_BN,
+    AvgPool2d,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    Flatten,
+    MaxPool2d,
+    ReLU,
+    init_params,
+    init_statistics,
+    lenet_network,
+    logits,
+    sequential,
+)
+
+
+def sizes(network):
+    return [shape for layer in network for shape in layer.shapes]
+
+
+def test_named_networks():
+    lenet = [(20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (800, 128), (128,), (128, 10), (10,)]
+    assert sizes(LENET) == lenet
+    assert sizes(LENET_BN) == [*lenet[:2], (20,), (20,), *lenet[2:4], (50,), (50,), *lenet[4:]]
+    assert sizes(CNN) == [(32, 1, 3, 3), (32,), (5408, 64), (64,), (64, 10), (10,)]
+    assert sum(param.size for param in init_params(network=CNN)) == 320 + 346_176 + 650
+    assert sizes(lenet_network(2.5))[2] == (125, 50, 5, 5)
+    assert LENET.input_shape == (1, 28, 28) and LENET.classes == 10
+    with pytest.raises(ValueError, match="at least 0.05"):
+        lenet_network(0.01)
+
+
+def test_a_network_of_ones_own_in_ten_lines(rng):
+    network = sequential(
+        (3, 12, 10), *(Conv2d(6, 3), BatchNorm(), ReLU(), MaxPool2d(2)), *(Flatten(), Dense(9), BatchNorm(), Dense(4))
+    )
+    assert sizes(network) == [(6, 3, 3, 3), (6,), (6,), (6,), (120, 9), (9,), (9,), (9,), (9, 4), (4,)]
+    assert network.classes == 4
+    X, y = rng.integers(0, 256, (90, 3, 12, 10)).astype(np.uint8), rng.integers(0, 4, 90)
+    y[:] = X[:, 0].mean((1, 2)) > 127  # something to learn
+    X[:, 0] = np.where(y[:, None, None], X[:, 0] // 2 + 128, X[:, 0] // 2)
+    data = X, y, X, y
+    history, params = result = d2l.train(
+        [d2l.cpu(i) for i in range(3)], 16, 0.1, 8, init="he", data=data, network=network, progress=False
+    )
+    assert history.test_accuracy[-1] > 0.9 and history.network == "custom"
+    assert d2l.evaluate(params, X, y, [d2l.cpu(0)], network, result.statistics) == history.test_accuracy[-1]
+
+
+def test_initial_values():
+    params = init_params(network=LENET_BN, init="he")
+    assert (params[2] == 1).all() and not params[3].any() and not params[1].any() and params[0].std() > 0
+    mean, variance, *_ = init_statistics(LENET_BN)
+    assert not mean.any() and (variance == 1).all() and mean.dtype == np.float32
+
+
+def test_logits_with_fixed_statistics_take_each_image_by_itself(rng):
+    X, params = rng.random((5, 1, 28, 28)), init_params(1, init="he", network=LENET_BN, dtype=np.float64)
+    statistics = [array + rng.random(array.shape) for array in init_statistics(LENET_BN, np.float64)]
+    one_by_one = [logits(X[i : i + 1], params, LENET_BN, statistics) for i in range(5)]
+    np.testing.assert_allclose(logits(X, params, LENET_BN, statistics), np.concatenate(one_by_one), rtol=1e-12)
+    assert not np.allclose(logits(X, params, LENET_BN), np.concatenate(one_by_one))
+
+
+@pytest.mark.parametrize(
+    "recipes, message",
+    [
+        ([Conv2d(4, 9)], r"layer 1 does not take images of shape \(2, 6, 6\): conv2d: images of \(6, 6\) are smaller"),
+        ([Conv2d(4, 3), Dense(3)], r"layer 2 does not take images of shape \(4, 4, 4\): dense"),
+        ([Flatten(), AvgPool2d()], r"layer 2 does not take images of shape \(72,\)"),
+        ([Conv2d(4, 3)], r"the last layer puts out \(4, 4, 4\)"),
+    ],
+)
+def test_layers_that_do_not_fit(recipes, message):
+    with pytest.raises(ValueError, match=message):
+        sequential((2, 6, 6), *recipes)

@@ -1,0 +1,102 @@
+"""Uneven loads: k devices with shares of their own equal one device, for every network and optimiser."""
+
+import numpy as np
+import pytest
+from conftest import assert_close
+
+import d2lmgpu as d2l
+from d2lmgpu.networks import NETWORKS, init_params
+from d2lmgpu.parallel import Feeder, Replica, submit_step, summed_loss
+from d2lmgpu.parallel.shards import check_loads, most_examples, shard_bounds
+
+LOADS = {2: [1, 0.4], 3: [1, 1, 0.5], 5: [1, 0, 2, 0.3, 1]}
+RATES = {"sgd": 0.05, "momentum": 0.02, "adam": 0.01}
+BATCHES = [96, 32, 7, 1, 3]  # ragged, some with fewer examples than devices
+TOLERANCE = {"sgd": 1e-12, "momentum": 1e-12, "adam": 1e-9}
+"""In float64. Adam divides by the gradient's own size: where that is rounding alone, it becomes a full step."""
+
+TOLERANCE_32 = {"lenet": 1e-5, "cnn": 1e-5, "lenet-bn": 2e-3}
+"""In float32, for SGD and momentum. Batch norm puts ReLU's inputs around 0, where rounding turns some on or off."""
+
+BEFORE_NORM = {"lenet-bn": {1, 5}}
+"""Biases that batch norm takes away again: their gradient is 0 but for rounding, so they are nobody's to compare."""
+
+
+def five_steps(devices, network, optimizer, loads, dtype):
+    params = init_params(2, init="he", network=network, dtype=dtype)
+    replicas = [Replica(d2l.get_params(params, device), device, network, optimizer) for device in devices]
+    rng = np.random.default_rng(5)
+    losses = []
+    for n in BATCHES:
+        shards = d2l.split_batch(rng.random((n, 1, 28, 28)).astype(dtype), rng.integers(0, 10, n), devices, loads)
+        step = submit_step(*shards, replicas, RATES[optimizer], "ring", True, batch_statistics="synchronised")
+        losses.append(summed_loss(step))
+    return losses, [[d2l.to_host(a) for a in [*replica.params, *replica.statistics]] for replica in replicas]
+
+
+_alone = {}
+
+
+def one_device(name, optimizer, dtype):
+    if (name, optimizer, dtype) not in _alone:
+        losses, (arrays,) = five_steps([d2l.cpu(0)], NETWORKS[name], optimizer, None, dtype)
+        _alone[name, optimizer, dtype] = losses, arrays
+    return _alone[name, optimizer, dtype]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", LOADS)
+@pytest.mark.parametrize("optimizer", RATES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_k_devices_equal_one(name, optimizer, k, dtype):
+    if dtype == np.float32 and optimizer == "adam":
+        pytest.skip("Adam magnifies float32's rounding to full steps wherever a gradient is nearly 0")
+    losses, replicas = five_steps([d2l.cpu(i) for i in range(k)], NETWORKS[name], optimizer, LOADS[k], dtype)
+    expected_losses, expected = one_device(name, optimizer, dtype)
+    tolerance = TOLERANCE[optimizer] if dtype == np.float64 else TOLERANCE_32[name]
+    assert losses == pytest.approx(expected_losses, rel=tolerance)
+    for arrays in replicas:
+        for i, (array, first, alone) in enumerate(zip(arrays, replicas[0], expected, strict=True)):
+            assert array.tobytes() == first.tobytes()
+            if i not in BEFORE_NORM.get(name, ()):
+                assert_close(array, alone, tolerance)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_on_gpus(standin, monkeypatch, name):
+    """The same work by the layers on two cards; the stand-in finds waits that are missing."""
+    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
+    monkeypatch.setattr("test_loads.BATCHES", [5, 3, 1])
+    losses, replicas = five_steps([d2l.gpu(i) for i in range(3)], NETWORKS[name], "momentum", LOADS[3], np.float64)
+    expected_losses, (expected,) = five_steps([d2l.cpu(0)], NETWORKS[name], "momentum", None, np.float64)
+    assert losses == pytest.approx(expected_losses, rel=1e-12)
+    for i, (array, alone) in enumerate(zip(replicas[2], expected, strict=True)):
+        if i not in BEFORE_NORM.get(name, ()):
+            assert_close(array, alone, 1e-11)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 100, 256])
+def test_no_shard_exceeds_its_place(n, rng):
+    for _ in range(50):
+        k = int(rng.integers(1, 9))
+        loads = rng.integers(0, 4, k) * rng.random(k) + (np.arange(k) == rng.integers(k))
+        most = most_examples(n, k, loads)
+        for m in range(1, n + 1):
+            sizes = [stop - start for start, stop in shard_bounds(m, k, loads)]
+            assert sum(sizes) == m and all(size <= limit for size, limit in zip(sizes, most, strict=True))
+            assert all(load or not size for load, size in zip(loads, sizes, strict=True))
+
+
+def test_the_feeder_follows_loads(make_devices, rng):
+    X, y, devices = rng.random((30, 1, 4, 3)), rng.integers(0, 10, 30), make_devices(3)
+    for number, (X_shards, y_shards) in enumerate(Feeder(X, y, devices, 12, [2, 0, 1]).epoch(np.arange(30))):
+        chosen = slice(12 * number, min(30, 12 * number + 12))
+        expected_X, expected_y = d2l.split_batch(X[chosen], y[chosen], devices, [2, 0, 1])
+        for shard, expected in zip([*X_shards, *y_shards], [*expected_X, *expected_y], strict=True):
+            np.testing.assert_array_equal(d2l.to_host(shard), d2l.to_host(expected))
+
+
+@pytest.mark.parametrize("bad", [[1], [1, -1], [0, 0], [1, np.nan], [[1, 2]]])
+def test_loads_that_make_no_sense(bad):
+    with pytest.raises(ValueError, match="give 2 numbers, one for each device, none below 0 and not all 0"):
+        check_loads(bad, 2)
