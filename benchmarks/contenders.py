@@ -37,7 +37,7 @@ class Ours:
             order = np.concatenate([order, np.setdiff1d(np.arange(self.M), order)])
         self.runner.start_epoch(order, LR)
         examples = sum(self.runner.step() for _ in indices)
-        return self.runner.end_epoch() / examples
+        return sum(self.runner.pause()) / examples
 
 
 class PyTorch:

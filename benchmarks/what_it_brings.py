@@ -95,7 +95,7 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
         runner.start_epoch(np.arange(len(X)), 0.01)
         for _ in range(STEPS):
             runner.step()
-        runner.end_epoch()
+        runner.pause()
         plan.MICRO_BATCH = usual
         return 1000 * (time.perf_counter() - begin) / STEPS
 

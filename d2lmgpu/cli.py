@@ -86,6 +86,9 @@ def _parser():
         "or as a plot of the first steps (.png, .svg or .pdf)",
     )
     add("--precision", str, "float32", "float32, or on GPUs tf32 or mixed (float16 products, float32 parameters)")
+    command.add_argument("--checkpoint", metavar="FILE", help="write a checkpoint after every epoch and when stopped")
+    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="and after every N steps")
+    command.add_argument("--resume", metavar="FILE", help="go on from a checkpoint, with the same settings")
     command.add_argument("--overlap", action="store_true", help="exchange gradients while others are being computed")
     command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
 
@@ -173,6 +176,9 @@ def _train(options):
         overlap=options.overlap,
         prefetch=not options.no_prefetch,
         precision=options.precision,
+        checkpoint=options.checkpoint,
+        checkpoint_steps=options.checkpoint_steps,
+        resume=options.resume,
         timeline=timeline,
         environment=environment,
     )

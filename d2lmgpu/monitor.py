@@ -43,14 +43,15 @@ class Progress:
         self.num_examples = num_examples
         self.visible = visible
 
-    def start_epoch(self, epoch):
-        """``epoch`` counts from 0."""
+    def start_epoch(self, epoch, done=0):
+        """``epoch`` counts from 0; ``done`` of its examples were trained on before."""
         from tqdm import tqdm
 
         self._epoch = f"epoch {epoch + 1}/{self.num_epochs}"
-        self._examples = 0
+        self._examples = done
         self._bar = tqdm(
             total=self.num_examples,
+            initial=done,
             desc=self._epoch,
             unit=" examples",
             leave=False,

@@ -37,6 +37,8 @@ def write_file(path, write):
     try:
         with os.fdopen(descriptor, "wb") as file:
             write(file)
+            file.flush()
+            os.fsync(file.fileno())  # or a machine that loses power might keep the name and not the content
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     finally:

@@ -130,7 +130,7 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
         order, lr = rng.permutation(9), 0.05 / (1 + epoch)
         runner.start_epoch(order, lr)
         sizes = [runner.step() for _ in range(runner.steps)]
-        total = runner.end_epoch()
+        total = sum(runner.pause())
         expected_total = 0.0
         for start in (0, 4, 8):
             chosen = order[start : start + 4]
@@ -185,7 +185,7 @@ def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
     order = rng.permutation(6)
     runner.start_epoch(order, 0.05)
     assert [runner.step() for _ in range(runner.steps)] == [4, 2]
-    total, expected_total = runner.end_epoch(), 0.0
+    total, expected_total = sum(runner.pause()), 0.0
     for start in (0, 4):
         chosen = order[start : start + 4]
         loss, grads = loss_and_grads_as_written(X[chosen] / 255.0, y[chosen], expected, TINY)
@@ -215,7 +215,7 @@ def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch
             after = [d2l.to_host(param) for param in device_params[0]]
             changed.append(not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)))
             scales.append(float(device.submit(runner.parts[0].scale.get).result()[0]))
-        runner.end_epoch()
+        runner.pause()
     assert not changed[0] and scales[0] == 2.0**17 and changed[-1] and scales[-1] < 2.0**17
     for step in range(1, 12):  # halved when nothing changed, and only then
         assert scales[step] == scales[step - 1] / (1 if changed[step] else 2)

@@ -192,7 +192,7 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
         runner.start_epoch(np.arange(len(X)), 0.1)
         for _ in range(runner.steps):  # 250, 250, 100 examples
             runner.step()
-        runner.end_epoch()
+        runner.pause()
 
     epoch()
     held, left = traced_memory(epoch, 5)

@@ -28,10 +28,14 @@ class EagerStep:
         self.feeder = Feeder(X, y, self.devices, batch_size, loads)
         self.steps = -(-len(X) // batch_size)
 
-    def start_epoch(self, order, lr):
-        """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step."""
-        self.batches, self.rates = self.feeder.epoch(order), iter(np.broadcast_to(lr, self.steps).tolist())
-        self.loss = 0.0  # summed over the steps that were waited for
+    def start_epoch(self, order, lr, done=0, losses=(0.0,)):
+        """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
+
+        ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`.
+        """
+        self.batches = self.feeder.epoch(order, done)
+        self.rates = iter(np.broadcast_to(lr, self.steps).tolist()[done:])
+        self.loss = sum(losses)  # over the steps that were waited for
         self._under_way = []
 
     def step(self):
@@ -42,11 +46,11 @@ class EagerStep:
         self._wait(self.ahead)
         return sum(map(len, shards[1]))
 
-    def end_epoch(self):
-        """The loss summed over the epoch so far, when all work is done."""
+    def pause(self):
+        """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
         self._wait(0)
         synchronize(self.devices)
-        return self.loss
+        return [self.loss]
 
     def _wait(self, ahead):
         while len(self._under_way) > ahead:

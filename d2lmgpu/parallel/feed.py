@@ -34,13 +34,13 @@ class Feeder:
                 [(np.empty((n, *X.shape[1:]), as_float), np.empty(n, y.dtype)) for n in most] for _ in range(SLOTS)
             ]
 
-    def epoch(self, order):
-        """Yield (X_shards, y_shards) for each minibatch of an epoch, examples in this ``order``.
+    def epoch(self, order, done=0):
+        """Yield (X_shards, y_shards) for each minibatch of an epoch, examples in this ``order``; leave out ``done``.
 
         A minibatch's arrays are overwritten when the next but one is asked for: by
         then the devices must be done with it.
         """
-        for number, start in enumerate(range(0, len(order), self.batch_size)):
+        for number, start in list(enumerate(range(0, len(order), self.batch_size)))[done:]:
             part = order[start : start + self.batch_size]
             with span("data"):
                 if self.reuses:

@@ -107,11 +107,14 @@ class GraphStep:
             and not networks.channels(network)
         )
 
-    def start_epoch(self, order, lr):
+    def start_epoch(self, order, lr, done=0, losses=(0.0,)):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
 
-        Forgets the last epoch's sums.
+        Forgets the last epoch's sums. ``done``: steps of the epoch that were done
+        before, with the summed ``losses`` of `pause`, maybe of other devices.
         """
+        if len(losses) != len(self.devices):
+            losses = [sum(losses)] + [0.0] * (len(self.devices) - 1)
         shards = [[] for _ in self.devices]
         rates = []
         for start, rate in zip(range(0, self.M, self.batch_size), np.broadcast_to(lr, self.steps), strict=True):
@@ -120,12 +123,14 @@ class GraphStep:
             bounds = shard_bounds(len(chosen), len(self.devices), self.loads)
             for shard, (begin, end) in zip(shards, bounds, strict=True):
                 shard.append(chosen[begin:end])
-        for device, part, shard in zip(self.devices, self.parts, shards, strict=True):
+        for device, part, shard, loss in zip(self.devices, self.parts, shards, losses, strict=True):
             starts = np.cumsum([0, *map(len, shard)], dtype=np.int32)
-            device.submit(part.start_epoch, np.concatenate(shard).astype(np.int32), starts, np.float32(rates)).result()
+            indices = np.concatenate(shard).astype(np.int32)
+            device.submit(part.start_epoch, indices, starts, np.float32(rates), done, loss).result()
         for device in self.devices[1:]:
             self.devices[0].wait(device.record())
-        self._sizes = iter([min(self.batch_size, self.M - start) for start in range(0, self.M, self.batch_size)])
+        sizes = [min(self.batch_size, self.M - start) for start in range(0, self.M, self.batch_size)]
+        self._sizes = iter(sizes[done:])
 
     def step(self):
         """Launch the next step; returns how many examples it has.
@@ -140,14 +145,26 @@ class GraphStep:
             self._launched.popleft().result().synchronize()
         return next(self._sizes)
 
-    def end_epoch(self):
-        """The loss summed over the epoch so far. What the devices are given next comes after its steps."""
+    def pause(self):
+        """Wait for all steps so far; of each device the loss summed over the epoch so far.
+
+        What the devices are given next comes after its steps.
+        """
         if self._launched:
             for device in self.devices[1:]:
                 device.wait(self._launched[-1])
             self._launched.clear()
         sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
-        return sum(loss for loss, _ in sums)
+        return [loss for loss, _ in sums]
+
+    def scaling(self):
+        """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
+        return list(self.devices[0].submit(self.parts[0].scaling).result())
+
+    def set_scaling(self, arrays):
+        """Take what `scaling` gave."""
+        for device, part in zip(self.devices, self.parts, strict=True):
+            device.submit(part.set_scaling, *arrays).result()
 
     def _launch(self):
         stream = self.devices[0].stream

@@ -31,17 +31,17 @@ class Part:
         self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
         self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
         self.number = cupy.zeros(1, np.int32)
-        self.saved = cupy.empty_like(self.flat_params)
         self.pixels = images.size // len(images)
         if not self.plan.can_be_captured:
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
 
-    def start_epoch(self, order, starts, rates):
+    def start_epoch(self, order, starts, rates, done, loss):
         self.order[: len(order)].set(order)
         self.starts.set(starts)
         self.rates.set(rates)
-        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
-            sums.fill(0)
+        self.number.fill(done)
+        self.plan.epoch_loss.fill(loss)
+        self.plan.epoch_correct.fill(0)
 
     def compute(self):
         plan, n = self.plan, self.plan.N
@@ -67,15 +67,25 @@ class Part:
         run(tensor_cores.mixed_precision(name, self.kind, size), *arguments, np.int32(size))
 
     def save(self):
-        self.saved[...] = self.flat_params
+        """Keep what a step changes, until `restore`."""
+        self.saved = [(array, array.copy()) for array in self._changing()]
 
     def restore(self):
-        self.flat_params[...] = self.saved
-        self.scale.fill(LOSS_SCALE)
-        for sums in (self.overflow, self.good_steps):
-            sums.fill(0)
-        for sums in (self.number, self.plan.epoch_loss, self.plan.epoch_correct):
-            sums.fill(0)
+        for array, saved in self.saved:
+            array[...] = saved
+        self.saved = None
+
+    def _changing(self):
+        sums = self.plan.epoch_loss, self.plan.epoch_correct
+        return [self.flat_params, self.number, *sums, self.scale, self.overflow, self.good_steps]
+
+    def scaling(self):
+        """Of precision "mixed" the scale of the loss and how many steps went well with it, for a checkpoint."""
+        return self.scale.get(), self.good_steps.get()
+
+    def set_scaling(self, scale, good_steps):
+        self.scale.set(scale)
+        self.good_steps.set(good_steps)
 
     def sums(self):
         return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])

@@ -1,0 +1,37 @@
+"""Settings and data are checked before the work begins."""
+
+import math
+
+import numpy as np
+
+from ..networks import LENET, NETWORKS
+
+
+def find_network(network):
+    """The name and the layers of a network, given by either; ValueError for a name that there is not."""
+    if not isinstance(network, str):
+        return "custom", network
+    if network not in NETWORKS:
+        raise ValueError(f"network {network!r} is unknown; choose from {', '.join(NETWORKS)}")
+    return network, NETWORKS[network]
+
+
+def check_settings(batch_size, lr, num_epochs, seed):
+    """Raise ValueError for numbers with which no training can be done."""
+    for name, value, least in (("batch_size", batch_size, 1), ("epochs", num_epochs, 1), ("seed", seed, 0)):
+        if not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(f"{name} is {value!r}; it should be a whole number, at least {least}")
+    if not (math.isfinite(lr) and lr > 0):
+        raise ValueError(f"lr is {lr}; it should be a finite number above 0, such as 0.2")
+
+
+def check_data(X, y, network=LENET):
+    """Raise ValueError unless each image fits the network and has a label: a GPU would take others without a word."""
+    if len(X) == 0 or len(X) != len(y):
+        raise ValueError(f"{len(X)} images and {len(y)} labels; there should be some, and a label for each image")
+    if X.shape[1:] != network.input_shape:
+        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")
+    if y.min() < 0 or y.max() >= network.classes:
+        raise ValueError(
+            f"labels from {y.min()} to {y.max()}; they should be whole numbers from 0 to {network.classes - 1}"
+        )

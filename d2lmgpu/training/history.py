@@ -1,0 +1,94 @@
+"""What a training run was, how it went, and whether it still makes sense."""
+
+import hashlib
+import math
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+HOPE = 3
+"""Epochs in a row after which training that has learned nothing is given up."""
+
+
+@dataclass
+class History:
+    """What a training run was and how it went. Lists have an entry for each complete epoch.
+
+    ``train_loss`` is per example, seconds exclude the evaluation, ``phases`` are
+    total seconds. ``batch_size`` and ``lr`` are those of a step, after scaling.
+    ``interrupted`` is None, or for a run that was stopped a dict of ``epoch`` (the
+    one cut short, from 1), ``steps`` done in it, and the ``train_loss`` and
+    ``test_accuracy`` reached. ``diverged`` is None, or says in a line why training
+    was given up.
+    """
+
+    devices: list
+    environment: str
+    batch_size: int
+    lr: float
+    epochs: int
+    seed: int
+    allreduce: str
+    init: str
+    precision: str = "float32"
+    network: str = "lenet"
+    optimizer: str = "sgd"
+    loads: list = None
+    batch_statistics: str = "local"
+    warmup: float = 0
+    schedule: str = "constant"
+    final_parameters_sha256: str = None
+    train_loss: list = field(default_factory=list)
+    test_accuracy: list = field(default_factory=list)
+    seconds_per_epoch: list = field(default_factory=list)
+    examples_per_second: float = None
+    phases: dict = field(default_factory=dict)
+    interrupted: dict = None
+    diverged: str = None
+
+    as_dict = asdict
+
+    def add_epoch(self, loss, accuracy, seconds, examples):
+        """Enter a complete epoch of ``examples`` examples."""
+        self.train_loss.append(loss)
+        self.test_accuracy.append(accuracy)
+        self.seconds_per_epoch.append(seconds)
+        self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
+
+    def summary(self):
+        """The textbook's last line: ``test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]``."""
+        accuracy = self.interrupted["test_accuracy"] if self.interrupted else self.test_accuracy[-1]
+        epochs = self.seconds_per_epoch
+        speed = f"{sum(epochs) / len(epochs):.1f} sec/epoch" if epochs else "no complete epoch"
+        return f"test acc: {accuracy:.2f}, {speed} on [{', '.join(self.devices)}]"
+
+
+class Result(tuple):
+    """What `train` returns: ``history, params = train(...)``, the parameters as NumPy arrays.
+
+    ``result.statistics`` are batch norm's running means and variances, ``result.network`` the network.
+    """
+
+    def __new__(cls, history, params, statistics, network):
+        result = super().__new__(cls, (history, params))
+        result.history, result.params, result.statistics, result.network = history, params, statistics, network
+        return result
+
+
+def why_diverged(losses, network):
+    """A line that says so if training losses, one an epoch, show that nothing will be learned any more; else None."""
+    guessing = math.log(network.classes)  # the loss of one who knows nothing
+    advice = f"where guessing gives {guessing:.3g}; try a smaller learning rate, or a warm-up"
+    if not losses[-1] < 1.5 * guessing:  # or not a number
+        return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}, {advice}"
+    if len(losses) >= HOPE and min(losses[-HOPE:]) > 0.999 * guessing:  # the textbook's weights may take one epoch
+        return f"nothing was learned in {HOPE} epochs: the training loss is {losses[-1]:.3g}, {advice}"
+    return None
+
+
+def sha256(arrays):
+    """A checksum of the arrays' values."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

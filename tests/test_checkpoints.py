@@ -1,0 +1,188 @@
+"""Checkpoints: the file, and runs that go on from one as if nothing had happened."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+
+SETTINGS = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "num_epochs": 3, "batch_size": 100}
+
+
+def example():
+    arrays = {"params": [np.arange(6.0).reshape(2, 3), np.float32([1, 2])], "statistics of 0": [np.zeros(0)]}
+    return Checkpoint({"epoch": 3, "text": "é", "loss": 0.1, "list": [1, None]}, arrays)
+
+
+def test_a_file_gives_back_what_was_put_in(tmp_path):
+    save_checkpoint(tmp_path / "file", example())
+    state, arrays = load_checkpoint(tmp_path / "file")
+    assert state == example().state and arrays.keys() == example().arrays.keys()
+    for name, expected in example().arrays.items():
+        for array, value in zip(arrays[name], expected, strict=True):
+            assert array.dtype == value.dtype and array.shape == value.shape and (array == value).all()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("part", [0, 0.01, 0.3, 0.9, 0.999])
+def test_a_file_cut_short(tmp_path, part):
+    save_checkpoint(tmp_path / "file", example())
+    content = (tmp_path / "file").read_bytes()
+    (tmp_path / "file").write_bytes(content[: int(part * len(content))])
+    with pytest.raises(CheckpointError, match="is cut short: |is no checkpoint of d2lmgpu"):
+        load_checkpoint(tmp_path / "file")
+
+
+def test_an_altered_file(tmp_path, rng):
+    save_checkpoint(tmp_path / "file", example())
+    content = (tmp_path / "file").read_bytes()
+    start = content.index(b"\n") + 1
+    for position in rng.integers(start, len(content), 20):
+        changed = bytearray(content)
+        changed[position] ^= 1 << int(rng.integers(8))
+        (tmp_path / "file").write_bytes(changed)
+        with pytest.raises(CheckpointError, match="was altered"):
+            load_checkpoint(tmp_path / "file")
+    (tmp_path / "file").write_bytes(content + b"more")
+    with pytest.raises(CheckpointError, match="was altered"):
+        load_checkpoint(tmp_path / "file")
+
+
+def test_files_of_others(tmp_path):
+    file = tmp_path / "file"
+    np.savez(tmp_path / "array.npz", x=np.zeros(3))
+    foreign = [b"", b"\n", b"{}\n", b"[1]\n", b'{"format": "d2lmgpu checkpoint"}', b'"' + b"x" * 5000]
+    foreign += [b"PK\x03\x04", os.urandom(5000), pickle.dumps(print), (tmp_path / "array.npz").read_bytes()]
+    for content in foreign:
+        file.write_bytes(content)
+        with pytest.raises(CheckpointError, match="is no checkpoint of d2lmgpu"):
+            load_checkpoint(file)
+    save_checkpoint(file, example())
+    file.write_bytes(file.read_bytes().replace(b'"version": 1', b'"version": 2', 1))
+    with pytest.raises(CheckpointError, match="of version 2, later than this program's 1"):
+        load_checkpoint(file)
+    with pytest.raises(OSError, match="No such file"):
+        load_checkpoint(tmp_path / "none")
+
+
+class Stopped(Exception):
+    pass
+
+
+def run_until(monkeypatch, steps, devices, data, **settings):
+    """Train, and end in an exception before step number ``steps``, counted over all epochs."""
+    from d2lmgpu.parallel import EagerStep
+
+    step, count = EagerStep.step, [0]
+
+    def counted(self):
+        if count[0] == steps:
+            raise Stopped
+        count[0] += 1
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(EagerStep, "step", counted)
+        quick(devices, data, **settings)
+
+
+@pytest.mark.parametrize("batch_statistics", ["local", "synchronised"])
+@pytest.mark.parametrize("steps", [2, 6, 11, 15])  # 6 steps an epoch
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    make_devices, device_kind, small, tmp_path, monkeypatch, steps, batch_statistics
+):
+    if device_kind == "standin" and steps != 11:
+        pytest.skip("one moment is enough for the slow stand-in")
+    devices, file = make_devices(2), tmp_path / "file"
+    settings = {**SETTINGS, "batch_statistics": batch_statistics}
+    whole = quick(devices, small, **settings)
+    run_until(monkeypatch, steps, devices, small, checkpoint=file, checkpoint_steps=2, **settings)
+    resumed = quick(devices, small, resume=file, **settings)
+    for name in ("train_loss", "test_accuracy", "final_parameters_sha256"):
+        assert getattr(resumed.history, name) == getattr(whole.history, name)
+    for array, expected in zip(resumed.statistics, whole.statistics, strict=True):
+        assert array.tobytes() == expected.tobytes()
+
+
+def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    settings = {**SETTINGS, "batch_statistics": "synchronised", "lr": 0.001}
+    whole = quick([d2l.cpu(0)], small, **settings)
+    run_until(monkeypatch, 9, [d2l.cpu(0)], small, checkpoint=file, checkpoint_steps=4, **settings)
+    resumed = quick([d2l.cpu(i) for i in range(3)], small, resume=file, **settings)
+    assert resumed.history.train_loss[0] == whole.history.train_loss[0]
+    assert resumed.history.train_loss == pytest.approx(whole.history.train_loss, rel=1e-2)
+    assert resumed.history.devices == ["cpu(0)", "cpu(1)", "cpu(2)"]
+
+
+def test_a_finished_run_goes_on_to_more_epochs(small, tmp_path):
+    file, device = tmp_path / "file", [d2l.cpu(0)]
+    whole = quick(device, small, num_epochs=3)
+    quick(device, small, num_epochs=1, checkpoint=file)
+    more = quick(device, small, num_epochs=3, checkpoint=file, resume=file)
+    assert more.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+    again = quick(device, small, num_epochs=3, resume=file)  # nothing is left to do
+    assert again.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+    assert again.history.train_loss == whole.history.train_loss
+    with pytest.raises(CheckpointError, match="beyond epoch 2; ask for more epochs"):
+        quick(device, small, num_epochs=2, resume=file)
+
+
+def test_nothing_is_overwritten_or_mixed_up(small, tmp_path):
+    file, device = tmp_path / "file", [d2l.cpu(0)]
+    quick(device, small, num_epochs=1, checkpoint=file)
+    before = file.read_bytes()
+    X, y, X_test, y_test = small
+    for settings, message in [
+        ({"checkpoint": file}, "file exists; resume from it"),
+        ({"resume": file, "lr": 0.2}, "lr is 0.2 here and 0.1 in the checkpoint"),
+        ({"resume": file, "seed": 1, "batch_size": 32}, "seed is 1 here and 0 in .*; batch_size is 32 here and 64 in"),
+        ({"resume": file, "network": "cnn"}, "network is 'cnn' here .* parameters have shapes"),
+        ({"resume": file, "data": (X[::-1], y, X_test, y_test)}, "the training examples are others"),
+        ({"checkpoint": tmp_path / "new", "checkpoint_steps": 0}, "checkpoint_steps is 0"),
+        ({"checkpoint_steps": 3}, "needs a checkpoint file"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            quick(device, **{"data": small, **settings})
+    assert file.read_bytes() == before and os.listdir(tmp_path) == ["file"]
+
+
+COMMAND = ["train", "--environment", "cpu", "--devices", "2", "--limit", "3000", "--epochs", "5", "--init", "he"]
+
+
+def test_killed_at_any_moment(tmp_path, capsys, rng):
+    """SIGKILL, many times over, also while a checkpoint is being written: the run still ends as it should."""
+    file, result = tmp_path / "file", tmp_path / "result.json"
+    assert cli.main([*COMMAND, "--json", str(tmp_path / "whole.json")]) == 0
+    kills = 0
+    for _ in range(60):
+        resume = ["--resume", str(file)] if file.exists() else []
+        command = [*COMMAND, "--checkpoint", str(file), "--checkpoint-steps", "1", *resume, "--json", str(result)]
+        process = subprocess.Popen([sys.executable, "-m", "d2lmgpu", *command], stdout=subprocess.DEVNULL)
+        started = file.stat().st_mtime_ns if file.exists() else 0
+        while process.poll() is None and kills < 20:
+            if (file.stat().st_mtime_ns if file.exists() else 0) != started:
+                time.sleep(float(rng.uniform(0, 0.03)))  # somewhere in the next step or its checkpoint
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+                break
+            time.sleep(0.001)
+        if process.wait() == 0:
+            break
+        if file.exists():
+            load_checkpoint(file)
+    assert kills >= 15, "the run was over too early to be killed often"
+    whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "result.json"))
+    for name in ("train_loss", "test_accuracy", "final_parameters_sha256"):
+        assert resumed[name] == whole[name]
+    capsys.readouterr()
