@@ -59,7 +59,7 @@ def _parser():
     command.add_argument(
         "--devices", metavar="K", help="how many (2), or which (0,2); default: 1, or all for multi-gpu"
     )
-    command.add_argument("--loads", metavar="L", help="each device's share of a minibatch: 1,1,0.5; 0 leaves it idle")
+    command.add_argument("--loads", metavar="L", help="shares of a minibatch: 1,1,0.5 (0: idle), or auto")
     add("--network", str, "lenet", ", ".join(NETWORKS))
     add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add("--batch-size", int, 256, "examples in a minibatch, all devices together")
@@ -168,7 +168,7 @@ def _train(options):
         data=_limited(options.limit),
         network=options.network,
         optimizer=options.optimizer,
-        loads=_numbers(options.loads, "loads"),
+        loads="auto" if options.loads == "auto" else _numbers(options.loads, "loads"),
         batch_statistics=options.batch_statistics,
         scale_batch=options.scale_batch,
         warmup=options.warmup,

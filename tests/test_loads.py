@@ -1,12 +1,16 @@
 """Uneven loads: k devices with shares of their own equal one device, for every network and optimiser."""
 
+import time
+
 import numpy as np
 import pytest
 from conftest import assert_close
+from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.networks import NETWORKS, init_params
-from d2lmgpu.parallel import Feeder, Replica, submit_step, summed_loss
+from d2lmgpu.devices import current_device
+from d2lmgpu.networks import NETWORKS, Dense, Flatten, Layer, Network, init_params, sequential
+from d2lmgpu.parallel import Feeder, Replica, measure_loads, submit_step, summed_loss
 from d2lmgpu.parallel.shards import check_loads, most_examples, shard_bounds
 
 LOADS = {2: [1, 0.4], 3: [1, 1, 0.5], 5: [1, 0, 2, 0.3, 1]}
@@ -100,3 +104,40 @@ def test_the_feeder_follows_loads(make_devices, rng):
 def test_loads_that_make_no_sense(bad):
     with pytest.raises(ValueError, match="give 2 numbers, one for each device, none below 0 and not all 0"):
         check_loads(bad, 2)
+
+
+def slow_layer(seconds):
+    """A layer that takes so many seconds an image on each device, and otherwise does nothing."""
+
+    def wait(x):
+        device = current_device()
+        time.sleep(len(x) * seconds[device.index] if device else 0)
+        return x, None
+
+    return Layer(wait, lambda dy, cache: dy)
+
+
+@pytest.mark.parametrize("seconds", [[2e-4, 2e-4, 1e-4], [1e-4, 5e-4, 2e-4]])
+def test_loads_by_measurement(seconds, small):
+    """Devices slowed down by waiting. The ideal shares make all of them wait equally long."""
+    layers = sequential((1, 28, 28), Flatten(), Dense(10))
+    network = Network([slow_layer(seconds), *layers], (1, 28, 28), 10)
+    devices = [d2l.cpu(i) for i in range(3)]
+    replicas = [Replica(d2l.get_params(init_params(network=network), d), d, network) for d in devices]
+    before = [d2l.to_host(param) for param in replicas[0].params]
+    loads = np.array(measure_loads(*small[:2], replicas, 256))
+    ideal = (1 / np.array(seconds)) / (1 / np.array(seconds)).sum()
+    longest = (loads * seconds).max() / (ideal * seconds).max()  # of a step, against the ideal's
+    assert loads.sum() == pytest.approx(1) and longest < 1.1
+    for param, value in zip(replicas[0].params, before, strict=True):
+        np.testing.assert_array_equal(d2l.to_host(param), value)
+    history, _ = quick(devices, small, network=network, loads="auto", num_epochs=1)
+    assert len(history.loads) == 3 and sum(history.loads) == pytest.approx(1)
+
+
+def test_loads_of_few_examples(make_devices, small):
+    """No device is left without an example for good: it could not be measured again."""
+    devices = make_devices(3)
+    replicas = [Replica(d2l.get_params(d2l.init_params(), device), device) for device in devices]
+    loads = measure_loads(small[0][:2], small[1][:2], replicas, 256)
+    assert sum(loads) == pytest.approx(1) and min(loads) > 0

@@ -94,7 +94,7 @@ def test_evaluate_in_several_parts(make_devices, small, monkeypatch):
     _, _, X, y = small
     params = d2l.init_params(1, init="he")
     whole = d2l.evaluate(params, X, y, make_devices(3))
-    monkeypatch.setattr("d2lmgpu.training.EVALUATION_BATCH", 17)
+    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 17)
     assert d2l.evaluate(params, X, y, make_devices(3)) == whole
 
 

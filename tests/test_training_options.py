@@ -9,7 +9,8 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.networks import LENET
-from d2lmgpu.training import HOPE, sha256, why_diverged
+from d2lmgpu.training import sha256, why_diverged
+from d2lmgpu.training.history import HOPE
 
 
 def test_loads_equal_an_even_split(make_devices, small):

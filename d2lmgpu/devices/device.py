@@ -185,8 +185,8 @@ class Device:
         """Called on this device's thread: a reading that says when the work so far is done."""
         return time.perf_counter()
 
-    def _finish(self):
-        """Last work before `synchronize` returns."""
+    def finish(self):
+        """Called on this device's thread: wait until what it launched is done, which on a CPU it is."""
 
     def is_idle(self):
         """Whether all work submitted so far is done."""
@@ -220,7 +220,7 @@ class Device:
 
 def synchronize(devices):
     """Wait until every device has done all its work; raise the first error of a task nobody waited for."""
-    ends = [device.submit(device._finish) for device in devices if not device.is_idle()]
+    ends = [device.submit(device.finish) for device in devices if not device.is_idle()]
     for end in ends:
         end.result()
     errors = [task.exception() for device in devices for task in device._failed if not task.asked]

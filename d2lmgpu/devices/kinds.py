@@ -81,7 +81,8 @@ class GPU(Device):
         with cupy.cuda.Device(self.card), self.stream:
             yield
 
-    def _finish(self):
+    def finish(self):
+        """Called on this device's thread: wait until what it launched is done."""
         self.stream.synchronize()
 
     def record(self):

@@ -1,5 +1,6 @@
 """How a training step is spread over devices."""
 
+from .balance import measure_loads
 from .data import (
     BATCH_STATISTICS,
     check_batch_statistics,
@@ -25,6 +26,7 @@ __all__ = [
     "check_loads",
     "check_precision",
     "get_params",
+    "measure_loads",
     "split_batch",
     "submit_step",
     "summed_loss",

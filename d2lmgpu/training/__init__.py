@@ -1,7 +1,7 @@
 """Training and evaluation."""
 
-from .evaluate import evaluate
+from .accuracy import evaluate
 from .history import History, Result, sha256, why_diverged
-from .train import train
+from .loop import train
 
 __all__ = ["History", "Result", "evaluate", "sha256", "train", "why_diverged"]

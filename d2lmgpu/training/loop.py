@@ -20,11 +20,12 @@ from ..parallel import (
     check_loads,
     check_precision,
     get_params,
+    measure_loads,
 )
 from ..schedules import learning_rates
 from ..timing import Timeline
+from .accuracy import evaluate
 from .checks import check_data, check_settings, find_network
-from .evaluate import evaluate
 from .history import History, Result, sha256, why_diverged
 from .resume import Position, data_checksum, restore, snapshot
 
@@ -68,7 +69,8 @@ def train(
 
     ``network``: a name of `networks.NETWORKS`, or what `networks.sequential`
     makes. ``optimizer``: a name of `optimizers.OPTIMIZERS`. ``loads``: each
-    device's share of every minibatch, in any unit; 0 leaves it idle.
+    device's share of every minibatch, in any unit; 0 leaves it idle; "auto"
+    measures how fast each is (the history then has the shares that were found).
     ``batch_statistics``: over which images batch norm takes its statistics, one of
     `parallel.BATCH_STATISTICS`. ``scale_batch``: multiply batch size and lr by the
     number of devices. ``warmup`` and ``schedule``: see `schedules.learning_rates`.
@@ -107,7 +109,8 @@ def train(
     check_checkpoint(checkpoint, checkpoint_steps, resume)
     start = None if resume is None else load_checkpoint(resume)
     name, network = find_network(network)
-    loads = None if loads is None else check_loads(loads, len(devices)).tolist()
+    if loads is not None and loads != "auto":
+        loads = check_loads(loads, len(devices)).tolist()
     if scale_batch:
         batch_size, lr = batch_size * len(devices), lr * len(devices)
     params = init_params(seed, init=init, network=network)
@@ -132,13 +135,18 @@ def train(
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
     bar = Progress(num_epochs, len(X_train), progress)
-    for device, load in zip(devices, loads or [1] * len(devices), strict=True):
-        if load == 0:
-            bar.note(f"{device} has load 0 and stays idle")
     device_params = [get_params(params, device) for device in devices]
     replicas = [
         Replica(params, device, network, optimizer) for params, device in zip(device_params, devices, strict=True)
     ]
+    if loads == "auto":
+        saved = start and start.state["history"]["loads"]  # so that the run goes on as it was
+        same = saved and len(saved) == len(devices)
+        loads = history.loads = saved if same else measure_loads(X_train, y_train, replicas, batch_size)
+        bar.note("loads: " + ", ".join(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True)))
+    for device, load in zip(devices, loads or [1] * len(devices), strict=True):
+        if load == 0:
+            bar.note(f"{device} has load 0 and stays idle")
     if graphs and optimizer == "sgd" and GraphStep.can_do(X_train, y_train, devices, algorithm, network):
         settings = {"network": network, "precision": precision, "loads": loads}
         runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm, **settings)

@@ -1,0 +1,57 @@
+"""Loads by measurement: devices of different speed should finish their shards at the same time.
+
+All devices compute the gradients of their shards of a few minibatches, at the same
+time as in training. Whoever took long gets fewer examples. A device's time need not
+be in proportion to its examples (some of it is spent whatever their number), so
+that this is done a few times over, each time with the loads found before.
+"""
+
+import time
+
+import numpy as np
+
+from ..data import to_float
+from .data import split_batch
+from .shards import shard_bounds
+
+ROUNDS = 4
+STEPS = 3
+"""Minibatches in a round, of whose times the median counts; not that of one before them, which may compile things."""
+
+
+def measure_loads(X, y, replicas, batch_size):
+    """Loads by which minibatches of ``X`` and ``y`` should be split: each device's share, all together 1.
+
+    Parameters and statistics stay as they are. A device's share is never less
+    than one example of a minibatch, since it could not be measured again.
+    """
+    k = len(replicas)
+    batch = to_float(X[:batch_size]), y[:batch_size]
+    n = len(batch[1])
+    loads = np.full(k, 1 / k)
+    for _ in range(ROUNDS):
+        seconds = np.median([_seconds(*batch, replicas, loads) for _ in range(STEPS + 1)][1:], axis=0)
+        examples = np.array([stop - start for start, stop in shard_bounds(n, k, loads)])
+        speeds = np.maximum(examples, 1) / seconds
+        loads = np.maximum(speeds / speeds.sum(), 1 / n)
+        loads /= loads.sum()
+    return loads.tolist()
+
+
+def _seconds(X, y, replicas, loads):
+    """How long each device works on its shard, all at the same time."""
+    shards = split_batch(X, y, [replica.device for replica in replicas], loads)
+    tasks = [
+        replica.device.run(_timed, replica, X_shard, y_shard, replica.params, replica.grads)
+        for replica, X_shard, y_shard in zip(replicas, *shards, strict=True)
+    ]
+    return [task.result() for task in tasks]
+
+
+def _timed(replica, X, y, params, grads):
+    """Runs on the device."""
+    replica.device.finish()
+    begin = time.perf_counter()
+    replica.loss_and_grads(X, y, params, out=grads)
+    replica.device.finish()
+    return time.perf_counter() - begin
