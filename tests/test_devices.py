@@ -255,6 +255,12 @@ def test_functions_on_a_device_get_plain_arrays_and_know_where_they_are(make_dev
     assert current_device() is None
 
 
+def test_what_holds_no_arrays_is_passed_as_it_is(make_devices):
+    (device,) = make_devices(1)
+    network = d2l.networks.LENET  # a tuple that cannot be made of its items alone
+    assert device.run(lambda value, pair: value is network and pair[0] is network, network, (network, 1)).result()
+
+
 def test_a_cpu_device_holds_blas_to_one_thread():
     from threadpoolctl import threadpool_info
 

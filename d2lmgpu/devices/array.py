@@ -215,11 +215,14 @@ def _leaves(value):
 
 
 def _map(function, value):
+    """``value`` with ``function`` applied to all leaves; lists and the like in which none changes stay as they are."""
     if not isinstance(value, (list, tuple, dict)):
         return function(value)
+    items = [_map(function, item) for item in (value.values() if isinstance(value, dict) else value)]
     if isinstance(value, dict):
-        return {key: _map(function, item) for key, item in value.items()}
-    items = [_map(function, item) for item in value]
+        return dict(zip(value, items, strict=True))
+    if all(item is old for item, old in zip(items, value, strict=True)):
+        return value
     if hasattr(value, "_fields"):  # a named tuple takes its fields one by one
         return type(value)(*items)
     return type(value)(items)
