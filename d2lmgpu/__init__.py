@@ -22,6 +22,7 @@ from .devices import (
     try_gpu,
 )
 from .fashion_mnist import DataError, load_fashion_mnist
+from .images import load_image_folder
 from .layers import (
     avg_pool2d,
     avg_pool2d_grad,
@@ -42,7 +43,7 @@ from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
 from .parallel import get_params, split_batch, train_batch
 from .plots import plot_history
-from .training import History, evaluate, train
+from .training import History, confusion_matrix, evaluate, predict, train
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "avg_pool2d_grad",
     "choose_devices",
     "collectives",
+    "confusion_matrix",
     "conv2d",
     "conv2d_grad",
     "cpu",
@@ -75,7 +77,9 @@ __all__ = [
     "max_pool2d",
     "max_pool2d_grad",
     "minibatches",
+    "load_image_folder",
     "plot_history",
+    "predict",
     "put",
     "record_transfers",
     "relu",

@@ -7,9 +7,11 @@ if training diverged and 130 if it was interrupted (results are still reported).
 import argparse
 import sys
 
+from .checkpoints import load_checkpoint
 from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, plot_measurements
 from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
-from .fashion_mnist import DataError, load_fashion_mnist
+from .fashion_mnist import CLASSES, DataError, load_fashion_mnist
+from .images import read_images
 from .networks import INITS, NETWORKS
 from .optimizers import OPTIMIZERS
 from .output import check_plot, check_writable, is_plot, save_figure, write_json
@@ -25,7 +27,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parse(arguments)
     try:
         return options.command(options)
     except (ValueError, DeviceError, DataError, OSError) as error:
@@ -35,6 +37,17 @@ def main(arguments=None):
     except KeyboardInterrupt:  # before or after training, or a second time during it
         print(f"d2lmgpu {options.name}: interrupted, nothing was written", file=sys.stderr)
         return 130
+
+
+def _parse(arguments):
+    """As argparse does, which loses files that come after an option that comes after the checkpoint."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if any(word.startswith("-") for word in rest) or not hasattr(options, "files"):
+        options = parser.parse_args(arguments)  # says what is wrong
+    else:
+        options.files += rest
+    return options
 
 
 def _parser():
@@ -91,6 +104,22 @@ def _parser():
     command.add_argument("--resume", metavar="FILE", help="go on from a checkpoint, with the same settings")
     command.add_argument("--overlap", action="store_true", help="exchange gradients while others are being computed")
     command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
+
+    command = commands.add_parser(
+        "predict",
+        help="what a trained network says of pictures",
+        description="What the network of a checkpoint says of pictures, or, without files, of the test set of "
+        "Fashion-MNIST, with its accuracy.",
+    )
+    command.set_defaults(command=_predict)
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="a file that d2lmgpu train --checkpoint wrote")
+    command.add_argument("files", metavar="FILE", nargs="*", help="pictures, of any size")
+    command.add_argument("--invert", action="store_true", help="for dark things on a bright ground")
+    add("--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    command.add_argument("--devices", metavar="K", help="how many (2), or which (0,2); default: 1")
+    command.add_argument("--json", metavar="FILE", help="write the result as JSON")
+    command.add_argument("--confusion", metavar="FILE", help="of the test set: plot what is taken for what")
+    command.add_argument("--mistakes", metavar="FILE", help="of the test set: plot the worst mistakes")
 
     command = commands.add_parser(
         "allreduce",
@@ -194,6 +223,63 @@ def _train(options):
     if history.diverged:
         return 1
     return 130 if history.interrupted else 0
+
+
+def _predict(options):
+    from .training import predict
+
+    _check_predict(options)
+    state, arrays = load_checkpoint(options.checkpoint)
+    name = state["history"]["network"]
+    if name not in NETWORKS:
+        raise ValueError(f"{options.checkpoint} is of a network of your own: use d2lmgpu.predict in a program")
+    network = NETWORKS[name]
+    devices = options.devices and parse_devices(options.devices)
+    _, devices = choose_devices(options.environment, devices)
+    statistics = arrays.get("statistics of 0", [])
+    if options.files:
+        X = read_images(options.files, network.input_shape, options.invert)
+        result = _say_predictions(options.files, predict(arrays["params"], X, devices, network, statistics))
+    else:
+        _, _, X, y = load_fashion_mnist()
+        result = _say_mistakes(options, X, y, predict(arrays["params"], X, devices, network, statistics))
+    if options.json:
+        write_json(options.json, result)
+    return 0
+
+
+def _check_predict(options):
+    plots = [path for path in (options.confusion, options.mistakes) if path]
+    if plots and options.files:
+        raise ValueError("--confusion and --mistakes are of the test set; leave out the files")
+    if options.json:
+        check_writable(options.json)
+    for path in plots:
+        check_plot(path)
+
+
+def _say_predictions(files, probabilities):
+    rows = []
+    for path, row in zip(files, probabilities, strict=True):
+        best = row.argsort()[::-1]
+        print(f"{path}: " + ", ".join(f"{CLASSES[i]} {row[i]:.2f}" for i in best[:3]))
+        each = dict(zip(CLASSES, row.tolist(), strict=True))
+        rows.append({"file": path, "class": CLASSES[best[0]], "probabilities": each})
+    return {"predictions": rows}
+
+
+def _say_mistakes(options, X, y, probabilities):
+    from .plots import plot_confusion, plot_mistakes
+    from .training import confusion_matrix
+
+    matrix = confusion_matrix(y, probabilities.argmax(axis=1), len(CLASSES))
+    accuracy = float(matrix.trace() / len(y))
+    print(f"test acc: {accuracy:.4f}")
+    if options.confusion:
+        save_figure(options.confusion, plot_confusion(matrix, CLASSES))
+    if options.mistakes:
+        save_figure(options.mistakes, plot_mistakes(X, y, probabilities, CLASSES))
+    return {"accuracy": accuracy, "classes": CLASSES, "confusion": matrix.tolist()}
 
 
 def _save_trace(path, spans):

@@ -21,6 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+"""What the labels 0 to 9 stand for."""
+
 FILES = {  # MD5 of the file as published, and as Debian packs it (the same data, a shorter gzip header)
     "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "cf8536b0aa1a6ac5fa3f23001093305c"),
     "train-labels-idx1-ubyte.gz": ("25c81989df183df01b3e8a0aad5dffbe", "10bea18fdb374794d4bb42e356e600c9"),

@@ -32,7 +32,7 @@ def plot_history(history):
         axes.set_xlim(0.5, history.epochs + 0.5)
         axes.grid(alpha=0.3)
     figure.suptitle(
-        f"LeNet on Fashion-MNIST, {', '.join(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
+        f"{history.network} on {', '.join(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
         f"{history.allreduce} allreduce, {history.init} weights"
     )
     return figure
@@ -64,6 +64,51 @@ def plot_timeline(spans, steps=2):
     shown = [name for name in PHASE_COLOURS if any(span.name == name for span in spans)]
     handles = [Patch(color=PHASE_COLOURS[name], label=name) for name in shown]
     figure.legend(handles=handles, ncols=len(shown), loc="outside upper center", frameon=False)
+    return figure
+
+
+def plot_confusion(matrix, names):
+    """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    size = 2.5 + 0.55 * len(names)
+    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
+    for (i, j), value in np.ndenumerate(share):
+        if matrix[i, j]:
+            axes.text(j, i, f"{value:.0f}", ha="center", va="center", color="white" if value > 50 else "black")
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    right = matrix.trace() / max(matrix.sum(), 1)
+    axes.set(xlabel="taken for", ylabel="is", title=f"{matrix.sum():,} images, {right:.1%} right")
+    figure.colorbar(image, label="percent of the row", shrink=0.8)
+    return figure
+
+
+def plot_mistakes(X, y, probabilities, names, count=20):
+    """The pictures about which the network is most sure and wrong, with what it says; returns the matplotlib figure.
+
+    ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    predicted = probabilities.argmax(axis=1)
+    wrong = np.flatnonzero(predicted != y)
+    worst = wrong[np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")][:count]
+    columns = 5
+    rows = max(1, -(-len(worst) // columns))
+    figure = Figure(figsize=(1.9 * columns, 2.2 * rows), layout="constrained")
+    places = [*worst, *[None] * (columns * rows - len(worst))]
+    for axes, i in zip(figure.subplots(rows, columns, squeeze=False).flat, places, strict=True):
+        axes.axis("off")
+        if i is not None:
+            axes.imshow(X[i].transpose(1, 2, 0), cmap="gray")
+            said = names[predicted[i]]
+            axes.set_title(f"{said} {probabilities[i, predicted[i]]:.0%}\nis {names[y[i]]}", fontsize=9)
     return figure
 
 

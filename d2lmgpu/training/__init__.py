@@ -1,7 +1,7 @@
 """Training and evaluation."""
 
-from .accuracy import evaluate
+from .accuracy import confusion_matrix, evaluate, predict
 from .history import History, Result, sha256, why_diverged
 from .loop import train
 
-__all__ = ["History", "Result", "evaluate", "sha256", "train", "why_diverged"]
+__all__ = ["History", "Result", "confusion_matrix", "evaluate", "predict", "sha256", "train", "why_diverged"]

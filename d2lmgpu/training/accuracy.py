@@ -1,15 +1,20 @@
-"""Accuracy, computed on all the devices."""
+"""What a trained network says of images, and how often it is right: computed on all the devices."""
 
 import functools
 
+import numpy as np
+
 from ..data import to_float
-from ..devices import check_devices
-from ..networks import LENET, count_correct
+from ..devices import check_devices, to_host
+from ..networks import LENET, count_correct, logits
 from ..parallel import get_params, split_batch
 from .checks import check_data
 
 EVALUATION_BATCH = 4096
 """Test images that are on the devices at a time."""
+
+PREDICTION_BATCH = 256
+"""The same of `predict`, which needs more memory for each."""
 
 
 def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=()):
@@ -35,6 +40,32 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
         for device, X_shard, y_shard, params, fixed in each_device:
             tasks.append(device.run(count, X_shard, y_shard, params, statistics=fixed))
     return sum(int(task.result()) for task in tasks) / len(X)
+
+
+def predict(params_or_device_params, X, devices, network=LENET, statistics=()):
+    """The probability of each class for each image, float (N, classes) on the host, in the images' order.
+
+    Arguments are those of `evaluate`. Raises ValueError for images that do not fit the network.
+    """
+    devices = check_devices(devices)
+    if X.shape[1:] != network.input_shape:
+        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")
+    device_params = _on_each(params_or_device_params, devices)
+    device_statistics = _on_each(statistics, devices)
+    tasks = []
+    for start in range(0, len(X), PREDICTION_BATCH):
+        part = X[start : start + PREDICTION_BATCH]
+        shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), devices)
+        for device, shard, params, fixed in zip(devices, shards, device_params, device_statistics, strict=True):
+            tasks.append(device.run(functools.partial(logits, network=network), shard, params, statistics=fixed))
+    scores = np.concatenate([np.zeros((0, network.classes)), *(to_host(task.result()) for task in tasks)])
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+def confusion_matrix(y, predicted, classes):
+    """How many images of class i (the row) were taken for class j (the column): integers (classes, classes)."""
+    return np.bincount(np.asarray(y, int) * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
 def _on_each(arrays, devices):

@@ -1,0 +1,138 @@
+"""What a trained network says of images: from arrays, from files, from a checkpoint."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.fashion_mnist import CLASSES
+from d2lmgpu.images import load_image_folder, read_images
+from d2lmgpu.networks import CNN, LENET, LENET_BN, init_params, init_statistics
+from d2lmgpu.plots import plot_confusion, plot_mistakes
+from d2lmgpu.training import confusion_matrix, predict
+
+
+@pytest.mark.parametrize("network", [LENET, LENET_BN], ids=["lenet", "lenet-bn"])
+@pytest.mark.parametrize("k", [1, 3])
+def test_probabilities_in_the_images_order(make_devices, small, monkeypatch, network, k):
+    monkeypatch.setattr("d2lmgpu.training.accuracy.PREDICTION_BATCH", 13)
+    X, devices = small[2][:30], make_devices(k)
+    params = init_params(1, init="he", network=network)
+    statistics = [array + 0.3 for array in init_statistics(network)]
+    found = predict(params, X, devices, network, statistics)
+    assert found.shape == (30, 10)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    for i in (0, 12, 13, 29):
+        scores = d2l.networks.logits(d2l.to_float(X[i : i + 1]), params, network, statistics)[0].astype(float)
+        np.testing.assert_allclose(found[i], np.exp(scores) / np.exp(scores).sum(), rtol=1e-4)
+    assert (found.argmax(axis=1) == small[3][:30]).mean() == d2l.evaluate(
+        params, X, small[3][:30], devices, network, statistics
+    )
+    assert predict(params, X[:0], devices, network, statistics).shape == (0, 10)
+    with pytest.raises(ValueError, match=r"the network takes \(1, 28, 28\)"):
+        predict(params, X[:, :, 1:], devices, network)
+
+
+def test_confusion_matrix(rng):
+    y, predicted = rng.integers(0, 4, 200), rng.integers(0, 4, 200)
+    expected = [[sum((y == i) & (predicted == j)) for j in range(4)] for i in range(4)]
+    assert confusion_matrix(y.astype(np.uint8), predicted, 4).tolist() == expected
+
+
+def test_plots(rng):
+    y = rng.integers(0, 10, 60)
+    probabilities = rng.dirichlet(np.ones(10), 60)
+    matrix = confusion_matrix(y, probabilities.argmax(axis=1), 10)
+    axes = plot_confusion(matrix, CLASSES).axes[0]
+    share = round(100 * matrix[0, 0] / matrix[0].sum())
+    assert [text.get_text() for text in axes.texts if text.get_position() == (0, 0)] == [str(share)] * bool(
+        matrix[0, 0]
+    )
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(CLASSES)
+    figure = plot_mistakes(rng.integers(0, 256, (60, 1, 8, 8)), y, probabilities, CLASSES, count=7)
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    wrong = probabilities.argmax(axis=1) != y
+    worst = np.where(wrong, probabilities.max(axis=1), 0).argmax()
+    assert len(titles) == 7 and titles[0].endswith(f"is {CLASSES[y[worst]]}")
+    assert titles[0].startswith(f"{CLASSES[probabilities[worst].argmax()]} {probabilities[worst].max():.0%}")
+    assert not any(
+        axes.get_title() for axes in plot_mistakes(np.zeros((1, 1, 8, 8)), [0], np.eye(10)[:1], CLASSES).axes
+    )
+
+
+def test_reading_pictures(tmp_path, rng):
+    grey = rng.integers(0, 256, (28, 28)).astype(np.uint8)
+    colour = rng.integers(0, 256, (56, 14, 3)).astype(np.uint8)
+    Image.fromarray(grey).save(tmp_path / "grey.png")
+    Image.fromarray(colour).save(tmp_path / "colour.bmp")
+    paths = [tmp_path / "grey.png", tmp_path / "colour.bmp"]
+    images = read_images(paths, (1, 28, 28))
+    assert images.shape == (2, 1, 28, 28) and images.dtype == np.uint8
+    np.testing.assert_array_equal(images[0, 0], grey)
+    np.testing.assert_array_equal(read_images(paths[:1], (1, 28, 28), invert=True)[0, 0], 255 - grey)
+    np.testing.assert_array_equal(read_images(paths[1:], (3, 56, 14))[0], colour.transpose(2, 0, 1))
+    assert abs(float(images[1].mean()) - colour.mean()) < 5
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(ValueError, match="text.png is no picture"):
+        read_images([tmp_path / "text.png"], (1, 28, 28))
+    with pytest.raises(ValueError, match="takes 2 channels"):
+        read_images(paths, (2, 28, 28))
+    with pytest.raises(OSError, match="none.png"):
+        read_images([tmp_path / "none.png"], (1, 28, 28))
+
+
+def test_a_folder_of_pictures_named_by_class(tmp_path, rng):
+    with pytest.raises(ValueError, match="has no folders in it"):
+        load_image_folder(tmp_path, (3, 9, 9))
+    for name, count in (("dog", 2), ("cat", 3), (".hidden", 1)):
+        (tmp_path / name).mkdir()
+        for i in range(count):
+            shade = 200 if name == "dog" else 20
+            Image.new("RGB", (9, 9), (shade + i, shade, shade)).save(tmp_path / name / f"{i}.png")
+    (tmp_path / "cat" / "notes.txt").write_text("left alone")
+    X, y, names = load_image_folder(tmp_path, (3, 9, 9))
+    assert (
+        names == ["cat", "dog"] and y.tolist() == [0, 0, 0, 1, 1] and X[:, 0, 0, 0].tolist() == [20, 21, 22, 200, 201]
+    )
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty has no pictures in it"):
+        load_image_folder(tmp_path, (3, 9, 9))
+
+
+def test_the_command(tmp_path, capsys, small):
+    file, result = tmp_path / "trained", tmp_path / "result.json"
+    history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, network="cnn", checkpoint=file)
+    for i in range(2):
+        Image.fromarray(255 - small[2][i, 0]).resize((56, 56), Image.Resampling.NEAREST).save(tmp_path / f"{i}.png")
+    paths = [str(tmp_path / f"{i}.png") for i in range(2)]
+    command = ["predict", str(file), "--environment", "cpu", "--json", str(result)]
+    assert cli.main([*command, "--invert", "--devices", "2", *paths]) == 0
+    rows = json.loads(result.read_text())["predictions"]
+    expected = predict(params, small[2][:2], [d2l.cpu(0)], CNN).argmax(axis=1)
+    assert [row["class"] for row in rows] == [CLASSES[i] for i in expected] and rows[1]["file"] == paths[1]
+    assert sum(rows[0]["probabilities"].values()) == pytest.approx(1)
+    assert capsys.readouterr().out.splitlines()[0].startswith(f"{paths[0]}: {CLASSES[expected[0]]} 0.")
+
+    plots = ["--confusion", str(tmp_path / "confusion.png"), "--mistakes", str(tmp_path / "mistakes.svg")]
+    assert cli.main([*command, *plots]) == 0
+    found = json.loads(result.read_text())
+    _, _, X, y = d2l.load_fashion_mnist()
+    assert found["accuracy"] == pytest.approx(d2l.evaluate(params, X, y, [d2l.cpu(0)], CNN))
+    assert np.sum(found["confusion"]) == 10_000 and found["classes"] == list(CLASSES)
+    assert capsys.readouterr().out == f"test acc: {found['accuracy']:.4f}\n"
+    assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "mistakes.svg").read_text().startswith("<?xml")
+
+    for arguments, message in [
+        ([str(tmp_path / "none")], "No such file"),
+        ([paths[0]], "is no checkpoint of d2lmgpu"),
+        ([str(file), paths[0], "--confusion", "plot.png"], "leave out the files"),
+        ([str(file), str(file)], "is no picture"),
+    ]:
+        assert cli.main(["predict", *arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and message in err and err.count("\n") == 1
