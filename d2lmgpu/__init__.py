@@ -39,6 +39,7 @@ from .layers import (
     softmax_cross_entropy,
     softmax_cross_entropy_grad,
 )
+from .monitor import Callback, TensorBoard
 from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
 from .parallel import get_params, split_batch, train_batch
@@ -48,11 +49,13 @@ from .training import History, confusion_matrix, evaluate, predict, train
 __version__ = "0.1.0"
 
 __all__ = [
+    "Callback",
     "DataError",
     "DeviceArray",
     "DeviceError",
     "DeviceMismatchError",
     "History",
+    "TensorBoard",
     "allreduce",
     "avg_pool2d",
     "avg_pool2d_grad",

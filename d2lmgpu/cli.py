@@ -12,6 +12,7 @@ from .collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, p
 from .devices import ENVIRONMENTS, DeviceError, choose_devices, device_table, find_gpus, parse_devices
 from .fashion_mnist import CLASSES, DataError, load_fashion_mnist
 from .images import read_images
+from .monitor import TensorBoard
 from .networks import INITS, NETWORKS
 from .optimizers import OPTIMIZERS
 from .output import check_plot, check_writable, is_plot, save_figure, write_json
@@ -102,6 +103,7 @@ def _parser():
     command.add_argument("--checkpoint", metavar="FILE", help="write a checkpoint after every epoch and when stopped")
     command.add_argument("--checkpoint-steps", type=int, metavar="N", help="and after every N steps")
     command.add_argument("--resume", metavar="FILE", help="go on from a checkpoint, with the same settings")
+    command.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard")
     command.add_argument("--overlap", action="store_true", help="exchange gradients while others are being computed")
     command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
 
@@ -208,9 +210,12 @@ def _train(options):
         checkpoint=options.checkpoint,
         checkpoint_steps=options.checkpoint_steps,
         resume=options.resume,
+        callbacks=[TensorBoard(options.tensorboard)] if options.tensorboard else [],
         timeline=timeline,
         environment=environment,
     )
+    if len(devices) > 1:
+        print(history.balance())
     print(history.summary(), flush=True)  # before anything that could fail
     if options.json:
         write_json(options.json, history.as_dict())

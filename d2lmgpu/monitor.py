@@ -35,6 +35,62 @@ def stop_on_interrupt():
         signal.signal(signal.SIGINT, previous)
 
 
+class Callback:
+    """What `train` calls as it goes on: override what is of interest. Who returns True ends training after the step."""
+
+    def on_start(self, history, steps):
+        """Training begins, with so many ``steps`` an epoch."""
+
+    def on_step(self, epoch, step, loss):
+        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far per example, or None."""
+
+    def on_epoch(self, history):
+        """An epoch is complete, and the last in ``history``."""
+
+    def on_end(self, history):
+        """Training is over, for whatever reason."""
+
+
+def tell(callbacks, stop, what, *arguments):
+    """Call method ``what`` of all callbacks; if one answers True, request a stop."""
+    for callback in callbacks:
+        if getattr(callback, what)(*arguments) is True:
+            stop.requested = True
+
+
+class TensorBoard(Callback):
+    """Writes loss, accuracy and speed as event files, which ``tensorboard --logdir DIR`` shows.
+
+    Raises ValueError unless tensorboardX is installed.
+    """
+
+    def __init__(self, folder):
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise ValueError("TensorBoard needs a package: pip install 'd2lmgpu[tensorboard]'") from None
+        self._writer = SummaryWriter(str(folder))
+
+    def on_start(self, history, steps):
+        self._steps = steps
+        settings = {name: value for name, value in history.as_dict().items() if isinstance(value, (int, float, str))}
+        self._writer.add_text("settings", "  \n".join(f"{name}: {value}" for name, value in settings.items()))
+
+    def on_step(self, epoch, step, loss):
+        if loss is not None:
+            self._writer.add_scalar("loss/so_far", loss, epoch * self._steps + step)
+
+    def on_epoch(self, history):
+        step = len(history.train_loss) * self._steps
+        self._writer.add_scalar("loss/training", history.train_loss[-1], step)
+        self._writer.add_scalar("accuracy/test", history.test_accuracy[-1], step)
+        self._writer.add_scalar("seconds/epoch", history.seconds_per_epoch[-1], step)
+        self._writer.flush()
+
+    def on_end(self, history):
+        self._writer.close()
+
+
 class Progress:
     """A progress bar for each epoch on standard error (terminals only), and a line for each on standard output."""
 
@@ -61,8 +117,9 @@ class Progress:
     def step(self, num_examples, loss):
         """A minibatch is done; ``loss`` is the sum over the epoch's examples so far, or None if it is not known yet."""
         self._examples += num_examples
+        self.mean_loss = None if loss is None else loss / self._examples
         if loss is not None:
-            self._bar.set_postfix(loss=f"{loss / self._examples:.3f}", refresh=False)
+            self._bar.set_postfix(loss=f"{self.mean_loss:.3f}", refresh=False)
         self._bar.update(num_examples)
 
     def end_epoch(self):

@@ -109,6 +109,14 @@ class Timeline:
         result["allreduce"] += sum(self._sums[channel].get("allreduce", 0.0) for channel in channels) / len(rows)
         return result
 
+    def utilisation(self, seconds):
+        """Of each device, by name, the part of ``seconds`` for which it worked. Waits for the devices."""
+        synchronize(self.devices)
+        self.settle()
+        return {
+            str(d): min(1.0, sum(self._sums.get(d, {}).values()) / seconds) if seconds else 0.0 for d in self.devices
+        }
+
 
 @contextlib.contextmanager
 def paused(devices):

@@ -22,7 +22,8 @@ def test_train(tmp_path, capsys):
     assert cli.main([*QUICK, "--epochs", "2", "--devices", "2", "--json", str(json_file), "--plot", str(plot)]) == 0
     lines = capsys.readouterr().out.splitlines()
     result = json.loads(json_file.read_text())
-    assert [line.split(":")[0] for line in lines] == ["epoch 1/2", "epoch 2/2", "test acc"]
+    assert [line.split(":")[0] for line in lines[:2]] == ["epoch 1/2", "epoch 2/2"]
+    assert lines[2].startswith("devices worked ") and lines[3].startswith("test acc: ") and len(lines) == 4
     assert "examples/s" in lines[0]
     assert lines[-1].startswith(f"test acc: {result['test_accuracy'][-1]:.2f}, ")
     assert lines[-1].endswith(" sec/epoch on [cpu(0), cpu(1)]")

@@ -25,14 +25,14 @@ def run_python(code, folder=ROOT):
 
 
 def test_the_readmes_program():
-    program, _, _, _ = PROGRAMS
+    program, *_ = PROGRAMS
     quick = program.replace("= d2l.load_fashion_mnist()", "= [part[:3000] for part in d2l.load_fashion_mnist()]")
     assert quick != program
     assert 0 < float(run_python(quick)) < 1
 
 
 def test_the_readmes_training_step_is_the_real_one():
-    _, shown, _, _ = PROGRAMS
+    _, shown, *_ = PROGRAMS
     source = (ROOT / "d2lmgpu" / "parallel" / "data.py").read_text(encoding="utf-8")
     real = [line.split("#")[0].strip() for line in source[source.index("def train_batch") :].splitlines()]
     for line in shown.splitlines():
@@ -40,7 +40,7 @@ def test_the_readmes_training_step_is_the_real_one():
 
 
 def test_the_readmes_schedule(tmp_path):
-    _, _, program, _ = PROGRAMS
+    _, _, program, *_ = PROGRAMS
     proof, seconds = run_python(program, tmp_path).splitlines()
     assert proof == "Proof(steps=4, sent=[3000, 1000, 1000, 1000], ratio=2.0)"
     assert float(seconds) == pytest.approx(3 * (5e-6 + 4000 / 16e9) + 5e-6 + 3 * 4000 / 16e9)
@@ -58,11 +58,20 @@ def test_the_readmes_table_of_algorithms():
 
 
 def test_the_readmes_own_network():
-    _, _, _, program = PROGRAMS
+    *_, program, _ = PROGRAMS
     data = "data = [part[:600] for part in d2l.load_fashion_mnist()]\n"
     quick = program.replace("devices = ", data + "devices = ").replace("lr=0.05,", "lr=0.05, data=data,")
     lines = run_python(quick + "print(history.loads, len(params))").splitlines()
     assert lines[0].startswith("epoch 1/1: loss ") and lines[-1] == "[1.0, 1.0, 0.5] 8"
+
+
+def test_the_readmes_callback():
+    data = "data = [part[:2000] for part in d2l.load_fashion_mnist()]\n"
+    quick = PROGRAMS[-1].replace("> 0.85", "> 0.3").replace("class Enough", data + "class Enough")
+    quick = quick.replace("callbacks=", "batch_size=32, lr=0.05, data=data, callbacks=")
+    lines = run_python(quick).splitlines()
+    assert len([line for line in lines if line.startswith("epoch ")]) < 10 and "stopped after 63 steps" in lines[-2]
+    assert lines[-1].startswith("devices worked ")
 
 
 def test_the_readmes_error():

@@ -18,7 +18,8 @@ class History:
     total seconds. ``batch_size`` and ``lr`` are those of a step, after scaling.
     ``interrupted`` is None, or for a run that was stopped a dict of ``epoch`` (the
     one cut short, from 1), ``steps`` done in it, and the ``train_loss`` and
-    ``test_accuracy`` reached. ``diverged`` is None, or says in a line why training
+    ``test_accuracy`` reached. ``utilisation``: of each device, by name, the part
+    of the time for which it worked. ``diverged`` is None, or says in a line why training
     was given up.
     """
 
@@ -43,6 +44,7 @@ class History:
     seconds_per_epoch: list = field(default_factory=list)
     examples_per_second: float = None
     phases: dict = field(default_factory=dict)
+    utilisation: dict = field(default_factory=dict)
     interrupted: dict = None
     diverged: str = None
 
@@ -54,6 +56,14 @@ class History:
         self.test_accuracy.append(accuracy)
         self.seconds_per_epoch.append(seconds)
         self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
+
+    def balance(self):
+        """A line on how busy the devices were."""
+        parts = list(self.utilisation.values())
+        mean = sum(parts) / len(parts)
+        more = max(parts) / mean - 1 if mean else 0
+        listed = ", ".join(f"{part:.0%}" for part in parts)
+        return f"devices worked {listed} of the time" + (f", the busiest {more:.0%} more than the mean" if more else "")
 
     def summary(self):
         """The textbook's last line: ``test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]``."""

@@ -8,7 +8,7 @@ from ..collectives import check_algorithm
 from ..data import epoch_order
 from ..devices import check_devices, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
-from ..monitor import Progress, stop_on_interrupt
+from ..monitor import Progress, stop_on_interrupt, tell
 from ..networks import init_params
 from ..optimizers import check_optimizer
 from ..output import check_writable
@@ -54,6 +54,7 @@ def train(
     checkpoint=None,
     checkpoint_steps=None,
     resume=None,
+    callbacks=(),
     timeline=None,
     environment=None,
     progress=True,
@@ -88,7 +89,8 @@ def train(
     with the same settings; on as many devices the run then ends as it would have
     without the break, bit for bit.
 
-    ``timeline``: a `Timeline` that is to keep what the devices did when.
+    ``callbacks``: `monitor.Callback` objects, which are called as training goes on
+    and may end it. ``timeline``: a `Timeline` that is to keep what the devices did when.
     ``environment``: a name for the history. ``progress``: show a bar and a line an epoch.
 
     Ctrl-C ends training after the current step; what was learned is returned,
@@ -168,6 +170,7 @@ def train(
             save_checkpoint(checkpoint, snapshot(history, position, runner, replicas, checksum))
 
     with stop_on_interrupt() as stop, timeline:
+        tell(callbacks, stop, "on_start", history, runner.steps)
         for epoch in range(position.epoch, num_epochs):
             begin = time.perf_counter() - position.seconds
             bar.start_epoch(epoch, min(position.steps * batch_size, len(X_train)))
@@ -178,6 +181,7 @@ def train(
             while steps < runner.steps and not stop.requested:
                 bar.step(runner.step(), runner.loss)
                 steps += 1
+                tell(callbacks, stop, "on_step", epoch, steps, bar.mean_loss)
                 if checkpoint_steps and steps % checkpoint_steps == 0 and steps < runner.steps:
                     losses = runner.pause()
                     save(Position(epoch, steps, losses, time.perf_counter() - begin))
@@ -195,6 +199,7 @@ def train(
                 history.add_epoch(loss, accuracy, seconds, len(X_train))
                 bar.report(f"{learned}, {seconds:.1f} s, {len(X_train) / seconds:,.0f} examples/s")
                 history.diverged = why_diverged(history.train_loss, network)
+                tell(callbacks, stop, "on_epoch", history)
             position = Position(epoch + 1) if complete else Position(epoch, steps, losses, seconds)
             save(position)
             if stop.requested and not (complete and epoch + 1 == num_epochs):
@@ -210,9 +215,11 @@ def train(
             if history.interrupted or history.diverged:
                 break
         history.phases = timeline.phases(total_seconds)
+        history.utilisation = timeline.utilisation(total_seconds)
     params = [to_host(param) for param in device_params[0]]
     statistics = [to_host(array) for array in replicas[0].statistics]
     history.final_parameters_sha256 = sha256([*params, *statistics])
+    tell(callbacks, stop, "on_end", history)
     return Result(history, params, statistics, network)
 
 
