@@ -9,7 +9,15 @@ from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv,
 import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.networks import LENET, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
+from d2lmgpu.networks import (
+    LENET,
+    LENET_BN,
+    Network,
+    count_correct,
+    init_params,
+    loss_and_grads,
+    loss_and_grads_as_written,
+)
 from d2lmgpu.parallel import GraphStep, Replica, check_precision, submit_step, summed_loss
 
 NETWORKS = {
@@ -160,13 +168,57 @@ def test_train_takes_graphs_where_it_can(make_gpus, rng):
         assert_close(one, other, 1e-5)
 
 
+TINY_NETWORK = Network(TINY, (1, 9, 8), 4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("others", [2, 3])
+def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, precision, others):
+    """In the middle of an epoch; on as many devices bit for bit, on others nearly."""
+    X, y = rng.integers(0, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
+    settings = {"batch_size": 3, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
+    settings |= {"network": TINY_NETWORK, "precision": precision, "progress": False}
+    whole = d2l.train(make_gpus(2), **settings).history
+    file, step, count = tmp_path / "file", GraphStep.step, [0]
+
+    def counted(self):
+        count[0] += 1
+        if count[0] == 8:  # of four an epoch
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(GraphStep, "step", counted)
+        d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **settings)
+    resumed = d2l.train(make_gpus(others), resume=file, **settings).history
+    if others == 2:
+        assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
+        assert resumed.train_loss == whole.train_loss
+    else:
+        assert resumed.train_loss == pytest.approx(whole.train_loss, rel=1e-5 if precision == "float32" else 1e-2)
+
+
+def test_graphs_follow_loads(make_gpus, rng):
+    X, y = rng.integers(0, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
+    settings = {"batch_size": 5, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
+    settings |= {"network": TINY_NETWORK, "progress": False}
+    even, uneven = (d2l.train(make_gpus(3), loads=loads, **settings) for loads in (None, [2, 0, 1]))
+    assert uneven.history.train_loss == pytest.approx(even.history.train_loss, rel=1e-5)
+    assert uneven.history.phases["step"] > 0
+    for param, expected in zip(uneven.params, even.params, strict=True):
+        assert_close(param, expected, 1e-5)
+
+
 def test_what_cannot_be_captured(standin, rng):
     X, y = np.zeros((4, 2, 6, 6), np.uint8), np.zeros(4, np.uint8)
     devices = [d2l.gpu(0)]
     assert not GraphStep.can_do(X.astype(np.float32), y, devices, "ring")
     assert not GraphStep.can_do(X, y, [d2l.cpu(0)], "ring")
     assert not GraphStep.can_do(X, y, devices, "nccl")
+    assert not GraphStep.can_do(X, y, devices, "ring", LENET_BN)
+    assert not GraphStep.can_do(X, y, devices, "ring", NETWORKS["too large squares"][1])
     network = NETWORKS["a layer without a kernel"][1]
+    assert not GraphStep.can_do(X, y, devices, "ring", network)
     params = [d2l.get_params(init_params(network=network), devices[0])]
     with pytest.raises(ValueError, match="a layer without a CUDA kernel"):
         GraphStep(X, y, params, devices, 2, "ring", network)

@@ -22,7 +22,7 @@ from .. import networks
 from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
 from ..collectives.execute import do_action
 from ..devices import DeviceArray, DeviceError, put
-from ..kernels.cuda import PRECISIONS, tensor_cores
+from ..kernels.cuda import PRECISIONS, has_kernels, tensor_cores
 from ..networks import compute
 from ..timing import paused, span
 from .graph_part import Part
@@ -98,13 +98,13 @@ class GraphStep:
 
     @staticmethod
     def can_do(X, y, devices, algorithm, network=networks.LENET):
-        """Whether these can be trained in graphs: GPUs, uint8 data, an allreduce of ours, no batch norm."""
+        """Whether these can be trained in graphs: GPUs, uint8 data, an allreduce of ours, a kernel for every layer."""
         return (
             compute.USE_CUDA_KERNELS
             and all(device.kind == "gpu" for device in devices)
             and X.dtype == y.dtype == np.uint8
             and algorithm in ALGORITHMS
-            and not networks.channels(network)
+            and has_kernels(network)
         )
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,)):

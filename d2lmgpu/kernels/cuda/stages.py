@@ -183,6 +183,17 @@ def make_stage(layers, x, shapes, input_grad, kind):
     return AsWritten(x, first, shapes[0], input_grad), 1
 
 
+def has_kernels(network):
+    """Whether there is a kernel for every layer."""
+    for layer in network:
+        function, options = function_of(layer)
+        if function in POOLS and options.get("size", 2) > LARGEST_SQUARE:
+            return False
+        if function not in {conv2d, dense, flatten, relu, *POOLS}:
+            return False
+    return True
+
+
 class _Launches:
     """The launch functions of products, in float32 or on tensor cores with factors of ``kind``."""
 
