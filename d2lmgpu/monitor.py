@@ -54,7 +54,7 @@ class Callback:
 def tell(callbacks, stop, what, *arguments):
     """Call method ``what`` of all callbacks; if one answers True, request a stop."""
     for callback in callbacks:
-        if getattr(callback, what)(*arguments) is True:
+        if getattr(callback, what)(*arguments):
             stop.requested = True
 
 

@@ -92,6 +92,12 @@ def test_what_divergence_is(losses, expected):
     assert said is None if expected is None else said.startswith(expected)
 
 
+def test_a_network_that_is_none(small):
+    for network, given in (("vgg", "'vgg' is unknown"), (list(LENET), "is a list"), (None, "is a NoneType")):
+        with pytest.raises(ValueError, match=f"network {given}; choose from lenet, lenet-bn, cnn, or give what"):
+            quick([d2l.cpu(0)], small, network=network)
+
+
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "result.json"
     command = ["train", "--environment", "cpu", "--devices", "3", "--limit", "300", "--epochs", "1", "--init", "he"]

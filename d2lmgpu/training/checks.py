@@ -4,15 +4,17 @@ import math
 
 import numpy as np
 
-from ..networks import LENET, NETWORKS
+from ..networks import LENET, NETWORKS, Network
 
 
 def find_network(network):
     """The name and the layers of a network, given by either; ValueError for a name that there is not."""
-    if not isinstance(network, str):
+    if isinstance(network, Network):
         return "custom", network
-    if network not in NETWORKS:
-        raise ValueError(f"network {network!r} is unknown; choose from {', '.join(NETWORKS)}")
+    if not isinstance(network, str) or network not in NETWORKS:
+        given = f"{network!r} is unknown" if isinstance(network, str) else f"is a {type(network).__name__}"
+        names = ", ".join(NETWORKS)
+        raise ValueError(f"network {given}; choose from {names}, or give what networks.sequential makes")
     return network, NETWORKS[network]
 
 
