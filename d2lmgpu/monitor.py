@@ -51,13 +51,6 @@ class Callback:
         """Training is over, for whatever reason."""
 
 
-def tell(callbacks, stop, what, *arguments):
-    """Call method ``what`` of all callbacks; if one answers True, request a stop."""
-    for callback in callbacks:
-        if getattr(callback, what)(*arguments):
-            stop.requested = True
-
-
 class TensorBoard(Callback):
     """Writes loss, accuracy and speed as event files, which ``tensorboard --logdir DIR`` shows.
 

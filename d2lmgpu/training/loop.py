@@ -1,237 +1,103 @@
-"""Train a network on any number of devices."""
+"""The training loop: epochs of steps, and after each epoch a look at how it goes."""
 
 import time
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from ..checkpoints import load_checkpoint, save_checkpoint
-from ..collectives import check_algorithm
-from ..data import epoch_order
-from ..devices import check_devices, to_host, try_gpu
-from ..fashion_mnist import load_fashion_mnist
-from ..monitor import Progress, stop_on_interrupt, tell
-from ..networks import init_params
-from ..optimizers import check_optimizer
-from ..output import check_writable
-from ..parallel import (
-    EagerStep,
-    GraphStep,
-    Replica,
-    check_batch_statistics,
-    check_loads,
-    check_precision,
-    get_params,
-    measure_loads,
-)
-from ..schedules import learning_rates
+from ..monitor import Progress, Stop, stop_on_interrupt
+from ..networks import Network
 from ..timing import Timeline
 from .accuracy import evaluate
-from .checks import check_data, check_settings, find_network
-from .history import History, Result, sha256, why_diverged
-from .resume import Position, data_checksum, restore, snapshot
+from .history import History, why_diverged
+from .resume import Position
 
 
-def train(
-    devices=None,
-    batch_size=256,
-    lr=0.2,
-    num_epochs=10,
-    algorithm="ring",
-    seed=0,
-    init="normal",
-    data=None,
-    network="lenet",
-    optimizer="sgd",
-    loads=None,
-    batch_statistics="local",
-    scale_batch=False,
-    warmup=0,
-    schedule="constant",
-    flat=True,
-    overlap=False,
-    prefetch=True,
-    graphs=True,
-    precision="float32",
-    checkpoint=None,
-    checkpoint_steps=None,
-    resume=None,
-    callbacks=(),
-    timeline=None,
-    environment=None,
-    progress=True,
-):
-    """Train a network data-parallel; returns a `Result`: ``history, params``.
+@dataclass
+class Loop:
+    """What a run consists of. ``order(epoch)`` and ``rates(epoch)`` give an epoch's examples and learning rates.
 
-    ``devices``: a list of devices (``[try_gpu(0)]`` unless given). ``lr`` applies
-    to the mean gradient of a minibatch. ``algorithm``: an allreduce by name.
-    ``seed`` decides the initial weights and all shuffles: the same seed on the
-    same number of devices gives the same history, bit for bit. ``init``:
-    "normal" (the textbook) or "he". ``data``: X_train, y_train, X_test, y_test
-    (Fashion-MNIST unless given).
-
-    ``network``: a name of `networks.NETWORKS`, or what `networks.sequential`
-    makes. ``optimizer``: a name of `optimizers.OPTIMIZERS`. ``loads``: each
-    device's share of every minibatch, in any unit; 0 leaves it idle; "auto"
-    measures how fast each is (the history then has the shares that were found).
-    ``batch_statistics``: over which images batch norm takes its statistics, one of
-    `parallel.BATCH_STATISTICS`. ``scale_batch``: multiply batch size and lr by the
-    number of devices. ``warmup`` and ``schedule``: see `schedules.learning_rates`.
-
-    ``flat``: exchange all gradients as one message, not one a parameter.
-    ``overlap``: exchange them in buckets while others are being computed.
-    ``prefetch``: prepare the next minibatch while the devices compute.
-    ``graphs``: on GPUs, where it is possible, launch each step as a CUDA graph;
-    the three options before it then have no meaning. ``precision``: "float32", or
-    with graphs "tf32" or "mixed" (see `GraphStep`).
-
-    ``checkpoint``: a file that is written after every epoch, after every
-    ``checkpoint_steps`` steps if given, and when training is stopped; it must not
-    exist, unless it is the one to resume. ``resume``: a checkpoint to go on from,
-    with the same settings; on as many devices the run then ends as it would have
-    without the break, bit for bit.
-
-    ``callbacks``: `monitor.Callback` objects, which are called as training goes on
-    and may end it. ``timeline``: a `Timeline` that is to keep what the devices did when.
-    ``environment``: a name for the history. ``progress``: show a bar and a line an epoch.
-
-    Ctrl-C ends training after the current step; what was learned is returned,
-    and said in ``history.interrupted``. A run that diverges ends after the epoch
-    in which it did, and says so in ``history.diverged``.
-
-    Raises ValueError for settings that make no sense, DataError if the data set
-    cannot be loaded, CheckpointError for a file that is no complete checkpoint of
-    this run.
+    ``runner`` is an `EagerStep` or a `GraphStep`. ``save(position)`` writes a
+    checkpoint, after every epoch, every ``save_steps`` steps, and when training is stopped.
     """
-    devices = check_devices([try_gpu(0)] if devices is None else devices)
-    check_settings(batch_size, lr, num_epochs, seed)
-    check_algorithm(algorithm, training=True)
-    check_precision(precision, devices)
-    check_optimizer(optimizer)
-    check_batch_statistics(batch_statistics)
-    learning_rates(lr, 0, 1, num_epochs, warmup, schedule)  # raises now what it would raise later
-    check_checkpoint(checkpoint, checkpoint_steps, resume)
-    start = None if resume is None else load_checkpoint(resume)
-    name, network = find_network(network)
-    if loads is not None and loads != "auto":
-        loads = check_loads(loads, len(devices)).tolist()
-    if scale_batch:
-        batch_size, lr = batch_size * len(devices), lr * len(devices)
-    params = init_params(seed, init=init, network=network)
-    X_train, y_train, X_test, y_test = load_fashion_mnist() if data is None else data
-    check_data(X_train, y_train, network)
-    check_data(X_test, y_test, network)
-    history = History(
-        devices=[str(device) for device in devices],
-        environment=environment or devices[0].kind,
-        batch_size=batch_size,
-        lr=lr,
-        epochs=num_epochs,
-        seed=seed,
-        allreduce=algorithm,
-        init=init,
-        precision=precision,
-        network=name,
-        optimizer=optimizer,
-        loads=loads,
-        batch_statistics=batch_statistics,
-        warmup=warmup,
-        schedule=schedule if isinstance(schedule, str) else "custom",
-    )
-    bar = Progress(num_epochs, len(X_train), progress)
-    device_params = [get_params(params, device) for device in devices]
-    replicas = [
-        Replica(params, device, network, optimizer) for params, device in zip(device_params, devices, strict=True)
-    ]
-    if loads == "auto":
-        saved = start and start.state["history"]["loads"]  # so that the run goes on as it was
-        same = saved and len(saved) == len(devices)
-        loads = history.loads = saved if same else measure_loads(X_train, y_train, replicas, batch_size)
-        bar.note("loads: " + ", ".join(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True)))
-    for device, load in zip(devices, loads or [1] * len(devices), strict=True):
-        if load == 0:
-            bar.note(f"{device} has load 0 and stays idle")
-    if graphs and optimizer == "sgd" and GraphStep.can_do(X_train, y_train, devices, algorithm, network):
-        settings = {"network": network, "precision": precision, "loads": loads}
-        runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm, **settings)
-    elif precision != "float32":
-        raise ValueError(
-            f"precision {precision!r} needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, "
-            "no batch norm"
-        )
-    else:
-        settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "prefetch": prefetch}
-        runner = EagerStep(X_train, y_train, replicas, batch_size, loads, batch_statistics=batch_statistics, **settings)
-    timeline = timeline or Timeline(devices)
-    checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
-    position = Position() if start is None else restore(start, history, runner, replicas, checksum)
-    total_seconds = 0.0
 
-    def save(position):
-        if checkpoint:
-            save_checkpoint(checkpoint, snapshot(history, position, runner, replicas, checksum))
+    history: History
+    network: Network
+    test_data: tuple
+    replicas: list
+    runner: object
+    order: Callable
+    rates: Callable
+    bar: Progress
+    timeline: Timeline
+    callbacks: list
+    save: Callable
+    save_steps: int
+    stop: Stop = None
 
-    with stop_on_interrupt() as stop, timeline:
-        tell(callbacks, stop, "on_start", history, runner.steps)
-        for epoch in range(position.epoch, num_epochs):
-            begin = time.perf_counter() - position.seconds
-            bar.start_epoch(epoch, min(position.steps * batch_size, len(X_train)))
-            rates = learning_rates(lr, epoch, runner.steps, num_epochs, warmup, schedule)
-            order = epoch_order(len(X_train), seed, epoch)
-            runner.start_epoch(order, rates, position.steps, position.losses)
-            steps, losses = position.steps, position.losses
-            while steps < runner.steps and not stop.requested:
-                bar.step(runner.step(), runner.loss)
-                steps += 1
-                tell(callbacks, stop, "on_step", epoch, steps, bar.mean_loss)
-                if checkpoint_steps and steps % checkpoint_steps == 0 and steps < runner.steps:
-                    losses = runner.pause()
-                    save(Position(epoch, steps, losses, time.perf_counter() - begin))
-            losses = runner.pause()
-            seconds = time.perf_counter() - begin
-            timeline.settle()
-            total_seconds += seconds - position.seconds
-            loss = sum(losses) / max(1, bar.end_epoch())
+    def run(self, position):
+        """Train from ``position`` on, until all epochs are done, somebody asks to stop, or nothing can be learned."""
+        history, seconds = self.history, 0.0
+        with stop_on_interrupt() as self.stop, self.timeline:
+            self.tell("on_start", history, self.runner.steps)
+            while position.epoch < history.epochs and not history.interrupted and not history.diverged:
+                position, more = self._epoch(position)
+                seconds += more
+            history.phases = self.timeline.phases(seconds)
+            history.utilisation = self.timeline.utilisation(seconds)
 
-            device_statistics = [replica.statistics for replica in replicas]
-            accuracy = evaluate(device_params, X_test, y_test, devices, network, device_statistics)
-            learned = f"loss {loss:.3f}, test acc {accuracy:.3f}"
-            complete = steps == runner.steps
-            if complete:
-                history.add_epoch(loss, accuracy, seconds, len(X_train))
-                bar.report(f"{learned}, {seconds:.1f} s, {len(X_train) / seconds:,.0f} examples/s")
-                history.diverged = why_diverged(history.train_loss, network)
-                tell(callbacks, stop, "on_epoch", history)
-            position = Position(epoch + 1) if complete else Position(epoch, steps, losses, seconds)
-            save(position)
-            if stop.requested and not (complete and epoch + 1 == num_epochs):
-                history.interrupted = {
-                    "epoch": epoch + 1,
-                    "steps": steps,
-                    "train_loss": loss,
-                    "test_accuracy": accuracy,
-                }
-                bar.report(f"stopped after {steps} steps: {learned}")
-            elif history.diverged:
-                bar.report(history.diverged)
-            if history.interrupted or history.diverged:
-                break
-        history.phases = timeline.phases(total_seconds)
-        history.utilisation = timeline.utilisation(total_seconds)
-    params = [to_host(param) for param in device_params[0]]
-    statistics = [to_host(array) for array in replicas[0].statistics]
-    history.final_parameters_sha256 = sha256([*params, *statistics])
-    tell(callbacks, stop, "on_end", history)
-    return Result(history, params, statistics, network)
+    def _epoch(self, position):
+        """Train what is left of an epoch, or until a stop; returns the new position and the seconds that it took."""
+        before = position
+        position = self._steps(position)
+        self.timeline.settle()
+        X_test, y_test = self.test_data
+        device_params = [replica.params for replica in self.replicas]
+        statistics = [replica.statistics for replica in self.replicas]
+        devices = [replica.device for replica in self.replicas]
+        accuracy = evaluate(device_params, X_test, y_test, devices, self.network, statistics)
+        loss = sum(position.losses) / max(1, self.bar.end_epoch())
+        complete = position.steps == self.runner.steps
+        if complete:
+            self._enter(loss, accuracy, position.seconds)
+        after = Position(position.epoch + 1) if complete else position
+        self.save(after)
+        if self.stop.requested and after.epoch < self.history.epochs:
+            self.history.interrupted = {
+                "epoch": position.epoch + 1,
+                "steps": position.steps,
+                "train_loss": loss,
+                "test_accuracy": accuracy,
+            }
+            self.bar.report(f"stopped after {position.steps} steps: loss {loss:.3f}, test acc {accuracy:.3f}")
+        elif self.history.diverged:
+            self.bar.report(self.history.diverged)
+        return after, position.seconds - before.seconds
 
+    def _steps(self, position):
+        """Do steps up to the end of the epoch, or a stop; returns the new position."""
+        begin = time.perf_counter() - position.seconds
+        epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
+        self.bar.start_epoch(epoch, steps * batch_size)
+        self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses)
+        while steps < self.runner.steps and not self.stop.requested:
+            self.bar.step(self.runner.step(), self.runner.loss)
+            steps += 1
+            self.tell("on_step", epoch, steps, self.bar.mean_loss)
+            if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
+                self.save(Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin))
+        return Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin)
 
-def check_checkpoint(checkpoint, checkpoint_steps, resume):
-    """Raise now what would go wrong with the file later; nobody's checkpoint is overwritten by another run."""
-    if checkpoint_steps is not None and (checkpoint is None or checkpoint_steps < 1):
-        raise ValueError(
-            f"checkpoint_steps is {checkpoint_steps}; it should be at least 1, and needs a checkpoint file"
-        )
-    if checkpoint is None:
-        return
-    check_writable(checkpoint)
-    file = Path(checkpoint)
-    if file.exists() and (resume is None or not file.samefile(resume)):
-        raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
+    def _enter(self, loss, accuracy, seconds):
+        """Enter a complete epoch in the history, and say how it went."""
+        examples = self.bar.num_examples
+        self.history.add_epoch(loss, accuracy, seconds, examples)
+        speed = f"{seconds:.1f} s, {examples / seconds:,.0f} examples/s"
+        self.bar.report(f"loss {loss:.3f}, test acc {accuracy:.3f}, {speed}")
+        self.history.diverged = why_diverged(self.history.train_loss, self.network)
+        self.tell("on_epoch", self.history)
+
+    def tell(self, what, *arguments):
+        """Call method ``what`` of all callbacks; if one answers True, request a stop."""
+        for callback in self.callbacks:
+            if getattr(callback, what)(*arguments):
+                self.stop.requested = True
