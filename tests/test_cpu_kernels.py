@@ -42,6 +42,12 @@ AVERAGE, MAX, RELU, FLATTEN = (
     Layer(layers.relu, layers.relu_grad),
     Layer(layers.flatten, layers.flatten_grad),
 )
+
+
+def norm(C):
+    return Layer(layers.batch_norm, layers.batch_norm_grad, ((C,), (C,)), ("ones", "zeros"), C)
+
+
 MAX_3 = pool(layers.max_pool2d, layers.max_pool2d_grad, 3)
 MINUS_HALF_MEAN = Layer(
     minus_half_mean, minus_half_mean_grad
@@ -68,6 +74,22 @@ NETWORKS = {
     ),
     "a kernel too large for Winograd": ((9, 12, 12), [conv(9, 9, 9, 9), RELU, AVERAGE, FLATTEN, dense(36, 4)]),
     "pooling and ReLU by themselves": ((3, 9, 8), [RELU, MAX, AVERAGE, RELU, FLATTEN, dense(12, 6), RELU, RELU]),
+    "batch norm": (  # not right after a bias, whose gradient would be rounding alone
+        (2, 11, 12),
+        [
+            conv(6, 2, 3, 3),
+            RELU,
+            AVERAGE,
+            norm(6),
+            conv(30, 6, 2, 2),
+            RELU,
+            norm(30),
+            FLATTEN,
+            dense(360, 9),
+            RELU,
+            norm(9),
+        ],
+    ),
     "dense only": ((2, 3, 4), [FLATTEN, dense(24, 30), RELU, dense(30, 3)]),
     "a layer without a fast body": (
         (1, 14, 14),

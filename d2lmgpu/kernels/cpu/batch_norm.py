@@ -30,7 +30,7 @@ class BatchNorm:
         mean = self.x.mean(self.axes, keepdims=True)
         np.subtract(self.x, mean, out=self.work)  # about the mean: nothing large cancels
         np.square(self.work, out=self.work)
-        squares = self.work.sum(self.axes, dtype=np.float64)
+        squares = _sums(self.work)
         mean = mean.reshape(-1).astype(np.float64)
         self.meeting.moments[0] = count
         self.meeting.moments[1] = count * mean
@@ -50,8 +50,8 @@ class BatchNorm:
     def measure_back(self, dy):
         """Write the sums of dy and of dy · x̂ to the meeting."""
         np.multiply(dy, self.x_hat, out=self.work)
-        self.own_sums[0] = dy.sum(self.axes, dtype=np.float64)
-        self.own_sums[1] = self.work.sum(self.axes, dtype=np.float64)
+        self.own_sums[0] = _sums(dy)
+        self.own_sums[1] = _sums(self.work)
         self.meeting.sums[...] = self.own_sums
 
     def backward(self, dy):
@@ -69,3 +69,8 @@ class BatchNorm:
 
     def _wide(self, values):
         return values.reshape(-1, *(1 for _ in self.axes))
+
+
+def _sums(x):
+    """The sum of each channel, as float64: added up in pairs, in x's own dtype, which is faster and nearly as exact."""
+    return x.reshape(len(x), -1).sum(axis=1).astype(np.float64)
