@@ -1,4 +1,4 @@
-"""What plans for the CPU and for GPUs have in common: cutting a network into stages."""
+"""What plans for the CPU and for GPUs have in common: cutting a network into stages, and work in parts."""
 
 import functools
 
@@ -39,3 +39,12 @@ def function_of(layer):
     if isinstance(layer.forward, functools.partial):
         return layer.forward.func, layer.forward.keywords
     return layer.forward, {}
+
+
+def to_the_end(parts):
+    """Run a generator without pausing; returns its result."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            return end.value

@@ -18,6 +18,7 @@ import numpy as np
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
+from ..kernels.stages import to_the_end
 from ..layers import (
     batch_moments,
     batch_norm_fixed,
@@ -75,7 +76,7 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=N
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
-    return _to_the_end(in_parts(X, y, params, network, out, ready, meetings))
+    return to_the_end(in_parts(X, y, params, network, out, ready, meetings))
 
 
 @on_device
@@ -84,15 +85,7 @@ def loss_and_grads_as_written(X, y, params, network=LENET):
     _check_labels(X, y)
     grads = zeros_in_one_buffer(params)
     meetings = make_meetings(channels(network), array_module(X))
-    return _to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
-
-
-def _to_the_end(parts):
-    while True:
-        try:
-            next(parts)
-        except StopIteration as end:
-            return end.value
+    return to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
 
 
 def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None):

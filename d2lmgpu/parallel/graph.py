@@ -74,6 +74,8 @@ class GraphStep:
         loads=None,
     ):
         check_precision(precision, devices)
+        if not has_kernels(network):
+            raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
         self.devices, self.batch_size, self.M = devices, min(batch_size, len(X)), len(X)
         self.loads = loads
         sizes = [max(1, n) for n in most_examples(self.batch_size, len(devices), loads)]

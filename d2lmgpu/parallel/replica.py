@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ..devices import DeviceArray, in_one_piece, parts_of, put, to_host
+from ..devices import DeviceArray, in_one_piece, parts_of, put
 from ..layers import Meeting, track_statistics
 from ..networks import LENET, channels, init_statistics, loss_and_grads
 from ..optimizers import OPTIMIZERS
@@ -37,14 +37,14 @@ class Replica:
         self.plain_meetings = [Meeting(moments.raw, sums.raw) for moments, sums in self.meetings]
         self.loss_and_grads = functools.partial(loss_and_grads, network=network, meetings=self.plain_meetings)
 
-    def host_state(self):
-        """What a checkpoint holds beside the parameters: what the optimiser keeps, and the statistics; NumPy arrays."""
-        return [to_host(array) for arrays in self.kept for array in arrays], [to_host(a) for a in self.statistics]
+    @property
+    def flat_kept(self):
+        """What the optimiser keeps, in one list."""
+        return [array for arrays in self.kept for array in arrays]
 
     def set_state(self, kept, statistics, steps):
-        """Take what `host_state` gave after so many steps."""
-        mine = [array for arrays in self.kept for array in arrays] + self.statistics
-        for array, value in zip(mine, [*kept, *statistics], strict=True):
+        """Take `flat_kept` and ``statistics``, as NumPy arrays, of a replica after so many steps."""
+        for array, value in zip([*self.flat_kept, *self.statistics], [*kept, *statistics], strict=True):
             array[...] = put(value.reshape(array.shape), self.device)
         self.steps = steps
 

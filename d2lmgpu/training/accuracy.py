@@ -8,7 +8,7 @@ from ..data import to_float
 from ..devices import check_devices, to_host
 from ..networks import LENET, count_correct, logits
 from ..parallel import get_params, split_batch
-from .checks import check_data
+from .checks import check_data, check_images
 
 EVALUATION_BATCH = 4096
 """Test images that are on the devices at a time."""
@@ -48,8 +48,7 @@ def predict(params_or_device_params, X, devices, network=LENET, statistics=()):
     Arguments are those of `evaluate`. Raises ValueError for images that do not fit the network.
     """
     devices = check_devices(devices)
-    if X.shape[1:] != network.input_shape:
-        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")
+    check_images(X, network)
     device_params = _on_each(params_or_device_params, devices)
     device_statistics = _on_each(statistics, devices)
     tasks = []

@@ -31,9 +31,14 @@ def check_data(X, y, network=LENET):
     """Raise ValueError unless each image fits the network and has a label: a GPU would take others without a word."""
     if len(X) == 0 or len(X) != len(y):
         raise ValueError(f"{len(X)} images and {len(y)} labels; there should be some, and a label for each image")
-    if X.shape[1:] != network.input_shape:
-        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")
+    check_images(X, network)
     if y.min() < 0 or y.max() >= network.classes:
         raise ValueError(
             f"labels from {y.min()} to {y.max()}; they should be whole numbers from 0 to {network.classes - 1}"
         )
+
+
+def check_images(X, network):
+    """Raise ValueError unless the images have the shape that the network takes."""
+    if X.shape[1:] != network.input_shape:
+        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")

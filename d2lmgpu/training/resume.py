@@ -34,16 +34,16 @@ def data_checksum(X, y):
 
 def snapshot(history, position, runner, replicas, checksum):
     """The `Checkpoint` of a run that is paused."""
-    kept, _ = replicas[0].host_state()
-    arrays = {"params": [to_host(param) for param in replicas[0].params], "kept": kept}
+    first = replicas[0]  # parameters and what the optimiser keeps are the same on all devices
+    arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_kept))}
     for i, replica in enumerate(replicas):
-        arrays[f"statistics of {i}"] = replica.host_state()[1]
+        arrays[f"statistics of {i}"] = list(map(to_host, replica.statistics))
     if isinstance(runner, GraphStep):
         arrays["scaling"] = runner.scaling()
     state = {
         "history": history.as_dict(),
         "position": vars(position),
-        "optimizer_steps": replicas[0].steps,
+        "optimizer_steps": first.steps,
         "data": checksum,
     }
     return Checkpoint(state, arrays)

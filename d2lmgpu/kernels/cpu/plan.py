@@ -17,7 +17,7 @@ import numpy as np
 
 from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
 from ...timing import span
-from ..stages import function_of, make_stages, output_shapes
+from ..stages import function_of, make_stages, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Pooling, SoftmaxCrossEntropy
@@ -55,12 +55,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None):
     ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
     For networks without batch norm: see `in_parts`.
     """
-    parts = in_parts(X, y, params, network, grads, ready)
-    while True:
-        try:
-            next(parts)
-        except StopIteration as end:
-            return end.value
+    return to_the_end(in_parts(X, y, params, network, grads, ready))
 
 
 def in_parts(X, y, params, network, grads, ready=None, meetings=()):

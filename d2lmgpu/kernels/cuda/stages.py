@@ -184,7 +184,7 @@ def make_stage(layers, x, shapes, input_grad, kind):
 
 
 def has_kernels(network):
-    """Whether there is a kernel for every layer."""
+    """Whether there is a kernel for every layer, so that a step can be captured: others may allocate or call cuBLAS."""
     for layer in network:
         function, options = function_of(layer)
         if function in POOLS and options.get("size", 2) > LARGEST_SQUARE:
