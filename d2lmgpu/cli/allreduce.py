@@ -1,0 +1,46 @@
+"""``d2lmgpu allreduce``: how long allreduces take."""
+
+from ..collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, plot_measurements
+from ..output import save_figure, write_json
+from .options import add_devices, add_option, check_outputs, find_devices
+
+
+def add_to(commands):
+    """Add the command to the parser's."""
+    command = commands.add_parser(
+        "allreduce",
+        help="time allreduce algorithms",
+        description="Time allreduce algorithms on the devices, in the convention of NCCL-tests: algbw = bytes / time, "
+        "busbw = algbw * 2(k-1)/k, in GB/s. Every sum is checked.",
+    )
+    command.set_defaults(command=run)
+    summing = ",".join(name for name in ALGORITHMS if name != "none")
+    also = ", ".join(["none", *LIBRARIES])
+    add_devices(command, default="2")
+    add_option(command, "--algorithms", str, summing, f"names with commas between; also {also}")
+    add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
+    command.add_argument("--json", metavar="FILE", help="write the rows as JSON")
+    command.add_argument("--plot", metavar="FILE", help="plot time and bandwidth by size (.png, .svg or .pdf)")
+
+
+def run(options):
+    """Time all algorithms for all sizes, a line each; returns the exit code."""
+    check_outputs(options.json, options.plot)
+    algorithms = [name.strip() for name in options.algorithms.split(",")]
+    sizes = [parse_size(size) for size in options.sizes.split(",")]
+    _, devices = find_devices(options, "2")
+    line = "{:>12} {:<19} {:>5} {:>11} {:>11} {:>11}".format
+    rows = []
+    for row in measure_allreduce(devices, algorithms, sizes):
+        if not rows:
+            print(f"float32, sum, in place, on {devices}; busbw = algbw * 2(k-1)/k")
+            print(line("bytes", "algorithm", "steps", "seconds", "algbw GB/s", "busbw GB/s"))
+        steps = "-" if row.steps is None else row.steps
+        speeds = (f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}")
+        print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
+        rows.append(row)
+    if options.json:
+        write_json(options.json, {"rows": [row.as_dict() for row in rows]})
+    if options.plot:
+        save_figure(options.plot, plot_measurements(rows))
+    return 0

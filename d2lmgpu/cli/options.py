@@ -1,0 +1,53 @@
+"""What several commands have in common: how options look, and the checks of what they were given."""
+
+import sys
+
+from ..devices import ENVIRONMENTS, choose_devices, parse_devices
+from ..fashion_mnist import load_fashion_mnist
+from ..output import check_plot, check_writable
+
+
+def add_option(command, flag, kind, default, help):
+    """Add an option with a default value, which its help tells."""
+    command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
+
+
+def add_devices(command, default, help="how many (2), or which (0,2)"):
+    """Add --environment and --devices, of which ``default`` is the text that the help tells."""
+    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    command.add_argument("--devices", metavar="K", help=f"{help}; default: {default}")
+
+
+def find_devices(options, default=None):
+    """The environment and the devices that were asked for, and a word where several of them are one GPU."""
+    text = default if options.devices is None else options.devices
+    environment, devices = choose_devices(options.environment, None if text is None else parse_devices(text))
+    cards = [device.card for device in devices if device.kind == "gpu"]
+    if len(set(cards)) < len(cards):  # their times are no measure of several GPUs
+        print(f"note: {len(cards)} devices share {len(set(cards))} GPU(s)", file=sys.stderr)
+    return environment, devices
+
+
+def check_outputs(json, *plots):
+    """Raise now what would go wrong when results are written; None is left out."""
+    if json:
+        check_writable(json)
+    for path in plots:
+        if path:
+            check_plot(path)
+
+
+def numbers(text, name):
+    """ "1,1,0.5" as a list of floats; None stays None."""
+    try:
+        return None if text is None else [float(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} {text!r}: write numbers with commas between, such as 1,1,0.5") from None
+
+
+def limited_data(limit):
+    """The data set, of which the first ``limit`` training examples."""
+    X_train, y_train, X_test, y_test = load_fashion_mnist()
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; it should be at least 1")
+    return X_train[:limit], y_train[:limit], X_test, y_test

@@ -1,0 +1,131 @@
+"""``d2lmgpu train``: train a network on one or more devices."""
+
+from ..collectives import ALGORITHMS, LIBRARIES
+from ..monitor import TensorBoard
+from ..networks import INITS, NETWORKS
+from ..optimizers import OPTIMIZERS
+from ..output import check_plot, check_writable, is_plot, save_figure, write_json
+from ..parallel import BATCH_STATISTICS
+from ..schedules import SCHEDULES
+from ..timing import Timeline, chrome_trace
+from .options import add_devices, add_option, check_outputs, find_devices, limited_data, numbers
+
+
+def add_to(commands):
+    """Add the command to the parser's."""
+    command = commands.add_parser(
+        "train",
+        help="train a network on Fashion-MNIST",
+        description="Train a network on Fashion-MNIST, data-parallel on one or more devices.",
+    )
+    command.set_defaults(command=run)
+    add_devices(command, default="1, or all for multi-gpu")
+    command.add_argument("--loads", metavar="L", help="shares of a minibatch: 1,1,0.5 (0: idle), or auto")
+    add_settings(command)
+    command.add_argument("--json", metavar="FILE", help="write the result as JSON")
+    command.add_argument("--plot", metavar="FILE", help="plot accuracy and loss by epoch (.png, .svg or .pdf)")
+    command.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) "
+        "or as a plot of the first steps (.png, .svg or .pdf)",
+    )
+    command.add_argument("--checkpoint", metavar="FILE", help="write a checkpoint after every epoch and when stopped")
+    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="and after every N steps")
+    command.add_argument("--resume", metavar="FILE", help="go on from a checkpoint, with the same settings")
+    command.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard")
+    command.add_argument("--overlap", action="store_true", help="exchange gradients while others are being computed")
+    command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
+
+
+def add_settings(command):
+    """Add the options that decide what is learned."""
+
+    def add(flag, kind, default, help):
+        add_option(command, flag, kind, default, help)
+
+    add("--network", str, "lenet", ", ".join(NETWORKS))
+    add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
+    add("--batch-size", int, 256, "examples in a minibatch, all devices together")
+    add("--lr", float, 0.2, "learning rate")
+    command.add_argument(
+        "--scale-batch", action="store_true", help="multiply batch size and lr by the number of devices"
+    )
+    add("--warmup", float, 0, "epochs over which the learning rate rises to its value")
+    add("--schedule", str, "constant", f"of the learning rate afterwards: {', '.join(SCHEDULES)}")
+    add(
+        "--batch-statistics", str, "local", f"over which images batch norm takes its own: {', '.join(BATCH_STATISTICS)}"
+    )
+    add("--epochs", int, 10, "passes over the training set")
+    add("--allreduce", str, "ring", ", ".join(name for name in [*ALGORITHMS, *LIBRARIES] if name != "none"))
+    add("--seed", int, 0, "of initial weights and shuffles")
+    add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
+    add("--precision", str, "float32", "float32, or on GPUs tf32 or mixed (float16 products, float32 parameters)")
+    command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
+
+
+def settings(options):
+    """The options of `add_settings` as `train` takes them."""
+    return {
+        "network": options.network,
+        "optimizer": options.optimizer,
+        "batch_size": options.batch_size,
+        "lr": options.lr,
+        "scale_batch": options.scale_batch,
+        "warmup": options.warmup,
+        "schedule": options.schedule,
+        "batch_statistics": options.batch_statistics,
+        "num_epochs": options.epochs,
+        "algorithm": options.allreduce,
+        "seed": options.seed,
+        "init": options.init,
+        "precision": options.precision,
+        "data": limited_data(options.limit),
+    }
+
+
+def run(options):
+    """Train, print how it goes, write what was asked for; returns the exit code."""
+    from ..training import train
+
+    check_outputs(options.json, options.plot)
+    if options.trace:
+        check_plot(options.trace) if is_plot(options.trace) else check_writable(options.trace)
+    environment, devices = find_devices(options)
+    timeline = Timeline(devices, spans=options.trace is not None)
+    history, _ = train(
+        devices,
+        **settings(options),
+        loads="auto" if options.loads == "auto" else numbers(options.loads, "loads"),
+        overlap=options.overlap,
+        prefetch=not options.no_prefetch,
+        checkpoint=options.checkpoint,
+        checkpoint_steps=options.checkpoint_steps,
+        resume=options.resume,
+        callbacks=[TensorBoard(options.tensorboard)] if options.tensorboard else [],
+        timeline=timeline,
+        environment=environment,
+    )
+    if len(devices) > 1:
+        print(history.balance())
+    print(history.summary(), flush=True)  # before anything that could fail
+    if options.json:
+        write_json(options.json, history.as_dict())
+    if options.plot:
+        from ..plots import plot_history
+
+        save_figure(options.plot, plot_history(history))
+    if options.trace:
+        _save_trace(options.trace, timeline.all_spans())
+    if history.diverged:
+        return 1
+    return 130 if history.interrupted else 0
+
+
+def _save_trace(path, spans):
+    if is_plot(path):
+        from ..plots import plot_timeline
+
+        save_figure(path, plot_timeline(spans))
+    else:
+        write_json(path, chrome_trace(spans), indent=None)
