@@ -87,24 +87,27 @@ def cross_entropy(logits, y):
     return loss, dlogits
 
 
-def lenet(X, y, params):
-    """Logits, summed loss and gradients of the textbook's LeNet, in float64."""
-    X = X.astype(float)
+def lenet(X, y, params, rounded=lambda x: x, scale=1):
+    """Logits, summed loss and gradients of the textbook's LeNet, in float64.
+
+    ``rounded`` is applied to all that products multiply but for the weights, ``scale`` to the loss's gradient.
+    """
+    X = rounded(X.astype(float))
     W1, b1, W2, b2, W3, b3, W4, b4 = (p.astype(float) for p in params)
     a1 = conv2d(X, W1, b1)
-    p1 = avg_pool2d(np.where(a1 > 0, a1, 0))
+    p1 = rounded(avg_pool2d(np.where(a1 > 0, a1, 0)))
     a2 = conv2d(p1, W2, b2)
     p2 = avg_pool2d(np.where(a2 > 0, a2, 0))
-    f = np.array([image.flatten() for image in p2]).reshape(len(X), 800)
+    f = rounded(np.array([image.flatten() for image in p2]).reshape(len(X), 800))
     a3 = dense(f, W3, b3)
-    h3 = np.where(a3 > 0, a3, 0)
-    logits = dense(h3, W4, b4)
+    h3 = rounded(np.where(a3 > 0, a3, 0))
+    logits = rounded(dense(h3, W4, b4))
     loss, d = cross_entropy(logits, y)
-    d, dW4, db4 = dense_grad(d, h3, W4)
-    d, dW3, db3 = dense_grad(np.where(a3 > 0, d, 0), f, W3)
-    d = avg_pool2d_grad(d.reshape(p2.shape), a2.shape)
+    d, dW4, db4 = dense_grad(rounded(d * scale), h3, W4)
+    d, dW3, db3 = dense_grad(np.where(a3 > 0, rounded(d), 0), f, W3)
+    d = avg_pool2d_grad(rounded(d).reshape(p2.shape), a2.shape)
     d, dW2, db2 = conv2d_grad(np.where(a2 > 0, d, 0), p1, W2)
-    d = avg_pool2d_grad(d, a1.shape)
+    d = avg_pool2d_grad(rounded(d), a1.shape)
     _, dW1, db1 = conv2d_grad(np.where(a1 > 0, d, 0), X, W1)
     return logits, loss, [dW1, db1, dW2, db2, dW3, db3, dW4, db4]
 

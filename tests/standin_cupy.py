@@ -93,6 +93,9 @@ class ndarray:
         _state.stream.synchronize()
         return self.values.copy()
 
+    def __bool__(self):
+        return bool(self.get())
+
 
 def _is_view(index):
     parts = index if isinstance(index, tuple) else (index,)

@@ -252,7 +252,7 @@ def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
 
 def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch):
     """A loss scale beyond float16: no step changes anything until the scale has come down."""
-    monkeypatch.setattr("d2lmgpu.parallel.graph_part.LOSS_SCALE", 2.0**18)
+    monkeypatch.setattr("d2lmgpu.parallel.loss_scale.FIRST_SCALE", 2.0**18)
     X, y = rng.integers(0, 256, (8, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 8).astype(np.uint8)
     params = init_params(1, init="he", network=TINY)
     (device,) = make_gpus(1)
@@ -279,7 +279,7 @@ def test_precisions_that_cannot_be(standin, monkeypatch):
     with pytest.raises(d2l.DeviceError, match=r"needs GPUs; cpu\(0\)"):
         d2l.train([d2l.cpu(0)], precision="tf32", progress=False)
     with pytest.raises(ValueError, match="needs CUDA graphs"):
-        d2l.train([d2l.gpu(0)], precision="mixed", graphs=False, progress=False)
+        d2l.train([d2l.gpu(0)], precision="tf32", graphs=False, progress=False)
     monkeypatch.setattr(type(d2l.gpu(0)), "compute_capability", 70)
     check_precision("mixed", [d2l.gpu(0)])
     with pytest.raises(d2l.DeviceError, match=r"needs compute capability 8.0; gpu\(0\) has 7.0"):

@@ -60,7 +60,7 @@ def add_settings(command):
     add("--allreduce", str, "ring", ", ".join(name for name in [*ALGORITHMS, *LIBRARIES] if name != "none"))
     add("--seed", int, 0, "of initial weights and shuffles")
     add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
-    add("--precision", str, "float32", "float32, or on GPUs tf32 or mixed (float16 products, float32 parameters)")
+    add("--precision", str, "float32", "float32, mixed (float16 products, float32 parameters), or on GPUs tf32")
     command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
 
 

@@ -9,14 +9,16 @@ def make_stages(network, params, x, one_image, make_stage):
     ``x`` is the first stage's input, ``one_image`` (1, C, H, W) any image like
     those in it. ``make_stage(layers, x, shapes, input_grad)`` makes the stage that
     does the first of ``layers``, and says how many of them it does; ``shapes`` are
-    the layers' outputs for one image. Raises what the layers raise if the sizes
-    do not fit together.
+    the layers' outputs for one image. ``input_grad``: whether something before it
+    has parameters, and needs the gradient of its input. Raises what the layers
+    raise if the sizes do not fit together.
     """
     shapes = output_shapes(network, params, one_image)
     stages, owners = [], []
     i = first = 0
     while i < len(network):
-        stage, taken = make_stage(network[i:], x, shapes[i:], input_grad=i > 0)
+        input_grad = any(layer.shapes for layer in network[:i])
+        stage, taken = make_stage(network[i:], x, shapes[i:], input_grad)
         count = sum(len(layer.shapes) for layer in network[i : i + taken])
         stages.append(stage)
         owners.append(slice(first, first + count))

@@ -17,6 +17,7 @@ from .batch_norm import (
 )
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
+from .half import half, half_grad, rounded_to_half
 from .loss import softmax_cross_entropy, softmax_cross_entropy_grad
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .relu import relu, relu_grad
@@ -36,12 +37,15 @@ __all__ = [
     "dense_grad",
     "flatten",
     "flatten_grad",
+    "half",
+    "half_grad",
     "make_meetings",
     "max_pool2d",
     "max_pool2d_grad",
     "mean_and_variance",
     "relu",
     "relu_grad",
+    "rounded_to_half",
     "softmax_cross_entropy",
     "softmax_cross_entropy_grad",
     "track_statistics",

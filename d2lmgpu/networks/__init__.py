@@ -23,6 +23,7 @@ from .compute import (
 )
 from .initial import INITS, init_params, init_statistics
 from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, lenet_network
+from .mixed import half_weights, in_half
 
 __all__ = [
     "CNN",
@@ -42,6 +43,8 @@ __all__ = [
     "channels",
     "cnn_network",
     "count_correct",
+    "half_weights",
+    "in_half",
     "in_parts",
     "init_params",
     "init_statistics",

@@ -62,7 +62,7 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=None):
+def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
     """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,). N may be 0:
@@ -70,13 +70,14 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=N
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
     like ``params``. ``ready``: a function that is called with an index as soon
     as the gradients from that one on are final; 0 at the end. ``meetings``: a
-    `Meeting` for each batch norm layer, to be written.
+    `Meeting` for each batch norm layer, to be written. ``scale``: what all gradients
+    are multiplied by (see parallel/loss_scale.py).
 
     What is computed is `as_written`, by kernels/ several times as fast.
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
-    return to_the_end(in_parts(X, y, params, network, out, ready, meetings))
+    return to_the_end(in_parts(X, y, params, network, out, ready, meetings, scale))
 
 
 @on_device
@@ -88,7 +89,7 @@ def loss_and_grads_as_written(X, y, params, network=LENET):
     return to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
 
 
-def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None):
+def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
     """`loss_and_grads` of plain arrays as a generator, which pauses where ``meetings`` are to be summed over devices.
 
     Every device pauses as often, also one without images: forward from the first
@@ -100,15 +101,15 @@ def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None):
     grads = zeros_in_one_buffer(params) if out is None else out
     kernels = kernels_for(X, params, network)
     if kernels is None:
-        loss = yield from as_written(X, y, params, network, grads, ready, meetings)
+        loss = yield from as_written(X, y, params, network, grads, ready, meetings, scale)
     elif meetings:
-        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, meetings)
+        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, meetings, scale)
     else:
-        loss = kernels.loss_and_grads(X, y, params, network, grads, ready)
+        loss = kernels.loss_and_grads(X, y, params, network, grads, ready, scale)
     return array_module(X).asarray(loss, X.dtype), grads
 
 
-def as_written(X, y, params, network, grads, ready=None, meetings=()):
+def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
     """`in_parts` as one thinks of it: through the layers one by one, and back."""
     rest, caches = iter(params), []
     for layer, meeting in zip(network, _one_each(network, meetings), strict=True):
@@ -125,10 +126,14 @@ def as_written(X, y, params, network, grads, ready=None, meetings=()):
         loss, cache = softmax_cross_entropy(X, y)
     with span("backward"):
         dy = softmax_cross_entropy_grad(cache)
+        if scale != 1:
+            dy *= dy.dtype.type(scale)
 
     left = list(grads)
-    for layer, cache, meeting in reversed(list(zip(network, caches, _one_each(network, meetings), strict=True))):
-        options = {"input_grad": layer is not network[0]} if layer.shapes else {}
+    first = next((i for i, layer in enumerate(network) if layer.shapes), len(network))  # none below needs a gradient
+    walked = list(zip(network, caches, _one_each(network, meetings), strict=True))
+    for layer, cache, meeting in reversed(walked[first:]):
+        options = {"input_grad": layer is not network[first]} if layer.shapes else {}
         if layer.channels:
             with span("backward"):
                 meeting.sums[...] = batch_norm_sums(dy, cache)

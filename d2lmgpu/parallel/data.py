@@ -109,7 +109,7 @@ def submit_step(
     else:
         each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
         tasks = [  # submitted to all devices, which compute at the same time
-            replica.device.run(replica.loss_and_grads, X_shard, y_shard, replica.params, out=replica.grads, ready=ready)
+            replica.device.run(replica.loss_and_grads, X_shard, y_shard, replica.working, replica.grads, ready)
             for replica, X_shard, y_shard, ready in each_device
         ]
     if overlap:

@@ -52,6 +52,16 @@ class EagerStep:
         synchronize(self.devices)
         return [self.loss]
 
+    def scaling(self):
+        """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
+        return self.replicas[0].scaling.arrays() if self.replicas[0].mixed else []
+
+    def set_scaling(self, arrays):
+        """Take what `scaling` gave."""
+        for replica in self.replicas:
+            if replica.mixed:
+                replica.scaling.set_arrays(*arrays)
+
     def _wait(self, ahead):
         while len(self._under_way) > ahead:
             self.loss += summed_loss(self._under_way.pop(0))

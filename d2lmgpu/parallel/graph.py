@@ -39,7 +39,9 @@ def check_precision(precision, devices):
     kind = PRECISIONS[precision]
     for device in devices if kind else ():
         if device.kind != "gpu":
-            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 only")
+            if precision == "mixed":
+                continue  # NumPy rounds to float16 by itself
+            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
         needed = tensor_cores.OLDEST[kind]
         if device.compute_capability < needed:
             raise DeviceError(
@@ -161,12 +163,13 @@ class GraphStep:
 
     def scaling(self):
         """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
-        return list(self.devices[0].submit(self.parts[0].scaling).result())
+        return list(self.devices[0].submit(self.parts[0].scaling).result()) if self.parts[0].kind else []
 
     def set_scaling(self, arrays):
         """Take what `scaling` gave."""
         for device, part in zip(self.devices, self.parts, strict=True):
-            device.submit(part.set_scaling, *arrays).result()
+            if part.kind:
+                device.submit(part.set_scaling, *arrays).result()
 
     def _launch(self):
         stream = self.devices[0].stream

@@ -7,9 +7,7 @@ import numpy as np
 
 from ..devices import in_one_piece, parts_of
 from ..kernels.cuda import PRECISIONS, Plan, launch, run, tensor_cores
-
-LOSS_SCALE = 2.0**12
-"""What the loss is multiplied by at first, for precision "mixed"; it then adapts itself."""
+from . import loss_scale
 
 
 class Part:
@@ -27,7 +25,7 @@ class Part:
         self.scale, self.overflow, self.good_steps = (
             cupy.zeros(1, dtype) for dtype in (np.float32, np.int32, np.int32)
         )
-        self.scale.fill(LOSS_SCALE)
+        self.scale.fill(loss_scale.FIRST_SCALE)
         self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
         self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
         self.number = cupy.zeros(1, np.int32)
@@ -56,7 +54,8 @@ class Part:
         if self.kind:
             self._run_mixed("check_finite", size, self.flat_grads, self.overflow)
             self._run_mixed("scaled_sgd", size, *arguments, self.scale, self.overflow)
-            run(tensor_cores.mixed_precision("update_scale", self.kind, 1), self.scale, self.overflow, self.good_steps)
+            update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
+            run(update_scale, self.scale, self.overflow, self.good_steps)
         else:
             run(launch.sgd(size), *arguments, np.int32(size))
         run(launch.next_step(self.pixels), self.number)

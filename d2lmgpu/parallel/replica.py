@@ -1,13 +1,12 @@
 """All that one device keeps for training a network."""
 
-import functools
-
 import numpy as np
 
 from ..devices import DeviceArray, in_one_piece, parts_of, put
 from ..layers import Meeting, track_statistics
-from ..networks import LENET, channels, init_statistics, loss_and_grads
+from ..networks import LENET, channels, half_weights, in_half, in_parts, init_statistics, loss_and_grads
 from ..optimizers import OPTIMIZERS
+from .loss_scale import LossScale
 
 
 class Replica:
@@ -15,11 +14,22 @@ class Replica:
 
     ``params``: of `get_params`, updated in place. Gradients, in one buffer, lie in
     the same memory for all replicas of a device: a step uses them up.
+
+    ``precision``: "float32" (or whatever the parameters' dtype is), or "mixed":
+    the device then computes with ``working``, copies of the parameters with
+    weights rounded to float16, and the loss is scaled.
     """
 
-    def __init__(self, params, device, network=LENET, optimizer="sgd", statistics=None):
+    def __init__(self, params, device, network=LENET, optimizer="sgd", statistics=None, precision="float32"):
         dtype = params[0].dtype
-        self.device, self.params, self.network = device, params, network
+        self.device, self.params = device, params
+        self.mixed = precision == "mixed"
+        self.network = in_half(network) if self.mixed else network
+        self.scaling = LossScale() if self.mixed else None
+        self.working = params
+        if self.mixed:
+            raws = device.submit(half_weights, [param.raw for param in params]).result()
+            self.working = [DeviceArray(raw, device) for raw in raws]
         flat = device.buffer("gradients", sum(param.size for param in params), dtype)
         self.grads = [DeviceArray(part, device) for part in parts_of(flat, params)]
         self.flat_grads = DeviceArray(flat, device)
@@ -35,7 +45,14 @@ class Replica:
             Meeting(put(np.zeros((3, C)), device), put(np.zeros((2, C)), device)) for C in channels(network)
         ]
         self.plain_meetings = [Meeting(moments.raw, sums.raw) for moments, sums in self.meetings]
-        self.loss_and_grads = functools.partial(loss_and_grads, network=network, meetings=self.plain_meetings)
+
+    def loss_and_grads(self, X, y, params, out, ready=None):
+        """Runs on the device: see `networks.loss_and_grads`; ``params`` should be ``working``."""
+        return loss_and_grads(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
+
+    def in_parts(self, X, y, params, out, ready=None):
+        """Runs on the device: the same of plain arrays, as a generator."""
+        return in_parts(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
 
     @property
     def flat_kept(self):
@@ -47,14 +64,30 @@ class Replica:
         for array, value in zip([*self.flat_kept, *self.statistics], [*kept, *statistics], strict=True):
             array[...] = put(value.reshape(array.shape), self.device)
         self.steps = steps
+        if self.mixed:
+            self.device.submit(self._round_weights).result()
 
     def update(self, tasks, lr, batch_size):
         """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
         if any(task.exception() for task in tasks):  # all were waited for in the allreduce
             return
-        self.steps += 1
-        kept = [[array.raw for array in arrays] for arrays in self.kept]
-        self.optimizer.update(*self.updated, *kept, self.steps, lr, batch_size)
         raws = [array.raw for array in self.statistics]
         for mean, variance, meeting in zip(raws[::2], raws[1::2], self.plain_meetings, strict=True):
             track_statistics(mean, variance, meeting.moments)
+        scale = self._scale()
+        if self.mixed and not self.scaling.accept(self.updated[1]):
+            return
+        self.steps += 1
+        kept = [[array.raw for array in arrays] for arrays in self.kept]
+        self.optimizer.update(*self.updated, *kept, self.steps, lr, batch_size * scale)
+        if self.mixed:
+            self._round_weights()
+
+    def _scale(self):
+        return self.scaling.scale if self.mixed else 1
+
+    def _round_weights(self):
+        """Runs on the device."""
+        for copy, rounded in zip(self.working, half_weights([param.raw for param in self.params]), strict=True):
+            if copy.raw is not rounded:
+                copy.raw[...] = rounded

@@ -4,9 +4,10 @@ Every device's work is cut where it writes its share of a sum (networks/compute.
 between two parts the shares are added up like gradients.
 """
 
+import functools
+
 from ..collectives import allreduce
 from ..devices.array import unwrap
-from ..networks import in_parts
 
 
 def compute_together(X_shards, y_shards, replicas, signals, algorithm):
@@ -35,16 +36,16 @@ class _Work:
 
     def __init__(self, replica, X_shard, y_shard, ready):
         self.device = replica.device
-        arrays = X_shard, y_shard, replica.params, replica.grads
-        X, y, params, grads = unwrap(arrays, self.device, "loss_and_grads")
-        self.parts = in_parts(X, y, params, replica.network, grads, ready, replica.plain_meetings)
-        self.error = None
+        arrays = X_shard, y_shard, replica.working, replica.grads
+        self.begin = functools.partial(replica.in_parts, *unwrap(arrays, self.device, "loss_and_grads"), ready)
+        self.parts = self.error = None
 
     def advance(self):
         """Runs on the device: the next part. The last returns the result; after an error all further ones raise it."""
         if self.error:
             raise self.error
         try:
+            self.parts = self.parts or self.begin()  # now: what it computes with depends on the step before
             next(self.parts)
         except StopIteration as end:
             return end.value

@@ -79,8 +79,10 @@ def train(
     ``overlap``: exchange them in buckets while others are being computed.
     ``prefetch``: prepare the next minibatch while the devices compute.
     ``graphs``: on GPUs, where it is possible, launch each step as a CUDA graph;
-    the three options before it then have no meaning. ``precision``: "float32", or
-    with graphs "tf32" or "mixed" (see `GraphStep`).
+    the three options before it then have no meaning. ``precision``: "float32";
+    "mixed" (products of float16, see networks/mixed.py, parameters and sums of
+    float32, the loss scaled), which is faster on GPUs and on CPUs shows what it
+    does; with graphs also "tf32" (products of numbers with 11 bits).
 
     ``checkpoint``: a file that is written after every epoch, after every
     ``checkpoint_steps`` steps if given, and when training is stopped; it must not
@@ -136,7 +138,13 @@ def train(
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
     bar = Progress(num_epochs, len(X_train), progress)
-    replicas = [Replica(get_params(params, device), device, network, optimizer) for device in devices]
+    in_graphs = graphs and optimizer == "sgd" and GraphStep.can_do(X_train, y_train, devices, algorithm, network)
+    if precision == "tf32" and not in_graphs:
+        raise ValueError(
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, no batch norm"
+        )
+    settings = {} if in_graphs else {"precision": precision}  # graphs have kernels for it
+    replicas = [Replica(get_params(params, device), device, network, optimizer, **settings) for device in devices]
     if loads == "auto":
         saved = start and start.state["history"]["loads"]  # so that the run goes on as it was
         same = saved and len(saved) == len(devices)
@@ -145,15 +153,10 @@ def train(
     for device, load in zip(devices, loads or [1] * len(devices), strict=True):
         if load == 0:
             bar.note(f"{device} has load 0 and stays idle")
-    if graphs and optimizer == "sgd" and GraphStep.can_do(X_train, y_train, devices, algorithm, network):
+    if in_graphs:
         device_params = [replica.params for replica in replicas]
         settings = {"network": network, "precision": precision, "loads": loads}
         runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm, **settings)
-    elif precision != "float32":
-        raise ValueError(
-            f"precision {precision!r} needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, "
-            "no batch norm"
-        )
     else:
         settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "prefetch": prefetch}
         runner = EagerStep(X_train, y_train, replicas, batch_size, loads, batch_statistics=batch_statistics, **settings)

@@ -7,7 +7,6 @@ import numpy as np
 
 from ..checkpoints import Checkpoint, CheckpointError
 from ..devices import put, to_host
-from ..parallel import GraphStep
 from .history import History
 
 SAME = ("network", "optimizer", "seed", "batch_size", "lr", "warmup", "schedule", "batch_statistics", "precision")
@@ -38,8 +37,7 @@ def snapshot(history, position, runner, replicas, checksum):
     arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_kept))}
     for i, replica in enumerate(replicas):
         arrays[f"statistics of {i}"] = list(map(to_host, replica.statistics))
-    if isinstance(runner, GraphStep):
-        arrays["scaling"] = runner.scaling()
+    arrays["scaling"] = runner.scaling()
     state = {
         "history": history.as_dict(),
         "position": vars(position),
@@ -75,8 +73,7 @@ def restore(checkpoint, history, runner, replicas, checksum):
             param[...] = put(value, replica.device)
         statistics = checkpoint.arrays.get(f"statistics of {i}") or checkpoint.arrays.get("statistics of 0", [])
         replica.set_state(checkpoint.arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])
-    if isinstance(runner, GraphStep):
-        runner.set_scaling(checkpoint.arrays["scaling"])
+    runner.set_scaling(checkpoint.arrays.get("scaling", []))
     for name in ("train_loss", "test_accuracy", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))
     return position

@@ -15,12 +15,12 @@ import threading
 
 import numpy as np
 
-from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, half, max_pool2d, relu
 from ...timing import span
 from ..stages import function_of, make_stages, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .convolution import Convolution
-from .stages import AsWritten, Dense, Flatten, Pooling, SoftmaxCrossEntropy
+from .stages import AsWritten, Dense, Flatten, Half, Pooling, SoftmaxCrossEntropy
 from .winograd import choose_tile
 from .winograd_convolution import WinogradConvolution
 
@@ -40,7 +40,7 @@ KEPT = 12
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
-EACH_BY_ITSELF = {conv2d, dense, flatten, relu, *POOLS}
+EACH_BY_ITSELF = {conv2d, dense, flatten, half, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
 _lock = threading.Lock()
@@ -48,17 +48,17 @@ _outputs = {}  # key without n: numbers that all layers put out for an image, an
 _idle = []  # (key, plan), the one used last at the end
 
 
-def loss_and_grads(X, y, params, network, grads, ready=None):
+def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
     """The cross-entropy summed over examples, as a float; its gradients are written to ``grads``.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,).
     ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
-    For networks without batch norm: see `in_parts`.
+    All gradients are multiplied by ``scale``. For networks without batch norm: see `in_parts`.
     """
-    return to_the_end(in_parts(X, y, params, network, grads, ready))
+    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))
 
 
-def in_parts(X, y, params, network, grads, ready=None, meetings=()):
+def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
     """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     ready = ready or (lambda first: None)
     if len(X) == 0:
@@ -75,9 +75,9 @@ def in_parts(X, y, params, network, grads, ready=None, meetings=()):
         for part in plan.parts(X):
             loss += yield from plan.forward(X[part], y[part])
             if part.stop < len(X):
-                yield from plan.backward()
+                yield from plan.backward(scale)
             else:
-                yield from plan.backward(grads, ready)
+                yield from plan.backward(scale, grads, ready)
     return loss
 
 
@@ -167,15 +167,17 @@ class Plan:
         timing.end()
         return loss
 
-    def backward(self, grads=None, ready=None):
+    def backward(self, scale, grads=None, ready=None):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
 
-        With ``grads`` the sums are written there, from the last stage to the first.
+        They are multiplied by ``scale``. With ``grads`` the sums are written there, from the last stage to the first.
         """
         timing = span("backward")
         timing.begin()
         self.loss.backward(self.m)
         dy = self.loss.dx
+        if scale != 1:
+            np.multiply(dy, dy.dtype.type(scale), out=dy)
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
             if isinstance(stage, BatchNorm):
                 stage.measure_back(dy)
@@ -187,6 +189,8 @@ class Plan:
             if grads is not None:
                 stage.store(grads[owned])
                 ready(owned.start)
+            if dy is None:
+                break
         timing.end()
 
     def count_correct(self, X, y):
@@ -212,6 +216,8 @@ def make_stage(layers, x, shapes, input_grad):
     function = function_of(first)[0]
     if function is flatten:
         return Flatten(x), 1
+    if function is half:
+        return Half(x), 1
     if function is batch_norm:
         return BatchNorm(x, input_grad), 1
     if function is dense:

@@ -23,12 +23,12 @@ KEPT = 4
 _thread = threading.local()
 
 
-def loss_and_grads(X, y, params, network, grads, ready=None):
+def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
     """The cross-entropy summed over examples, a new 0-d array; its gradients are written to ``grads``.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
     device. ``ready(i)`` is called when all work that gives the gradients from
-    number ``i`` on is in the stream.
+    number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
     """
     if len(X) == 0:
         for grad in grads:
@@ -41,6 +41,8 @@ def loss_and_grads(X, y, params, network, grads, ready=None):
         plan.take(X, y)
         plan.forward(params)
     with span("backward"):
+        if scale != 1:
+            plan.dlogits *= np.float32(scale)
         plan.backward(params, grads, ready)
     return plan.loss.copy().reshape(())
 
@@ -110,3 +112,5 @@ class Plan:
             dy = stage.dx
             if ready is not None:
                 ready(owned.start)
+            if dy is None:
+                break

@@ -62,7 +62,7 @@ def _conv(name, kind, conv, tm, grid):
     return Launch("conv_tensor_cores.cu", name, options, grid, (128,))
 
 
-def mixed_precision(name, kind, n, interval=2000):
-    """A kernel of mixed_precision.cu on n numbers; for ``kind`` "float16" or "bfloat16"."""
+def mixed_precision(name, kind, n, interval=1):
+    """A kernel of mixed_precision.cu on n numbers of "float16" or "bfloat16". ``interval``: that of update_scale."""
     blocks, threads = (1, 1) if name == "update_scale" else (min(ceil_div(n, 256), 1024), 256)
     return Launch("mixed_precision.cu", name, macros(TYPE=TYPES[kind], INTERVAL=interval), (blocks,), (threads,))

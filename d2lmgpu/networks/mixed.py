@@ -1,0 +1,32 @@
+"""Mixed precision: a network whose products have factors of float16 (Micikevicius et al. 2018).
+
+A convolution or dense layer multiplies its input, its weight and the gradient of
+its output; each is rounded first. Bias, ReLU, pooling, batch norm, the loss and
+all sums stay as they are.
+
+    x ─ half ─ conv2d ─ relu ─ pool ─ half ─ dense ─ half ─ loss
+         │        │                    │       │      │
+         (rounded forward)             (rounded forward and backward)
+
+The weights are rounded by whoever holds them, once a step: see `half_weights`.
+"""
+
+from ..layers import conv2d, dense, half, half_grad, rounded_to_half
+from .build import Layer, Network
+
+HALF = Layer(half, half_grad)
+
+
+def in_half(network):
+    """The `Network` with everything that its products multiply, but for the weights, rounded to float16."""
+    layers = []
+    for layer in network:
+        if layer.forward in (conv2d, dense):
+            layers.append(HALF)
+        layers.append(layer)
+    return Network([*layers, HALF], network.input_shape, network.classes)
+
+
+def half_weights(params):
+    """For each of the plain arrays ``params`` its working copy: weights rounded to float16, the others themselves."""
+    return [rounded_to_half(param) if param.ndim > 1 else param for param in params]

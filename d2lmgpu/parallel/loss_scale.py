@@ -1,0 +1,46 @@
+"""Dynamic loss scaling for mixed precision (Micikevicius et al. 2018).
+
+Many gradients are smaller than the smallest float16, and would be rounded to
+zero. So the gradient of the loss, from which all others follow, is multiplied by
+a large number, and the update divides by it. If a gradient comes out infinite,
+the number was too large: the step is left out and the scale halved. After many
+good steps it is doubled.
+"""
+
+import numpy as np
+
+from ..devices import array_module
+
+FIRST_SCALE = 2.0**12
+LARGEST_SCALE = 2.0**24
+INTERVAL = 2000
+"""Good steps in a row after which the scale is doubled."""
+
+
+class LossScale:
+    """``scale`` is what gradients are multiplied by: a power of two, so that it changes no digit of them.
+
+    Every device has its own, and since all see the same sums, they stay the same.
+    On CUDA graphs kernels/cuda/mixed_precision.cu does the same.
+    """
+
+    def __init__(self, scale=FIRST_SCALE, good_steps=0):
+        self.scale, self.good_steps = scale, good_steps
+
+    def accept(self, grads):
+        """Whether all of these summed gradients, plain arrays, are finite: only then are they to be used. Adapts."""
+        if not all(bool(array_module(grad).isfinite(grad).all()) for grad in grads):
+            self.scale, self.good_steps = max(1.0, self.scale / 2), 0
+            return False
+        self.good_steps += 1
+        if self.good_steps == INTERVAL:
+            self.scale, self.good_steps = min(LARGEST_SCALE, self.scale * 2), 0
+        return True
+
+    def arrays(self):
+        """For a checkpoint."""
+        return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)]
+
+    def set_arrays(self, scale, good_steps):
+        """Take what `arrays` gave."""
+        self.scale, self.good_steps = float(scale[0]), int(good_steps[0])
