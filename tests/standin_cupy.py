@@ -87,11 +87,15 @@ class ndarray:
     def fill(self, value):
         self[...] = value
 
-    def get(self):
+    def get(self, out=None):
         _check([self])
         on_stream(None, [self.values], [])
         _state.stream.synchronize()
-        return self.values.copy()
+        if out is None:
+            return self.values.copy()
+        assert out.shape == self.shape and out.dtype == self.dtype and out.flags.c_contiguous
+        np.copyto(out, self.values)
+        return out
 
     def __bool__(self):
         return bool(self.get())

@@ -125,12 +125,13 @@ def test_k_devices_equal_one(name, optimizer, k):
 
 def test_masters_keep_what_is_too_small_for_half_weights():
     """A hundred steps of a tenth of a float16's last digit each."""
-    devices = [d2l.cpu(0)]
-    replica = Replica(d2l.get_params([np.ones((4, 3), np.float32)], devices[0]), devices[0], NO_LAYERS, precision="mixed")
+    device = d2l.cpu(0)
+    params = d2l.get_params([np.ones((4, 3), np.float32)], device)
+    replica = Replica(params, device, NO_LAYERS, precision="mixed")
     before = d2l.to_host(replica.working[0])
     for _ in range(100):
         replica.grads[0][...] = -replica.scaling.scale
-        devices[0].submit(replica.update, [], 2.0**-11 / 10, 1).result()
+        device.submit(replica.update, [], 2.0**-11 / 10, 1).result()
     assert_close(replica.params[0], np.full((4, 3), 1 + 10 * 2.0**-11, np.float32), 1e-5)
     np.testing.assert_array_equal(replica.working[0].raw, rounded(d2l.to_host(replica.params[0])))
     assert (before == 1).all()

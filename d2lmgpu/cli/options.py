@@ -12,10 +12,11 @@ def add_option(command, flag, kind, default, help):
     command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
 
 
-def add_devices(command, default, help="how many (2), or which (0,2)"):
+def add_devices(command, default):
     """Add --environment and --devices, of which ``default`` is the text that the help tells."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
-    command.add_argument("--devices", metavar="K", help=f"{help}; default: {default}")
+    help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
+    command.add_argument("--devices", metavar="K", help=help)
 
 
 def find_devices(options, default=None):

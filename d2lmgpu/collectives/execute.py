@@ -3,7 +3,8 @@
 Each device gets its part of the schedule as work for its queue, phase by phase
 (see program.py), and waits for others' phases only where it must, so that all
 parts run at the same time. On a GPU a phase is done when its work was given to
-the stream; whoever waits for it lets its own stream wait for a CUDA event. Short
+the stream; a GPU that waits for it lets its own stream wait for a CUDA event, and
+a virtual device fetches in the GPU's stream. Short
 arrays of virtual devices are an exception: see `SHORT`.
 """
 
@@ -101,12 +102,15 @@ def _do_all(program, devices, flat, records):
 
 
 def needs_staging(arrays):
-    """Whether every message must be staged: where a device cannot read another's memory (GPUs on several cards)."""
-    return len({getattr(array.device, "card", None) for array in arrays}) > 1
+    """Whether every message must be staged: where a device cannot read another's memory.
+
+    That is so for GPUs on several cards, and where some devices are GPUs and others not.
+    """
+    return len({getattr(array.device, "card", "host") for array in arrays}) > 1
 
 
 def check_arrays(arrays):
-    """Raise ValueError unless ``arrays`` can be reduced: alike, contiguous, one on each device of one kind."""
+    """Raise ValueError unless ``arrays`` can be reduced: alike, contiguous, one on each device."""
     if not arrays:
         raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
     first = arrays[0]
@@ -122,8 +126,6 @@ def check_arrays(arrays):
             )
         if not array.flags.c_contiguous:
             raise ValueError(f"collective: the array on {array.device} is a strided view; pass contiguous arrays")
-        if array.device.kind != first.device.kind:
-            raise ValueError(f"collective: {array.device} beside {first.device}; all devices should be of one kind")
     check_devices(array.device for array in arrays)
 
 

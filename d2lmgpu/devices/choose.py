@@ -16,7 +16,9 @@ def choose_devices(environment="auto", devices=None):
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices
     otherwise; "cpu"; "gpu"; "multi-gpu" takes all GPUs unless told how many.
-    ``devices``: how many (1 unless given), or a list of indices such as [0, 2].
+    ``devices``: how many (1 unless given), a list of indices such as [0, 2], or
+    of names such as ["gpu:0", "cpu:0"], which may be of both kinds: with names
+    the environment is "auto".
 
     Raises ValueError for a request that makes no sense and DeviceError for one
     that this machine cannot serve.
@@ -27,6 +29,8 @@ def choose_devices(environment="auto", devices=None):
         raise DeviceError(
             "environment 'parallel' (many processes and machines) is not built yet; choose auto, cpu, gpu or multi-gpu"
         )
+    if isinstance(devices, (list, tuple)) and any(isinstance(name, str) for name in devices):
+        return _named(environment, devices)
     cards, reason = find_gpus()
     if environment in ("gpu", "multi-gpu") and cards == 0:
         raise DeviceError(f"environment {environment!r} needs a GPU: {reason}; --environment cpu works anywhere")
@@ -39,14 +43,32 @@ def choose_devices(environment="auto", devices=None):
 
 
 def parse_devices(text):
-    """``"2"`` (how many) or ``"0,2"`` (which) as `choose_devices` takes them."""
+    """``"2"`` (how many), ``"0,2"`` (which) or ``"gpu:0,cpu:0"`` as `choose_devices` takes them."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if any(":" in part for part in parts):
+        return parts
     try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
+        numbers = [int(part) for part in parts]
     except ValueError:
         numbers = []
     if not numbers:
-        raise ValueError(f"devices {text!r}: give how many, such as 2, or which, such as 0,2")
+        raise ValueError(
+            f"devices {text!r}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as gpu:0,cpu:0"
+        )
     return numbers if "," in text else numbers[0]
+
+
+def _named(environment, names):
+    """Devices by their names, of any kinds."""
+    if environment != "auto":
+        raise ValueError(f"devices {names} have their kinds in their names; leave out environment {environment!r}")
+    found = []
+    for name in names:
+        kind, _, index = str(name).partition(":")
+        if kind not in ("cpu", "gpu") or not index.isdecimal():
+            raise ValueError(f"devices: {name!r} should be a name such as cpu:0 or gpu:1")
+        found.append((cpu if kind == "cpu" else gpu)(int(index)))
+    return "+".join(sorted({device.kind for device in found}, reverse=True)), check_devices(found)
 
 
 def check_devices(devices):

@@ -116,7 +116,7 @@ class GPU(Device):
 
     def await_event(self, event):
         """Called on this device's thread: what its stream is given next runs after ``event``."""
-        self.await_mark(event.result())
+        self.await_mark(_mark(event))
 
     def mark(self):
         """Called on this device's thread: a CUDA event at the end of its stream."""
@@ -132,6 +132,12 @@ class GPU(Device):
         import cupy
 
         return self.submit(cupy.empty, shape, dtype).result()
+
+
+def _mark(event):
+    """The CUDA event that a GPU's task has as its result; None for a task of a CPU, which is done when it is done."""
+    result = None if event.exception() else event.result()
+    return result if hasattr(result, "synchronize") else None
 
 
 def _keep_freed_memory():

@@ -137,9 +137,14 @@ def _receive(target, device, raw, source, done):
 
 
 def copy_between(target, device, raw, source):
-    """Copy contiguous plain arrays of one size and kind from ``source`` to ``device``. Runs on ``device``."""
-    if device.kind == "cpu":
+    """Copy contiguous plain arrays of one size and dtype from ``source`` to ``device``. Runs on ``device``."""
+    if device.kind == source.kind == "cpu":
         np.copyto(target, raw)
+    elif device.kind == "cpu":  # in the source's stream, so after all that was launched there
+        with source.as_current():
+            raw.get(out=target)
+    elif source.kind == "cpu":  # returns when the source may be overwritten: its memory is not pinned
+        target.set(raw)
     else:
         import cupy
 

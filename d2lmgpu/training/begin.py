@@ -122,7 +122,7 @@ def train(
     check_data(X_test, y_test, network)
     history = History(
         devices=[str(device) for device in devices],
-        environment=environment or devices[0].kind,
+        environment=environment or "+".join(sorted({device.kind for device in devices}, reverse=True)),
         batch_size=batch_size,
         lr=lr,
         epochs=num_epochs,

@@ -1,0 +1,117 @@
+"""GPUs and virtual devices in one run: they take part in collectives and steps like any others."""
+
+import numpy as np
+import pytest
+from conftest import assert_close
+from test_loads import BEFORE_NORM, five_steps
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.collectives import ALGORITHMS
+from d2lmgpu.devices import DeviceError, choose_devices, find_gpus, parse_devices
+
+KINDS = {2: "gc", 3: "cgc", 5: "ggcgc", 8: "cgcgcggc"}
+
+
+@pytest.fixture(params=["standin", "gpu"])
+def make_both(request, monkeypatch):
+    """A function from k to a list of k devices, of both kinds."""
+    if request.param == "standin":
+        request.getfixturevalue("standin")
+        monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
+    elif find_gpus()[0] == 0:
+        pytest.skip(f"no real GPU: {find_gpus()[1]}")
+    return lambda k: [d2l.gpu(i) if kind == "g" else d2l.cpu(i) for i, kind in enumerate(KINDS[k])]
+
+
+@pytest.mark.parametrize("k", KINDS)
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "none"])
+def test_allreduce(make_both, rng, algorithm, k):
+    """Twice, with work of each device before, between and after; long arrays and such as are shorter than k."""
+    devices = make_both(k)
+    for n in (3, 1001, 2**20 // 8 + 5):
+        values = [rng.normal(0, 1, n) for _ in devices]
+        arrays = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
+        for array in arrays:
+            array *= 2
+        d2l.allreduce(arrays, algorithm)
+        for i, array in enumerate(arrays):
+            array += i
+        d2l.allreduce(arrays, algorithm)
+        for array in arrays:
+            array -= 1
+        expected = 2 * k * np.sum(values, axis=0) + k * (k - 1) / 2 - 1
+        for array in arrays:
+            assert d2l.to_host(array).tobytes() == d2l.to_host(arrays[0]).tobytes()
+            assert_close(array, expected, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet-bn"])
+def test_k_devices_equal_one(make_both, monkeypatch, name):
+    monkeypatch.setattr("test_loads.BATCHES", [7, 5, 1])
+    losses, replicas = five_steps(make_both(3), d2l.networks.NETWORKS[name], "momentum", [1, 2, 0.5], np.float64)
+    expected_losses, (expected,) = five_steps([d2l.cpu(5)], d2l.networks.NETWORKS[name], "momentum", None, np.float64)
+    assert losses == pytest.approx(expected_losses, rel=1e-11)
+    for arrays in replicas:
+        for i, (array, first, alone) in enumerate(zip(arrays, replicas[0], expected, strict=True)):
+            if i not in BEFORE_NORM.get(name, ()):
+                assert_close(array, first, 1e-11)
+                assert_close(array, alone, 1e-11)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_training(make_both, small, overlap):
+    data = small[0][:60], small[1][:60], small[2][:20], small[3][:20]
+    settings = {"batch_size": 16, "loads": [2, 1, 1], "precision": "float32", "overlap": overlap}
+    both = quick(make_both(3), data, **settings)
+    alone = quick([d2l.cpu(5)], data, batch_size=16)
+    assert both.history.environment == "gpu+cpu" and both.history.devices == ["cpu(0)", "gpu(1)", "cpu(2)"]
+    assert both.history.train_loss == pytest.approx(alone.history.train_loss, rel=1e-4)
+    assert both.history.test_accuracy == pytest.approx(alone.history.test_accuracy, abs=0.051)  # one image of 20
+    for param, expected in zip(both.params, alone.params, strict=True):
+        assert_close(param, expected, 1e-4)
+
+
+def test_an_error_of_either_kind_comes_out(make_both):
+    """Nobody hangs, and the devices can be used again."""
+    devices = make_both(3)
+    for broken in range(3):
+        arrays = [d2l.put(np.ones(5), device) for device in devices]
+        task = devices[broken].run(lambda x: x.nonsense, arrays[broken])
+        d2l.allreduce(arrays, "ring")
+        with pytest.raises(AttributeError):
+            task.result()
+        for array in arrays:
+            np.testing.assert_array_equal(d2l.to_host(array), 3)
+
+
+def test_choosing_by_name(make_both):
+    assert parse_devices("gpu:0, cpu:1") == ["gpu:0", "cpu:1"]
+    assert choose_devices("auto", ["gpu:0", "cpu:1"]) == ("gpu+cpu", [d2l.gpu(0), d2l.cpu(1)])
+    assert choose_devices("auto", ["cpu:3"]) == ("cpu", [d2l.cpu(3)])
+
+
+@pytest.mark.parametrize(
+    "environment, names, error, message",
+    [
+        ("gpu", "cpu:0", ValueError, "leave out environment 'gpu'"),
+        ("auto", "cpu:0,1", ValueError, "'1' should be a name"),
+        ("auto", "tpu:0", ValueError, "'tpu:0' should be a name"),
+        ("auto", "cpu:-1", ValueError, "'cpu:-1' should be a name"),
+        ("auto", "cpu:1,cpu:1", ValueError, "names a device twice"),
+    ],
+)
+def test_names_that_make_no_sense(environment, names, error, message):
+    with pytest.raises(error, match=message):
+        choose_devices(environment, parse_devices(names))
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    quick = ["train", "--limit", "64", "--epochs", "1", "--batch-size", "32"]
+    assert cli.main([*quick, "--devices", "cpu:2,cpu:0"]) == 0
+    assert "on [cpu(2), cpu(0)]" in capsys.readouterr().out
+    if find_gpus()[0] == 0:
+        with pytest.raises(DeviceError, match=r"gpu\(0\)"):
+            choose_devices("auto", ["gpu:0", "cpu:0"])
+        assert cli.main([*quick, "--devices", "gpu:0,cpu:0"]) == 2
