@@ -21,7 +21,7 @@ from .compute import (
     loss_and_grads,
     loss_and_grads_as_written,
 )
-from .initial import INITS, init_params, init_statistics
+from .initial import INITS, check_init, init_params, init_statistics
 from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, lenet_network
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Network",
     "ReLU",
     "channels",
+    "check_init",
     "cnn_network",
     "count_correct",
     "in_parts",
