@@ -16,6 +16,22 @@ def minibatches(X, y, batch_size, seed, epoch):
         yield to_float(X[chosen]), y[chosen]
 
 
+def first_examples(data, limit):
+    """X_train, y_train, X_test, y_test, of which the first ``limit`` training examples; all if it is None.
+
+    Raises ValueError unless it is a whole number, at least 1.
+    """
+    check_limit(limit)
+    X_train, y_train, X_test, y_test = data
+    return X_train[:limit], y_train[:limit], X_test, y_test
+
+
+def check_limit(limit):
+    """Raise ValueError unless there can be a first ``limit`` examples."""
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise ValueError(f"limit is {limit!r}; it should be a whole number, at least 1")
+
+
 def epoch_order(n, seed, epoch):
     """A permutation of 0..n-1: the order of the examples in an epoch."""
     # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.

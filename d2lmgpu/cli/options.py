@@ -3,7 +3,6 @@
 import sys
 
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
-from ..fashion_mnist import load_fashion_mnist
 from ..output import check_plot, check_writable
 
 
@@ -44,11 +43,3 @@ def numbers(text, name):
         return None if text is None else [float(number) for number in text.split(",")]
     except ValueError:
         raise ValueError(f"{name} {text!r}: write numbers with commas between, such as 1,1,0.5") from None
-
-
-def limited_data(limit):
-    """The data set, of which the first ``limit`` training examples."""
-    X_train, y_train, X_test, y_test = load_fashion_mnist()
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}; it should be at least 1")
-    return X_train[:limit], y_train[:limit], X_test, y_test

@@ -1,6 +1,8 @@
 """``d2lmgpu train``: train a network on one or more devices."""
 
 from ..collectives import ALGORITHMS, LIBRARIES
+from ..data import first_examples
+from ..fashion_mnist import load_fashion_mnist
 from ..monitor import TensorBoard
 from ..networks import INITS, NETWORKS
 from ..optimizers import OPTIMIZERS
@@ -8,7 +10,7 @@ from ..output import check_plot, check_writable, is_plot, save_figure, write_jso
 from ..parallel import BATCH_STATISTICS
 from ..schedules import SCHEDULES
 from ..timing import Timeline, chrome_trace
-from .options import add_devices, add_option, check_outputs, find_devices, limited_data, numbers
+from .options import add_devices, add_option, check_outputs, find_devices, numbers
 
 
 def add_to(commands):
@@ -80,7 +82,6 @@ def settings(options):
         "seed": options.seed,
         "init": options.init,
         "precision": options.precision,
-        "data": limited_data(options.limit),
     }
 
 
@@ -96,6 +97,7 @@ def run(options):
     history, _ = train(
         devices,
         **settings(options),
+        data=first_examples(load_fashion_mnist(), options.limit),
         loads="auto" if options.loads == "auto" else numbers(options.loads, "loads"),
         overlap=options.overlap,
         prefetch=not options.no_prefetch,

@@ -1,9 +1,9 @@
 """Devices: places with memory and a queue, arrays that know their place, and transfers."""
 
 from .array import DeviceArray, array_module, on_device
-from .choose import ENVIRONMENTS, check_devices, choose_devices, device_table, parse_devices
+from .choose import ENVIRONMENTS, check_devices, choose_devices, choose_indices, device_table, parse_devices
 from .device import Device, Task, synchronize
-from .discovery import find_gpus
+from .discovery import count_cores, find_gpus
 from .errors import DeviceError, DeviceMismatchError
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .kinds import cpu, gpu, try_all_gpus, try_gpu
@@ -21,6 +21,8 @@ __all__ = [
     "array_module",
     "check_devices",
     "choose_devices",
+    "choose_indices",
+    "count_cores",
     "cpu",
     "current_device",
     "device_table",

@@ -23,6 +23,13 @@ def choose_devices(environment="auto", devices=None):
     Raises ValueError for a request that makes no sense and DeviceError for one
     that this machine cannot serve.
     """
+    environment, indices = choose_indices(environment, devices)
+    make = cpu if environment == "cpu" else gpu
+    return environment, [make(i) for i in indices]
+
+
+def choose_indices(environment="auto", devices=None):
+    """What `choose_devices` answers, with the devices' indices instead of devices; none is made."""
     if environment not in ENVIRONMENTS:
         raise ValueError(f"environment {environment!r} is unknown; choose from {', '.join(ENVIRONMENTS)}")
     if environment == "parallel":
@@ -38,8 +45,7 @@ def choose_devices(environment="auto", devices=None):
         devices = cards if environment == "multi-gpu" else 1
     if environment == "auto":
         environment = "gpu" if cards else "cpu"
-    make = cpu if environment == "cpu" else gpu
-    return environment, [make(i) for i in _indices(devices)]
+    return environment, list(_indices(devices))
 
 
 def parse_devices(text):

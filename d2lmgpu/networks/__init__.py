@@ -21,7 +21,7 @@ from .compute import (
     loss_and_grads,
     loss_and_grads_as_written,
 )
-from .initial import INITS, init_params, init_statistics
+from .initial import INITS, check_init, init_params, init_statistics
 from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, lenet_network
 from .mixed import half_weights, in_half
 
@@ -41,6 +41,7 @@ __all__ = [
     "Network",
     "ReLU",
     "channels",
+    "check_init",
     "cnn_network",
     "count_correct",
     "half_weights",

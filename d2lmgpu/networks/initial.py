@@ -20,8 +20,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
 
     Raises ValueError for an unknown ``init``.
     """
-    if init not in INITS:
-        raise ValueError(f"init {init!r} is unknown; choose from {', '.join(INITS)}")
+    check_init(init)
     rng = np.random.default_rng(seed)
     params = []
     for layer in network:
@@ -34,6 +33,12 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
             else:
                 params.append(np.full(shape, {"zeros": 0, "ones": 1}[kind], dtype))
     return params
+
+
+def check_init(name):
+    """Raise ValueError unless there are initial weights of this name."""
+    if name not in INITS:
+        raise ValueError(f"init {name!r} is unknown; choose from {', '.join(INITS)}")
 
 
 def init_statistics(network=LENET, dtype=np.float32):

@@ -3,19 +3,16 @@
 from pathlib import Path
 
 from ..checkpoints import load_checkpoint, save_checkpoint
-from ..collectives import check_algorithm
 from ..data import epoch_order
 from ..devices import check_devices, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Progress
 from ..networks import init_params
-from ..optimizers import check_optimizer
 from ..output import check_writable
 from ..parallel import (
     EagerStep,
     GraphStep,
     Replica,
-    check_batch_statistics,
     check_loads,
     check_precision,
     get_params,
@@ -103,12 +100,11 @@ def train(
     this run.
     """
     devices = check_devices([try_gpu(0)] if devices is None else devices)
-    check_settings(batch_size, lr, num_epochs, seed)
-    check_algorithm(algorithm, training=True)
+    choices = {"algorithm": algorithm, "optimizer": optimizer, "batch_statistics": batch_statistics}
+    check_settings(
+        batch_size, lr, num_epochs, seed, init, precision=precision, warmup=warmup, schedule=schedule, **choices
+    )
     check_precision(precision, devices)
-    check_optimizer(optimizer)
-    check_batch_statistics(batch_statistics)
-    learning_rates(lr, 0, 1, num_epochs, warmup, schedule)  # raises now what it would raise later
     check_checkpoint(checkpoint, checkpoint_steps, resume)
     start = None if resume is None else load_checkpoint(resume)
     name, network = find_network(network)

@@ -4,7 +4,11 @@ import math
 
 import numpy as np
 
-from ..networks import LENET, NETWORKS, Network
+from ..collectives import check_algorithm
+from ..networks import LENET, NETWORKS, Network, check_init
+from ..optimizers import check_optimizer
+from ..parallel import check_batch_statistics, check_precision
+from ..schedules import learning_rates
 
 
 def find_network(network):
@@ -18,13 +22,31 @@ def find_network(network):
     return network, NETWORKS[network]
 
 
-def check_settings(batch_size, lr, num_epochs, seed):
-    """Raise ValueError for numbers with which no training can be done."""
+def check_settings(
+    batch_size,
+    lr,
+    num_epochs,
+    seed,
+    init,
+    algorithm,
+    optimizer,
+    batch_statistics,
+    precision,
+    warmup,
+    schedule,
+):
+    """Raise ValueError for settings with which no training can be done, on whatever devices."""
     for name, value, least in (("batch_size", batch_size, 1), ("epochs", num_epochs, 1), ("seed", seed, 0)):
         if not isinstance(value, (int, np.integer)) or value < least:
             raise ValueError(f"{name} is {value!r}; it should be a whole number, at least {least}")
     if not (math.isfinite(lr) and lr > 0):
         raise ValueError(f"lr is {lr}; it should be a finite number above 0, such as 0.2")
+    check_init(init)
+    check_algorithm(algorithm, training=True)
+    check_optimizer(optimizer)
+    check_batch_statistics(batch_statistics)
+    check_precision(precision, devices=())
+    learning_rates(lr, 0, 1, num_epochs, warmup, schedule)  # raises now what it would raise later
 
 
 def check_data(X, y, network=LENET):
