@@ -9,6 +9,7 @@ for those who used it before. Kernels are the real CUDA sources, run by
 cuda_on_cpu.py; captured work is recorded, and done when its graph is launched.
 """
 
+import contextlib
 import ctypes
 import sys
 import types
@@ -174,6 +175,7 @@ def _arrays(values):
 
 
 class Device:
+    pci_bus_id = "0000:01:00.0"
     mem_info = (60 * 2**30, 80 * 2**30)
     attributes = {"MultiProcessorCount": 6}
 
@@ -217,6 +219,28 @@ class RawModule:
         return launch
 
 
+class MemoryPool:
+    """Arrays are not made from it: only who uses which pool is known."""
+
+    limit = None
+
+    def set_limit(self, size):
+        self.limit = size
+
+    def malloc(self, size):
+        raise AssertionError("the stand-in makes arrays by itself")
+
+
+@contextlib.contextmanager
+def _using_allocator(malloc):
+    pools = _state.__dict__.setdefault("pools", [])
+    pools.append(malloc.__self__)
+    try:
+        yield
+    finally:
+        assert pools.pop() is malloc.__self__
+
+
 def install(monkeypatch, cards):
     """Let ``import cupy`` give a stand-in with this number of cards."""
     cupy = types.ModuleType("cupy")
@@ -234,6 +258,8 @@ def install(monkeypatch, cards):
         runtime=runtime,
         get_elapsed_time=lambda begin, end: 1000 * (end.time - begin.time),
         Graph=standin_streams.Graph,
+        MemoryPool=MemoryPool,
+        using_allocator=_using_allocator,
     )
     cupy.ndarray = ndarray
     cupy.RawModule = RawModule

@@ -336,3 +336,16 @@ def test_device_table(device_kind):
     assert rows[-1].kind == "cpu" and all(0 < row.memory_free <= row.memory_total for row in rows)
     for row in rows:
         assert (row.compute_capability is None) == (row.kind == "cpu") and row.description
+        assert row.busy is None or 0 <= row.busy <= 100
+    assert rows[-1].busy is not None
+
+
+def test_how_busy_a_gpu_is_says_nvidias_tool(standin, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert d2l.device_table()[0].busy is None
+    tool.write_text('#!/bin/sh\n[ "$1" = --id=0000:01:00.0 ] && echo 37\n')
+    tool.chmod(0o755)
+    assert d2l.device_table()[0].busy == 37
+    tool.write_text("#!/bin/sh\necho '[N/A]'\n")
+    assert d2l.device_table()[0].busy is None

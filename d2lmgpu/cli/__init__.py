@@ -22,7 +22,7 @@ def main(arguments=None):
     options = _parse(arguments)
     try:
         return options.command(options)
-    except (ValueError, DeviceError, DataError, OSError) as error:
+    except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
         message = " ".join(str(error).split())
         print(f"d2lmgpu {options.name}: error: {message}", file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 import sys
 
+from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..output import check_plot, check_writable
 
@@ -16,12 +17,16 @@ def add_devices(command, default):
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
+    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may take: 512M, 4G")
 
 
 def find_devices(options, default=None):
     """The environment and the devices that were asked for, and a word where several of them are one GPU."""
     text = default if options.devices is None else options.devices
     environment, devices = choose_devices(options.environment, None if text is None else parse_devices(text))
+    if options.memory_limit is not None:
+        for device in devices:
+            device.limit_memory(parse_size(options.memory_limit))
     cards = [device.card for device in devices if device.kind == "gpu"]
     if len(set(cards)) < len(cards):  # their times are no measure of several GPUs
         print(f"note: {len(cards)} devices share {len(set(cards))} GPU(s)", file=sys.stderr)

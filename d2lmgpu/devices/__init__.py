@@ -1,12 +1,13 @@
 """Devices: places with memory and a queue, arrays that know their place, and transfers."""
 
 from .array import DeviceArray, array_module, on_device
-from .choose import ENVIRONMENTS, check_devices, choose_devices, choose_indices, device_table, parse_devices
+from .choose import ENVIRONMENTS, check_devices, choose_devices, choose_indices, parse_devices
 from .device import Device, Task, synchronize
 from .discovery import count_cores, find_gpus
-from .errors import DeviceError, DeviceMismatchError
+from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .kinds import cpu, gpu, try_all_gpus, try_gpu
+from .table import device_table
 from .transfer import TransferRecord, put, record_transfers, to_host
 from .workers import current_device
 
@@ -15,6 +16,7 @@ __all__ = [
     "Device",
     "DeviceArray",
     "DeviceError",
+    "DeviceMemoryError",
     "DeviceMismatchError",
     "Task",
     "TransferRecord",

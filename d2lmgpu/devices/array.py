@@ -40,6 +40,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, raw, device):
         self.raw = raw
         self.device = device
+        if device.ledger is not None:
+            device.ledger.enter(raw)
 
     def __getattr__(self, name):
         if name in self._ATTRIBUTES:

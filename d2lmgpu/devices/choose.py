@@ -1,10 +1,7 @@
-"""Choosing environments and devices, and the table of what is here."""
-
-import platform
-from dataclasses import asdict, dataclass
+"""Choosing environments and devices."""
 
 from .device import Device
-from .discovery import count_cores, find_gpus
+from .discovery import find_gpus
 from .errors import DeviceError
 from .kinds import cpu, gpu
 
@@ -23,6 +20,8 @@ def choose_devices(environment="auto", devices=None):
     Raises ValueError for a request that makes no sense and DeviceError for one
     that this machine cannot serve.
     """
+    if isinstance(devices, (list, tuple)) and any(isinstance(name, str) for name in devices):
+        return _named(environment, devices)
     environment, indices = choose_indices(environment, devices)
     make = cpu if environment == "cpu" else gpu
     return environment, [make(i) for i in indices]
@@ -36,8 +35,6 @@ def choose_indices(environment="auto", devices=None):
         raise DeviceError(
             "environment 'parallel' (many processes and machines) is not built yet; choose auto, cpu, gpu or multi-gpu"
         )
-    if isinstance(devices, (list, tuple)) and any(isinstance(name, str) for name in devices):
-        return _named(environment, devices)
     cards, reason = find_gpus()
     if environment in ("gpu", "multi-gpu") and cards == 0:
         raise DeviceError(f"environment {environment!r} needs a GPU: {reason}; --environment cpu works anywhere")
@@ -88,56 +85,6 @@ def check_devices(devices):
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {devices} names a device twice; each device holds one shard")
     return devices
-
-
-@dataclass
-class DeviceRow:
-    """A line of the device table. Memory in bytes; ``card`` and ``compute_capability`` for GPUs only."""
-
-    name: str
-    kind: str
-    description: str
-    memory_free: int
-    memory_total: int
-    compute_capability: str = None
-    card: int = None
-
-    as_dict = asdict
-
-
-def device_table():
-    """A `DeviceRow` for each GPU and for each CPU core this process may use."""
-    return [_gpu_row(i) for i in range(find_gpus()[0])] + [_cpu_row(i) for i in range(count_cores())]
-
-
-def _cpu_row(index):
-    import psutil
-
-    memory = psutil.virtual_memory()
-    return DeviceRow(f"cpu({index})", "cpu", processor_name(), memory.available, memory.total)
-
-
-def _gpu_row(index):
-    import cupy
-
-    properties = cupy.cuda.runtime.getDeviceProperties(index)
-    card = cupy.cuda.Device(index)
-    free, total = card.mem_info
-    capability = ".".join(str(properties[key]) for key in ("major", "minor"))
-    name = properties["name"].decode()
-    return DeviceRow(f"gpu({index})", "gpu", name, free, total, capability, index)
-
-
-def processor_name():
-    """The CPU's name, from the kernel where it tells (Linux), else what Python knows."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _indices(devices):

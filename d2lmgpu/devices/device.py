@@ -51,6 +51,7 @@ class Device:
     def __init__(self, index, workers):
         self.index = index
         self.main = self  # of a channel: the device whose memory it shares
+        self.ledger = None
         self._workers = workers
         self._queue = collections.deque()
         self._lock = threading.Lock()
@@ -170,7 +171,7 @@ class Device:
         """A second queue on the same memory, for exchanging results while the device computes."""
         if self._channel is None:
             self._channel = self._make_channel()
-            self._channel.main = self
+            self._channel.main, self._channel.ledger = self, self.ledger
         return self._channel
 
     # What differs between the kinds:

@@ -5,6 +5,10 @@ class DeviceError(RuntimeError):
     """A device that is not there, or that is used against the rules."""
 
 
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A device has not as much memory as is asked for, or may not take it."""
+
+
 class DeviceMismatchError(DeviceError):
     """One operation was given arrays of different places.
 

@@ -20,6 +20,7 @@ import numpy as np
 from .device import Device
 from .discovery import count_cores, find_gpus
 from .errors import DeviceError
+from .memory import Ledger, check_bytes
 from .workers import Workers
 
 
@@ -39,7 +40,17 @@ class CPU(Device):
 
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
-        return np.empty(shape, dtype)
+        array = np.empty(shape, dtype)
+        if self.ledger is not None:
+            self.ledger.enter(array)
+        return array
+
+    def limit_memory(self, nbytes):
+        """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
+
+        More is a `DeviceMemoryError`. The kernels' scratch paper is not counted.
+        """
+        self.ledger = None if nbytes is None else Ledger(self, check_bytes(nbytes))
 
     def _make_channel(self):
         return CPU(self.index, _channel_workers)
@@ -56,6 +67,7 @@ class GPU(Device):
 
     def __init__(self, index, card):
         self.card = card
+        self._pool = contextlib.ExitStack()
         super().__init__(index, Workers(1))  # a thread of its own, on which its stream is the current one
 
     def _set_up(self):
@@ -64,6 +76,22 @@ class GPU(Device):
         cupy.cuda.Device(self.card).use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.use()
+
+    def limit_memory(self, nbytes):
+        """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
+
+        More is an error of CuPy's, a MemoryError.
+        """
+        self.submit(self._use_pool, 0 if nbytes is None else check_bytes(nbytes)).result()
+
+    def _use_pool(self, nbytes):
+        """Runs on this device's thread, which gets a memory pool of its own. It grows on demand; 0: without limit."""
+        import cupy
+
+        pool = cupy.cuda.MemoryPool()
+        pool.set_limit(size=nbytes)
+        self._pool.close()
+        self._pool.enter_context(cupy.cuda.using_allocator(pool.malloc))
 
     @property
     def compute_capability(self):

@@ -1,0 +1,50 @@
+"""How much memory the arrays of a virtual device take, and the limit to it.
+
+A GPU has so much memory and no more. A virtual device has the machine's, unless
+it is given a limit: then it counts the arrays that it holds, and refuses one too
+many, as a GPU does. Nothing is set aside beforehand: memory is taken as arrays are made.
+"""
+
+import threading
+import weakref
+
+import numpy as np
+
+from .errors import DeviceMemoryError
+
+
+class Ledger:
+    """Counts the bytes of live arrays of ``device``; views count as the array that they look at."""
+
+    def __init__(self, device, limit):
+        self.device, self.limit, self.used = device, limit, 0
+        self._lock = threading.RLock()  # an array may be freed while another is entered
+        self._known = set()  # the identities of the arrays counted
+
+    def enter(self, raw):
+        """Count a plain array. Raises DeviceMemoryError if it is one too many."""
+        while isinstance(raw.base, np.ndarray):
+            raw = raw.base
+        with self._lock:
+            if id(raw) in self._known:
+                return
+            if self.used + raw.nbytes > self.limit:
+                raise DeviceMemoryError(
+                    f"{self.device} is out of memory: {raw.nbytes:,} bytes asked for, {self.used:,} of its limit of "
+                    f"{self.limit:,} are in use; use smaller minibatches, more devices, or a higher limit"
+                )
+            self.used += raw.nbytes
+            self._known.add(id(raw))
+        weakref.finalize(raw, self._leave, id(raw), raw.nbytes)
+
+    def _leave(self, key, nbytes):
+        with self._lock:
+            self._known.remove(key)
+            self.used -= nbytes
+
+
+def check_bytes(nbytes):
+    """``nbytes``, if it is a number of bytes; ValueError otherwise."""
+    if not isinstance(nbytes, int) or nbytes < 1:
+        raise ValueError(f"a limit of {nbytes!r} bytes; it should be a whole number above 0, or None")
+    return nbytes

@@ -1,0 +1,107 @@
+"""Limits to the memory of devices: what is counted, and what happens to one too many."""
+
+import gc
+
+import numpy as np
+import pytest
+import standin_cupy
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.devices import DeviceMemoryError
+
+
+@pytest.fixture
+def limited():
+    """A virtual device that may take 1,000 bytes."""
+    device = d2l.cpu(7)
+    device.limit_memory(1000)
+    yield device
+    device.limit_memory(None)
+
+
+def test_arrays_are_counted_while_they_live(limited):
+    x = d2l.put(np.ones(50, np.float32), limited)  # 200 bytes
+    assert limited.ledger.used == 200
+    views = x[10:], x.T, x.reshape(5, 10)
+    assert limited.ledger.used == 200
+    y = x + x
+    assert limited.ledger.used == 400
+    del x, y
+    gc.collect()
+    assert limited.ledger.used == 200  # the views still look at x
+    del views
+    gc.collect()
+    assert limited.ledger.used == 0
+
+
+def test_one_too_many(limited):
+    x = d2l.put(np.ones(100), limited)  # 800 bytes
+    with pytest.raises(
+        DeviceMemoryError, match=r"cpu\(7\) is out of memory: 800 bytes asked for, 800 of its limit of 1,000"
+    ):
+        d2l.put(x, limited)
+    with pytest.raises(MemoryError, match="out of memory"):
+        x + x
+    with pytest.raises(d2l.DeviceError, match="out of memory"):
+        limited.buffer("too large", 200, float)
+    x += 1  # needs no more
+    np.testing.assert_array_equal(d2l.to_host(x), 2)
+    d2l.put(np.ones(25), limited)  # exactly what is left, and it is free again at once
+    d2l.put(np.ones(25), limited)
+    assert d2l.to_host(d2l.put(np.ones(1000), d2l.cpu(6))).sum() == 1000  # others have no limit
+
+
+def test_no_limit_any_more(limited):
+    limited.limit_memory(None)
+    assert d2l.put(np.ones(1000), limited).nbytes == 8000
+    for wrong in (0, -1, 1.5, "4G"):
+        with pytest.raises(ValueError, match="whole number above 0"):
+            limited.limit_memory(wrong)
+
+
+def test_training_within_a_limit(small):
+    """What fits trains as ever; what does not, says so before a step, and leaves the devices usable."""
+    devices = [d2l.cpu(3), d2l.cpu(4)]
+    usual = quick(devices, small, num_epochs=1)
+    for device in devices:
+        device.limit_memory(2**21)
+    try:
+        assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
+        for device in devices:
+            device.limit_memory(600_000)  # LeNet's parameters take 516,104
+        with pytest.raises(DeviceMemoryError, match="smaller minibatches"):
+            quick(devices, small, num_epochs=1, optimizer="adam")
+    finally:
+        for device in devices:
+            device.limit_memory(None)
+    assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
+
+
+def test_on_the_command_line(capsys):
+    command = ["train", "--environment", "cpu", "--limit", "64", "--epochs", "1", "--devices", "2"]
+    try:
+        assert cli.main([*command, "--memory-limit", "64M"]) == 0
+        capsys.readouterr()
+        assert cli.main([*command, "--memory-limit", "100K"]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and "cpu(0) is out of memory" in err
+        assert cli.main([*command, "--memory-limit", "much"]) == 2
+        assert "size 'much'" in capsys.readouterr().err
+    finally:
+        for i in range(2):
+            d2l.cpu(i).limit_memory(None)
+
+
+def test_gpus_have_pools_of_their_own(standin):
+    """For their form only: the stand-in makes no arrays from pools."""
+    first, second = d2l.gpu(0), d2l.gpu(1)
+    first.limit_memory(1000)
+    first.limit_memory(2000)  # in place of the first limit
+    pools = [device.submit(lambda: getattr(standin_cupy._state, "pools", [])).result() for device in (first, second)]
+    assert [pool.limit for pool in pools[0]] == [2000] and pools[1] == []
+    first.limit_memory(None)
+    assert [pool.limit for pool in pools[0]] == [0]
+    with pytest.raises(ValueError, match="whole number above 0"):
+        second.limit_memory(-5)
