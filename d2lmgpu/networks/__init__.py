@@ -22,7 +22,7 @@ from .compute import (
     loss_and_grads_as_written,
 )
 from .initial import INITS, init_params, init_statistics
-from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, lenet_network
+from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, known_network, lenet_network
 
 __all__ = [
     "CNN",
@@ -45,6 +45,7 @@ __all__ = [
     "in_parts",
     "init_params",
     "init_statistics",
+    "known_network",
     "lenet",
     "lenet_network",
     "logits",
