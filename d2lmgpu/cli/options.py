@@ -2,8 +2,11 @@
 
 import sys
 
+import numpy as np
+
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..fashion_mnist import load_fashion_mnist
+from ..images import load_image_data
 from ..output import check_plot, check_writable
 
 
@@ -45,9 +48,20 @@ def numbers(text, name):
         raise ValueError(f"{name} {text!r}: write numbers with commas between, such as 1,1,0.5") from None
 
 
-def limited_data(limit):
-    """The data set, of which the first ``limit`` training examples."""
-    X_train, y_train, X_test, y_test = load_fashion_mnist()
+def find_data(folder, input_shape, invert=False, limit=None):
+    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` training examples.
+
+    Fashion-MNIST's are its first; a folder's, which are in order of their classes, are taken evenly from all.
+    """
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it should be at least 1")
-    return X_train[:limit], y_train[:limit], X_test, y_test
+    if folder is None:
+        if invert:
+            raise ValueError("--invert is for pictures of your own: give --data FOLDER, too")
+        X_train, y_train, *rest = load_fashion_mnist()
+        return X_train[:limit], y_train[:limit], *rest
+    X_train, y_train, *rest = load_image_data(folder, input_shape, invert)
+    if limit is not None and limit < len(X_train):
+        chosen = np.arange(limit) * len(X_train) // limit
+        X_train, y_train = X_train[chosen], y_train[chosen]
+    return X_train, y_train, *rest

@@ -8,15 +8,17 @@ from ..output import check_plot, check_writable, is_plot, save_figure, write_jso
 from ..parallel import BATCH_STATISTICS
 from ..schedules import SCHEDULES
 from ..timing import Timeline, chrome_trace
-from .options import add_devices, add_option, check_outputs, find_devices, limited_data, numbers
+from ..training.checks import find_network
+from .options import add_devices, add_option, check_outputs, find_data, find_devices, numbers
 
 
 def add_to(commands):
     """Add the command to the parser's."""
     command = commands.add_parser(
         "train",
-        help="train a network on Fashion-MNIST",
-        description="Train a network on Fashion-MNIST, data-parallel on one or more devices.",
+        help="train a network on Fashion-MNIST, or on pictures in folders",
+        description="Train a network on Fashion-MNIST, or on pictures in folders, data-parallel on one or more "
+        "devices.",
     )
     command.set_defaults(command=run)
     add_devices(command, default="1, or all for multi-gpu")
@@ -44,9 +46,17 @@ def add_settings(command):
     def add(flag, kind, default, help):
         add_option(command, flag, kind, default, help)
 
+    command.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, of any size (default: Fashion-MNIST)",
+    )
+    command.add_argument("--invert", action="store_true", help="they have dark things on a bright ground")
+    command.add_argument("--limit", type=int, metavar="N", help="train on N examples only, for a quick look")
     add("--network", str, "lenet", ", ".join(NETWORKS))
     add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add("--batch-size", int, 256, "examples in a minibatch, all devices together")
+    command.add_argument("--drop-last", action="store_true", help="leave out the ragged rest of each epoch")
     add("--lr", float, 0.2, "learning rate")
     command.add_argument(
         "--scale-batch", action="store_true", help="multiply batch size and lr by the number of devices"
@@ -61,15 +71,16 @@ def add_settings(command):
     add("--seed", int, 0, "of initial weights and shuffles")
     add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
     add("--precision", str, "float32", "float32, or on GPUs tf32 or mixed (float16 products, float32 parameters)")
-    command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
 
 
 def settings(options):
     """The options of `add_settings` as `train` takes them."""
+    _, network = find_network(options.network)
     return {
         "network": options.network,
         "optimizer": options.optimizer,
         "batch_size": options.batch_size,
+        "drop_last": options.drop_last,
         "lr": options.lr,
         "scale_batch": options.scale_batch,
         "warmup": options.warmup,
@@ -80,7 +91,7 @@ def settings(options):
         "seed": options.seed,
         "init": options.init,
         "precision": options.precision,
-        "data": limited_data(options.limit),
+        "data": find_data(options.data, network.input_shape, options.invert, options.limit),
     }
 
 
