@@ -31,7 +31,9 @@ def epoch_size(n, batch_size, drop_last=False):
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise ValueError(f"batch_size is {batch_size!r}; it should be a whole number, at least 1")
     if drop_last and batch_size > n:
-        raise ValueError(f"drop_last leaves nothing of {n} examples with batch_size {batch_size}; give at most {n}")
+        raise ValueError(
+            f"drop_last leaves nothing of {n} examples with batch_size {batch_size}; give one of at most {n}"
+        )
     return n - n % batch_size if drop_last else n
 
 

@@ -156,6 +156,19 @@ def test_preprocessing_is_called_once_a_minibatch(make_devices, rng, k):
     assert (X.tobytes(), y.tobytes()) == before
 
 
+def test_training_gives_each_minibatch_its_own_numbers(make_devices, small):
+    drawn = []
+
+    def spy(X, y, rng):
+        drawn.append((len(X), rng.random()))
+        return X, y
+
+    history, _ = quick(make_devices(2), small, batch_size=250, seed=5, preprocess=spy)
+    sizes = [250, 250, 100]
+    assert drawn == [(n, batch_rng(5, epoch, number).random()) for epoch in (0, 1) for number, n in enumerate(sizes)]
+    assert history.train_loss == quick(make_devices(2), small, batch_size=250, seed=5).history.train_loss
+
+
 def test_no_two_streams_of_numbers_are_the_same():
     """Of minibatches, of the order of epochs, of the initial weights."""
     streams = [batch_rng(seed, epoch, number) for seed in (0, 1) for epoch in (0, 1) for number in (0, 1)]
@@ -300,7 +313,7 @@ def test_arguments_that_make_no_sense(small):
     for settings, message in [
         (
             {"batch_size": 10, "drop_last": True},
-            "drop_last leaves nothing of 9 examples with batch_size 10; give at most 9",
+            "drop_last leaves nothing of 9 examples with batch_size 10; give one of at most 9",
         ),
         ({"batch_size": 0}, "batch_size is 0; it should be a whole number, at least 1"),
         ({"batch_size": 2.5}, "batch_size is 2.5"),

@@ -51,7 +51,7 @@ def add_settings(command):
         metavar="FOLDER",
         help="pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, of any size (default: Fashion-MNIST)",
     )
-    command.add_argument("--invert", action="store_true", help="they have dark things on a bright ground")
+    command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
     command.add_argument("--limit", type=int, metavar="N", help="train on N examples only, for a quick look")
     add("--network", str, "lenet", ", ".join(NETWORKS))
     add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))

@@ -29,8 +29,15 @@ class MinibatchQueue:
     An epoch shows each example once, to one device. ``drop_last`` leaves out the
     ragged rest of fewer than ``batch_size`` examples: others in each epoch, since
     the order, which follows from ``seed``, is another. Images of uint8 become
-    float32 in 0..1. ``preprocess``: see `preprocess_batch`. ``loads``: each
-    device's share of every minibatch. ``steps`` is the number of minibatches.
+    float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
+    the number of minibatches.
+
+    ``preprocess``: a function (X, y, rng) → (X, y), called once for each minibatch,
+    on the host, before it is split. It may change its X (n, C, H, W), floats, and
+    labels y (n,) in place, and returns NumPy arrays of the same shapes. ``rng`` is a
+    NumPy Generator that follows from ``seed``, the epoch and the number of the
+    minibatch: a function that draws from nothing else does the same on any number
+    of devices, and in a run that goes on from a checkpoint.
 
     >>> queue = MinibatchQueue(X, y, [cpu(0), cpu(1)], batch_size=256)
     >>> for epoch in range(10):
@@ -78,8 +85,8 @@ class MinibatchQueue:
     def next(self):
         """The next minibatch: (X_shards, y_shards), for each device its arrays.
 
-        Raises ValueError if the epoch is over, or what `preprocess` raises; the
-        minibatch is then still the next one.
+        Raises ValueError if the epoch is over or ``preprocess`` returns what does not
+        fit, and whatever that raises; the minibatch is then still the next one.
         """
         if not self.hasdata:
             raise ValueError("MinibatchQueue: the epoch is over; begin another with shuffle(epoch)")

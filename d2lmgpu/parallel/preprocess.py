@@ -4,15 +4,10 @@ import numpy as np
 
 
 def preprocess_batch(preprocess, X, y, rng, largest):
-    """What ``preprocess(X, y, rng)`` makes of a minibatch: X (n, C, H, W), floats in 0..1, and labels y (n,).
+    """What ``preprocess(X, y, rng)`` makes of X (n, C, H, W), floats, and labels y (n,): arrays of these dtypes.
 
-    The function may change these NumPy arrays in place, and returns X and y of the
-    same shapes. ``rng`` is a NumPy Generator that follows from the seed, the epoch
-    and the number of the minibatch: a function that draws from nothing else does
-    the same on any number of devices, and in a run that goes on from a checkpoint.
-    ``largest``: the largest label that there is.
-
-    Raises ValueError if the function returns anything else.
+    Raises ValueError unless it returns NumPy arrays of the same shapes and kinds of
+    number, and labels from 0 to ``largest``: a GPU would take others without a word.
     """
     forms, dtypes = [_form(X), _form(y)], [X.dtype, y.dtype]
     result = preprocess(X, y, rng)

@@ -77,9 +77,9 @@ def train(
     measures how fast each is (the history then has the shares that were found).
     ``batch_statistics``: over which images batch norm takes its statistics, one of
     `parallel.BATCH_STATISTICS`. ``scale_batch``: multiply batch size and lr by the
-    number of devices. ``preprocess``: a function (X, y, rng) → (X, y), called for
-    each minibatch of the training set, see `preprocess_batch`; test images are
-    evaluated as they are. ``drop_last``: leave out an epoch's ragged rest.
+    number of devices. ``preprocess``: a function (X, y, rng) → (X, y) of each
+    minibatch of the training set, see `MinibatchQueue`; test images are evaluated as
+    they are. ``drop_last``: leave out an epoch's ragged rest.
     ``warmup`` and ``schedule``: see `schedules.learning_rates`.
 
     ``flat``: exchange all gradients as one message, not one a parameter.
@@ -87,8 +87,8 @@ def train(
     ``prefetch``: prepare the next minibatch while the devices compute.
     ``graphs``: on GPUs, where it is possible (not with ``preprocess``, whose images
     come from the host), launch each step as a CUDA graph; the three options before
-    it then have no meaning. ``precision``: "float32", or
-    with graphs "tf32" or "mixed" (see `GraphStep`).
+    it then have no meaning. ``precision``: "float32", or with graphs "tf32" or
+    "mixed" (see `GraphStep`).
 
     ``checkpoint``: a file that is written after every epoch, after every
     ``checkpoint_steps`` steps if given, and when training is stopped; it must not
