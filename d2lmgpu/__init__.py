@@ -22,7 +22,7 @@ from .devices import (
     try_gpu,
 )
 from .fashion_mnist import DataError, load_fashion_mnist
-from .images import load_image_folder
+from .images import load_image_data, load_image_folder
 from .layers import (
     avg_pool2d,
     avg_pool2d_grad,
@@ -42,7 +42,7 @@ from .layers import (
 from .monitor import Callback, TensorBoard
 from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
-from .parallel import get_params, split_batch, train_batch
+from .parallel import MinibatchQueue, get_params, split_batch, train_batch
 from .plots import plot_history
 from .training import History, confusion_matrix, evaluate, predict, train
 
@@ -55,6 +55,7 @@ __all__ = [
     "DeviceError",
     "DeviceMismatchError",
     "History",
+    "MinibatchQueue",
     "TensorBoard",
     "allreduce",
     "avg_pool2d",
@@ -76,11 +77,12 @@ __all__ = [
     "init_params",
     "lenet",
     "load_fashion_mnist",
+    "load_image_data",
+    "load_image_folder",
     "loss_and_grads",
     "max_pool2d",
     "max_pool2d_grad",
     "minibatches",
-    "load_image_folder",
     "plot_history",
     "predict",
     "put",

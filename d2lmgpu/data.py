@@ -1,4 +1,4 @@
-"""Minibatches: shuffled anew each epoch, each example once, the ragged rest included."""
+"""Minibatches: shuffled anew each epoch, each example once, the ragged rest included or not."""
 
 import numpy as np
 
@@ -37,6 +37,25 @@ def epoch_order(n, seed, epoch):
     # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.
     sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
     return np.random.default_rng(sequence).permutation(n)
+
+
+def epoch_size(n, batch_size, drop_last=False):
+    """How many of n examples an epoch has: all, or with ``drop_last`` as many as fill whole minibatches.
+
+    Raises ValueError for a batch size that is none, or leaves nothing.
+    """
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}; it should be a whole number, at least 1")
+    if drop_last and batch_size > n:
+        raise ValueError(
+            f"drop_last leaves nothing of {n} examples with batch_size {batch_size}; give one of at most {n}"
+        )
+    return n - n % batch_size if drop_last else n
+
+
+def batch_rng(seed, epoch, number):
+    """The NumPy Generator of minibatch ``number`` (from 0) of an epoch, for whatever is random about it."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, number)))
 
 
 def to_float(images, out=None):

@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,9 +161,18 @@ def folder():
     return folder
 
 
-@functools.cache
+_compiling = threading.Lock()
+"""Several devices' threads may ask for the same kernel."""
+
+
 def compile_for_cpu(code, options):
     """A loaded library with a ``launch_…`` function a kernel, and the signatures."""
+    with _compiling:
+        return _compile(code, options)
+
+
+@functools.cache
+def _compile(code, options):
     folder_path = Path(folder().name)
     defines = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in options)
     found = signatures(gpp(["-E", "-P", "-x", "c++", "-"], defines + code))

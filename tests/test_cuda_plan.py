@@ -209,6 +209,28 @@ def test_graphs_follow_loads(make_gpus, rng):
         assert_close(param, expected, 1e-5)
 
 
+def test_graphs_drop_the_rest(make_gpus, rng):
+    """Two epochs of two steps, of other four out of five images; steps one by one do the same."""
+    X, y = rng.integers(0, 256, (8, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 8).astype(np.uint8)
+    settings = {"batch_size": 2, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:5], y[:5], X[5:], y[5:])}
+    settings |= {"network": TINY_NETWORK, "drop_last": True, "progress": False}
+    graphs, eager = (d2l.train(make_gpus(2), graphs=graphs, **settings) for graphs in (True, False))
+    assert graphs.history.phases["step"] > 0 == eager.history.phases["step"]
+    assert graphs.history.train_loss == pytest.approx(eager.history.train_loss, rel=1e-5)
+    for one, other in zip(graphs.params, eager.params, strict=True):
+        assert_close(one, other, 1e-5)
+
+
+def test_what_is_preprocessed_is_not_captured(make_gpus, rng):
+    X, y = rng.integers(0, 256, (8, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 8).astype(np.uint8)
+    settings = {"batch_size": 2, "num_epochs": 1, "data": (X[:5], y[:5], X[5:], y[5:]), "network": TINY_NETWORK}
+    settings |= {"preprocess": lambda X, y, rng: (1 - X, y), "progress": False}
+    history, _ = d2l.train(make_gpus(2), **settings)
+    assert history.phases["step"] == 0 < history.phases["forward"] and history.preprocess == "<lambda>"
+    with pytest.raises(ValueError, match="precision 'tf32' needs CUDA graphs: .* no preprocess"):
+        d2l.train(make_gpus(2), precision="tf32", **settings)
+
+
 def test_what_cannot_be_captured(standin, rng):
     X, y = np.zeros((4, 2, 6, 6), np.uint8), np.zeros(4, np.uint8)
     devices = [d2l.gpu(0)]

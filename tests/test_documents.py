@@ -74,6 +74,16 @@ def test_the_readmes_callback():
     assert lines[-1].startswith("devices worked ")
 
 
+def test_the_readmes_preprocessing():
+    (program,) = [program for program in PROGRAMS if "preprocess" in program]
+    quick = program.replace("= d2l.load_fashion_mnist()", "= data").replace('init="he"', 'init="he", data=data')
+    data = "data = [part[:600] for part in d2l.load_fashion_mnist()]\n"
+    quick = quick.replace("devices = ", data + "devices = ").replace("X_shards, y_shards =", "shards =")
+    lines = run_python(quick + "        print([len(y) for y in shards[1]], epoch)\n").splitlines()
+    assert len([line for line in lines if line.startswith("epoch ")]) == 10
+    assert lines[10:] == [f"{sizes} {epoch}" for epoch in (0, 1) for sizes in ([128, 128], [128, 128], [44, 44])]
+
+
 def test_the_readmes_error():
     shown = re.search(r"DeviceMismatchError: (.*?)```", README, re.DOTALL)[1]
     with pytest.raises(d2l.DeviceMismatchError) as error:

@@ -10,7 +10,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu.devices import current_device
 from d2lmgpu.networks import NETWORKS, Dense, Flatten, Layer, Network, init_params, sequential
-from d2lmgpu.parallel import Feeder, Replica, measure_loads, submit_step, summed_loss
+from d2lmgpu.parallel import Replica, measure_loads, submit_step, summed_loss
 from d2lmgpu.parallel.shards import check_loads, most_examples, shard_bounds
 
 LOADS = {2: [1, 0.4], 3: [1, 1, 0.5], 5: [1, 0, 2, 0.3, 1]}
@@ -89,15 +89,6 @@ def test_no_shard_exceeds_its_place(n, rng):
             sizes = [stop - start for start, stop in shard_bounds(m, k, loads)]
             assert sum(sizes) == m and all(size <= limit for size, limit in zip(sizes, most, strict=True))
             assert all(load or not size for load, size in zip(loads, sizes, strict=True))
-
-
-def test_the_feeder_follows_loads(make_devices, rng):
-    X, y, devices = rng.random((30, 1, 4, 3)), rng.integers(0, 10, 30), make_devices(3)
-    for number, (X_shards, y_shards) in enumerate(Feeder(X, y, devices, 12, [2, 0, 1]).epoch(np.arange(30))):
-        chosen = slice(12 * number, min(30, 12 * number + 12))
-        expected_X, expected_y = d2l.split_batch(X[chosen], y[chosen], devices, [2, 0, 1])
-        for shard, expected in zip([*X_shards, *y_shards], [*expected_X, *expected_y], strict=True):
-            np.testing.assert_array_equal(d2l.to_host(shard), d2l.to_host(expected))
 
 
 @pytest.mark.parametrize("bad", [[1], [1, -1], [0, 0], [1, np.nan], [[1, 2]]])

@@ -63,7 +63,7 @@ def test_no_limit_any_more(limited):
 
 def test_training_within_a_limit(small):
     """What fits trains as ever; what does not, says so before a step, and leaves the devices usable."""
-    devices = [d2l.cpu(3), d2l.cpu(4)]
+    devices = [d2l.cpu(40), d2l.cpu(41)]  # of nobody else, so that they have no memory yet
     usual = quick(devices, small, num_epochs=1)
     for device in devices:
         device.limit_memory(2**21)

@@ -6,7 +6,7 @@ from conftest import TOLERANCE, assert_close
 from test_data_parallel import batches, one_device
 
 import d2lmgpu as d2l
-from d2lmgpu.parallel import Feeder, Replica, overlap, submit_step, summed_loss
+from d2lmgpu.parallel import Replica, overlap, submit_step, summed_loss
 
 
 def replicas(device_params, devices):
@@ -72,31 +72,6 @@ def test_an_error_on_a_device_changes_no_parameters(make_devices, overlap, faili
             np.testing.assert_array_equal(d2l.to_host(param), before)
     for device in devices:
         device.channel.submit(lambda: None).result(timeout=30)
-
-
-@pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
-def test_the_feeder_gives_what_split_batch_gives(make_devices, rng, k, dtype):
-    X = rng.integers(0, 256, (50, 1, 4, 3)).astype(dtype)[:, :, ::-1]  # not contiguous
-    y = rng.integers(0, 10, 50).astype(np.uint8)
-    devices, order = make_devices(k), rng.permutation(50)
-    feeder = Feeder(X, y, devices, 20)
-    for _ in range(2):  # the same arrays serve the second epoch
-        sizes = []
-        for number, (X_shards, y_shards) in enumerate(feeder.epoch(order)):
-            chosen = order[20 * number : 20 * number + 20]
-            expected_X, expected_y = d2l.split_batch(d2l.to_float(X[chosen]), y[chosen], devices)
-            for shard, expected in zip([*X_shards, *y_shards], [*expected_X, *expected_y], strict=True):
-                assert shard.device is expected.device and shard.dtype == expected.dtype
-                np.testing.assert_array_equal(d2l.to_host(shard), d2l.to_host(expected))
-            sizes.append(sum(map(len, y_shards)))
-        assert sizes == [20, 20, 10]
-
-
-def test_a_minibatch_is_left_alone_until_the_next_but_one(rng):
-    X, y, devices = rng.random((30, 1, 2, 2), dtype=np.float32), np.arange(30), [d2l.cpu(0), d2l.cpu(1)]
-    batches = list(Feeder(X, y, devices, 10).epoch(np.arange(20)))  # two are asked for before the first is used
-    assert [d2l.to_host(shard).tolist() for shard in batches[0][1]] == [list(range(5)), list(range(5, 10))]
 
 
 def test_overlap_and_prefetch_change_nothing_that_is_learned(make_devices):

@@ -2,8 +2,13 @@
 
 import sys
 
+import numpy as np
+
 from ..collectives import parse_size
+from ..data import check_limit, first_examples
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
+from ..fashion_mnist import load_fashion_mnist
+from ..images import load_image_data
 from ..output import check_plot, check_writable
 
 
@@ -48,3 +53,20 @@ def numbers(text, name):
         return None if text is None else [float(number) for number in text.split(",")]
     except ValueError:
         raise ValueError(f"{name} {text!r}: write numbers with commas between, such as 1,1,0.5") from None
+
+
+def find_data(folder, input_shape, invert=False, limit=None):
+    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` training examples.
+
+    Fashion-MNIST's are its first; a folder's, which are in order of their classes, are taken evenly from all.
+    """
+    check_limit(limit)
+    if folder is None:
+        if invert:
+            raise ValueError("--invert is for pictures of your own: give --data FOLDER, too")
+        return first_examples(load_fashion_mnist(), limit)
+    X_train, y_train, *rest = load_image_data(folder, input_shape, invert)
+    if limit is not None and limit < len(X_train):
+        chosen = np.arange(limit) * len(X_train) // limit
+        X_train, y_train = X_train[chosen], y_train[chosen]
+    return X_train, y_train, *rest

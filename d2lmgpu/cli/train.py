@@ -1,8 +1,6 @@
 """``d2lmgpu train``: train a network on one or more devices."""
 
 from ..collectives import ALGORITHMS, LIBRARIES
-from ..data import first_examples
-from ..fashion_mnist import load_fashion_mnist
 from ..monitor import TensorBoard
 from ..networks import INITS, NETWORKS
 from ..optimizers import OPTIMIZERS
@@ -10,19 +8,28 @@ from ..output import check_plot, check_writable, is_plot, save_figure, write_jso
 from ..parallel import BATCH_STATISTICS
 from ..schedules import SCHEDULES
 from ..timing import Timeline, chrome_trace
-from .options import add_devices, add_option, check_outputs, find_devices, numbers
+from ..training.checks import find_network
+from .options import add_devices, add_option, check_outputs, find_data, find_devices, numbers
 
 
 def add_to(commands):
     """Add the command to the parser's."""
     command = commands.add_parser(
         "train",
-        help="train a network on Fashion-MNIST",
-        description="Train a network on Fashion-MNIST, data-parallel on one or more devices.",
+        help="train a network on Fashion-MNIST, or on pictures in folders",
+        description="Train a network on Fashion-MNIST, or on pictures in folders, data-parallel on one or more "
+        "devices.",
     )
     command.set_defaults(command=run)
     add_devices(command, default="1, or all for multi-gpu")
     command.add_argument("--loads", metavar="L", help="shares of a minibatch: 1,1,0.5 (0: idle), or auto")
+    command.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, of any size (default: Fashion-MNIST)",
+    )
+    command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
+    command.add_argument("--limit", type=int, metavar="N", help="train on N examples only, for a quick look")
     add_settings(command)
     command.add_argument("--json", metavar="FILE", help="write the result as JSON")
     command.add_argument("--plot", metavar="FILE", help="plot accuracy and loss by epoch (.png, .svg or .pdf)")
@@ -49,6 +56,7 @@ def add_settings(command):
     add("--network", str, "lenet", ", ".join(NETWORKS))
     add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add("--batch-size", int, 256, "examples in a minibatch, all devices together")
+    command.add_argument("--drop-last", action="store_true", help="leave out the ragged rest of each epoch")
     add("--lr", float, 0.2, "learning rate")
     command.add_argument(
         "--scale-batch", action="store_true", help="multiply batch size and lr by the number of devices"
@@ -63,7 +71,6 @@ def add_settings(command):
     add("--seed", int, 0, "of initial weights and shuffles")
     add("--init", str, "normal", f"initial weights: {', '.join(INITS)}")
     add("--precision", str, "float32", "float32, mixed (float16 products, float32 parameters), or on GPUs tf32")
-    command.add_argument("--limit", type=int, metavar="N", help="train on the first N examples only, for a quick look")
 
 
 def settings(options):
@@ -72,6 +79,7 @@ def settings(options):
         "network": options.network,
         "optimizer": options.optimizer,
         "batch_size": options.batch_size,
+        "drop_last": options.drop_last,
         "lr": options.lr,
         "scale_batch": options.scale_batch,
         "warmup": options.warmup,
@@ -93,11 +101,12 @@ def run(options):
     if options.trace:
         check_plot(options.trace) if is_plot(options.trace) else check_writable(options.trace)
     environment, devices = find_devices(options)
+    _, network = find_network(options.network)
     timeline = Timeline(devices, spans=options.trace is not None)
     history, _ = train(
         devices,
         **settings(options),
-        data=first_examples(load_fashion_mnist(), options.limit),
+        data=find_data(options.data, network.input_shape, options.invert, options.limit),
         loads="auto" if options.loads == "auto" else numbers(options.loads, "loads"),
         overlap=options.overlap,
         prefetch=not options.no_prefetch,

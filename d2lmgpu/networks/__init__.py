@@ -22,7 +22,7 @@ from .compute import (
     loss_and_grads_as_written,
 )
 from .initial import INITS, check_init, init_params, init_statistics
-from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, lenet_network
+from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, known_network, lenet_network
 from .mixed import half_weights, in_half
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "in_parts",
     "init_params",
     "init_statistics",
+    "known_network",
     "lenet",
     "lenet_network",
     "logits",

@@ -1,5 +1,7 @@
 """The networks that have a name."""
 
+import functools
+
 from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 FASHION_MNIST = (1, 28, 28)
@@ -33,7 +35,19 @@ def cnn_network(input_shape=FASHION_MNIST, classes=10):
     )
 
 
-LENET = lenet_network()
-LENET_BN = lenet_network(batch_norm=True)
-CNN = cnn_network()
-NETWORKS = {"lenet": LENET, "lenet-bn": LENET_BN, "cnn": CNN}
+_MAKERS = {
+    "lenet": lenet_network,
+    "lenet-bn": functools.partial(lenet_network, batch_norm=True),
+    "cnn": cnn_network,
+}
+
+
+def known_network(name, classes):
+    """The network of that name, a key of `NETWORKS`, for another number of classes."""
+    return _MAKERS[name](classes=classes)
+
+
+NETWORKS = {name: make() for name, make in _MAKERS.items()}
+"""As they are known: for images of Fashion-MNIST's shape, 10 classes."""
+
+LENET, LENET_BN, CNN = NETWORKS.values()

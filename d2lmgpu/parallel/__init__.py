@@ -11,22 +11,24 @@ from .data import (
     train_batch,
 )
 from .eager import EagerStep
-from .feed import Feeder
 from .graph import GraphStep, check_precision
+from .minibatch_queue import MinibatchQueue
+from .preprocess import name_of
 from .replica import Replica
 from .shards import check_loads
 
 __all__ = [
     "BATCH_STATISTICS",
     "EagerStep",
-    "Feeder",
     "GraphStep",
+    "MinibatchQueue",
     "Replica",
     "check_batch_statistics",
     "check_loads",
     "check_precision",
     "get_params",
     "measure_loads",
+    "name_of",
     "split_batch",
     "submit_step",
     "summed_loss",

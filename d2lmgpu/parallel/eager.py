@@ -11,36 +11,49 @@ import numpy as np
 
 from ..devices import synchronize
 from .data import submit_step, summed_loss
-from .feed import Feeder
+from .minibatch_queue import MinibatchQueue
 
 
 class EagerStep:
     """Training on any devices, for each its `Replica`. ``settings`` are those of `submit_step`.
 
-    ``loads``: the devices' shares of every minibatch. ``prefetch=False``: wait for
-    each step before the next minibatch is prepared.
+    ``prefetch=False``: wait for each step before the next minibatch is prepared.
+    ``loads``, ``seed``, ``preprocess`` and ``drop_last`` are those of `MinibatchQueue`.
     """
 
-    def __init__(self, X, y, replicas, batch_size, loads=None, prefetch=True, **settings):
+    def __init__(
+        self,
+        X,
+        y,
+        replicas,
+        batch_size,
+        loads=None,
+        prefetch=True,
+        seed=0,
+        preprocess=None,
+        drop_last=False,
+        **settings,
+    ):
         self.replicas, self.settings = replicas, settings
         self.devices = [replica.device for replica in replicas]
         self.ahead = 1 if prefetch else 0
-        self.feeder = Feeder(X, y, self.devices, batch_size, loads)
-        self.steps = -(-len(X) // batch_size)
+        self.queue = MinibatchQueue(X, y, self.devices, batch_size, seed, loads, preprocess, drop_last)
+        self.steps = self.queue.steps
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,)):
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
 
         ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`.
+        ``epoch`` (from 0) decides what preprocessing draws.
         """
-        self.batches = self.feeder.epoch(order, done)
+        self.queue.start_epoch(order, epoch, done)
         self.rates = iter(np.broadcast_to(lr, self.steps).tolist()[done:])
         self.loss = sum(losses)  # over the steps that were waited for
         self._under_way = []
 
     def step(self):
         """Submit the next step, and wait for the one before it; returns how many examples it has."""
-        shards = next(self.batches)
+        shards = self.queue.next()
         step = submit_step(*shards, self.replicas, next(self.rates), **self.settings)
         self._under_way.append(step)
         self._wait(self.ahead)

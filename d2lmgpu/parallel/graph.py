@@ -21,6 +21,7 @@ import numpy as np
 from .. import networks
 from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
 from ..collectives.execute import do_action
+from ..data import epoch_size
 from ..devices import DeviceArray, DeviceError, put
 from ..kernels.cuda import PRECISIONS, has_kernels, tensor_cores
 from ..networks import compute
@@ -57,7 +58,8 @@ class GraphStep:
     device. ``device_params`` (of `get_params`) are updated in place. ``precision``
     is "float32", "tf32" (products of factors rounded to 10 bits) or "mixed"
     (factors of float16, parameters and sums of float32, the loss scaled so that
-    small gradients are not lost; Micikevicius et al. 2018).
+    small gradients are not lost; Micikevicius et al. 2018). ``drop_last``: leave
+    out an epoch's ragged rest.
 
     Raises ValueError for an unknown precision or a network with a layer that has
     no kernel, DeviceError if a GPU is too old for the precision.
@@ -74,11 +76,13 @@ class GraphStep:
         network=networks.LENET,
         precision="float32",
         loads=None,
+        drop_last=False,
     ):
         check_precision(precision, devices)
         if not has_kernels(network):
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
-        self.devices, self.batch_size, self.M = devices, min(batch_size, len(X)), len(X)
+        self.devices, self.batch_size = devices, min(batch_size, len(X))
+        self.M = epoch_size(len(X), batch_size, drop_last)
         self.loads = loads
         sizes = [max(1, n) for n in most_examples(self.batch_size, len(devices), loads)]
         self.steps = -(-self.M // self.batch_size)
@@ -111,11 +115,12 @@ class GraphStep:
             and has_kernels(network)
         )
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,)):
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
 
         Forgets the last epoch's sums. ``done``: steps of the epoch that were done
-        before, with the summed ``losses`` of `pause`, maybe of other devices.
+        before, with the summed ``losses`` of `pause`, maybe of other devices. Nothing
+        here depends on the number of the ``epoch``.
         """
         if len(losses) != len(self.devices):
             losses = [sum(losses)] + [0.0] * (len(self.devices) - 1)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ..checkpoints import load_checkpoint, save_checkpoint
-from ..data import epoch_order
+from ..data import epoch_order, epoch_size
 from ..devices import check_devices, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Progress
@@ -17,6 +17,7 @@ from ..parallel import (
     check_precision,
     get_params,
     measure_loads,
+    name_of,
 )
 from ..schedules import learning_rates
 from ..timing import Timeline
@@ -40,6 +41,8 @@ def train(
     loads=None,
     batch_statistics="local",
     scale_batch=False,
+    preprocess=None,
+    drop_last=False,
     warmup=0,
     schedule="constant",
     flat=True,
@@ -61,8 +64,9 @@ def train(
     to the mean gradient of a minibatch. ``algorithm``: an allreduce by name.
     ``seed`` decides the initial weights and all shuffles: the same seed on the
     same number of devices gives the same history, bit for bit. ``init``:
-    "normal" (the textbook) or "he". ``data``: X_train, y_train, X_test, y_test
-    (Fashion-MNIST unless given).
+    "normal" (the textbook) or "he". ``data``: X_train, y_train, X_test, y_test, and
+    maybe the names of the classes, as `load_image_data` gives them (Fashion-MNIST
+    unless given); a network by name then has as many classes.
 
     ``network``: a name of `networks.NETWORKS`, or what `networks.sequential`
     makes. ``optimizer``: a name of `optimizers.OPTIMIZERS`. ``loads``: each
@@ -70,16 +74,20 @@ def train(
     measures how fast each is (the history then has the shares that were found).
     ``batch_statistics``: over which images batch norm takes its statistics, one of
     `parallel.BATCH_STATISTICS`. ``scale_batch``: multiply batch size and lr by the
-    number of devices. ``warmup`` and ``schedule``: see `schedules.learning_rates`.
+    number of devices. ``preprocess``: a function (X, y, rng) → (X, y) of each
+    minibatch of the training set, see `MinibatchQueue`; test images are evaluated as
+    they are. ``drop_last``: leave out an epoch's ragged rest.
+    ``warmup`` and ``schedule``: see `schedules.learning_rates`.
 
     ``flat``: exchange all gradients as one message, not one a parameter.
     ``overlap``: exchange them in buckets while others are being computed.
     ``prefetch``: prepare the next minibatch while the devices compute.
-    ``graphs``: on GPUs, where it is possible, launch each step as a CUDA graph;
-    the three options before it then have no meaning. ``precision``: "float32";
-    "mixed" (products of float16, see networks/mixed.py, parameters and sums of
-    float32, the loss scaled), which is faster on GPUs and on CPUs shows what it
-    does; with graphs also "tf32" (products of numbers with 11 bits).
+    ``graphs``: on GPUs, where it is possible (not with ``preprocess``, whose images
+    come from the host), launch each step as a CUDA graph; the three options before
+    it then have no meaning. ``precision``: "float32"; "mixed" (products of float16,
+    see networks/mixed.py, parameters and sums of float32, the loss scaled), which is
+    faster on GPUs and on CPUs shows what it does; with graphs also "tf32" (products
+    of numbers with 11 bits).
 
     ``checkpoint``: a file that is written after every epoch, after every
     ``checkpoint_steps`` steps if given, and when training is stopped; it must not
@@ -107,15 +115,17 @@ def train(
     check_precision(precision, devices)
     check_checkpoint(checkpoint, checkpoint_steps, resume)
     start = None if resume is None else load_checkpoint(resume)
-    name, network = find_network(network)
+    X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else data
+    classes = list(names[0]) if names else None
+    name, network = find_network(network, classes)
     if loads is not None and loads != "auto":
         loads = check_loads(loads, len(devices)).tolist()
     if scale_batch:
         batch_size, lr = batch_size * len(devices), lr * len(devices)
     params = init_params(seed, init=init, network=network)
-    X_train, y_train, X_test, y_test = load_fashion_mnist() if data is None else data
     check_data(X_train, y_train, network)
     check_data(X_test, y_test, network)
+    examples = epoch_size(len(X_train), batch_size, drop_last)
     history = History(
         devices=[str(device) for device in devices],
         environment=environment or "+".join(sorted({device.kind for device in devices}, reverse=True)),
@@ -130,14 +140,23 @@ def train(
         optimizer=optimizer,
         loads=loads,
         batch_statistics=batch_statistics,
+        preprocess=None if preprocess is None else name_of(preprocess),
+        drop_last=drop_last,
+        classes=classes,
         warmup=warmup,
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
-    bar = Progress(num_epochs, len(X_train), progress)
-    in_graphs = graphs and optimizer == "sgd" and GraphStep.can_do(X_train, y_train, devices, algorithm, network)
+    bar = Progress(num_epochs, examples, progress)
+    in_graphs = (
+        graphs
+        and optimizer == "sgd"
+        and preprocess is None
+        and GraphStep.can_do(X_train, y_train, devices, algorithm, network)
+    )
     if precision == "tf32" and not in_graphs:
         raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, no batch norm"
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, no batch norm, "
+            "no preprocess"
         )
     settings = {} if in_graphs else {"precision": precision}  # graphs have kernels for it
     replicas = [Replica(get_params(params, device), device, network, optimizer, **settings) for device in devices]
@@ -151,11 +170,12 @@ def train(
             bar.note(f"{device} has load 0 and stays idle")
     if in_graphs:
         device_params = [replica.params for replica in replicas]
-        settings = {"network": network, "precision": precision, "loads": loads}
+        settings = {"network": network, "precision": precision, "loads": loads, "drop_last": drop_last}
         runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm, **settings)
     else:
-        settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "prefetch": prefetch}
-        runner = EagerStep(X_train, y_train, replicas, batch_size, loads, batch_statistics=batch_statistics, **settings)
+        settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "batch_statistics": batch_statistics}
+        queue = {"seed": seed, "preprocess": preprocess, "drop_last": drop_last}
+        runner = EagerStep(X_train, y_train, replicas, batch_size, loads, prefetch, **queue, **settings)
     checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
     position = Position() if start is None else restore(start, history, runner, replicas, checksum)
     loop = Loop(

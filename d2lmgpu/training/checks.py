@@ -5,21 +5,28 @@ import math
 import numpy as np
 
 from ..collectives import check_algorithm
-from ..networks import LENET, NETWORKS, Network, check_init
+from ..networks import LENET, NETWORKS, Network, check_init, known_network
 from ..optimizers import check_optimizer
 from ..parallel import check_batch_statistics, check_precision
 from ..schedules import learning_rates
 
 
-def find_network(network):
-    """The name and the layers of a network, given by either; ValueError for a name that there is not."""
+def find_network(network, classes=None):
+    """The name and the layers of a network, given by either; ``classes``: their names, if they are not Fashion-MNIST's.
+
+    Raises ValueError for a name that there is not, or another number of classes.
+    """
+    if classes is not None and len(set(classes)) < max(2, len(classes)):
+        raise ValueError(f"classes are {', '.join(map(str, classes))}; there should be two or more, of different names")
     if isinstance(network, Network):
+        if classes is not None and len(classes) != network.classes:
+            raise ValueError(f"the network has {network.classes} classes and the data {len(classes)}")
         return "custom", network
     if not isinstance(network, str) or network not in NETWORKS:
         given = f"{network!r} is unknown" if isinstance(network, str) else f"is a {type(network).__name__}"
         names = ", ".join(NETWORKS)
         raise ValueError(f"network {given}; choose from {names}, or give what networks.sequential makes")
-    return network, NETWORKS[network]
+    return network, NETWORKS[network] if classes is None else known_network(network, len(classes))
 
 
 def check_settings(

@@ -16,9 +16,10 @@ class History:
 
     ``train_loss`` is per example, seconds exclude the evaluation, ``phases`` are
     total seconds. ``batch_size`` and ``lr`` are those of a step, after scaling.
-    ``interrupted`` is None, or for a run that was stopped a dict of ``epoch`` (the
-    one cut short, from 1), ``steps`` done in it, and the ``train_loss`` and
-    ``test_accuracy`` reached. ``utilisation``: of each device, by name, the part
+    ``preprocess`` is None or the function's name, ``classes`` the names of the
+    classes or None where the data came without. ``interrupted`` is None, or for a
+    run that was stopped a dict of ``epoch`` (the one cut short, from 1), ``steps``
+    done in it, and the ``train_loss`` and ``test_accuracy`` reached. ``utilisation``: of each device, by name, the part
     of the time for which it worked. ``diverged`` is None, or says in a line why training
     was given up.
     """
@@ -36,6 +37,9 @@ class History:
     optimizer: str = "sgd"
     loads: list = None
     batch_statistics: str = "local"
+    preprocess: str = None
+    drop_last: bool = False
+    classes: list = None
     warmup: float = 0
     schedule: str = "constant"
     final_parameters_sha256: str = None

@@ -78,7 +78,7 @@ class Loop:
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
         self.bar.start_epoch(epoch, steps * batch_size)
-        self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses)
+        self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses, epoch)
         while steps < self.runner.steps and not self.stop.requested:
             self.bar.step(self.runner.step(), self.runner.loss)
             steps += 1

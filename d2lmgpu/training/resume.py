@@ -9,7 +9,9 @@ from ..checkpoints import Checkpoint, CheckpointError
 from ..devices import put, to_host
 from .history import History
 
-SAME = ("network", "optimizer", "seed", "batch_size", "lr", "warmup", "schedule", "batch_statistics", "precision")
+SAME = (
+    "network classes optimizer seed batch_size preprocess drop_last lr warmup schedule batch_statistics precision"
+).split()
 """Settings without which a run would not be the same; devices, loads, epochs and allreduce may change."""
 
 

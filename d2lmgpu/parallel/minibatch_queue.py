@@ -1,0 +1,143 @@
+"""The minibatch queue: examples in an order of each epoch's own, preprocessed, split over the devices.
+
+    X, y ─ shuffle(epoch) ─► minibatch 0 │ minibatch 1 │ minibatch 2 ...
+                                  │ preprocess, on the host
+                                  ▼
+                         shard on device 0 │ shard on device 1 ...        next()
+
+The devices work on a minibatch while the host program prepares the next.
+"""
+
+import numpy as np
+
+from ..data import batch_rng, epoch_order, epoch_size, to_float
+from ..devices import DeviceArray, check_devices
+from ..devices.array import HOST
+from ..devices.transfer import note_transfer, timed
+from ..timing import span
+from .data import split_batch
+from .preprocess import preprocess_batch
+from .shards import check_loads, most_examples, shard_bounds
+
+SLOTS = 2
+"""Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
+
+
+class MinibatchQueue:
+    """Minibatches of X (M, C, H, W) and y (M,), each split over ``devices`` as `split_batch` splits it.
+
+    An epoch shows each example once, to one device. ``drop_last`` leaves out the
+    ragged rest of fewer than ``batch_size`` examples: others in each epoch, since
+    the order, which follows from ``seed``, is another. Images of uint8 become
+    float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
+    the number of minibatches.
+
+    ``preprocess``: a function (X, y, rng) → (X, y), called once for each minibatch,
+    on the host, before it is split. It may change its X (n, C, H, W), floats, and
+    labels y (n,) in place, and returns NumPy arrays of the same shapes. ``rng`` is a
+    NumPy Generator that follows from ``seed``, the epoch and the number of the
+    minibatch: a function that draws from nothing else does the same on any number
+    of devices, and in a run that goes on from a checkpoint.
+
+    >>> queue = MinibatchQueue(X, y, [cpu(0), cpu(1)], batch_size=256)
+    >>> for epoch in range(10):
+    ...     queue.shuffle(epoch)
+    ...     while queue.hasdata:
+    ...         X_shards, y_shards = queue.next()
+
+    Virtual devices are fed into the same arrays again and again, so that feeding
+    allocates nothing: `next` overwrites the minibatch before the last, once the
+    devices are done with all they were given before the last was asked for. Copy
+    what you want to keep.
+
+    Raises ValueError for arguments that make no sense or leave no minibatch.
+    """
+
+    def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False):
+        if len(X) == 0 or len(X) != len(y):
+            raise ValueError(f"MinibatchQueue: {len(X)} examples and {len(y)} labels; there should be one for each")
+        self.X, self.y, self.devices = np.asarray(X), np.asarray(y), check_devices(devices)
+        if preprocess is not None and not callable(preprocess):
+            raise ValueError(f"MinibatchQueue: preprocess is {preprocess!r}; it should be a function of X, y and rng")
+        self.batch_size, self.seed, self.preprocess, self.drop_last = batch_size, seed, preprocess, drop_last
+        self.loads = None if loads is None else check_loads(loads, len(self.devices))
+        self.largest = self.y.max()
+        self.steps = -(-epoch_size(len(X), batch_size, drop_last) // batch_size)
+        self.reuses = all(device.kind == "cpu" for device in self.devices)
+        if self.reuses:
+            self._make_slots()
+        self.shuffle(0)
+
+    def shuffle(self, epoch, done=0):
+        """Begin an ``epoch`` (from 0), in its own order; leave out ``done`` minibatches."""
+        self.start_epoch(epoch_order(len(self.X), self.seed, epoch), epoch, done)
+
+    def start_epoch(self, order, epoch=0, done=0):
+        """`shuffle` with a given ``order`` of examples, indices (M,); ``epoch`` decides what `preprocess` draws."""
+        self._order = order[: epoch_size(len(order), self.batch_size, self.drop_last)]
+        self._epoch, self._number = epoch, done
+
+    @property
+    def hasdata(self):
+        """Whether the epoch has another minibatch: for all devices at once, even where a shard is empty."""
+        return self._number * self.batch_size < len(self._order)
+
+    def next(self):
+        """The next minibatch: (X_shards, y_shards), for each device its arrays.
+
+        Raises ValueError if the epoch is over or ``preprocess`` returns what does not
+        fit, and whatever that raises; the minibatch is then still the next one.
+        """
+        if not self.hasdata:
+            raise ValueError("MinibatchQueue: the epoch is over; begin another with shuffle(epoch)")
+        start = self._number * self.batch_size
+        part = self._order[start : start + self.batch_size]
+        with span("data"):
+            X, y = self._take(part) if self.preprocess is None else self._preprocessed(part)
+            shards = self._fill(X, y) if self.reuses else split_batch(to_float(X), y, self.devices, self.loads)
+        self._number += 1
+        return shards
+
+    def __iter__(self):
+        """The minibatches that are left of the epoch."""
+        while self.hasdata:
+            yield self.next()
+
+    def _take(self, part):
+        if not self.reuses:
+            return self.X[part], self.y[part]
+        images, labels = (whole[: len(part)] for whole in self._chosen)
+        np.take(self.X, part, axis=0, out=images, mode="clip")  # "raise" would copy
+        np.take(self.y, part, out=labels, mode="clip")
+        return images, labels
+
+    def _preprocessed(self, part):
+        rng = batch_rng(self.seed, self._epoch, self._number)
+        return preprocess_batch(self.preprocess, to_float(self.X[part]), self.y[part], rng, self.largest)
+
+    def _make_slots(self):
+        self.X, self.y = np.ascontiguousarray(self.X), np.ascontiguousarray(self.y)
+        size, shape = min(self.batch_size, len(self.X)), self.X.shape[1:]
+        self._chosen = np.empty((size, *shape), self.X.dtype), np.empty(size, self.y.dtype)  # on the host
+        most = most_examples(size, len(self.devices), self.loads)
+        as_float = to_float(self.X[:0]).dtype
+        self._slots = [
+            [(np.empty((n, *shape), as_float), np.empty(n, self.y.dtype)) for n in most] for _ in range(SLOTS)
+        ]
+        self._given = [[]] * SLOTS  # events: when the devices are done with what is in each slot
+
+    def _fill(self, X, y):
+        """Copy a minibatch to the slot whose turn it is."""
+        self._given = [*self._given[1:], [device.record() for device in self.devices]]
+        for event in self._given[0]:
+            event.exception()  # waits; an error is for those who wait for the result
+        self._slots = [*self._slots[1:], self._slots[0]]
+        X_shards, y_shards = [], []
+        bounds = shard_bounds(len(X), len(self.devices), self.loads)
+        for device, (X_place, y_place), (start, stop) in zip(self.devices, self._slots[-1], bounds, strict=True):
+            X_shard, y_shard = X_place[: stop - start], y_place[: stop - start]
+            timed(note_transfer(HOST, device, X_shard.nbytes), to_float, X[start:stop], X_shard)
+            timed(note_transfer(HOST, device, y_shard.nbytes), np.copyto, y_shard, y[start:stop])
+            X_shards.append(DeviceArray(X_shard, device))
+            y_shards.append(DeviceArray(y_shard, device))
+        return X_shards, y_shards
