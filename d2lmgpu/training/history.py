@@ -18,10 +18,11 @@ class History:
     total seconds. ``batch_size`` and ``lr`` are those of a step, after scaling.
     ``preprocess`` is None or the function's name, ``classes`` the names of the
     classes or None where the data came without. ``interrupted`` is None, or for a
-    run that was stopped a dict of ``epoch`` (the one cut short, from 1), ``steps``
-    done in it, and the ``train_loss`` and ``test_accuracy`` reached. ``utilisation``: of each device, by name, the part
-    of the time for which it worked. ``diverged`` is None, or says in a line why training
-    was given up.
+    run that was stopped a dict of ``epoch`` (the one it was in, from 1), ``steps``
+    done in it (all, if the stop came at its end), and the ``train_loss`` and
+    ``test_accuracy`` reached. ``utilisation``: of each device, by name, the part of
+    the time for which it worked. ``diverged`` is None, or says in a line why
+    training was given up.
     """
 
     devices: list
