@@ -44,6 +44,7 @@ from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
 from .parallel import MinibatchQueue, get_params, split_batch, train_batch
 from .plots import plot_history
+from .sweeps import grid, load_sweep, plot_sweep, run_trial, sweep
 from .training import History, confusion_matrix, evaluate, predict, train
 
 __version__ = "0.1.0"
@@ -74,25 +75,30 @@ __all__ = [
     "flatten_grad",
     "get_params",
     "gpu",
+    "grid",
     "init_params",
     "lenet",
     "load_fashion_mnist",
     "load_image_data",
     "load_image_folder",
+    "load_sweep",
     "loss_and_grads",
     "max_pool2d",
     "max_pool2d_grad",
     "minibatches",
     "plot_history",
+    "plot_sweep",
     "predict",
     "put",
     "record_transfers",
     "relu",
     "relu_grad",
+    "run_trial",
     "sgd",
     "softmax_cross_entropy",
     "softmax_cross_entropy_grad",
     "split_batch",
+    "sweep",
     "synchronize",
     "to_float",
     "to_host",

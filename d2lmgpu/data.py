@@ -17,13 +17,13 @@ def minibatches(X, y, batch_size, seed, epoch):
 
 
 def first_examples(data, limit):
-    """X_train, y_train, X_test, y_test, of which the first ``limit`` training examples; all if it is None.
+    """A data set as `train` takes it, of which the first ``limit`` training examples; all if it is None.
 
     Raises ValueError unless it is a whole number, at least 1.
     """
     check_limit(limit)
-    X_train, y_train, X_test, y_test = data
-    return X_train[:limit], y_train[:limit], X_test, y_test
+    X_train, y_train, *rest = data
+    return X_train[:limit], y_train[:limit], *rest
 
 
 def check_limit(limit):

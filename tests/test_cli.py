@@ -220,7 +220,7 @@ def test_ctrl_c_reports_what_was_learned(tmp_path):
 
 
 def test_help_of_every_command():
-    for command in ([], ["train"], ["devices"], ["allreduce"]):
+    for command in ([], ["train"], ["sweep"], ["devices"], ["allreduce"]):
         done = subprocess.run([*installed(), *command, "--help"], capture_output=True, text=True, check=True)
         assert "usage: d2lmgpu" in done.stdout
 

@@ -16,6 +16,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+def program_with(text):
+    """The one of the README's programs that has this text in it."""
+    (program,) = [program for program in PROGRAMS if text in program]
+    return program
+
+
 def run_python(code, folder=ROOT):
     """In a process of its own; returns what it printed."""
     command = [sys.executable, "-"]
@@ -58,7 +64,7 @@ def test_the_readmes_table_of_algorithms():
 
 
 def test_the_readmes_own_network():
-    *_, program, _ = PROGRAMS
+    program = program_with("sequential(")
     data = "data = [part[:600] for part in d2l.load_fashion_mnist()]\n"
     quick = program.replace("devices = ", data + "devices = ").replace("lr=0.05,", "lr=0.05, data=data,")
     lines = run_python(quick + "print(history.loads, len(params))").splitlines()
@@ -67,7 +73,7 @@ def test_the_readmes_own_network():
 
 def test_the_readmes_callback():
     data = "data = [part[:2000] for part in d2l.load_fashion_mnist()]\n"
-    quick = PROGRAMS[-1].replace("> 0.85", "> 0.3").replace("class Enough", data + "class Enough")
+    quick = program_with("class Enough").replace("> 0.85", "> 0.3").replace("class Enough", data + "class Enough")
     quick = quick.replace("callbacks=", "batch_size=32, lr=0.05, data=data, callbacks=")
     lines = run_python(quick).splitlines()
     assert len([line for line in lines if line.startswith("epoch ")]) < 10 and "stopped after 63 steps" in lines[-2]
@@ -75,13 +81,28 @@ def test_the_readmes_callback():
 
 
 def test_the_readmes_preprocessing():
-    (program,) = [program for program in PROGRAMS if "preprocess" in program]
-    quick = program.replace("= d2l.load_fashion_mnist()", "= data").replace('init="he"', 'init="he", data=data')
+    quick = (
+        program_with("preprocess")
+        .replace("= d2l.load_fashion_mnist()", "= data")
+        .replace('init="he"', 'init="he", data=data')
+    )
     data = "data = [part[:600] for part in d2l.load_fashion_mnist()]\n"
     quick = quick.replace("devices = ", data + "devices = ").replace("X_shards, y_shards =", "shards =")
     lines = run_python(quick + "        print([len(y) for y in shards[1]], epoch)\n").splitlines()
     assert len([line for line in lines if line.startswith("epoch ")]) == 10
     assert lines[10:] == [f"{sizes} {epoch}" for epoch in (0, 1) for sizes in ([128, 128], [128, 128], [44, 44])]
+
+
+def test_the_readmes_sweep(tmp_path):
+    """As a file, since the workers import it."""
+    quick = program_with("d2l.sweep(").replace("num_epochs=3", "num_epochs=1, limit=200, batch_size=50")
+    quick = quick.replace("lr=[0.05, 0.1, 0.2], seed=[0, 1]", "lr=[0.05, 0.1], seed=[0]")
+    (tmp_path / "program.py").write_text(quick, encoding="utf-8")
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\n4 done\nbest: devices " in done.stdout and len(d2l.load_sweep(tmp_path / "sweep.json")) == 4
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_readmes_error():

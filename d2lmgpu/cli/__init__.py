@@ -1,7 +1,8 @@
 """The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
 
 Exit code 0 only on success, 2 with one line on standard error for bad input, 1
-if training diverged and 130 if it was interrupted (results are still reported).
+if training diverged or a trial of a sweep failed, and 130 if it was interrupted
+(results are still reported).
 """
 
 import argparse
@@ -9,7 +10,7 @@ import sys
 
 from ..devices import DeviceError
 from ..fashion_mnist import DataError
-from . import allreduce, devices, predict, train
+from . import allreduce, devices, predict, sweep, train
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,7 +28,7 @@ def main(arguments=None):
         print(f"d2lmgpu {options.name}: error: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
-        print(f"d2lmgpu {options.name}: interrupted, nothing was written", file=sys.stderr)
+        print(f"d2lmgpu {options.name}: interrupted, no result was written", file=sys.stderr)
         return 130
 
 
@@ -35,7 +36,7 @@ def _parse(arguments):
     """As argparse does, which loses files that come after an option that comes after the checkpoint."""
     parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
     commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND")
-    for module in (devices, train, predict, allreduce):
+    for module in (devices, train, sweep, predict, allreduce):
         module.add_to(commands)
     options, rest = parser.parse_known_args(arguments)
     if any(word.startswith("-") for word in rest) or not hasattr(options, "files"):

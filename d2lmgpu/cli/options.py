@@ -17,6 +17,16 @@ def add_option(command, flag, kind, default, help):
     command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
 
 
+def listed(kind):
+    """What reads "0.1,0.2" as a list of this type."""
+
+    def read(text):
+        return [kind(part.strip()) for part in text.split(",")]
+
+    read.__name__ = f"list of {kind.__name__}"  # as argparse says it of wrong input
+    return read
+
+
 def add_devices(command, default):
     """Add --environment and --devices, of which ``default`` is the text that the help tells."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))

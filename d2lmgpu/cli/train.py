@@ -47,11 +47,11 @@ def add_to(commands):
     command.add_argument("--no-prefetch", action="store_true", help="prepare each minibatch only when it is needed")
 
 
-def add_settings(command):
-    """Add the options that decide what is learned."""
+def add_settings(command, as_type=lambda kind: kind):
+    """Add the options that decide what is learned; ``as_type`` of a type is what reads an option's text."""
 
     def add(flag, kind, default, help):
-        add_option(command, flag, kind, default, help)
+        add_option(command, flag, as_type(kind), default, help)
 
     add("--network", str, "lenet", ", ".join(NETWORKS))
     add("--optimizer", str, "sgd", ", ".join(OPTIMIZERS))

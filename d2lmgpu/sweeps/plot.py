@@ -1,0 +1,156 @@
+"""A sweep as a figure: what the trials reached, by one setting, with a line for each value of another."""
+
+import math
+import statistics
+
+from ..collectives.draw import COLOURS, MARKERS
+from .results import MEASURES, measure
+from .trials import DEFAULTS, show, varying
+
+LABELS = {
+    "lr": "learning rate",
+    "batch_size": "minibatch (examples)",
+    "num_epochs": "epochs",
+    "limit": "training examples",
+    "warmup": "warm-up (epochs)",
+    "algorithm": "allreduce",
+    "init": "initial weights",
+    "best accuracy": "best test accuracy",
+    "last accuracy": "test accuracy after the last epoch",
+    "training loss": "training loss per example, last epoch",
+}
+FACTS = {"network": "{}", "optimizer": "{}", "num_epochs": "{} epochs", "batch_size": "batch {}", "lr": "lr {}"} | {
+    "init": "{} weights",
+    "limit": "{} training examples",
+}
+"""What the title says of settings that all trials share; `scale_batch` besides."""
+
+LOST = ("diverged", "failed", "interrupted")
+WIDE = 5
+"""Times by which the largest number is the smallest from which on their axis is logarithmic."""
+
+TICKS = 12
+"""Numbers that are marked on an axis at most."""
+
+
+def check_axes(x, y, by):
+    """Raise ValueError unless there are settings ``x`` and ``by``, two of them, and a measure ``y``."""
+    for name, value, known in (("x", x, DEFAULTS), ("y", y, MEASURES), ("by", by, DEFAULTS)):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}; choose from {', '.join(known)}")
+    if x == by:
+        raise ValueError(f"x and by are both {x!r}; choose another setting for one of them")
+
+
+def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
+    """A measure of trials by setting ``x``, a line for each value of setting ``by``; returns the matplotlib figure.
+
+    ``rows`` as `sweep` returns them, ``y`` one of `MEASURES`. Where trials differ in
+    other settings, too, such as the seed, each is a dot, the line goes through the
+    medians, and bars go from the least to the most. Below are the trials that have
+    no result: they diverged, failed or were interrupted.
+
+    Raises ValueError for axes that there are not, or without rows.
+    """
+    from matplotlib.figure import Figure
+
+    check_axes(x, y, by)
+    if not rows:
+        raise ValueError("there are no rows to plot")
+    lost = [status for status in LOST if any(row["status"] == status for row in rows)]
+    heights = [4.0, 0.3 * len(lost)] if lost else [4.0]
+    figure = Figure(figsize=(8, 1 + sum(heights)), layout="constrained")
+    panels = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    groups = list(dict.fromkeys(_value(row, by) for row in rows))
+    axis = _Axis([_value(row, x) for row in rows], len(groups))
+    for i, group in enumerate(groups):
+        mine = [row for row in rows if _value(row, by) == group]
+        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": ""}
+        line = style | {"label": show(group)} | ({"linestyle": "-"} if axis.numeric else {})
+        _draw_results(panels[0], mine, x, y, axis.places(i), line)
+        if lost:
+            _draw_lost(panels[1], mine, x, lost, axis.places(i), style)
+    panels[0].set_ylabel(LABELS.get(y, y))
+    panels[0].legend(title=LABELS.get(by, by), frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    for axes in panels:
+        axes.grid(alpha=0.3)
+    if lost:
+        panels[1].set_yticks(range(len(lost)), lost)
+        panels[1].set_ylim(len(lost) - 0.5, -0.5)
+    axis.label(panels[-1], LABELS.get(x, x))
+    figure.suptitle(_title([row["settings"] for row in rows], (x, by)), fontsize="medium")
+    return figure
+
+
+def _value(row, name):
+    value = row["settings"][name]
+    return show(value) if isinstance(value, list) else value
+
+
+class _Axis:
+    """A setting's values along an axis: numbers by size, names one after the other. ``lines`` lie side by side."""
+
+    def __init__(self, values, lines):
+        self.values = list(dict.fromkeys(values))
+        self.numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.values)
+        if self.numeric:
+            self.values.sort()
+        self._log = self.numeric and self.values[0] > 0 and self.values[-1] >= WIDE * self.values[0]
+        units = self.values if self.numeric else range(len(self.values))
+        self._units = list(map(math.log10, units)) if self._log else list(units)
+        gap = min((right - left for left, right in zip(self._units, self._units[1:], strict=False)), default=1)
+        self._shifts = [gap * min(0.1, 0.6 / lines) * (line - (lines - 1) / 2) for line in range(lines)]
+
+    def places(self, line):
+        """Where a line's values are: by the value, beside its own place by a small part of the way to the next."""
+        units = [unit + self._shifts[line] for unit in self._units]
+        return dict(zip(self.values, [10**unit for unit in units] if self._log else units, strict=True))
+
+    def label(self, axes, name):
+        """Name the axis, and mark the values unless there are too many numbers."""
+        if self._log:
+            axes.set_xscale("log")
+        if not self.numeric or len(self.values) <= TICKS:
+            units = [10**unit for unit in self._units] if self._log else self._units
+            axes.set_xticks(units, map(show, self.values))
+            axes.minorticks_off()
+        axes.set_xlabel(name)
+
+
+def _draw_results(axes, rows, x, y, places, style):
+    """Dots, and a line through the medians, which has a gap where no trial has a result."""
+    middles, below, above = [], [], []
+    for value, place in places.items():
+        found = [measure(row, y) for row in rows if row["status"] == "done" and _value(row, x) == value]
+        middle = statistics.median(found) if found else math.nan
+        middles.append(middle)
+        below.append(middle - min(found, default=math.nan))
+        above.append(max(found, default=math.nan) - middle)
+        if len(found) > 1:
+            axes.plot([place] * len(found), found, ".", color=style["color"], alpha=0.5)
+    axes.errorbar(list(places.values()), middles, [below, above], capsize=3, **style)
+
+
+def _draw_lost(axes, rows, x, lost, places, style):
+    """A mark for the trials at each value that have no result, with their number if there are several."""
+    for i, status in enumerate(lost):
+        for value, place in places.items():
+            count = sum(row["status"] == status and _value(row, x) == value for row in rows)
+            if count:
+                axes.plot(place, i, markerfacecolor="none", **style)
+            if count > 1:
+                axes.annotate(
+                    f"{count}", (place, i), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7
+                )
+
+
+def _title(trials, axes):
+    """What all trials share, and what the dots differ in."""
+    differ = varying(trials)
+    shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
+    facts = [FACTS[name].format(show(value)) for name, value in shared.items() if value is not None]
+    if trials[0]["scale_batch"] and "scale_batch" not in differ:
+        facts.append("batch and lr times the number of devices")
+    rest = [LABELS.get(name, name) for name in differ if name not in axes]
+    dots = f"\ndots: trials, which differ in {' and '.join(rest)}; line: median; bars: least to most" if rest else ""
+    return ", ".join(facts) + dots

@@ -1,0 +1,99 @@
+"""What a person sees of a sweep: in a terminal a table that is redrawn in place, elsewhere a line a trial."""
+
+import os
+import shutil
+import sys
+
+from .results import FINISHED, best_row, measure
+from .trials import describe, show, varying
+
+MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "training loss"}
+"""Columns of the table and what `measure` calls them."""
+
+
+class Table:
+    """The trials of a sweep, a line each: the settings in which they differ, and how it went or goes.
+
+    A trial's state is "waiting" or "running", or the row that it ended with.
+    """
+
+    def __init__(self, trials, rows, visible=True):
+        """``rows``: of trials that are not to be done, otherwise None."""
+        self.trials, self.visible = trials, visible
+        self.states = [row or "waiting" for row in rows]
+        self._names = varying(trials) or ["devices", "lr"]
+        self._live = visible and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawn = 0  # lines
+        done = len(rows) - rows.count(None)
+        number = f"{len(rows)} trial{'s' if len(rows) > 1 else ''}"
+        self._say(number + (f", {done} of them done before" if done else ""))
+
+    def set(self, number, state):
+        """Enter the state of a trial, counted from 0, and show it."""
+        if state == self.states[number]:
+            return
+        self.states[number] = state
+        if self._live:
+            self._draw(self._what_fits())
+        elif not isinstance(state, str):
+            self._say(f"{self._ended()}: {describe(self.trials[number], self._names)}: {outcome(state)}")
+
+    def end(self, rows, kept_in=None):
+        """Print the whole table with these rows, how many trials ended how, which was the best, and how to go on."""
+        if not self.visible:
+            return
+        self.states = rows
+        self._draw(self._lines())
+        statuses = [row["status"] for row in rows]
+        print(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
+        best = best_row(rows)
+        if best:
+            print(f"best: {describe(best['settings'], self._names)}: {outcome(best)}")
+        if kept_in and 0 < sum(status in FINISHED for status in statuses) < len(rows):
+            print(f"{kept_in} has what was done; the same sweep, started again with it, does the rest")
+
+    def _say(self, text):
+        if self.visible:
+            print(text, flush=True)
+
+    def _ended(self):
+        return f"{sum(not isinstance(state, str) for state in self.states)}/{len(self.states)}"
+
+    def _lines(self):
+        """Headings, and a line for each trial."""
+        cells = [self._names] + [[show(settings[name]) for name in self._names] for settings in self.trials]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        results = ["  ".join([*MEASURED, "seconds"]), *map(_columns, self.states)]
+        return ["  ".join([*map(str.rjust, line, widths), result]) for line, result in zip(cells, results, strict=True)]
+
+    def _what_fits(self):
+        """Lines that fit the terminal: those of trials that go on, and as many around them as there is room for."""
+        columns, height = shutil.get_terminal_size()
+        head, *lines = self._lines()
+        room = max(1, height - 3)
+        first = next((i for i, state in enumerate(self.states) if isinstance(state, str)), 0)
+        start = max(0, min(first - 1, len(lines) - room))
+        return [line[: columns - 1] for line in (head, *lines[start : start + room], f"{self._ended()} trials ended")]
+
+    def _draw(self, lines):
+        """Print lines, in a terminal in place of those printed before."""
+        if self._live and self._drawn:
+            print(f"\x1b[{self._drawn}F\x1b[J", end="")  # to the beginning of the first of them; clear all below
+        print("\n".join(lines), flush=True)
+        self._drawn = len(lines)
+
+
+def _columns(state):
+    """What stands beside a trial's settings."""
+    if isinstance(state, str) or state["status"] != "done":
+        return state if isinstance(state, str) else outcome(state)
+    cells = [f"{measure(state, name):.3f}".rjust(len(heading)) for heading, name in MEASURED.items()]
+    return "  ".join([*cells, f"{state['seconds']:7.1f}"])
+
+
+def outcome(row):
+    """How a trial ended, in a few words."""
+    if row["status"] == "done":
+        listed = [f"{heading} {measure(row, name):.3f}" for heading, name in MEASURED.items()]
+        return ", ".join([*listed, f"{row['seconds']:.1f} s"])
+    return f"failed: {row['message']}" if row["status"] == "failed" else row["message"].split(":")[0]

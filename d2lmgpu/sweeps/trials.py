@@ -1,0 +1,123 @@
+"""What a sweep consists of: trials, each a dict of settings, all checked before the first is trained."""
+
+import inspect
+import itertools
+
+import numpy as np
+
+from ..data import check_limit
+from ..devices import DeviceError, choose_indices
+from ..parallel import check_loads
+from ..training import train
+from ..training.checks import check_settings, find_network
+
+NOT_SETTINGS = ("data", "preprocess", "checkpoint", "checkpoint_steps", "resume", "callbacks", "timeline", "progress")
+"""What `train` takes besides, and what is not a trial's to decide."""
+
+DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
+    name: parameter.default
+    for name, parameter in inspect.signature(train).parameters.items()
+    if name not in (*NOT_SETTINGS, "devices", "environment")
+}
+"""All settings of a trial: those of `train`, how many devices (or which), their environment, and `limit`."""
+
+CHECKED = tuple(inspect.signature(check_settings).parameters)
+
+
+def grid(**values):
+    """All combinations of the values, as a list of dicts: the last name's values change fastest.
+
+    ``grid(devices=[1, 2], lr=[0.1, 0.2], num_epochs=3)`` makes four trials: a value
+    that is no list stands for itself. Raises ValueError for an empty list.
+    """
+    lists = {name: _values(value) for name, value in values.items()}
+    for name, value in lists.items():
+        if not value:
+            raise ValueError(f"grid: the list of {name} is empty")
+    return [dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())]
+
+
+def _values(value):
+    return list(value) if isinstance(value, (list, tuple, range, np.ndarray)) else [value]
+
+
+def complete_trials(trials, mode=None):
+    """Each trial with all its settings, `DEFAULTS` where it gives none.
+
+    ``mode``: that of `sweep` in which they will be done on this machine, or None if
+    somewhere else. Raises ValueError for a setting that there is not, for values
+    with which nothing can be trained, and for a trial that is there twice;
+    DeviceError for devices that are not here.
+    """
+    complete = []
+    for number, trial in enumerate(trials, 1):
+        try:
+            settings = _complete(trial)
+            _check(settings, mode)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"trial {number}: {error}") from None
+        if settings in complete:
+            raise ValueError(f"trials {complete.index(settings) + 1} and {number} are the same; give each value once")
+        complete.append(settings)
+    if not complete:
+        raise ValueError("there are no trials; d2lmgpu.grid(lr=[0.1, 0.2]) makes two")
+    return complete
+
+
+def _complete(trial):
+    if not isinstance(trial, dict):
+        raise ValueError(f"{trial!r} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
+    strangers = [str(name) for name in trial if name not in DEFAULTS]
+    if strangers:
+        raise ValueError(f"{', '.join(strangers)}: no such setting; choose from {', '.join(DEFAULTS)}")
+    settings = DEFAULTS | {name: _plain(name, value) for name, value in trial.items()}
+    if settings["devices"] is None and settings["environment"] != "multi-gpu":
+        settings["devices"] = 1
+    return settings
+
+
+def _plain(name, value):
+    """As JSON knows it, since trials go to other processes and to files."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if type(value) in (list, tuple, range, np.ndarray):  # but no `Network`, which is a tuple
+        return [_plain(name, part) for part in value]
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        raise ValueError(
+            f"{name} is a {type(value).__name__}; a trial's settings are numbers, names, and lists of them"
+        )
+    return value
+
+
+def _check(settings, mode):
+    check_settings(**{name: settings[name] for name in CHECKED})
+    find_network(settings["network"])
+    check_limit(settings["limit"])
+    try:
+        _, indices = choose_indices(settings["environment"], settings["devices"])
+    except DeviceError:  # which another machine may have
+        if mode:
+            raise
+        return
+    if mode == "simultaneous" and isinstance(settings["devices"], list):
+        raise ValueError(
+            f"devices {settings['devices']}: trials that are done at the same time have a core or GPU each; "
+            "give how many devices are to share it, or let one trial follow the other (mode 'sequential')"
+        )
+    if settings["loads"] not in (None, "auto"):
+        check_loads(settings["loads"], len(indices))
+
+
+def varying(trials):
+    """Names of the settings in which trials differ, in the order of `DEFAULTS`."""
+    return [name for name in DEFAULTS if any(settings[name] != trials[0][name] for settings in trials)]
+
+
+def describe(settings, names):
+    """``devices 2, lr 0.1``: the settings of these names in a line."""
+    return ", ".join(f"{name} {show(settings[name])}" for name in names)
+
+
+def show(value):
+    """A setting's value as a person writes it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

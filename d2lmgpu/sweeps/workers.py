@@ -1,0 +1,123 @@
+"""Who does trials at the same time where no executor is given: a process for each core or GPU.
+
+    Processes ─┬─ thread ── process on core 0, or with GPU 0 as its only one
+               ├─ thread ── process on core 1, or GPU 1
+               └─ ...
+
+Each thread hands trials to a process of its own, so that a process that dies takes
+one trial with it and no other; the next trial gets a new process. Processes are
+started afresh ("spawn"): a copy of one that has threads ("fork") may hang.
+"""
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from ..devices import choose_indices, count_cores, find_gpus
+from . import trial
+
+
+class WorkerDied(RuntimeError):
+    """A process ended while it did a trial: killed, perhaps for want of memory, or crashed."""
+
+
+class NoWorker(OSError):
+    """No process can be started."""
+
+
+class Processes(Executor):
+    """``count`` processes, each with one of ``cards`` in turn as its only GPU, if there are any.
+
+    Leaving the ``with`` block ends trials after their current step.
+    """
+
+    def __init__(self, count, cards=()):
+        self._context = multiprocessing.get_context("spawn")
+        self._stop = self._context.Event()
+        self._cards = queue.SimpleQueue()
+        for i in range(count):
+            self._cards.put(cards[i % len(cards)] if cards else None)
+        self._of_thread = threading.local()
+        self._pools = []
+        self._threads = ThreadPoolExecutor(count, initializer=self._begin_thread)
+
+    def submit(self, function, /, *args):
+        """A future of ``function(*args)`` in one of the processes.
+
+        It raises WorkerDied if the process ends meanwhile, and NoWorker if none can be started.
+        """
+        return self._threads.submit(self._run, function, args)
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        """End the processes when their trials are done; with ``cancel_futures`` after their current steps."""
+        if cancel_futures:
+            self._stop.set()
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        for pool in self._pools:
+            pool.shutdown(wait)
+
+    def __exit__(self, *exception):
+        self.shutdown(cancel_futures=True)
+
+    def _begin_thread(self):
+        if hasattr(signal, "pthread_sigmask"):  # a process hears of Ctrl-C what the thread hears that starts it
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._of_thread.card = self._cards.get()
+        self._of_thread.pool = None
+
+    def _run(self, function, args):
+        if self._of_thread.pool is None:
+            self._of_thread.pool = self._start()
+        try:
+            return self._of_thread.pool.submit(function, *args).result()
+        except BrokenProcessPool:
+            self._of_thread.pool = None
+            raise WorkerDied("the process that did this trial died: killed, or too little memory?") from None
+
+    def _start(self):
+        """A pool of one process, which is there."""
+        begin = self._of_thread.card, self._stop
+        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=begin_worker, initargs=begin)
+        self._pools.append(pool)
+        try:
+            pool.submit(os.getpid).result()
+        except RuntimeError:  # the process ended, or is not to be started by one that is itself being started
+            raise NoWorker(
+                "no worker process can be started; a program that calls sweep should be a file, and do so under "
+                "if __name__ == '__main__':, since every worker imports it"
+            ) from None
+        return pool
+
+
+def begin_worker(card, stop):
+    """First work of a process: Ctrl-C is left to the program, whose end is this process's end, too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    trial.stopped = stop.is_set
+    if card is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
+
+
+def _end_with(parent):
+    parent.join()
+    os._exit(1)
+
+
+def count_workers(count, trials):
+    """How many processes do the trials, ``count`` unless it is None, and the GPUs that they use: (number, names).
+
+    One for each GPU if a trial uses them, otherwise one for each core; no more than there are trials.
+    """
+    uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
+    cards = visible_cards(find_gpus()[0]) if uses_gpus else []
+    return min(len(trials), count or len(cards) or count_cores()), cards
+
+
+def visible_cards(count):
+    """The names by which CUDA_VISIBLE_DEVICES knows the ``count`` GPUs of this process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:count] if visible else [str(i) for i in range(count)]

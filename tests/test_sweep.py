@@ -1,0 +1,542 @@
+"""Many networks: grids, rows that equal what `train` gives, trials that fail, files to go on from, Ctrl-C."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.monitor import Stop
+from d2lmgpu.sweeps import run, workers
+from d2lmgpu.sweeps.plot import plot_sweep
+from d2lmgpu.sweeps.results import document
+from d2lmgpu.sweeps.table import Table
+from d2lmgpu.sweeps.trial import make_row
+from d2lmgpu.sweeps.trials import complete_trials
+
+QUICK = {"batch_size": 64, "num_epochs": 1, "init": "he", "environment": "cpu"}
+TIMES = ("seconds_per_epoch", "examples_per_second", "phases", "utilisation")
+
+
+def without_times(history):
+    return {name: value for name, value in history.items() if name not in TIMES}
+
+
+def test_a_grid_is_all_combinations_in_order():
+    trials = d2l.grid(devices=(1, 2), lr=np.array([0.25, 0.5]), seed=range(2), init="he")
+    assert [(t["devices"], t["lr"], t["seed"], t["init"]) for t in trials] == [
+        (k, lr, seed, "he") for k in (1, 2) for lr in (0.25, 0.5) for seed in (0, 1)
+    ]
+    assert list(trials[0]) == ["devices", "lr", "seed", "init"]
+    complete = complete_trials(trials)
+    assert json.loads(json.dumps(complete)) == complete  # np.float64 became float
+    assert (complete[5]["batch_size"], complete[5]["algorithm"], complete[5]["limit"]) == (256, "ring", None)
+    with pytest.raises(ValueError, match="the list of lr is empty"):
+        d2l.grid(devices=[1, 2], lr=[])
+
+
+@pytest.mark.parametrize(
+    "trials, settings, message",
+    [
+        ([], {}, "no trials"),
+        (
+            [{"lr": 0.1}, {"rate": 0.1, "epochs": 3}],
+            {},
+            "trial 2: rate, epochs: no such setting; choose from devices, ",
+        ),
+        ([{"progress": True}], {}, "progress: no such setting"),
+        ([{"lr": 0.1, "seed": 0}, {"lr": 0.2}, {"lr": 0.1}], {}, "trials 1 and 3 are the same"),
+        ([0.1], {}, "0.1 is no dict"),
+        ([{"network": "vgg"}], {}, "'vgg' is unknown"),
+        ([{"network": d2l.networks.LENET}], {}, "network is a Network"),
+        ([{"optimizer": "rmsprop"}], {}, "choose from sgd, momentum, adam"),
+        ([{"init": "zeros"}], {}, "normal, he"),
+        ([{"algorithm": "none"}], {}, "drift apart"),
+        ([{"precision": "float8"}], {}, "float32, tf32, mixed"),
+        ([{"batch_statistics": "global"}], {}, "local, aggregated, synchronised"),
+        ([{"schedule": len}], {}, "schedule is a builtin"),
+        ([{"lr": "fast"}], {}, "trial 1: "),
+        ([{"lr": 0}], {}, "lr is 0"),
+        ([{"num_epochs": 2, "warmup": 2}], {}, "less than all"),
+        ([{"limit": 0}], {}, "limit is 0"),
+        ([{"devices": 0}], {}, "at least 1"),
+        ([{"devices": [0, 0]}], {"mode": "sequential"}, "twice"),
+        ([{"devices": [0, 2]}], {}, "mode 'sequential'"),
+        ([{"devices": 2, "loads": [1, 1, 1]}], {}, "give 2 numbers"),
+        ([{"environment": "tpu"}], {}, "choose from auto"),
+        ([{}], {"mode": "parallel"}, "simultaneous, sequential"),
+        ([{}], {"workers": 0}, "workers is 0"),
+        ([{}], {"workers": 2, "mode": "sequential"}, "leave out workers"),
+        ([{}], {"executor": ThreadPoolExecutor(1), "mode": "sequential"}, "leave out mode"),
+        (
+            [{}],
+            {"data": [np.zeros((3, 1, 28, 28)), np.zeros(2), np.zeros((3, 1, 28, 28)), np.zeros(3)]},
+            "3 images and 2",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_work(monkeypatch, trials, settings, message):
+    monkeypatch.setattr(run, "run_trial", None)
+    with pytest.raises(ValueError, match=message):
+        d2l.sweep(trials, **settings)
+
+
+class AtOnce(Executor):
+    """The least that is an executor."""
+
+    def submit(self, function, /, *args):
+        future = Future()
+        future.set_result(function(*args))
+        return future
+
+
+TRIALS = [
+    {"lr": 0.1, "devices": 3, "seed": 2, **QUICK},
+    {"lr": 0.05, "devices": 1, "optimizer": "momentum", "limit": 333, **QUICK},
+    {"lr": 0.1, "devices": 2, "loads": [1, 0.5], "network": "cnn", **QUICK, "num_epochs": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def expected(small):
+    """What `train` gives, here, of each of `TRIALS`."""
+    histories = []
+    for trial in TRIALS:
+        settings = dict(trial)
+        devices, limit = [d2l.cpu(i) for i in range(settings.pop("devices"))], settings.pop("limit", None)
+        data = [small[0][:limit], small[1][:limit], *small[2:]]
+        histories.append(without_times(d2l.train(devices, data=data, progress=False, **settings).history.as_dict()))
+    return histories
+
+
+@pytest.mark.parametrize("who", ["in turn", "processes", "threads", "own", "user's processes"])
+def test_however_it_is_done_a_history_is_that_of_train(small, expected, who):
+    if who in ("in turn", "processes"):
+        mode, count = ("sequential", None) if who == "in turn" else ("simultaneous", 2)
+        rows = d2l.sweep(TRIALS, mode=mode, workers=count, data=small, progress=False)
+    else:
+        make = {"threads": lambda: ThreadPoolExecutor(3), "own": AtOnce}
+        make["user's processes"] = lambda: ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        with make[who]() as executor:
+            rows = d2l.sweep(TRIALS, executor, data=small, progress=False)
+    assert [row["status"] for row in rows] == ["done"] * 3 and [row["message"] for row in rows] == [None] * 3
+    assert [without_times(row["history"]) for row in rows] == expected
+    assert all(trial.items() <= row["settings"].items() for trial, row in zip(TRIALS, rows, strict=True))
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def test_each_on_all_devices(device_kind, make_devices, small):
+    environment = "cpu" if device_kind == "cpu" else "gpu"
+    trials = d2l.grid(devices=[2, [1]], lr=0.1, limit=100, **QUICK | {"environment": environment})
+    rows = d2l.sweep(trials, mode="sequential", data=small, progress=False)
+    for row, devices in zip(rows, (make_devices(2), make_devices(2)[1:]), strict=True):
+        settings = {"lr": 0.1, **QUICK, "environment": environment}
+        data = [small[0][:100], small[1][:100], *small[2:]]
+        history, _ = d2l.train(devices, data=data, progress=False, **settings)
+        assert without_times(row["history"]) == without_times(history.as_dict())
+        assert row["history"]["devices"] == list(map(str, devices))
+
+
+def test_trials_that_diverge_or_fail_leave_the_others(small, capsys):
+    trials = [
+        {"lr": 0.1, **QUICK},
+        {"lr": 1e4, **QUICK},
+        {"lr": 0.1, **QUICK, "precision": "tf32"},
+        {"lr": 0.1, **QUICK, "seed": 1},
+    ]
+    rows = d2l.sweep(trials, mode="sequential", data=small)
+    assert [row["status"] for row in rows] == ["done", "diverged", "failed", "done"]
+    assert rows[1]["message"].startswith("diverged in epoch 1: ") and rows[1]["history"]["diverged"]
+    assert rows[2]["message"] == "DeviceError: precision 'tf32' needs GPUs; cpu(0) computes with float32 only"
+    assert rows[2]["history"] is None
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 trials" and lines[2] == "2/4: lr 10000, seed 0, precision float32: diverged in epoch 1"
+    table = [line.split() for line in lines[5:10]]
+    assert table[0][:3] == ["lr", "seed", "precision"] and table[3][:5] == [
+        "0.1",
+        "0",
+        "tf32",
+        "failed:",
+        "DeviceError:",
+    ]
+    assert table[1][3] == f"{rows[0]['history']['test_accuracy'][0]:.3f}"
+    assert lines[10] == "2 done, 1 diverged, 1 failed"
+    best = max((rows[0], rows[3]), key=lambda row: row["history"]["test_accuracy"][0])
+    assert lines[11].startswith(f"best: lr 0.1, seed {best['settings']['seed']}, precision float32: best acc ")
+    assert len(lines) == 12
+
+
+def pretend(settings, data=None, stop=None):
+    """In place of `run_trial`: the process dies if the seed is 1; nothing is trained."""
+    if settings["seed"] == 1:
+        time.sleep(0.3)  # others are under way
+        os._exit(3)
+    accuracy = [settings["lr"] / 2, settings["lr"]]
+    history = {"test_accuracy": accuracy, "train_loss": [2.0, 1.0], "seconds_per_epoch": [1.0, 3.0]}
+    return make_row(settings, "done", None, float(os.getpid()), history)
+
+
+def test_a_worker_that_dies_takes_one_trial_with_it(monkeypatch):
+    monkeypatch.setattr(run, "run_trial", pretend)
+    rows = d2l.sweep(d2l.grid(seed=range(6)), workers=2, progress=False)
+    assert [row["status"] for row in rows] == ["done", "failed", *["done"] * 4]
+    assert rows[1]["message"].startswith("WorkerDied: the process that did this trial died")
+    assert os.getpid() not in {row["seconds"] for row in rows}
+
+
+def test_an_executor_that_breaks(monkeypatch, tmp_path):
+    """Nobody can do the rest any more; what was done is kept, and the next sweep goes on."""
+    monkeypatch.setattr(run, "run_trial", pretend)
+    file = tmp_path / "rows.json"
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+        assert d2l.sweep(d2l.grid(seed=0), executor, results=file, progress=False)[0]["status"] == "done"
+        for _ in range(2):  # the second finds it broken
+            rows = d2l.sweep(d2l.grid(seed=range(4)), executor, results=file, progress=False)
+            assert [row["status"] for row in rows] == ["done", "failed", "failed", "failed"]
+            assert all(row["message"].startswith("BrokenProcessPool: ") for row in rows[1:])
+    assert [row["status"] for row in d2l.load_sweep(file)] == ["done", "failed", "failed", "failed"]
+
+
+def test_a_worker_has_a_gpu_of_its_own(monkeypatch):
+    assert workers.visible_cards(3) == ["0", "1", "2"] or "CUDA_VISIBLE_DEVICES" in os.environ
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ab,7")
+    cards = workers.visible_cards(2)
+    assert cards == ["2", "GPU-5ab"]
+    with workers.Processes(2, cards) as executor:
+        seen = [executor.submit(os.getenv, "CUDA_VISIBLE_DEVICES") for _ in range(6)]
+        assert {future.result() for future in seen} == {"2", "GPU-5ab"}
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5ab,7"
+
+
+def test_how_many_workers(monkeypatch, standin):
+    trials = complete_trials(d2l.grid(seed=range(9)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert workers.count_workers(None, trials) == (2, ["0", "1"])  # the stand-in's cards
+    assert workers.count_workers(5, trials) == (5, ["0", "1"])
+    assert workers.count_workers(5, trials[:3]) == (3, ["0", "1"])
+    monkeypatch.setattr(workers, "count_cores", lambda: 7)
+    assert workers.count_workers(None, complete_trials(d2l.grid(seed=range(9), environment="cpu"))) == (7, [])
+
+
+def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
+    file, done, broken = tmp_path / "rows.json", [], {2}
+
+    def count(settings, data=None, stop=None):
+        done.append(settings["seed"])
+        if settings["seed"] in broken:
+            return make_row(settings, "failed", "OSError: no space", 1.0)
+        return pretend(settings)
+
+    monkeypatch.setattr(run, "run_trial", count)
+
+    def again(**values):
+        done.clear()
+        rows = d2l.sweep(d2l.grid(**values), mode="sequential", results=file)
+        return done, [row["status"] for row in rows]
+
+    assert again(seed=[0, 2, 4]) == ([0, 2, 4], ["done", "failed", "done"])
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{file} has what was done; the same sweep")
+    assert again(seed=[0, 2, 4]) == ([2], ["done", "failed", "done"])
+    broken.clear()
+    assert again(seed=[5, 4, 2, 0]) == ([5, 2], ["done"] * 4)  # the grid may grow, and be in another order
+    assert again(seed=[0, 2, 4]) == ([], ["done"] * 3)
+    assert "\n3 trials, 3 of them done before\nseed  best acc" in capsys.readouterr().out
+    assert again(seed=[0], lr=0.2, batch_size=256) == ([], ["done"])  # said as it is by default
+    assert again(seed=[0], lr=0.3) == ([0], ["done"])
+    content = json.loads(file.read_text())
+    assert (content["format"], content["version"], content["data"]) == ("d2lmgpu sweep", 1, None)
+    assert [row["settings"]["seed"] for row in d2l.load_sweep(file)] == [0, 4, 5, 2, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_rows_are_kept_at_once(monkeypatch, tmp_path):
+    file = tmp_path / "rows.json"
+    kept = []
+
+    def look(settings, data=None, stop=None):
+        kept.append(len(d2l.load_sweep(file)) if file.exists() else None)
+        return make_row(settings, "diverged", "diverged in epoch 1: so", 1.0)
+
+    monkeypatch.setattr(run, "run_trial", look)
+    d2l.sweep(d2l.grid(seed=range(3)), mode="sequential", results=file, progress=False)
+    assert kept == [None, 1, 2]
+
+
+def test_results_of_other_data(monkeypatch, tmp_path, small):
+    monkeypatch.setattr(run, "run_trial", pretend)
+    file = tmp_path / "rows.json"
+    for data in (small, small):
+        assert (
+            d2l.sweep([{"seed": 0}], mode="sequential", results=file, data=data, progress=False)[0]["status"] == "done"
+        )
+    before = file.read_bytes()
+    for data in (None, [small[0][:-1], small[1][:-1], *small[2:]], [*small[:2], small[2][1:], small[3][1:]]):
+        with pytest.raises(ValueError, match="of other data"):
+            d2l.sweep([{"seed": 0}], mode="sequential", results=file, data=data, progress=False)
+    assert file.read_bytes() == before
+
+
+GOOD = document([make_row({"lr": 0.1}, "done")])
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "no results file of a sweep"),
+        (json.dumps(GOOD)[:-9], "no results file of a sweep"),
+        ("[1, 2]", "no results file of a sweep"),
+        ('{"devices": []}', "no results file of a sweep"),
+        (json.dumps(GOOD | {"version": "1"}), "no results file of a sweep"),
+        (json.dumps(GOOD | {"version": 2}), "of version 2, later than this program's 1; update d2lmgpu"),
+        (json.dumps(GOOD | {"rows": {}}), "its rows are damaged"),
+        (json.dumps(GOOD | {"rows": [{"settings": {}}]}), "its rows are damaged"),
+    ],
+)
+def test_a_file_of_something_else_stays_as_it_is(monkeypatch, tmp_path, content, message):
+    monkeypatch.setattr(run, "run_trial", None)
+    file = tmp_path / "rows.json"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        d2l.sweep(d2l.grid(lr=[0.1, 0.2]), mode="sequential", results=file)
+    assert file.read_text() == content
+    with pytest.raises(ValueError, match="no file"):
+        d2l.sweep(d2l.grid(lr=[0.1, 0.2]), results="/dev/null")
+
+
+def test_a_trial_that_is_asked_to_stop(small):
+    """As Ctrl-C asks the threads of a user's executor."""
+    stop = Stop()
+    stop.requested = True
+    (settings,) = complete_trials([{**QUICK, "lr": 0.1}])
+    row = d2l.run_trial(settings, small, stop)
+    assert (row["status"], row["message"]) == ("interrupted", "interrupted in epoch 1")
+    assert row["history"]["interrupted"]["steps"] == 1
+
+
+def test_a_table_that_is_redrawn(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((30, 7)))
+    monkeypatch.setenv("TERM", "xterm")
+    trials = complete_trials(d2l.grid(seed=range(9)))
+    rows = [pretend(settings) for settings in trials if settings["seed"] != 1]
+    table = Table(trials, [None] * 9)
+    for i in range(6):
+        table.set(i, "running")
+        table.set(i, make_row(trials[i], "failed", "words " * 20))
+    pictures = capsys.readouterr().out.split("\x1b[6F\x1b[J")  # six lines up, and clear
+    lines = pictures[-1].splitlines()
+    assert len(pictures) == 12 and all(len(line) < 30 for picture in pictures for line in picture.splitlines())
+    assert [line.split()[:2] for line in lines[1:]] == [
+        *(["5", "failed:"], ["6", "waiting"], ["7", "waiting"], ["8", "waiting"]),
+        ["6/9", "trials"],
+    ]
+    table.end([rows[0]] * 9)
+    last = capsys.readouterr().out
+    assert last.startswith("\x1b[6F\x1b[J") and len(last.splitlines()) == 12
+
+
+def rows_to_plot():
+    """devices 1 and 2, three rates, three seeds; accuracy is devices / 10 + lr / 2 + seed / 100."""
+    rows = []
+    for settings in complete_trials(d2l.grid(devices=[2, 1], lr=[0.4, 0.01, 0.1], seed=range(3))):
+        accuracy = settings["devices"] / 10 + settings["lr"] / 2 + settings["seed"] / 100
+        history = {"test_accuracy": [accuracy, accuracy - 0.1], "train_loss": [2.0, 1.0], "seconds_per_epoch": [1.0]}
+        rows.append(make_row(settings, "done", None, 1.0, history))
+    return rows
+
+
+def heights(line):
+    return np.asarray(line.get_ydata(), float)
+
+
+def test_plot():
+    rows = rows_to_plot()
+    for row in rows:
+        if row["settings"]["lr"] == 0.4 and row["settings"]["devices"] == 2:
+            row["status"] = "diverged"
+    rows[-1]["status"] = "failed"
+    top, bottom = plot_sweep(rows).axes
+    assert (top.get_ylabel(), bottom.get_xlabel(), bottom.get_xscale()) == (
+        "best test accuracy",
+        "learning rate",
+        "log",
+    )
+    assert [tick.get_text() for tick in bottom.get_xticklabels()] == ["0.01", "0.1", "0.4"]
+    assert [text.get_text() for text in top.get_legend().get_texts()] == ["2", "1"]
+    assert top.get_legend().get_title().get_text() == "devices"
+    two, one = (container for container in top.containers)
+    np.testing.assert_allclose(heights(two[0]), [0.2 + 0.005 + 0.01, 0.2 + 0.05 + 0.01, math.nan])
+    np.testing.assert_allclose(heights(one[0]), [0.115, 0.1 + 0.05 + 0.005, 0.31])  # seeds 0, 1 at rate 0.1
+    least, most = map(heights, two[1])
+    np.testing.assert_allclose([least, most], [[0.205, 0.25, math.nan], [0.225, 0.27, math.nan]])
+    assert np.all(two[0].get_xdata() < one[0].get_xdata()) and np.all(one[0].get_xdata() < 1.2 * two[0].get_xdata())
+    assert [tick.get_text() for tick in bottom.get_yticklabels()] == ["diverged", "failed"]
+    marks = [(line.get_ydata().tolist(), line.get_color()) for line in bottom.lines]
+    colours = [container[0].get_color() for container in (two, one)]
+    assert marks == [([0], colours[0]), ([1], colours[1])] and colours[0] != colours[1]
+    assert [text.get_text() for text in bottom.texts] == ["3"]
+    title = plot_sweep(rows).get_suptitle()
+    assert title.startswith("lenet, sgd, 10 epochs, batch 256, normal weights\n") and "differ in seed" in title
+
+
+def test_plots_of_other_settings():
+    rows = [row for row in rows_to_plot() if row["settings"]["seed"] == 0]
+    (axes,) = plot_sweep(rows, x="devices", y="training loss", by="lr").axes
+    assert axes.get_xscale() == "linear" and [line.get_linestyle() for line, *_ in axes.containers] == ["-"] * 3
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2"]
+    (axes,) = plot_sweep(rows, x="network", y="last accuracy", by="devices").axes
+    assert [line.get_linestyle() for line, *_ in axes.containers] == ["None"] * 2
+    np.testing.assert_allclose([line.get_ydata()[0] for line, *_ in axes.containers], [0.15, 0.05])
+    for wrong, message in (
+        ({"x": "rate"}, "x is 'rate'"),
+        ({"y": "speed"}, "y is 'speed'"),
+        ({"by": "lr"}, "both 'lr'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plot_sweep(rows, **wrong)
+    with pytest.raises(ValueError, match="no rows"):
+        plot_sweep([])
+
+
+COMMAND = ["sweep", "--environment", "cpu", "--limit", "200", "--epochs", "1", "--init", "he", "--batch-size", "20,40"]
+
+
+def test_the_command(tmp_path, capsys):
+    file, plot, kept = tmp_path / "sweep.json", tmp_path / "plot.png", tmp_path / "kept.json"
+    outputs = ["--json", str(file), "--plot", str(plot), "--x", "batch_size", "--results", str(kept)]
+    command = [*COMMAND, "--lr", "0.05,1e4", "--devices", "2,1", "--scale-batch", "--warmup", "0.5"]
+    assert cli.main([*command, *outputs]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    seen = [(row["settings"]["devices"], row["settings"]["batch_size"], row["settings"]["lr"]) for row in rows]
+    assert seen == [(k, batch, lr) for k in (2, 1) for batch in (20, 40) for lr in (0.05, 1e4)]
+    assert [row["status"] for row in rows] == ["done", "diverged"] * 4
+    assert [row["history"]["batch_size"] for row in rows] == [40, 40, 80, 80, 20, 20, 40, 40]
+    assert rows[0]["history"]["warmup"] == 0.5 and plot.read_bytes().startswith(b"\x89PNG")
+    assert "4 done, 4 diverged" in capsys.readouterr().out
+    assert cli.main([*command, *outputs, "--mode", "sequential"]) == 0
+    assert capsys.readouterr().out.startswith("8 trials, 8 of them done before\n")
+    assert json.loads(file.read_text())["rows"] == rows
+    assert sorted(d2l.load_sweep(kept), key=str) == sorted(rows, key=str)
+    assert cli.main([*COMMAND, "--lr", "0.02", "--mode", "sequential", "--precision", "float32,tf32"]) == 1
+    assert "2 done, 2 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--lr", "0.1,fast"], "--lr: invalid list of float value"),
+        (["--lr", "0.1,-1"], "lr is -1"),
+        (["--devices", "1,0"], "at least 1"),
+        (["--init", "he,"], "init '' is unknown"),
+        (["--seed", "0,0"], "trials 1 and 2 are the same"),
+        (["--optimizer", "sgd,rmsprop"], "'rmsprop' is unknown"),
+        (["--mode", "both"], "simultaneous, sequential"),
+        (["--x", "rate"], "x is 'rate'"),
+        (["--results", "/no/such/folder/rows.json"], "cannot write"),
+        (["--plot", "plot.doc"], ".png, .svg, .pdf"),
+    ],
+)
+def test_bad_input_gets_one_line(capsys, arguments, message):
+    try:
+        code = cli.main([*COMMAND, *arguments])
+    except SystemExit as exit:  # from argparse
+        code = exit.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.startswith("d2lmgpu sweep: error: ")
+    assert err.count("\n") == 1 and message in err
+
+
+def wait_for(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("how, code", [("terminal", 130), ("sequential", 130), ("kill -9", -9)])
+def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
+    """The first trial ends soon, the others would take minutes. In a terminal all processes hear of it."""
+    file = tmp_path / "rows.json"
+    command = [sys.executable, "-m", "d2lmgpu", *COMMAND, "--epochs", "1,5000", "--batch-size", "50"]
+    command += ["--lr", "0.02", "--results", str(file), "--mode", how if how == "sequential" else "simultaneous"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # the test runner may have been started with SIGINT ignored, which a child would inherit
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    wait_for(file.exists)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= (0 if how == "sequential" else 1)
+    if how == "kill -9":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert psutil.wait_procs(children, timeout=20)[1] == []
+    assert [row["settings"]["num_epochs"] for row in d2l.load_sweep(file)] == [1]
+    if code == 130:
+        assert err == "" and "1 done, 1 interrupted" in out and "started again with it" in out
+
+
+def test_a_program_that_starts_workers_as_it_is_imported(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import d2lmgpu as d2l\nprint(d2l.sweep([{}], progress=False))\n")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    assert done.returncode == 1 and "should do so under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+
+
+PROGRAM = """
+import d2lmgpu as d2l
+{imports}
+if __name__ == "__main__":
+    trials = d2l.grid(devices=[1, 3], seed=[0, 1], lr=0.1, limit=300, num_epochs=1, init="he", environment="cpu")
+    trials.append({{"precision": "tf32"}})
+    {start}
+        rows = d2l.sweep(trials, executor, results="rows.json")
+    here = d2l.sweep(trials, mode="sequential", progress=False)
+    sums = [[row["history"] and row["history"]["final_parameters_sha256"] for row in part] for part in (rows, here)]
+    assert sums[0] == sums[1], sums
+    assert [row["status"] for row in rows] == ["done"] * 4 + ["failed"], rows
+"""
+
+
+def find_program(name):
+    """Beside this Python, where packages put theirs, or anywhere."""
+    return shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+
+
+@pytest.mark.parametrize("package", ["mpi4py", "distributed"])
+def test_executors_of_other_packages(tmp_path, package):
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    program, command = tmp_path / "program.py", [sys.executable]
+    if package == "mpi4py":
+        mpiexec = find_program("mpiexec")
+        if mpiexec is None:
+            pytest.skip("there is no mpiexec")
+        command = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures"]
+        imports, start = "from mpi4py.futures import MPIPoolExecutor", "with MPIPoolExecutor() as executor:"
+    else:
+        imports = "from distributed import Client"
+        start = "with Client(n_workers=2, dashboard_address=None) as client, client.get_executor() as executor:"
+    program.write_text(PROGRAM.format(imports=imports, start=start))
+    done = subprocess.run([*command, program], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(d2l.load_sweep(tmp_path / "rows.json")) == 5
