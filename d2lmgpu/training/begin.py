@@ -1,30 +1,19 @@
 """Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
 
-from pathlib import Path
-
 from ..checkpoints import load_checkpoint, save_checkpoint
 from ..data import epoch_order, epoch_size
 from ..devices import check_devices, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Progress
 from ..networks import init_params
-from ..output import check_writable
-from ..parallel import (
-    EagerStep,
-    GraphStep,
-    Replica,
-    check_loads,
-    check_precision,
-    get_params,
-    measure_loads,
-    name_of,
-)
+from ..parallel import check_loads, check_precision, name_of
 from ..schedules import learning_rates
 from ..timing import Timeline
-from .checks import check_data, check_settings, find_network
+from .checks import check_checkpoint, check_data, check_settings, find_network
 from .history import History, Result, sha256
 from .loop import Loop
 from .resume import Position, data_checksum, restore, snapshot
+from .runner import can_use_graphs, find_loads, make_replicas, make_runner
 
 
 def train(
@@ -114,15 +103,14 @@ def train(
     )
     check_precision(precision, devices)
     check_checkpoint(checkpoint, checkpoint_steps, resume)
+    if loads is not None and loads != "auto":
+        loads = check_loads(loads, len(devices)).tolist()
     start = None if resume is None else load_checkpoint(resume)
+    if scale_batch:
+        batch_size, lr = batch_size * len(devices), lr * len(devices)
     X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else data
     classes = list(names[0]) if names else None
     name, network = find_network(network, classes)
-    if loads is not None and loads != "auto":
-        loads = check_loads(loads, len(devices)).tolist()
-    if scale_batch:
-        batch_size, lr = batch_size * len(devices), lr * len(devices)
-    params = init_params(seed, init=init, network=network)
     check_data(X_train, y_train, network)
     check_data(X_test, y_test, network)
     examples = epoch_size(len(X_train), batch_size, drop_last)
@@ -147,35 +135,12 @@ def train(
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
     bar = Progress(num_epochs, examples, progress)
-    in_graphs = (
-        graphs
-        and optimizer == "sgd"
-        and preprocess is None
-        and GraphStep.can_do(X_train, y_train, devices, algorithm, network)
-    )
-    if precision == "tf32" and not in_graphs:
-        raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, no batch norm, "
-            "no preprocess"
-        )
-    settings = {} if in_graphs else {"precision": precision}  # graphs have kernels for it
-    replicas = [Replica(get_params(params, device), device, network, optimizer, **settings) for device in devices]
-    if loads == "auto":
-        saved = start and start.state["history"]["loads"]  # so that the run goes on as it was
-        same = saved and len(saved) == len(devices)
-        loads = history.loads = saved if same else measure_loads(X_train, y_train, replicas, batch_size)
-        bar.note("loads: " + ", ".join(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True)))
-    for device, load in zip(devices, loads or [1] * len(devices), strict=True):
-        if load == 0:
-            bar.note(f"{device} has load 0 and stays idle")
-    if in_graphs:
-        device_params = [replica.params for replica in replicas]
-        settings = {"network": network, "precision": precision, "loads": loads, "drop_last": drop_last}
-        runner = GraphStep(X_train, y_train, device_params, devices, batch_size, algorithm, **settings)
-    else:
-        settings = {"algorithm": algorithm, "flat": flat, "overlap": overlap, "batch_statistics": batch_statistics}
-        queue = {"seed": seed, "preprocess": preprocess, "drop_last": drop_last}
-        runner = EagerStep(X_train, y_train, replicas, batch_size, loads, prefetch, **queue, **settings)
+    params = init_params(seed, init=init, network=network)
+    in_graphs = can_use_graphs(X_train, y_train, devices, network, history, preprocess, graphs)
+    replicas = make_replicas(params, devices, network, history, in_graphs)
+    find_loads(X_train, y_train, replicas, history, start and start.state["history"]["loads"], bar)
+    how = {"preprocess": preprocess, "flat": flat, "overlap": overlap, "prefetch": prefetch}
+    runner = make_runner(X_train, y_train, replicas, network, history, in_graphs, **how)
     checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
     position = Position() if start is None else restore(start, history, runner, replicas, checksum)
     loop = Loop(
@@ -205,17 +170,3 @@ def _saver(checkpoint, history, runner, replicas, checksum):
     if checkpoint is None:
         return lambda position: None
     return lambda position: save_checkpoint(checkpoint, snapshot(history, position, runner, replicas, checksum))
-
-
-def check_checkpoint(checkpoint, checkpoint_steps, resume):
-    """Raise now what would go wrong with the file later; nobody's checkpoint is overwritten by another run."""
-    if checkpoint_steps is not None and (checkpoint is None or checkpoint_steps < 1):
-        raise ValueError(
-            f"checkpoint_steps is {checkpoint_steps}; it should be at least 1, and needs a checkpoint file"
-        )
-    if checkpoint is None:
-        return
-    check_writable(checkpoint)
-    file = Path(checkpoint)
-    if file.exists() and (resume is None or not file.samefile(resume)):
-        raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")

@@ -1,12 +1,14 @@
 """Settings and data are checked before the work begins."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 
 from ..collectives import check_algorithm
 from ..networks import LENET, NETWORKS, Network, check_init, known_network
 from ..optimizers import check_optimizer
+from ..output import check_writable
 from ..parallel import check_batch_statistics, check_precision
 from ..schedules import learning_rates
 
@@ -71,3 +73,17 @@ def check_images(X, network):
     """Raise ValueError unless the images have the shape that the network takes."""
     if X.shape[1:] != network.input_shape:
         raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")
+
+
+def check_checkpoint(checkpoint, checkpoint_steps, resume):
+    """Raise now what would go wrong with the file later; nobody's checkpoint is overwritten by another run."""
+    if checkpoint_steps is not None and (checkpoint is None or checkpoint_steps < 1):
+        raise ValueError(
+            f"checkpoint_steps is {checkpoint_steps}; it should be at least 1, and needs a checkpoint file"
+        )
+    if checkpoint is None:
+        return
+    check_writable(checkpoint)
+    file = Path(checkpoint)
+    if file.exists() and (resume is None or not file.samefile(resume)):
+        raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
