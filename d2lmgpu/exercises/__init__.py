@@ -1,0 +1,51 @@
+"""The course's exercises: `check` looks at an answer, and what else its notebooks use.
+
+from d2lmgpu.exercises import check
+
+def allreduce(data): ...
+
+check("allreduce", allreduce)
+"""
+
+import os
+
+from . import synchronisation
+from .checking import Exercise, Verdict, Wrong, judge
+
+EXERCISES = {**synchronisation.EXERCISES}
+"""All exercises by name, in the order of the notebooks."""
+
+
+def check(name, answer=None):
+    """Try an answer, the function that exercise ``name`` asks for, and print what is right or wrong about it.
+
+    Returns whether it is right. Without an answer it prints what is asked for.
+    Raises ValueError for an exercise that there is not.
+    """
+    verdict = judge(name, find(name), answer)
+    print(verdict.says)
+    return verdict.right
+
+
+def find(name):
+    """The `Exercise` of this name; ValueError if there is none."""
+    if name not in EXERCISES:
+        raise ValueError(f"exercise {name!r} is unknown; choose from {', '.join(EXERCISES)}")
+    return EXERCISES[name]
+
+
+def setting(full, quick):
+    """``full``, or ``quick`` if the environment variable D2LMGPU_QUICK is set: for a first look, and for the tests."""
+    return quick if os.environ.get("D2LMGPU_QUICK") else full
+
+
+def compare(what, predicted, measured, unit=""):
+    """Print a prediction beside the measurement, and the ratio; without a prediction, ask for one."""
+    if predicted is None or predicted is ...:
+        print(f"{what}: measured {measured:.4g}{unit}. Next time, write your prediction down first.")
+    else:
+        ratio = f"{measured / predicted:.2g} times" if predicted else "not"
+        print(f"{what}: predicted {predicted:.4g}{unit}, measured {measured:.4g}{unit}: {ratio} what was predicted.")
+
+
+__all__ = ["EXERCISES", "Exercise", "Verdict", "Wrong", "check", "compare", "find", "judge", "setting"]

@@ -1,0 +1,93 @@
+"""How an answer to an exercise is checked: it is tried on cases that reveal the usual mistakes.
+
+A check says what is wrong, and gives a hint, but never the solution. An exercise
+is a function that the student writes; its name is the exercise's.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ..devices import DeviceArray, to_host
+
+
+class Wrong(Exception):
+    """An answer is wrong: ``what`` it did, in which case, and a ``hint``."""
+
+    def __init__(self, what, hint):
+        super().__init__(what)
+        self.what, self.hint = what, hint
+
+
+class Empty(Exception):
+    """An answer does nothing yet; the message says in which case."""
+
+
+class Exercise(NamedTuple):
+    """``asks``: what to write, its arguments and what they are. ``test(answer)`` says what is right, or raises."""
+
+    asks: str
+    test: Callable
+
+
+class Verdict(NamedTuple):
+    """What `judge` found: whether the answer is right, and the sentences to print."""
+
+    right: bool
+    says: str
+
+
+def judge(name, exercise, answer):
+    """The `Verdict` on an answer: a function, or None where there is none yet."""
+    if answer is None:
+        return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
+    if not callable(answer):
+        return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
+    try:
+        return Verdict(True, f"✓ {name}: {exercise.test(answer)}")
+    except Empty as nothing:
+        return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")
+    except Wrong as wrong:
+        return Verdict(False, f"✗ {name}: {wrong.what}\n  Hint: {wrong.hint}")
+
+
+def call(answer, *args, case, hint="run the function yourself on such a case, and read the error from its end"):
+    """``answer(*args)``. Raises `Wrong` if that raises an error: ``case`` says in words what the arguments were."""
+    try:
+        return answer(*args)
+    except Exception as error:  # whatever a student's function may raise
+        raise Wrong(f"{case}: it raised {type(error).__name__}: {error}", hint) from error
+
+
+def result_of(answer, *args, case, **options):
+    """As `call`, for functions that return something: nothing at all is an empty answer."""
+    result = call(answer, *args, case=case, **options)
+    if result is None or result is ...:
+        raise Empty(f"{case}: it returned nothing")
+    return result
+
+
+def expect(right, what, hint):
+    """Raise `Wrong` unless it is ``right``."""
+    if not right:
+        raise Wrong(what, hint)
+
+
+def close(actual, expected, tolerance=1e-5):
+    """Whether two arrays, or numbers, have the same shape and values, to a part of the largest magnitude."""
+    actual, expected = np.asarray(_plain(actual)), np.asarray(_plain(expected))
+    if actual.shape != expected.shape:
+        return False
+    return bool(np.abs(actual - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=1e-30))
+
+
+def short(values):
+    """A few numbers for a sentence."""
+    values = np.asarray(_plain(values)).reshape(-1)
+    numbers = ", ".join(f"{value:.4g}" for value in values[:4])
+    return f"[{numbers}{', …' if len(values) > 4 else ''}]"
+
+
+def _plain(values):
+    return to_host(values) if isinstance(values, DeviceArray) else values

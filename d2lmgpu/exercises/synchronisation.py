@@ -1,0 +1,116 @@
+"""Exercises of notebook 4, copies and synchronisation: a minibatch over the devices, and a sum over the devices."""
+
+import numpy as np
+
+from ..devices import DeviceArray, cpu, put, to_host
+from .checking import Empty, Exercise, Wrong, call, close, expect, result_of, short
+
+CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
+"""Examples and devices: some that divide, some that do not, and fewer examples than devices."""
+
+
+def try_split_batch(answer):
+    """Every example once, with its label, in parts that differ by one at most, each on its device."""
+    for n, k in CASES:
+        devices = [cpu(i) for i in range(k)]
+        case = f"{n} examples on {k} devices"
+        X, y = np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.arange(n)
+        X_shards, y_shards = _two_lists(result_of(answer, X, y, devices, case=case, hint=RAGGED), case)
+        for shards in (X_shards, y_shards):
+            expect(len(shards) == k, f"{case}: {len(shards)} shards", "each device gets one, if it is an empty one")
+        _check_places(X_shards + y_shards, devices, case)
+        sizes = [len(shard) for shard in X_shards]
+        expect(
+            sizes == [len(shard) for shard in y_shards],
+            f"{case}: {sizes} images and {[len(shard) for shard in y_shards]} labels",
+            "cut X and y at the same places",
+        )
+        expect(sum(sizes) == n, f"{case}: shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
+        expect(max(sizes) - min(sizes) <= 1, f"{case}: shards of {sizes} examples; the largest device decides", RAGGED)
+        _check_pairs(X_shards, y_shards, n, case)
+    return "every example is on one device, with its label, and no device has two more than another."
+
+
+RAGGED = "n divided by k leaves a rest; give one more example to as many devices as the rest has"
+
+
+def _two_lists(result, case):
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise Wrong(f"{case}: it returned a {type(result).__name__}", "return two lists: return X_shards, y_shards")
+    return [list(shards) for shards in result]
+
+
+def _check_places(shards, devices, case):
+    for shard, device in zip(shards, [*devices, *devices], strict=True):
+        place = shard.device if isinstance(shard, DeviceArray) else "the host"
+        expect(
+            place is device, f"{case}: the shard for {device} is on {place}", "put(part, device) copies a part there"
+        )
+
+
+def _check_pairs(X_shards, y_shards, n, case):
+    """Image i is [3i, 3i + 1, 3i + 2], and its label i."""
+    X = np.concatenate([to_host(shard).reshape(-1, 3) for shard in X_shards])
+    y = np.concatenate([to_host(shard) for shard in y_shards])
+    expect(sorted(X[:, 0]) == [3 * i for i in range(n)], f"{case}: some examples are there twice, others not", RAGGED)
+    expect(
+        (X[:, 0] == 3 * y).all(),
+        f"{case}: the first image of a shard has another one's label",
+        "cut X and y at the same places, in the same order",
+    )
+
+
+def try_allreduce(answer):
+    """In place, the sum, on every device, for other numbers of devices than two."""
+    rng = np.random.default_rng(0)
+    for k, n in ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11)):
+        devices = [cpu(i) for i in range(k)]
+        values = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
+        arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
+        data, case = list(arrays), f"{k} devices"
+        call(answer, data, case=case, hint="arrays of two devices do not mix: put(x, device) copies x to the other")
+        rebound = any(new is not old for new, old in zip(data, arrays, strict=False))
+        if k > 1 and not rebound and all(map(close, arrays, values)):
+            raise Empty(f"{case}: nothing has changed")
+        total = np.sum(values, axis=0, dtype=float)
+        if rebound and not close(arrays[-1], total):
+            raise Wrong(
+                f"{case}: the list has other arrays in it than before, and the old ones, which the devices' gradients "
+                "are, do not hold the sum",
+                "data[i] = ... gives the list another array; data[i][:] = ... writes into the one that is there",
+            )
+        for i, array in enumerate(arrays):
+            _check_sum(i, array, values, total, case)
+    return "all devices hold the sum, in place, for 1, 2, 3, 5 and 8 devices."
+
+
+def _check_sum(i, array, values, total, case):
+    if close(array, total, 1e-4):
+        return
+    found = f"{case}: device {i} holds {short(array)} instead of {short(total)}"
+    k = len(values)
+    mistakes = (
+        (values[i], "its own vector, as before", "after the sum is formed on device 0, the others still need it"),
+        (total / k, "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"),
+        (total + values[i], "the sum with its own vector counted twice", "give the sum back with =, not with +="),
+        (values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"),
+    )
+    for mistake, what, hint in mistakes:
+        if close(array, mistake, 1e-4):
+            raise Wrong(f"{found}: {what}", hint)
+    raise Wrong(found, "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often")
+
+
+EXERCISES = {
+    "split_batch": Exercise(
+        "Write split_batch(X, y, devices): split n images X (n, ...) and their labels y (n,) over the list of devices; "
+        "return two lists with a device array for each device. Sizes differ by one at most, and n may be less than the "
+        "number of devices.",
+        try_split_batch,
+    ),
+    "allreduce": Exercise(
+        "Write allreduce(data): data is a list of device arrays of one shape, one on each device; afterwards each "
+        "holds the sum of all. Work in place, and return nothing.",
+        try_allreduce,
+    ),
+}

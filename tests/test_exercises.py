@@ -1,0 +1,113 @@
+"""The course's exercises: solutions pass, typical wrong answers are rejected, each with a hint of its own."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from d2lmgpu import cli
+from d2lmgpu.exercises import EXERCISES, check, compare, judge, setting
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def functions(folder):
+    """All functions of the Python files in a folder, by name."""
+    found = {}
+    for file in sorted(folder.glob("*.py")):
+        names = runpy.run_path(str(file))
+        mine = {name: value for name, value in names.items() if getattr(value, "__module__", None) == "<run_path>"}
+        assert not found.keys() & mine.keys()
+        found |= mine
+    return found
+
+
+SOLUTIONS = functions(ROOT / "notebooks" / "solutions")
+WRONG_ANSWERS = functions(ROOT / "tests" / "wrong_answers")
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_solution_is_right(name, capsys):
+    assert check(name, SOLUTIONS[name])
+    assert capsys.readouterr().out.startswith(f"✓ {name}: ")
+
+
+@pytest.mark.parametrize("full_name", WRONG_ANSWERS)
+def test_a_wrong_answer_gets_its_hint(full_name):
+    """The docstring of a wrong answer is a part of what should be said."""
+    name, _, _ = full_name.partition("__")
+    verdict = judge(name, EXERCISES[name], WRONG_ANSWERS[full_name])
+    assert not verdict.right and verdict.says.startswith(f"✗ {name}: ")
+    assert WRONG_ANSWERS[full_name].__doc__ in verdict.says
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_each_exercise_has_wrong_answers_of_its_own(name):
+    verdicts = [
+        judge(name, EXERCISES[name], answer) for full, answer in WRONG_ANSWERS.items() if full.split("__")[0] == name
+    ]
+    hints = [verdict.says.partition("Hint: ")[2] for verdict in verdicts if "Hint: " in verdict.says]
+    assert len(set(hints)) >= 3
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_an_empty_answer_gets_the_question(name, capsys):
+    for nothing in (None, lambda *args: None, lambda *args: ...):
+        assert not check(name, nothing)
+    assert not check(name, 3)
+    assert capsys.readouterr().out.count(EXERCISES[name].asks) == 4
+
+
+def test_every_solution_and_wrong_answer_has_its_exercise():
+    assert {name.split("__")[0] for name in WRONG_ANSWERS} == set(EXERCISES)
+    assert set(EXERCISES) <= set(SOLUTIONS)
+
+
+def test_an_exercise_that_there_is_not():
+    with pytest.raises(ValueError, match="exercise 'alreduce' is unknown; choose from split_batch, "):
+        check("alreduce")
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    file, verdict = tmp_path / "mine.py", tmp_path / "verdict.json"
+    solutions = next((ROOT / "notebooks" / "solutions").glob("04_*.py"))
+    assert cli.main(["check", "allreduce", str(solutions), "--json", str(verdict)]) == 0
+    assert json.loads(verdict.read_text())["right"] is True
+    file.write_text("def allreduce(data):\n    pass\n")
+    assert cli.main(["check", "allreduce", str(file)]) == 1
+    assert "✗ allreduce" in capsys.readouterr().out
+    assert cli.main(["check"]) == 0
+    assert capsys.readouterr().out.count("\n") == len(EXERCISES)
+    assert cli.main(["check", "allreduce"]) == 0
+    assert capsys.readouterr().out == EXERCISES["allreduce"].asks + "\n"
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("def allreduce(data:\n", "mine.py, line 1"),
+        ("import nonsense\n", "cannot be run: ModuleNotFoundError"),
+        ("def ring(): pass\n", "has no function allreduce"),
+        (None, "No such file"),
+    ],
+)
+def test_files_without_an_answer(tmp_path, capsys, content, message):
+    file = tmp_path / "mine.py"
+    if content:
+        file.write_text(content)
+    assert cli.main(["check", "allreduce", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and message in err
+
+
+def test_settings_and_predictions(monkeypatch, capsys):
+    monkeypatch.delenv("D2LMGPU_QUICK", raising=False)
+    assert setting(10, quick=1) == 10
+    monkeypatch.setenv("D2LMGPU_QUICK", "1")
+    assert setting(10, quick=1) == 1
+    compare("step", 2, 1.5, " ms")
+    compare("step", None, 1.5, " ms")
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "step: predicted 2 ms, measured 1.5 ms: 0.75 times what was predicted."
+    assert out[1] == "step: measured 1.5 ms. Next time, write your prediction down first."

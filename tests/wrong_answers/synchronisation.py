@@ -1,0 +1,92 @@
+"""Wrong answers to the exercises of notebook 4. A docstring is a part of what the check should say."""
+
+import numpy as np
+
+import d2lmgpu as d2l
+
+
+def split_batch__no_answer(X, y, devices):
+    """it returned nothing. Write split_batch"""
+
+
+def split_batch__numpy_splits_evenly_or_not_at_all(X, y, devices):
+    """9 examples on 2 devices: it raised ValueError"""
+    X_parts, y_parts = np.split(X, len(devices)), np.split(y, len(devices))
+    return [list(map(d2l.put, parts, devices)) for parts in (X_parts, y_parts)][0], list(map(d2l.put, y_parts, devices))
+
+
+def split_batch__the_last_gets_the_rest(X, y, devices):
+    """[4, 4, 4, 4, 4, 4, 4, 10] examples; the largest device decides"""
+    size, k = len(X) // len(devices), len(devices)
+    bounds = [(i * size, (i + 1) * size if i < k - 1 else len(X)) for i in range(k)]
+    return tuple([d2l.put(A[a:b], d) for (a, b), d in zip(bounds, devices, strict=True)] for A in (X, y))
+
+
+def split_batch__the_rest_is_lost(X, y, devices):
+    """9 examples on 2 devices: shards of [4, 4] examples, 8 in all"""
+    size = len(X) // len(devices)
+    return tuple([d2l.put(A[i * size : (i + 1) * size], d) for i, d in enumerate(devices)] for A in (X, y))
+
+
+def split_batch__left_on_the_host(X, y, devices):
+    """put(part, device) copies a part there"""
+    return np.array_split(X, len(devices)), np.array_split(y, len(devices))
+
+
+def split_batch__labels_in_another_order(X, y, devices):
+    """has another one's label"""
+    k = len(devices)
+    X_shards = [d2l.put(part, d) for part, d in zip(np.array_split(X, k), devices, strict=True)]
+    return X_shards, [d2l.put(part, d) for part, d in zip(np.array_split(y[::-1], k), devices, strict=True)]
+
+
+def split_batch__one_list_of_pairs(X, y, devices):
+    """return two lists: return X_shards, y_shards"""
+    return list(zip(np.array_split(X, len(devices)), np.array_split(y, len(devices)), strict=True))
+
+
+def allreduce__for_device_0_only(data):
+    """after the sum is formed on device 0, the others still need it"""
+    for array in data[1:]:
+        data[0][:] += d2l.put(array, data[0].device)
+
+
+def allreduce__rebinds_the_list(data):
+    """data[i][:] = ... writes into the one that is there"""
+    for i in range(1, len(data)):
+        data[0][:] += d2l.put(data[i], data[0].device)
+    for i in range(1, len(data)):
+        data[i] = d2l.put(data[0], data[i].device)
+
+
+def allreduce__adds_where_it_should_copy(data):
+    """give the sum back with =, not with +="""
+    for array in data[1:]:
+        data[0][:] += d2l.put(array, data[0].device)
+    for array in data[1:]:
+        array[:] += d2l.put(data[0], array.device)
+
+
+def allreduce__for_two_devices(data):
+    """k may be more than two: add all of them"""
+    first, last = data[0], data[-1]
+    if first is last:
+        return
+    total = first + d2l.put(last, first.device)
+    for array in data:
+        array[:] = d2l.put(total, array.device)
+
+
+def allreduce__the_mean(data):
+    """sgd divides, by the whole minibatch"""
+    for array in data[1:]:
+        data[0][:] += d2l.put(array, data[0].device)
+    data[0][:] /= len(data)
+    for array in data[1:]:
+        array[:] = d2l.put(data[0], array.device)
+
+
+def allreduce__mixes_places(data):
+    """arrays of two devices do not mix"""
+    for array in data[1:]:
+        data[0][:] += array
