@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from d2lmgpu import cli
-from d2lmgpu.exercises import EXERCISES, check, compare, judge, setting
+from d2lmgpu.exercises import EXERCISES, check, compare, judge, save_data, setting
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -111,3 +111,13 @@ def test_settings_and_predictions(monkeypatch, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "step: predicted 2 ms, measured 1.5 ms: 0.75 times what was predicted."
     assert out[1] == "step: measured 1.5 ms. Next time, write your prediction down first."
+
+
+def test_data_of_figures_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D2LMGPU_QUICK", "1")
+    save_data("05_x", {"seconds": [1.5]})
+    assert not list(tmp_path.iterdir())
+    monkeypatch.delenv("D2LMGPU_QUICK")
+    save_data("05_x", {"seconds": [1.5]})
+    assert json.loads((tmp_path / "data" / "05_x.json").read_text()) == {"seconds": [1.5]}

@@ -8,7 +8,9 @@ check("allreduce", allreduce)
 """
 
 import os
+from pathlib import Path
 
+from ..output import write_json
 from . import synchronisation
 from .checking import Exercise, Verdict, Wrong, judge
 
@@ -39,6 +41,14 @@ def setting(full, quick):
     return quick if os.environ.get("D2LMGPU_QUICK") else full
 
 
+def save_data(name, data):
+    """Write a figure's data as ``data/NAME.json`` beside the notebook; not in the quick setting."""
+    if not os.environ.get("D2LMGPU_QUICK"):
+        folder = Path("data")
+        folder.mkdir(exist_ok=True)
+        write_json(folder / f"{name}.json", data)
+
+
 def compare(what, predicted, measured, unit=""):
     """Print a prediction beside the measurement, and the ratio; without a prediction, ask for one."""
     if predicted is None or predicted is ...:
@@ -48,4 +58,4 @@ def compare(what, predicted, measured, unit=""):
         print(f"{what}: predicted {predicted:.4g}{unit}, measured {measured:.4g}{unit}: {ratio} what was predicted.")
 
 
-__all__ = ["EXERCISES", "Exercise", "Verdict", "Wrong", "check", "compare", "find", "judge", "setting"]
+__all__ = ["EXERCISES", "Exercise", "Verdict", "Wrong", "check", "compare", "find", "judge", "save_data", "setting"]
