@@ -118,7 +118,11 @@ def test_the_readmes_links():
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebook(notebook):
+def test_notebook(notebook, monkeypatch):
+    """From start to end, in the quick setting."""
+    monkeypatch.setenv("D2LMGPU_QUICK", "1")
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
-    run_python("import matplotlib\nmatplotlib.use('Agg')\n" + code.replace("%matplotlib inline", ""))
+    run_python(
+        "import matplotlib\nmatplotlib.use('Agg')\n" + code.replace("%matplotlib inline", ""), ROOT / "notebooks"
+    )
