@@ -10,7 +10,7 @@ import sys
 
 from ..devices import DeviceError
 from ..fashion_mnist import DataError
-from . import allreduce, check, devices, predict, sweep, train
+from . import allreduce, check, devices, predict, scaling, sweep, train
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,7 +36,7 @@ def _parse(arguments):
     """As argparse does, which loses files that come after an option that comes after the checkpoint."""
     parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
     commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND")
-    for module in (devices, train, sweep, predict, allreduce, check):
+    for module in (devices, train, sweep, predict, allreduce, scaling, check):
         module.add_to(commands)
     options, rest = parser.parse_known_args(arguments)
     if any(word.startswith("-") for word in rest) or not hasattr(options, "files"):

@@ -1,0 +1,22 @@
+"""Scaling experiments: training on 1, 2, 4, … devices, as measured, as predicted and as drawn."""
+
+from .measure import Scaling, measure_compute, measure_scaling
+from .plot import plot_extrapolation, plot_phases, plot_scaling
+from .predict import Compute, Prediction, fit_messages, predict_scaling
+from .rows import Row
+from .setup import MODES
+
+__all__ = [
+    "MODES",
+    "Compute",
+    "Prediction",
+    "Row",
+    "Scaling",
+    "fit_messages",
+    "measure_compute",
+    "measure_scaling",
+    "plot_extrapolation",
+    "plot_phases",
+    "plot_scaling",
+    "predict_scaling",
+]

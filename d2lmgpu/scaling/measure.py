@@ -1,0 +1,158 @@
+"""Scaling experiments: the same network trained on 1, 2, 4, … devices.
+
+    strong   the minibatch stays as it is, and each of k devices gets a k-th of it
+    weak     each device's part stays as it is, and the minibatch is k times as large
+
+Sources: Amdahl 1967 for what the first can reach, Gustafson 1988 for the second.
+"""
+
+import math
+import statistics
+from dataclasses import asdict, dataclass
+from datetime import date
+
+from ..collectives import check_algorithm
+from ..fashion_mnist import load_fashion_mnist
+from ..networks import init_params
+from ..training.checks import check_data
+from .predict import Compute, check_predictable, fit_messages, predict_scaling
+from .rows import make_rows
+from .setup import batch_sizes, check_counts, check_steps, count_places, machine, versions, widened
+from .turns import Contender, take_rounds
+
+
+@dataclass
+class Scaling:
+    """A scaling experiment: what was trained, on what, and a `Row` for each number of devices.
+
+    ``batch_size``: examples on one device. ``parameters``: how many numbers the network
+    learns. ``places``: how many of the devices can work at the same time, cores or
+    GPUs. ``model``: what predictions were made from, or None.
+    """
+
+    mode: str
+    network: str
+    width: float
+    parameters: int
+    batch_size: int
+    allreduce: str
+    steps: int
+    rounds: int
+    devices: list
+    places: int
+    machine: str
+    versions: dict
+    date: str
+    rows: list
+    model: dict = None
+
+    as_dict = asdict
+
+    def of_places(self):
+        """What the devices are, in words: "2 cores", "1 GPU"."""
+        kinds = {name.partition("(")[0] for name in self.devices}
+        kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
+        return f"{self.places} {kind}" + "s" * (self.places > 1)
+
+
+def measure_scaling(
+    devices,
+    counts=(1, 2, 4),
+    mode="strong",
+    batch_size=256,
+    network="lenet",
+    width=1,
+    algorithm="ring",
+    steps=20,
+    repeats=5,
+    data=None,
+    predict=False,
+    after_round=None,
+):
+    """Time training on the first k of ``devices``, for each k in ``counts``, 1 among them; returns a `Scaling`.
+
+    In each of ``repeats`` rounds each k trains ``steps`` whole steps, as `train` does
+    them (fewer where the data set has not so many minibatches); see `take_rounds`.
+    ``batch_size``: of the minibatch in mode "strong", of each device's part in mode
+    "weak". ``network``: a name, or what `networks.sequential` makes; ``width``
+    multiplies LeNet's channels. ``algorithm``: an allreduce by name. ``data``: X_train,
+    y_train and maybe more, as `train` takes it; Fashion-MNIST unless given.
+
+    ``predict``: the rows get predictions, too. For these, in the same rounds, as many
+    devices as k devices keep busy train without each other; then messages are timed.
+    ``after_round(number, {k: its turns so far})`` is called after each round.
+
+    Raises ValueError, before anything is trained, for settings that make no sense.
+    """
+    name, network = widened(network, width)
+    data = load_fashion_mnist() if data is None else data
+    check_data(*data[:2], network)
+    counts = check_counts(counts, devices)
+    check_algorithm(algorithm, training=True)
+    if predict:
+        check_predictable(algorithm)
+    batches = batch_sizes(mode, counts, batch_size)
+    steps = check_steps(steps, repeats, batches, len(data[0]))
+    places = count_places(devices)
+    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
+    shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
+    for busy, n in set(shards.values()):
+        contenders[busy, n] = Contender([[device] for device in devices[:busy]], network, n, steps, data)
+    turns = take_rounds(contenders, repeats, after_round)
+    scaling = Scaling(
+        mode=mode,
+        network=name,
+        width=width,
+        parameters=sum(param.size for param in init_params(network=network)),
+        batch_size=batch_size,
+        allreduce=algorithm,
+        steps=steps,
+        rounds=repeats,
+        devices=[str(device) for device in devices[: max(counts)]],
+        places=places,
+        machine=machine(devices),
+        versions=versions(devices),
+        date=date.today().isoformat(),
+        rows=make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0])),
+    )
+    if shards:
+        seconds = {key: _median(turns[key]) / steps for key in shards.values()}
+        _predict(scaling, shards, seconds, devices, len(data[0]))
+    return scaling
+
+
+def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=5, data=None):
+    """Seconds of a step in which devices exchange nothing, for parts of all ``sizes``; returns a `Compute`.
+
+    On each of ``devices``, at the same time, a network is trained with minibatches of
+    so many examples; with one device it has the machine to itself. Steps, rounds
+    and the other arguments are those of `measure_scaling`.
+    """
+    _, network = widened(network, width)
+    data = load_fashion_mnist() if data is None else data
+    check_data(*data[:2], network)
+    sizes = sorted(sizes)
+    steps = check_steps(steps, repeats, dict.fromkeys(sizes, max(sizes, default=1)), len(data[0]))
+    groups = [[device] for device in devices]
+    turns = take_rounds({n: Contender(groups, network, n, steps, data) for n in sizes}, repeats)
+    return Compute(sizes, [_median(turns[n]) / steps for n in sizes], len(devices))
+
+
+def _predict(scaling, shards, seconds, devices, epoch):
+    """Enter predictions. ``seconds`` of a step by (busy devices, examples on each), ``shards``: these for each k."""
+    exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
+    for row in scaling.rows:
+        if row.devices in shards:
+            busy, n = shards[row.devices]
+            compute = Compute([n], [seconds[busy, n]], busy)
+            settings = scaling.mode, scaling.allreduce, scaling.places
+            (step,) = predict_scaling(
+                compute, [row.devices], scaling.batch_size, scaling.parameters, exchange, *settings
+            )
+            row.predicted_seconds_per_epoch = step.seconds_per_step / row.batch_size * epoch
+    computes = [{"busy": busy, "examples": n, "seconds": time} for (busy, n), time in seconds.items()]
+    scaling.model = {"compute": computes, "messages": constants}
+
+
+def _median(turns):
+    return statistics.median(turn.seconds for turn in turns)

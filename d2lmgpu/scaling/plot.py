@@ -1,0 +1,130 @@
+"""Scaling experiments as figures: what was measured, what was predicted, and what would be ideal."""
+
+from ..collectives.draw import COLOURS, MARKERS
+from ..plots import PHASE_COLOURS
+from ..timing import PHASES
+
+STACKED = [name for name in PHASES if name != "data"]
+"""Phases of the devices, which add up to the step. "data" is the host program's, which goes on beside them."""
+SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
+
+
+def plot_scaling(scaling):
+    """A `Scaling` in four panels: seconds of an epoch, speed-up, efficiency, and where a step's time goes.
+
+    Dots are medians over the rounds, bars go from the least to the most. Returns the matplotlib figure.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 7.6), layout="constrained")
+    (times, speedups), (efficiencies, phases) = figure.subplots(2, 2)
+    counts = [row.devices for row in scaling.rows]
+    for axes, measure, ideal in (
+        (times, "seconds_per_epoch", [scaling.rows[0].seconds_per_epoch / k for k in counts]),
+        (speedups, "speedup", counts),
+        (efficiencies, "efficiency", [1] * len(counts)),
+    ):
+        _draw_measure(axes, scaling.rows, measure, counts, ideal)
+    if scaling.model:
+        predicted = [(row.devices, row.predicted_seconds_per_epoch) for row in scaling.rows if row.devices > 1]
+        style = {"color": COLOURS[1], "marker": "D", "ms": 8, "mfc": "none", "ls": "", "label": "predicted"}
+        times.plot(*zip(*predicted, strict=True), **style)
+    times.set(ylabel="seconds per epoch", ylim=(0, None))
+    speedups.set(ylabel="speed-up: times as fast as one device", ylim=(0, None))
+    efficiencies.set(ylabel="efficiency: speed-up / devices", ylim=(0, None))
+    for axes in (times, speedups, efficiencies):
+        axes.set(xlabel="devices")
+        if max(counts) > scaling.places > min(counts):
+            axes.axvline(scaling.places, color="#555555", ls=":", lw=1, label=scaling.of_places())
+        axes.legend(frameon=False, fontsize=8)
+    _draw_phases(phases, scaling.rows, [f"{row.devices}\n(batch {row.batch_size:,})" for row in scaling.rows])
+    phases.set(xlabel="devices")
+    phases.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.suptitle(_title(scaling), fontsize="medium")
+    return figure
+
+
+def plot_phases(experiments):
+    """Where the time of a step goes, a panel for each of ``experiments``: {title: `Scaling`}; returns the figure.
+
+    The phases of the devices are stacked. The narrow bar beside them is the host
+    program's work on the data, which goes on at the same time.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.2 * len(experiments) + 1.2, 3.8), layout="constrained")
+    panels = figure.subplots(1, len(experiments), squeeze=False)[0]
+    for axes, (title, scaling) in zip(panels, experiments.items(), strict=True):
+        _draw_phases(axes, scaling.rows, [str(row.devices) for row in scaling.rows])
+        axes.set(xlabel="devices", title=title)
+    panels[-1].legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def plot_extrapolation(lines, published=()):
+    """Efficiency by the number of devices, a line for each of ``lines``: {label: list of `Prediction`}.
+
+    ``published``: (devices, efficiency, label) of measurements by others, drawn as stars.
+    Returns the matplotlib figure.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for number, (label, predictions) in enumerate(lines.items()):
+        counts, values = [p.devices for p in predictions], [p.efficiency for p in predictions]
+        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+        axes.plot(counts, values, ls="--", label=f"simulated: {label}", **style)
+    for number, (devices, efficiency, label) in enumerate(published):
+        style = {"color": COLOURS[-1 - number % len(COLOURS)], "marker": "*", "ms": 14, "ls": "", "mec": "black"}
+        axes.plot(devices, efficiency, label=f"published: {label}", **style)
+    marked = sorted({p.devices for predictions in lines.values() for p in predictions} | {p[0] for p in published})
+    axes.axhline(1, color="#555555", lw=1, label="ideal")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(marked, [f"{k:,}" for k in marked])
+    axes.minorticks_off()
+    axes.set(xlabel="devices", ylabel="efficiency: speed-up / devices", ylim=(0, 1.08))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _draw_measure(axes, rows, measure, counts, ideal):
+    middle = [getattr(row, measure) for row in rows]
+    least, most = ([getattr(row, f"{measure}_{end}") for row in rows] for end in ("min", "max"))
+    below = [m - low for m, low in zip(middle, least, strict=True)]
+    above = [high - m for m, high in zip(middle, most, strict=True)]
+    axes.plot(counts, ideal, color="#555555", ls="--", lw=1, label="ideal")
+    axes.errorbar(counts, middle, [below, above], color=COLOURS[0], marker="o", capsize=4, label="measured")
+    axes.set_xticks(counts, map(str, counts))
+    axes.grid(alpha=0.3)
+
+
+def _draw_phases(axes, rows, labels):
+    """Stacked bars of milliseconds a step."""
+    bottoms = [0.0] * len(rows)
+    scales = [1000 * row.seconds_per_step / row.seconds_per_epoch for row in rows]
+    places = range(len(rows))
+    for name in STACKED:
+        heights = [scale * row.phases.get(name, 0.0) for scale, row in zip(scales, rows, strict=True)]
+        if any(heights):
+            style = {"color": SHADES[name], "edgecolor": "white", "linewidth": 0.5}
+            axes.bar(places, heights, 0.6, bottoms, label=name, **style)
+        bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+    data = [scale * row.phases.get("data", 0.0) for scale, row in zip(scales, rows, strict=True)]
+    if any(data):
+        beside = [place + 0.37 for place in places]
+        axes.bar(beside, data, 0.1, color=SHADES["data"], label="data (host,\nmeanwhile)")
+    axes.set_xticks(places, labels)
+    axes.set(ylabel="milliseconds per step")
+    axes.set_axisbelow(True)
+    axes.grid(alpha=0.3, axis="y")
+
+
+def _title(scaling):
+    width = "" if scaling.width == 1 else f" × {scaling.width:g}"
+    batch = f"batch {scaling.batch_size:,}" + (" on each device" if scaling.mode == "weak" else " in all")
+    return (
+        f"{scaling.mode.capitalize()} scaling of {scaling.network}{width}: {batch}, {scaling.allreduce} allreduce\n"
+        f"{scaling.machine}; {scaling.rounds} rounds of {scaling.steps} steps, median, least to most"
+    )

@@ -1,0 +1,115 @@
+"""Step times of k devices, predicted from one device's and from messages.
+
+    step(k) = turns · compute(n) + allreduce(k)
+
+n        examples on the fullest device: ⌈b/k⌉ of a minibatch of b
+compute  seconds in which a device does its own part of a step, by n; measured on devices that exchange nothing
+turns    ⌈k / places⌉: virtual devices that outnumber the cores take turns; 1 where every device is a place of its own
+allreduce  simulated: the algorithm's schedule on a network, see collectives/simulate.py
+
+What devices share (the memory, the caches, the interpreter's lock) is in
+``compute`` if it was measured on as many devices at the same time, each busy
+with a training of its own. Not in the model: that all must wait for the
+slowest in every step, and exchanges that go on beside the computation.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
+
+MESSAGES = (2**12, 2**16, 2**20, 2**23)
+"""Bytes of the messages that are timed."""
+
+
+@dataclass
+class Compute:
+    """``seconds`` of a step without exchange, by the ``sizes`` of a device's part, ascending.
+
+    ``busy``: how many devices worked at the same time. Called with n, it gives the
+    seconds for n examples: between two sizes a straight line a + b·n, which beyond
+    the first and the last goes on; with one size, in proportion to n.
+
+    Raises ValueError without sizes, or where they do not ascend.
+    """
+
+    sizes: list
+    seconds: list
+    busy: int = 1
+
+    as_dict = asdict
+
+    def __post_init__(self):
+        if not self.sizes or len(self.sizes) != len(self.seconds) or list(self.sizes) != sorted(set(self.sizes)):
+            raise ValueError(f"Compute: sizes are {self.sizes}, seconds {self.seconds}; give some, ascending, of both")
+
+    def __call__(self, n):
+        """Seconds for n examples."""
+        if len(self.sizes) == 1:
+            return self.seconds[0] * n / self.sizes[0]
+        i = min(max(int(np.searchsorted(self.sizes, n)), 1), len(self.sizes) - 1)
+        (n0, n1), (t0, t1) = self.sizes[i - 1 : i + 1], self.seconds[i - 1 : i + 1]
+        return max(0.0, t0 + (t1 - t0) * (n - n0) / (n1 - n0))
+
+    def faster(self, times):
+        """The same for a device that is so many times as fast."""
+        return Compute(self.sizes, [seconds / times for seconds in self.seconds], self.busy)
+
+
+@dataclass
+class Prediction:
+    """A step of ``batch_size`` examples on ``devices`` devices; seconds are of a step."""
+
+    devices: int
+    batch_size: int
+    seconds_per_step: float
+    compute_seconds: float
+    allreduce_seconds: float
+    speedup: float
+    efficiency: float
+
+    as_dict = asdict
+
+
+def predict_scaling(compute, counts, batch_size, elements, network, mode="strong", algorithm="ring", places=None):
+    """A `Prediction` for each number of devices in ``counts``.
+
+    ``compute``: a `Compute`, or any function of n. ``elements``: the length of the
+    gradient, float32. ``network``: a function of k, as `collectives.network` has
+    them. ``mode``: "strong", where a minibatch has ``batch_size`` examples in all, or
+    "weak", where each device has so many. ``places``: how many devices can work at
+    the same time (None: all of them). Speed-up and efficiency are against one
+    device, for the same number of examples.
+    """
+    rows = []
+    alone = compute(batch_size)
+    for k in counts:
+        batch = batch_size * k if mode == "weak" else batch_size
+        computing = math.ceil(k / (places or k)) * compute(math.ceil(batch / k))
+        exchanging = simulate(ALGORITHMS[algorithm](k, elements), network(k)).seconds if k > 1 else 0.0
+        speedup = alone * (batch / batch_size) / (computing + exchanging)
+        rows.append(Prediction(k, batch, computing + exchanging, computing, exchanging, speedup, speedup / k))
+    return rows
+
+
+def check_predictable(algorithm):
+    """Raise ValueError unless the allreduce has a schedule, which can be simulated."""
+    if algorithm not in ALGORITHMS:
+        raise ValueError(
+            f"allreduce {algorithm!r} has no schedule to predict from; choose from {', '.join(ALGORITHMS)}"
+        )
+
+
+def fit_messages(devices, counts, algorithm, places):
+    """Time messages of `MESSAGES` bytes on the first k of ``devices`` for all ``counts`` k; the network that fits them.
+
+    Returns (a function of k, the constants of `fit_virtual_devices`).
+    """
+    rows = []
+    for k in counts:
+        if k > 1:
+            rows += measure_allreduce(devices[:k], [algorithm], MESSAGES)
+    constants = fit_virtual_devices(rows, ALGORITHMS, places)
+    return virtual_devices(constants, places), constants

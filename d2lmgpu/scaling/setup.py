@@ -1,0 +1,83 @@
+"""What a scaling experiment is about to do, checked, and the machine on which it does it."""
+
+import platform
+
+import numpy as np
+
+from ..devices import check_devices, count_cores, device_table
+from ..networks import lenet_network
+from ..training.checks import find_network
+
+MODES = ("strong", "weak")
+WIDENED = {"lenet": False, "lenet-bn": True}
+"""Networks that can be widened, and whether they have batch norm."""
+
+
+def widened(network, width):
+    """The name and the layers of a network, with ``width`` times LeNet's channels; ValueError where that cannot be."""
+    if width == 1:
+        return find_network(network)
+    if network not in WIDENED:
+        raise ValueError(f"width is {width}, but only {' and '.join(WIDENED)} can be made wider; leave it at 1")
+    return network, lenet_network(width, WIDENED[network])
+
+
+def check_counts(counts, devices):
+    """The numbers of devices, ascending. Raises ValueError unless they can be compared on these devices."""
+    check_devices(devices)
+    counts = list(counts)
+    if any(not isinstance(k, (int, np.integer)) or k < 1 for k in counts) or len(set(counts)) < len(counts):
+        raise ValueError(f"devices are {counts}; they should be different whole numbers, such as 1,2,4")
+    if 1 not in counts:
+        raise ValueError(f"devices are {counts}; 1 should be among them, with which the others are compared")
+    if max(counts) > len(devices):
+        raise ValueError(f"devices are {counts}, but only {len(devices)} were given")
+    return sorted(counts)
+
+
+def batch_sizes(mode, counts, batch_size):
+    """Examples in a minibatch, for each number of devices. Raises ValueError for an unknown mode or no batch size."""
+    if mode not in MODES:
+        raise ValueError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}; it should be a whole number, at least 1")
+    return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
+
+
+def check_steps(steps, repeats, batches, examples):
+    """How many steps a turn can have: ``steps``, or as many as the data set has minibatches of the largest size.
+
+    Raises ValueError for numbers that are none, and for minibatches larger than the data set.
+    """
+    for name, value in (("steps", steps), ("repeats", repeats)):
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} is {value!r}; it should be a whole number, at least 1")
+    largest = max(batches.values())
+    if largest > examples:
+        raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")
+    return min(steps, examples // largest)
+
+
+def count_places(devices):
+    """How many of the devices can work at the same time: different GPUs, and the cores for virtual devices."""
+    cards = {device.card for device in devices if device.kind == "gpu"}
+    virtual = sum(device.kind == "cpu" for device in devices)
+    return len(cards) + min(virtual, count_cores())
+
+
+def machine(devices):
+    """The processors behind the devices, in words."""
+    kinds = {device.kind for device in devices}
+    found = [row.description for row in device_table() if row.kind in kinds]
+    names = [f"{found.count(name)} × {name}" for name in dict.fromkeys(found)]
+    return f"{', '.join(names)}; {platform.system()} {platform.machine()}"
+
+
+def versions(devices):
+    """Versions of what computes, by name."""
+    found = {"python": platform.python_version(), "numpy": np.__version__}
+    if any(device.kind == "gpu" for device in devices):
+        import cupy
+
+        found["cupy"] = str(cupy.__version__)
+    return found

@@ -1,0 +1,98 @@
+"""Who takes part in a scaling experiment, and how they take turns.
+
+A contender trains some whole steps when its turn comes, while the others rest. In
+every round each has a turn, so that a machine whose speed drifts treats all alike;
+the first round warms up (memory is taken, kernels are compiled) and does not count.
+
+    round 0    k = 1    k = 2    k = 4    not counted
+    round 1    k = 1    k = 2    k = 4
+    round 2    k = 1    k = 2    k = 4
+"""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from ..devices import synchronize
+from ..networks import init_params
+from ..timing import PHASES, Timeline
+from ..training import History
+from ..training.runner import can_use_graphs, make_replicas, make_runner
+
+LR = 0.01
+"""Small enough that no run diverges, whatever its minibatch. Nothing else depends on it."""
+
+
+class Turn(NamedTuple):
+    """``seconds`` of a turn, and of them those in each phase, as `Timeline.phases` counts them."""
+
+    seconds: float
+    phases: dict
+
+
+def take_rounds(contenders, repeats, after_round=None):
+    """Let functions without arguments, by name, take turns: a round that does not count, then ``repeats`` that do.
+
+    Returns for each name the list of what its function returned in the rounds that
+    count. ``after_round(number, results)`` is called after each of these, from 1 on.
+    """
+    results = {name: [] for name in contenders}
+    for number in range(repeats + 1):
+        for name, contender in contenders.items():
+            result = contender()
+            if number:
+                results[name].append(result)
+        if number and after_round:
+            after_round(number, results)
+    return results
+
+
+class Contender:
+    """Trains on each of ``groups`` of devices, all at the same time. Called, it trains on and gives a `Turn`.
+
+    One group of k devices is data-parallel training as `train` does it. Groups of
+    one device each are several trainings that have the machine in common and nothing
+    else: they exchange nothing. ``batch_size`` is a group's. All devices are
+    synchronised before and after the steps.
+    """
+
+    def __init__(self, groups, network, batch_size, steps, data, algorithm="ring"):
+        self.devices = [device for group in groups for device in group]
+        self.examples = steps * batch_size
+        X, y = (array[: self.examples] for array in data[:2])
+        self.runners = [_runner(group, network, batch_size, X, y, algorithm) for group in groups]
+        self.steps, self.rng = steps, np.random.default_rng(0)
+
+    def __call__(self):
+        for runner in self.runners:
+            runner.start_epoch(self.rng.permutation(self.examples), LR)
+        with Timeline(self.devices) as timeline:
+            synchronize(self.devices)
+            begin = time.perf_counter()
+            for _ in range(self.steps):
+                for runner in self.runners:
+                    runner.step()
+            for runner in self.runners:
+                runner.pause()
+            synchronize(self.devices)
+            seconds = time.perf_counter() - begin
+            return Turn(seconds, {name: timeline.phases(seconds)[name] for name in PHASES})
+
+
+def _runner(devices, network, batch_size, X, y, algorithm):
+    """The runner that `train` would use."""
+    history = History(
+        devices=devices,
+        environment=None,
+        batch_size=batch_size,
+        lr=LR,
+        epochs=1,
+        seed=0,
+        allreduce=algorithm,
+        init="he",
+    )
+    in_graphs = can_use_graphs(X, y, devices, network, history, None, True)
+    replicas = make_replicas(init_params(0, init="he", network=network), devices, network, history, in_graphs)
+    how = {"preprocess": None, "flat": True, "overlap": False, "prefetch": True}
+    return make_runner(X, y, replicas, network, history, in_graphs, **how)

@@ -1,0 +1,282 @@
+"""Scaling experiments: fair turns, the formulas by hand, predictions, and the command. No times are asserted."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.scaling import (
+    Compute,
+    fit_messages,
+    measure_compute,
+    measure_scaling,
+    plot_extrapolation,
+    plot_phases,
+    plot_scaling,
+    predict,
+    predict_scaling,
+    turns,
+)
+from d2lmgpu.scaling.rows import make_rows
+from d2lmgpu.scaling.setup import check_steps, count_places
+from d2lmgpu.scaling.turns import Contender, Turn, take_rounds
+
+QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
+
+
+def test_contenders_take_turns_and_the_first_round_does_not_count():
+    calls, told = [], []
+
+    def contender(name):
+        return lambda: calls.append(name) or len(calls)
+
+    contenders = {name: contender(name) for name in "abc"}
+    results = take_rounds(contenders, 2, lambda number, results: told.append((number, len(results["c"]))))
+    assert "".join(calls) == "abcabcabc"
+    assert results == {"a": [4, 7], "b": [5, 8], "c": [6, 9]}
+    assert told == [(1, 1), (2, 2)]
+
+
+class FakeRunner:
+    """A step takes two seconds of the clock, feeding the order half a second, waiting for the end five."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def start_epoch(self, order, lr):
+        assert sorted(order) == list(range(len(order)))
+        self.clock["now"] += 0.5
+
+    def step(self):
+        self.clock["now"] += 2
+
+    def pause(self):
+        self.clock["now"] += 5
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_turn_is_timed_from_idle_devices_to_idle_devices(k, monkeypatch, small):
+    clock, devices, idle = {"now": 100.0}, [d2l.cpu(i) for i in range(k)], []
+    monkeypatch.setattr(turns, "_runner", lambda group, *settings: FakeRunner(clock))
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: clock["now"])
+    monkeypatch.setattr(turns, "synchronize", lambda devices: idle.append((list(devices), clock["now"])))
+    contender = Contender([[device] for device in devices], None, 5, 4, small)
+    assert contender().seconds == k * (4 * 2 + 5)  # and not the half seconds before
+    assert idle == [(devices, 100 + 0.5 * k), (devices, 100 + 0.5 * k + 13 * k)]
+
+
+def test_trainings_beside_each_other_exchange_nothing(small):
+    devices = [d2l.cpu(i) for i in range(3)]
+    for groups, exchanged in (([[device] for device in devices], False), ([devices], True)):
+        contender = Contender(groups, d2l.networks.LENET, 7, 2, small)
+        with d2l.record_transfers() as transfers:
+            turn = contender()
+        assert any("host" not in (t.source, t.destination) for t in transfers) is exchanged
+        assert turn.seconds > 0 and turn.phases["forward"] > 0
+
+
+def test_strong_scaling_by_hand():
+    """100 examples an epoch, 2 steps of 10: five turns are an epoch."""
+    found = {
+        1: [Turn(4.0, {"forward": 3.0, "waiting": 1.0}), Turn(8.0, {}), Turn(2.0, {})],
+        2: [Turn(2.0, {}), Turn(2.0, {"forward": 1.5, "waiting": 0.5}), Turn(4.0, {})],
+    }
+    one, two = make_rows(found, {1: 10, 2: 10}, steps=2, epoch=100)
+    assert (one.devices, one.batch_size, one.rounds) == (1, 10, 3)
+    assert (one.seconds_per_epoch, one.seconds_per_epoch_min, one.seconds_per_epoch_max) == (20, 10, 40)
+    assert one.seconds_per_step == pytest.approx(2)
+    assert (one.speedup, one.efficiency) == (1, 1) and one.phases == {"forward": 15, "waiting": 5}
+    assert (two.seconds_per_epoch, two.seconds_per_epoch_min, two.seconds_per_epoch_max) == (10, 10, 20)
+    assert (two.speedup, two.speedup_min, two.speedup_max) == (2, 0.5, 4)  # round by round: 4/2, 8/2, 2/4
+    assert (two.efficiency, two.efficiency_min, two.efficiency_max) == (1, 0.25, 2)
+    assert two.phases == {"forward": 7.5, "waiting": 2.5}
+
+
+def test_weak_scaling_by_hand():
+    """The step takes a quarter longer with 3 times the examples: 3/1.25 times as fast, efficiency 1/1.25."""
+    found = {1: [Turn(4.0, {})], 3: [Turn(5.0, {})]}
+    one, three = make_rows(found, {1: 10, 3: 30}, steps=2, epoch=60)
+    assert (one.seconds_per_epoch, three.seconds_per_epoch) == (12, 5)
+    assert (one.seconds_per_step, three.seconds_per_step) == (2, 2.5)
+    assert three.speedup == pytest.approx(2.4) and three.efficiency == pytest.approx(0.8)
+
+
+def test_compute_is_straight_between_what_was_measured():
+    compute = Compute([10, 20, 40], [1.0, 3.0, 4.0])
+    assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
+    assert compute(60) == 5 and compute(8) == pytest.approx(0.6) and compute(0) == 0  # not below
+    assert Compute([10], [5.0])(4) == 2 and compute.faster(10)(30) == pytest.approx(0.35)
+    for sizes, seconds in (([], []), ([2, 1], [1, 1]), ([1, 1], [1, 1]), ([1, 2], [1])):
+        with pytest.raises(ValueError, match="give some, ascending"):
+            Compute(sizes, seconds)
+
+
+def test_predictions_by_hand():
+    """A ring of k = 4: 2(k-1) steps, each latency and a quarter of the bytes."""
+    compute = Compute([0, 100], [0.01, 0.11])  # 10 ms and 1 ms an example
+
+    def network(k):
+        return full_switch(k, bandwidth=1e6, latency=1e-3)
+
+    exchange = 6 * (1e-3 + 4 * 1000 / 4 / 1e6)
+    strong = predict_scaling(compute, [1, 4], 100, 1000, network)
+    assert [(p.devices, p.batch_size) for p in strong] == [(1, 100), (4, 100)]
+    assert strong[0].seconds_per_step == pytest.approx(0.11) and strong[0].allreduce_seconds == 0
+    assert strong[1].compute_seconds == pytest.approx(0.035) and strong[1].allreduce_seconds == pytest.approx(exchange)
+    assert strong[1].speedup == pytest.approx(0.11 / (0.035 + exchange))
+    assert strong[1].efficiency == pytest.approx(strong[1].speedup / 4)
+    (weak,) = predict_scaling(compute, [4], 100, 1000, network, mode="weak")
+    assert weak.batch_size == 400 and weak.efficiency == pytest.approx(0.11 / (0.11 + exchange))
+    (ragged,) = predict_scaling(compute, [3], 100, 1000, network)
+    assert ragged.compute_seconds == pytest.approx(0.044)  # 34 examples: the fullest device decides
+    (turns,) = predict_scaling(compute, [5], 100, 1000, network, places=2)
+    assert turns.compute_seconds == pytest.approx(3 * 0.03)  # five devices on two cores: three turns
+
+
+def test_messages_are_fitted(monkeypatch):
+    """Times as a known computer would give: what is fitted predicts them."""
+    constants = {"startup": 1e-5, "occupancy": 2e-6, "beta": 1e-10, "gamma": 3e-10}
+    known = predict.virtual_devices(constants, 2)
+
+    def measure(devices, algorithms, sizes):
+        for size in sizes:
+            k = len(devices)
+            seconds = predict.simulate(predict.ALGORITHMS["ring"](k, size // 4), known(k)).seconds
+            yield type("Row", (), {"algorithm": "ring", "devices": k, "bytes": size, "seconds": seconds})
+
+    monkeypatch.setattr(predict, "measure_allreduce", measure)
+    network, _ = fit_messages(list(range(8)), [1, 2, 5], "ring", 2)
+    for k in (2, 5, 8):
+        schedule = predict.ALGORITHMS["ring"](k, 50_000)
+        assert predict.simulate(schedule, network(k)).seconds == pytest.approx(
+            predict.simulate(schedule, known(k)).seconds, rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("mode, batches", [("strong", [6, 6, 6]), ("weak", [6, 18, 30])])
+def test_an_experiment(device_kind, make_devices, mode, batches, small):
+    devices = make_devices(5)
+    if device_kind == "standin":
+        batches, counts = batches[:2], (3, 1)
+    else:
+        counts = (5, 1, 3)
+    scaling = measure_scaling(devices, counts, mode, predict=True, data=small, **QUICK)
+    rows = scaling.rows
+    assert [row.devices for row in rows] == sorted(counts) and [row.batch_size for row in rows] == batches
+    assert scaling.parameters == 129_068 and scaling.devices == [str(device) for device in devices[: max(counts)]]
+    assert scaling.places == count_places(devices)
+    for row in rows:
+        assert row.rounds == 3 and row.seconds_per_epoch_min <= row.seconds_per_epoch <= row.seconds_per_epoch_max
+        assert row.seconds_per_step == pytest.approx(row.seconds_per_epoch * row.batch_size / 600)
+        assert row.efficiency == pytest.approx(row.speedup / row.devices)
+    assert rows[0].speedup == 1 and rows[0].predicted_seconds_per_epoch is None
+    (point, *_) = scaling.model["compute"]
+    assert all(row.predicted_seconds_per_epoch > 0 for row in rows[1:])
+    if len(scaling.model["compute"]) == 1:  # three devices on two places, of which both are busy: two turns
+        expected = math.ceil(3 / scaling.places) * point["seconds"] / rows[1].batch_size * 600
+        assert rows[1].predicted_seconds_per_epoch > expected
+    json.dumps(scaling.as_dict())
+
+
+def test_wider_networks(small):
+    scaling = measure_scaling([d2l.cpu(0)], [1], network="lenet-bn", width=0.5, data=small, predict=True, **QUICK)
+    size = sum(p.size for p in d2l.init_params(network=d2l.networks.lenet_network(0.5, batch_norm=True)))
+    assert (scaling.network, scaling.width, scaling.parameters) == ("lenet-bn", 0.5, size)
+    assert scaling.model is None  # there is nothing to predict
+
+
+def test_compute_of_several_sizes(small):
+    compute = measure_compute([d2l.cpu(0), d2l.cpu(1)], [12, 3], steps=2, repeats=1, data=small)
+    assert compute.sizes == [3, 12] and compute.busy == 2 and all(second > 0 for second in compute.seconds)
+
+
+def test_as_many_steps_as_there_are_minibatches():
+    assert check_steps(20, 5, {1: 100, 2: 200}, 600) == 3
+    assert check_steps(2, 5, {1: 100, 2: 200}, 600) == 2
+
+
+def test_the_command(tmp_path, capsys, monkeypatch, small):
+    monkeypatch.setattr("d2lmgpu.scaling.measure.load_fashion_mnist", lambda: small)
+    file, plot = tmp_path / "rows.json", tmp_path / "plot.png"
+    command = ["scaling", "--environment", "cpu", "--mode", "weak", "--devices", "1,2", "--batch-size", "5"]
+    command += ["--width", "0.5", "--steps", "2", "--repeats", "2", "--allreduce", "naive", "--predict"]
+    assert cli.main([*command, "--json", str(file), "--plot", str(plot)]) == 0
+    result = json.loads(file.read_text())
+    expected = {"environment": "cpu", "mode": "weak", "network": "lenet", "width": 0.5, "batch_size": 5}
+    expected |= {"allreduce": "naive", "steps": 2, "rounds": 2, "devices": ["cpu(0)", "cpu(1)"]}
+    assert expected.items() <= result.items()
+    assert result["machine"] and result["date"] and result["versions"]["numpy"] == np.__version__
+    assert [(row["devices"], row["batch_size"]) for row in result["rows"]] == [(1, 5), (2, 10)]
+    assert {"seconds_per_epoch", "speedup", "efficiency", "phases"} <= set(result["rows"][0])
+    assert set(result["rows"][1]["phases"]) == set(d2l.timing.PHASES)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4 and out.splitlines()[1].split()[-1] == "predicted"
+    assert [line.split(",")[0] for line in err.splitlines()] == ["round 1", "round 2"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--mode both", "mode 'both' is unknown; choose from strong, weak"),
+        ("--devices 2,4", "1 should be among them"),
+        ("--devices 1,2,2", "different whole numbers"),
+        ("--devices 0,1", "different whole numbers"),
+        ("--devices 1;2", "--devices"),
+        ("--batch-size 0", "batch_size is 0"),
+        ("--batch-size 70000", "more than the 60000 there are"),
+        ("--mode weak --devices 1,4 --batch-size 20000", "80000 examples is more than"),
+        ("--steps 0", "steps is 0"),
+        ("--repeats 0", "repeats is 0"),
+        ("--allreduce none", "replicas drift apart"),
+        ("--allreduce rings", "allreduce 'rings' is unknown"),
+        ("--allreduce nccl --predict", "no schedule to predict from"),
+        ("--network alexnet", "'alexnet' is unknown"),
+        ("--network cnn --width 2", "only lenet and lenet-bn"),
+        ("--width 0", "at least 0.05"),
+        ("--plot rows.txt", "should end in"),
+        ("--json nowhere/rows.json", "cannot write"),
+    ],
+)
+def test_bad_input(arguments, message, capsys):
+    try:
+        code = cli.main(["scaling", "--environment", "cpu", *arguments.split()])
+    except SystemExit as stop:  # argparse's
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and err.count("\n") == 1 and message in err
+
+
+def test_more_devices_than_were_given(small):
+    with pytest.raises(ValueError, match="only 1 were given"):
+        measure_scaling([d2l.cpu(0)], [1, 2], data=small)
+
+
+def test_figures(small):
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    strong = measure_scaling(devices, [1, 2], predict=True, data=small, **QUICK)
+    times, speedups, efficiencies, phases = plot_scaling(strong).axes
+    assert times.get_ylabel() == "seconds per epoch" and phases.get_ylabel() == "milliseconds per step"
+    assert "predicted" in times.get_legend_handles_labels()[1]
+    assert "ideal" in speedups.get_legend_handles_labels()[1] and efficiencies.get_ylim()[0] == 0
+    heights = sum(bar.get_height() for bars in phases.containers for bar in bars if bar.get_width() > 0.5)
+    assert heights > 0
+    assert [axes.get_title() for axes in plot_phases({"a": strong, "b": strong}).axes] == ["a", "b"]
+    lines = {"x": predict_scaling(Compute([1], [1.0]), [1, 8, 64], 256, 1000, lambda k: full_switch(k, 1e9))}
+    (axes,) = plot_extrapolation(lines, [(32, 0.9, "somebody 2017")]).axes
+    assert axes.get_legend_handles_labels()[1] == ["simulated: x", "published: somebody 2017", "ideal"]
+
+
+def test_the_bars_add_up_to_the_step():
+    phases = {"forward": 1.0, "backward": 2.0, "waiting": 1.0, "data": 0.5}
+    rows = make_rows({1: [Turn(4.0, phases)], 2: [Turn(3.0, {"forward": 3.0})]}, {1: 10, 2: 10}, 2, 100)
+    scaling = type("Scaling", (), {"rows": rows})
+    (axes,) = plot_phases({"by hand": scaling}).axes
+    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for kind in axes.containers for bar in kind]
+    assert sum(height for x, height in bars if x == pytest.approx(0)) == pytest.approx(2000)
+    assert sum(height for x, height in bars if x == pytest.approx(1)) == pytest.approx(1500)
+    assert [height for x, height in bars if x == pytest.approx(0.37)] == pytest.approx([250])
