@@ -189,6 +189,17 @@ def test_wider_networks(small):
     assert scaling.model is None  # there is nothing to predict
 
 
+def test_small_parts_have_more_steps(monkeypatch, small):
+    """A turn of s steps takes 2s + 5 seconds of the fake clock; sizes in proportion have as many examples in a turn."""
+    clock = {"now": 0.0}
+    monkeypatch.setattr(turns, "_runner", lambda *settings: FakeRunner(clock))
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: clock["now"])
+    compute = measure_compute([d2l.cpu(0)], [12, 3], steps=2, repeats=2, data=small)
+    assert compute.sizes == [3, 12] and compute.seconds == [(2 * 8 + 5) / 8, (2 * 2 + 5) / 2]
+    compute = measure_compute([d2l.cpu(0)], [300, 1], steps=2, repeats=2, data=small)
+    assert compute.seconds == [(2 * 100 + 5) / 100, (2 * 2 + 5) / 2]
+
+
 def test_compute_of_several_sizes(small):
     compute = measure_compute([d2l.cpu(0), d2l.cpu(1)], [12, 3], steps=2, repeats=1, data=small)
     assert compute.sizes == [3, 12] and compute.busy == 2 and all(second > 0 for second in compute.seconds)
@@ -280,3 +291,13 @@ def test_the_bars_add_up_to_the_step():
     assert sum(height for x, height in bars if x == pytest.approx(0)) == pytest.approx(2000)
     assert sum(height for x, height in bars if x == pytest.approx(1)) == pytest.approx(1500)
     assert [height for x, height in bars if x == pytest.approx(0.37)] == pytest.approx([250])
+
+
+def test_on_gpus_steps_are_graphs(standin, small):
+    devices = [d2l.gpu(i) for i in range(2)]
+    scaling = measure_scaling(devices, [1, 2], batch_size=2, steps=1, repeats=1, data=small)
+    assert scaling.places == 2 and scaling.of_places() == "2 GPUs" and "cupy" in scaling.versions
+    for row in scaling.rows:
+        assert row.phases["step"] > 0 and row.phases["forward"] == 0
+    axes = plot_scaling(scaling).axes[-1]
+    assert axes.get_legend_handles_labels()[1][0] == "step"

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import synchronisation
+from . import scaling, synchronisation, training
 from .checking import Exercise, Verdict, Wrong, judge
 
-EXERCISES = {**synchronisation.EXERCISES}
+EXERCISES = {**synchronisation.EXERCISES, **training.EXERCISES, **scaling.EXERCISES}
 """All exercises by name, in the order of the notebooks."""
 
 

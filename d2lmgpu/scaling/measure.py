@@ -20,14 +20,18 @@ from .rows import make_rows
 from .setup import batch_sizes, check_counts, check_steps, count_places, machine, versions, widened
 from .turns import Contender, take_rounds
 
+MOST_STEPS = 100
+"""Of a turn in `measure_compute`."""
+
 
 @dataclass
 class Scaling:
     """A scaling experiment: what was trained, on what, and a `Row` for each number of devices.
 
-    ``batch_size``: examples on one device. ``parameters``: how many numbers the network
-    learns. ``places``: how many of the devices can work at the same time, cores or
-    GPUs. ``model``: what predictions were made from, or None.
+    ``batch_size``: examples in all in mode "strong", on each device in mode "weak".
+    ``parameters``: how many numbers the network learns. ``steps`` of a turn.
+    ``places``: how many of the devices can work at the same time, cores or GPUs.
+    ``model``: what predictions were made from, or None.
     """
 
     mode: str
@@ -125,8 +129,9 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
     """Seconds of a step in which devices exchange nothing, for parts of all ``sizes``; returns a `Compute`.
 
     On each of ``devices``, at the same time, a network is trained with minibatches of
-    so many examples; with one device it has the machine to itself. Steps, rounds
-    and the other arguments are those of `measure_scaling`.
+    so many examples; with one device it has the machine to itself. ``steps`` are of
+    the largest size; smaller ones have more, up to `MOST_STEPS`, so that no turn is
+    too short to be timed. The other arguments are those of `measure_scaling`.
     """
     _, network = widened(network, width)
     data = load_fashion_mnist() if data is None else data
@@ -134,8 +139,9 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
     sizes = sorted(sizes)
     steps = check_steps(steps, repeats, dict.fromkeys(sizes, max(sizes, default=1)), len(data[0]))
     groups = [[device] for device in devices]
-    turns = take_rounds({n: Contender(groups, network, n, steps, data) for n in sizes}, repeats)
-    return Compute(sizes, [_median(turns[n]) / steps for n in sizes], len(devices))
+    counts = {n: max(steps, min(MOST_STEPS, steps * sizes[-1] // n)) for n in sizes}
+    turns = take_rounds({n: Contender(groups, network, n, counts[n], data) for n in sizes}, repeats)
+    return Compute(sizes, [_median(turns[n]) / counts[n] for n in sizes], len(devices))
 
 
 def _predict(scaling, shards, seconds, devices, epoch):

@@ -2,10 +2,10 @@
 
     step(k) = turns · compute(n) + allreduce(k)
 
-n        examples on the fullest device: ⌈b/k⌉ of a minibatch of b
-compute  seconds in which a device does its own part of a step, by n; measured on devices that exchange nothing
-turns    ⌈k / places⌉: virtual devices that outnumber the cores take turns; 1 where every device is a place of its own
-allreduce  simulated: the algorithm's schedule on a network, see collectives/simulate.py
+n           examples on the fullest device: ⌈b/k⌉ of a minibatch of b
+compute     seconds of a device's own part of a step, by n; measured on devices that exchange nothing
+turns       ⌈k / places⌉: devices that outnumber cores or GPUs take turns; 1 where each has a place of its own
+allreduce   simulated: the algorithm's schedule on a network, see collectives/simulate.py
 
 What devices share (the memory, the caches, the interpreter's lock) is in
 ``compute`` if it was measured on as many devices at the same time, each busy

@@ -1,0 +1,160 @@
+"""Exercises of notebook 5, training on k devices: a step, how fast it is, and from which minibatch on k devices pay."""
+
+import math
+
+import numpy as np
+
+from ..devices import cpu, put, record_transfers, to_host
+from ..networks import init_params, loss_and_grads
+from .checking import Empty, Exercise, Wrong, call, close, expect, result_of
+
+LR = 0.5
+
+
+def try_train_batch(answer):
+    """The same step as on one device, on every replica, in place, for parts of unequal size and for empty ones."""
+    rng = np.random.default_rng(0)
+    params = init_params(0, init="he")
+    for n, k in ((7, 3), (12, 2), (5, 1), (2, 3)):
+        X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
+        devices, case = [cpu(i) for i in range(k)], f"{n} examples on {k} devices"
+        copies = [[put(param, device) for param in params] for device in devices]
+        given = [list(copy) for copy in copies]
+        with record_transfers() as transfers:
+            loss = call(answer, X, y, given, devices, LR, case=case)
+        exchanged = any("host" not in (t.source, t.destination) and t.source != t.destination for t in transfers)
+        _check_params(params, copies, given, X, y, exchanged, case)
+        _check_loss(loss, params, X, y, case)
+    return "all replicas take the step of one device, and the loss is the sum over all examples."
+
+
+def _flat(arrays):
+    return np.concatenate([np.asarray(to_host(array)).reshape(-1) for array in arrays])
+
+
+def _check_params(params, copies, given, X, y, exchanged, case):
+    """All devices' parameters have made the step of one device; else what usual mistakes give away."""
+    before, n = _flat(params), len(y)
+    right = -LR / n * _flat(loss_and_grads(X, y, params)[1])
+    steps = [_flat(copy) - before for copy in copies]
+    expect(
+        all(new is old for mine, copy in zip(given, copies, strict=True) for new, old in zip(mine, copy, strict=True)),
+        f"{case}: there are other arrays in device_params than before",
+        "work in place, as sgd does",
+    )
+    idle = [i for i, step in enumerate(steps) if not step.any()]
+    if len(idle) == len(copies):
+        raise Empty(f"{case}: no parameter has changed")
+    for i in idle:
+        raise Wrong(f"{case}: the parameters on device {i} have not changed", "every device steps its own copy")
+    if all(close(step, right, 1e-2) for step in steps):
+        return
+    factors = [float(step @ right / (right @ right)) for step in steps]
+    if not all(close(step, factor * right, 1e-2) for step, factor in zip(steps, factors, strict=True)):
+        found = f"{case}: the devices took steps in different directions, each that of its own examples"
+        raise Wrong(found, LATE if exchanged else "a shard's gradients are not the minibatch's: add up with allreduce")
+    found = f"{case}: the step of device 0 is {factors[0]:.3g} times as long as it should be"
+    hints = (
+        (factors[0] < 0, "a step goes against the gradient: param -= lr / n * grad"),
+        (close(factors[0], n, 1e-2), "gradients are sums over examples: divide by their number, len(y), as sgd does"),
+        (close(factors[0], 1 / len(copies), 1e-2), "the sum is that over all examples already: divide by n, not by k"),
+        (True, "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"),
+    )
+    raise Wrong(found, next(hint for fits, hint in hints if fits))
+
+
+LATE = "first the allreduce of all gradients, then the updates: is it in this order?"
+
+
+def _check_loss(loss, params, X, y, case):
+    """The loss is the sum over all examples; else what usual mistakes give."""
+    hint = "return the loss, summed over examples"
+    expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
+    loss, total = float(loss), float(loss_and_grads(X, y, params)[0])
+    if close(loss, total, 1e-4):
+        return
+    found = f"{case}: the loss is {loss:.5g} instead of {total:.5g}"
+    if close(loss, total / len(y), 1e-4):
+        raise Wrong(f"{found}, the mean", "the walk keeps sums: who wants the mean divides once, at the end")
+    if loss > 1.5 * total / len(y):
+        raise Wrong(f"{found}: some examples are missing", "add up the losses of all devices, not only of one")
+    raise Wrong(found, "a mean of the devices' means is not the mean where shards differ: add up sums")
+
+
+def try_examples_per_second(answer):
+    """All examples over all seconds, the first step left out."""
+    for seconds, sizes in (
+        ([9.0, 2.0, 1.0], [4, 4, 4]),
+        ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
+        ([3.0, 2.0], [10, 5]),
+    ):
+        case = f"steps of {seconds} seconds with {sizes} examples"
+        found = float(result_of(answer, list(seconds), list(sizes), case=case))
+        right = sum(sizes[1:]) / sum(seconds[1:])
+        if close(found, right):
+            continue
+        mistakes = (
+            (sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"),
+            (1 / right, "seconds an example", "the other way round: examples over seconds"),
+            (
+                np.mean(np.divide(sizes[1:], seconds[1:])),
+                "the mean of the steps' rates",
+                "all examples over all seconds: a short step counts for less time than a long one",
+            ),
+            (
+                sizes[0] * len(sizes[1:]) / sum(seconds[1:]),
+                "as if every minibatch were full",
+                "the last minibatch is smaller: count the examples that there are",
+            ),
+            (sum(sizes) / sum(seconds[1:]), "the first step's examples without its seconds", "leave both out"),
+        )
+        for mistake, what, hint in mistakes:
+            expect(not close(found, mistake), f"{case}: {found:.4g}, {what}; it should be {right:.4g}", hint)
+        raise Wrong(
+            f"{case}: {found:.4g} instead of {right:.4g}", "all examples over all seconds, but for the first step"
+        )
+    return "a rate over all steps that count, whatever their sizes."
+
+
+def try_smallest_batch(answer):
+    """The first n for which per_example · ⌈n/k⌉ + exchange < per_example · n."""
+    for per_example, exchange, k in ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8)):
+        case = f"{per_example} ms an example, {exchange} ms an exchange, {k} devices"
+        found = result_of(answer, per_example, exchange, k, case=case)
+        gains = [per_example * (n - math.ceil(n / k)) - exchange for n in range(1000)]
+        right = next(n for n, gain in enumerate(gains) if gain > 0)
+        even = exchange / (per_example * (1 - 1 / k))
+        mistakes = (
+            (float(found) == even and isinstance(found, float), WHOLE),
+            (found == next(n for n, gain in enumerate(gains) if gain >= 0), "as fast is not faster: < and not <="),
+            (found == math.ceil(exchange / per_example), "k devices have work left, too: each a k-th of the examples"),
+            (found == math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"),
+            (True, "write down the milliseconds of one device, and those of k, for the same n"),
+        )
+        for mistaken, hint in mistakes if found != right else ():
+            expect(not mistaken, f"{case}: {found:g} instead of {right}", hint)
+    return "from there on the exchange pays."
+
+
+WHOLE = "a minibatch has whole examples: try n = 1, 2, 3, … until k devices are faster"
+
+
+EXERCISES = {
+    "train_batch": Exercise(
+        "Write train_batch(X, y, device_params, devices, lr): one step of data-parallel training. X (n, 1, 28, 28) and "
+        "y (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in "
+        "place. Return the loss, summed over all n examples.",
+        try_train_batch,
+    ),
+    "examples_per_second": Exercise(
+        "Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of "
+        "a run; return the examples per second, leaving out the first step, which warms up.",
+        try_examples_per_second,
+    ),
+    "smallest_batch": Exercise(
+        "Write smallest_batch(per_example, exchange, k): a device takes per_example ms for each of its examples, and k "
+        "devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole "
+        "number, for which k devices are faster than one.",
+        try_smallest_batch,
+    ),
+}

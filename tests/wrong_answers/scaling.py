@@ -1,0 +1,108 @@
+"""Wrong answers to the exercises of notebook 9. A docstring is a part of what the check should say."""
+
+import statistics
+
+
+def speedup_and_efficiency__no_answer(seconds):
+    """it returned nothing. Write speedup_and_efficiency"""
+
+
+def speedup_and_efficiency__upside_down(seconds):
+    """the other way round: seconds of one device over seconds of k"""
+    return {k: (mine / seconds[1], seconds[1] / mine / k) for k, mine in seconds.items()}
+
+
+def speedup_and_efficiency__against_the_first(seconds):
+    """against one device, seconds[1], which need not come first"""
+    first = next(iter(seconds.values()))
+    return {k: (first / mine, first / mine / k) for k, mine in seconds.items()}
+
+
+def speedup_and_efficiency__twice_the_speedup(seconds):
+    """divide the speed-up by k"""
+    return {k: (seconds[1] / mine, seconds[1] / mine) for k, mine in seconds.items()}
+
+
+def speedup_and_efficiency__per_cent(seconds):
+    """a part, not per cent"""
+    return {k: (seconds[1] / mine, 100 * seconds[1] / mine / k) for k, mine in seconds.items()}
+
+
+def speedup_and_efficiency__speedups_only(seconds):
+    """a pair for each"""
+    return {k: seconds[1] / mine for k, mine in seconds.items()}
+
+
+def speedup_and_efficiency__a_list(seconds):
+    """return a dict with the keys 1, 2, 4"""
+    return [(seconds[1] / mine, seconds[1] / mine / k) for k, mine in seconds.items()]
+
+
+def weak_efficiency__no_answer(seconds):
+    """it returned nothing. Write weak_efficiency"""
+
+
+def weak_efficiency__as_in_strong_scaling(seconds):
+    """k times the work is in it already"""
+    return {k: seconds[1] / mine / k for k, mine in seconds.items()}
+
+
+def weak_efficiency__the_speedup(seconds):
+    """that is the speed-up"""
+    return {k: k * seconds[1] / mine for k, mine in seconds.items()}
+
+
+def weak_efficiency__upside_down(seconds):
+    """more than 1 would be better than perfect"""
+    return {k: mine / seconds[1] for k, mine in seconds.items()}
+
+
+def serial_fraction__no_answer(speedups):
+    """it returned nothing. Write serial_fraction"""
+
+
+def serial_fraction__what_shrinks(speedups):
+    """that is the part which does shrink"""
+    k, speedup = list(speedups.items())[-1]
+    return 1 - (1 / speedup - 1 / k) / (1 - 1 / k)
+
+
+def serial_fraction__what_is_missing(speedups):
+    """solve 1/S = s + (1 - s)/k for s"""
+    k, speedup = list(speedups.items())[-1]
+    return 1 - speedup / k
+
+
+def serial_fraction__half_solved(speedups):
+    """divide by 1 - 1/k"""
+    k, speedup = list(speedups.items())[-1]
+    return 1 / speedup - 1 / k
+
+
+def serial_fraction__one_device_counts(speedups):
+    """of one device every s is right"""
+    return statistics.mean((1 / speedup - 1 / k) / (1 - 1 / k) for k, speedup in speedups.items())
+
+
+def limiting_phase__no_answer(one, many, k):
+    """it returned nothing. Write limiting_phase"""
+
+
+def limiting_phase__the_longest(one, many, k):
+    """the longest phase may have shrunk as it should"""
+    return max(many, key=many.get)
+
+
+def limiting_phase__what_has_grown(one, many, k):
+    """perfect is not what one device needs but a k-th of it"""
+    return max(many, key=lambda name: many[name] - one[name])
+
+
+def limiting_phase__its_milliseconds(one, many, k):
+    """return the name of a phase"""
+    return max(many[name] - one[name] / k for name in one)
+
+
+def limiting_phase__by_ratio(one, many, k):
+    """by how many ms is each phase longer"""
+    return max(many, key=lambda name: many[name] / (one[name] / k) if one[name] else 0)

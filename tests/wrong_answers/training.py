@@ -1,0 +1,158 @@
+"""Wrong answers to the exercises of notebook 5. A docstring is a part of what the check should say."""
+
+import math
+import statistics
+
+import d2lmgpu as d2l
+
+
+def _gradients(X, y, device_params, devices):
+    X_shards, y_shards = d2l.split_batch(X, y, devices)
+    each_device = zip(devices, X_shards, y_shards, device_params, strict=True)
+    results = [device.run(d2l.loss_and_grads, *arguments).result() for device, *arguments in each_device]
+    losses = [float(d2l.to_host(loss)) for loss, _ in results]
+    return losses, [grads for _, grads in results], [len(shard) for shard in y_shards]
+
+
+def _exchange(device_grads):
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+
+
+def _update(device_params, device_grads, lr, sizes):
+    for params, grads, size in zip(device_params, device_grads, sizes, strict=True):
+        d2l.sgd(params, grads, lr, size or 1)
+
+
+def train_batch__no_answer(X, y, device_params, devices, lr):
+    """no parameter has changed. Write train_batch"""
+
+
+def train_batch__divides_by_the_shards_size(X, y, device_params, devices, lr):
+    """divide by the size of the whole minibatch, len(y), on every device"""
+    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
+    _exchange(device_grads)
+    _update(device_params, device_grads, lr, sizes)
+    return sum(losses)
+
+
+def train_batch__forgets_the_allreduce(X, y, device_params, devices, lr):
+    """a shard's gradients are not the minibatch's: add up with allreduce"""
+    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
+    _update(device_params, device_grads, lr, [len(y)] * len(sizes))
+    return sum(losses)
+
+
+def train_batch__updates_before_the_allreduce(X, y, device_params, devices, lr):
+    """first the allreduce of all gradients, then the updates"""
+    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
+    _update(device_params, device_grads, lr, [len(y)] * len(sizes))
+    _exchange(device_grads)
+    return sum(losses)
+
+
+def train_batch__a_mean_of_means(X, y, device_params, devices, lr):
+    """a mean of the devices' means is not the mean where shards differ: add up sums"""
+    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
+    _exchange(device_grads)
+    _update(device_params, device_grads, lr, [len(y)] * len(sizes))
+    return statistics.mean(loss / (size or 1) for loss, size in zip(losses, sizes, strict=True))
+
+
+def train_batch__returns_the_mean(X, y, device_params, devices, lr):
+    """the walk keeps sums: who wants the mean divides once, at the end"""
+    return d2l.train_batch(X, y, device_params, devices, lr) / len(y)
+
+
+def train_batch__returns_the_first_devices_loss(X, y, device_params, devices, lr):
+    """add up the losses of all devices"""
+    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
+    _exchange(device_grads)
+    _update(device_params, device_grads, lr, [len(y)] * len(sizes))
+    return losses[0]
+
+
+def train_batch__divides_by_nothing(X, y, device_params, devices, lr):
+    """gradients are sums over examples: divide by their number"""
+    return d2l.train_batch(X, y, device_params, devices, lr * len(y))
+
+
+def train_batch__divides_by_the_devices_too(X, y, device_params, devices, lr):
+    """divide by n, not by k"""
+    return d2l.train_batch(X, y, device_params, devices, lr / len(devices))
+
+
+def train_batch__uphill(X, y, device_params, devices, lr):
+    """a step goes against the gradient"""
+    return d2l.train_batch(X, y, device_params, devices, -lr)
+
+
+def train_batch__steps_device_0_only(X, y, device_params, devices, lr):
+    """every device steps its own copy"""
+    losses, device_grads, _ = _gradients(X, y, device_params, devices)
+    _exchange(device_grads)
+    _update(device_params[:1], device_grads[:1], lr, [len(y)])
+    return sum(losses)
+
+
+def train_batch__other_arrays(X, y, device_params, devices, lr):
+    """work in place, as sgd does"""
+    for i, device in enumerate(devices):
+        device_params[i] = [d2l.put(param, device) for param in device_params[i]]
+    return d2l.train_batch(X, y, device_params, devices, lr)
+
+
+def train_batch__returns_nothing(X, y, device_params, devices, lr):
+    """return the loss, summed over examples"""
+    d2l.train_batch(X, y, device_params, devices, lr)
+
+
+def examples_per_second__no_answer(seconds, sizes):
+    """it returned nothing. Write examples_per_second"""
+
+
+def examples_per_second__with_the_warm_up(seconds, sizes):
+    """leave out the first: seconds[1:]"""
+    return sum(sizes) / sum(seconds)
+
+
+def examples_per_second__a_mean_of_rates(seconds, sizes):
+    """all examples over all seconds: a short step counts for less time"""
+    return statistics.mean(size / second for size, second in zip(sizes[1:], seconds[1:], strict=True))
+
+
+def examples_per_second__full_minibatches(seconds, sizes):
+    """the last minibatch is smaller"""
+    return sizes[0] * len(sizes[1:]) / sum(seconds[1:])
+
+
+def examples_per_second__upside_down(seconds, sizes):
+    """the other way round"""
+    return sum(seconds[1:]) / sum(sizes[1:])
+
+
+def smallest_batch__no_answer(per_example, exchange, k):
+    """it returned nothing. Write smallest_batch"""
+
+
+def smallest_batch__as_if_k_devices_had_nothing_to_do(per_example, exchange, k):
+    """k devices have work left, too"""
+    return math.ceil(exchange / per_example)
+
+
+def smallest_batch__as_fast_is_not_faster(per_example, exchange, k):
+    """as fast is not faster"""
+    n = 1
+    while per_example * math.ceil(n / k) + exchange > per_example * n:
+        n += 1
+    return n
+
+
+def smallest_batch__parts_of_examples(per_example, exchange, k):
+    """a minibatch has whole examples"""
+    return exchange / (per_example * (1 - 1 / k))
+
+
+def smallest_batch__parts_of_examples_on_a_device(per_example, exchange, k):
+    """rounded up: math.ceil(n / k)"""
+    return math.floor(exchange / (per_example * (1 - 1 / k))) + 1
