@@ -82,13 +82,13 @@ def test_trainings_beside_each_other_exchange_nothing(small):
 def test_strong_scaling_by_hand():
     """100 examples an epoch, 2 steps of 10: five turns are an epoch."""
     found = {
-        1: [Turn(4.0, {"forward": 3.0, "waiting": 1.0}), Turn(8.0, {}), Turn(2.0, {})],
+        1: [Turn(4.0, {"forward": 3.0, "waiting": 1.0}), Turn(8.0, {}, 0.5), Turn(2.0, {}, 2.0)],
         2: [Turn(2.0, {}), Turn(2.0, {"forward": 1.5, "waiting": 0.5}), Turn(4.0, {})],
     }
     one, two = make_rows(found, {1: 10, 2: 10}, steps=2, epoch=100)
     assert (one.devices, one.batch_size, one.rounds) == (1, 10, 3)
     assert (one.seconds_per_epoch, one.seconds_per_epoch_min, one.seconds_per_epoch_max) == (20, 10, 40)
-    assert one.seconds_per_step == pytest.approx(2)
+    assert one.seconds_per_step == pytest.approx(2) and one.cores == 0.5
     assert (one.speedup, one.efficiency) == (1, 1) and one.phases == {"forward": 15, "waiting": 5}
     assert (two.seconds_per_epoch, two.seconds_per_epoch_min, two.seconds_per_epoch_max) == (10, 10, 20)
     assert (two.speedup, two.speedup_min, two.speedup_max) == (2, 0.5, 4)  # round by round: 4/2, 8/2, 2/4

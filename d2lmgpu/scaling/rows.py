@@ -18,8 +18,9 @@ class Row:
 
     Of each round there is a time, and a ratio to the same round's time on one
     device; given are the median, the least and the most. ``phases``: the epoch's
-    seconds in each phase, of the round in the middle. ``predicted_seconds_per_epoch``:
-    see `predict_scaling`.
+    seconds in each phase, of the round in the middle. ``cores``: how many cores' time
+    the program was given, the median. ``predicted_seconds_per_epoch``: see
+    `predict_scaling`.
     """
 
     devices: int
@@ -35,6 +36,7 @@ class Row:
     efficiency_min: float
     efficiency_max: float
     rounds: int
+    cores: float = 0.0
     phases: dict = field(default_factory=dict)
     predicted_seconds_per_epoch: float = None
 
@@ -70,5 +72,6 @@ def _row(k, batch_size, seconds, alone, turns, epoch):
         efficiency_min=min(ratios) / k,
         efficiency_max=max(ratios) / k,
         rounds=len(turns),
+        cores=statistics.median(turn.cores for turn in turns),
         phases={name: scale * value for name, value in middle.phases.items()},
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..devices import synchronize
 from ..networks import init_params
-from ..timing import PHASES, Timeline
+from ..timing import Timeline
 from ..training import History
 from ..training.runner import can_use_graphs, make_replicas, make_runner
 
@@ -25,10 +25,15 @@ LR = 0.01
 
 
 class Turn(NamedTuple):
-    """``seconds`` of a turn, and of them those in each phase, as `Timeline.phases` counts them."""
+    """``seconds`` of a turn, and of them those in each phase, as `Timeline.phases` counts them.
+
+    ``cores``: how many cores' time this program was given, on average. It is less
+    than the devices could use where other programs want the machine, too.
+    """
 
     seconds: float
     phases: dict
+    cores: float = 0.0
 
 
 def take_rounds(contenders, repeats, after_round=None):
@@ -69,7 +74,7 @@ class Contender:
             runner.start_epoch(self.rng.permutation(self.examples), LR)
         with Timeline(self.devices) as timeline:
             synchronize(self.devices)
-            begin = time.perf_counter()
+            begin, cpu_begin = time.perf_counter(), time.process_time()
             for _ in range(self.steps):
                 for runner in self.runners:
                     runner.step()
@@ -77,7 +82,8 @@ class Contender:
                 runner.pause()
             synchronize(self.devices)
             seconds = time.perf_counter() - begin
-            return Turn(seconds, {name: timeline.phases(seconds)[name] for name in PHASES})
+            cores = (time.process_time() - cpu_begin) / seconds
+            return Turn(seconds, timeline.phases(seconds), cores)
 
 
 def _runner(devices, network, batch_size, X, y, algorithm):
