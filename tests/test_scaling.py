@@ -105,6 +105,13 @@ def test_weak_scaling_by_hand():
     assert three.speedup == pytest.approx(2.4) and three.efficiency == pytest.approx(0.8)
 
 
+def test_a_prediction_is_compared_round_by_round():
+    (row,) = make_rows({1: [Turn(1.0, {})] * 3}, {1: 10}, steps=2, epoch=60)
+    row.enter_prediction([2.0, 4.0, 8.0], [3.0, 4.0, 4.0])
+    assert (row.predicted_seconds_per_epoch, row.measured_over_predicted) == (4, 1)
+    assert (row.measured_over_predicted_min, row.measured_over_predicted_max) == (0.5, 1.5)
+
+
 def test_compute_is_straight_between_what_was_measured():
     compute = Compute([10, 20, 40], [1.0, 3.0, 4.0])
     assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
@@ -179,6 +186,8 @@ def test_an_experiment(device_kind, make_devices, mode, batches, small):
     if len(scaling.model["compute"]) == 1:  # three devices on two places, of which both are busy: two turns
         expected = math.ceil(3 / scaling.places) * point["seconds"] / rows[1].batch_size * 600
         assert rows[1].predicted_seconds_per_epoch > expected
+    for row in rows[1:]:
+        assert row.measured_over_predicted_min <= row.measured_over_predicted <= row.measured_over_predicted_max
     json.dumps(scaling.as_dict())
 
 

@@ -83,5 +83,7 @@ def _print(scaling):
         seconds = f"{row.seconds_per_epoch:.2f} ({row.seconds_per_epoch_min:.2f} to {row.seconds_per_epoch_max:.2f})"
         speedup = f"{row.speedup:.2f} ({row.speedup_min:.2f} to {row.speedup_max:.2f})"
         predicted = row.predicted_seconds_per_epoch
-        end = "" if predicted is None else f"{predicted:>12.2f}"
+        end = (
+            "" if predicted is None else f"{predicted:>12.2f} (measured: {row.measured_over_predicted:.2f} times that)"
+        )
         print(line(row.devices, f"{row.batch_size:,}", seconds, speedup, f"{row.efficiency:.0%}") + end)

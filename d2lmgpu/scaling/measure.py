@@ -120,8 +120,7 @@ def measure_scaling(
         rows=make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0])),
     )
     if shards:
-        seconds = {key: _median(turns[key]) / steps for key in shards.values()}
-        _predict(scaling, shards, seconds, devices, len(data[0]))
+        _predict(scaling, shards, turns, devices, len(data[0]))
     return scaling
 
 
@@ -144,18 +143,26 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
     return Compute(sizes, [_median(turns[n]) / counts[n] for n in sizes], len(devices))
 
 
-def _predict(scaling, shards, seconds, devices, epoch):
-    """Enter predictions. ``seconds`` of a step by (busy devices, examples on each), ``shards``: these for each k."""
+def _predict(scaling, shards, turns, devices, epoch):
+    """Enter predictions, each round's from what devices needed in it without exchange.
+
+    ``shards``: for each number of devices how many are busy, and the examples on each, which names their turns.
+    """
     exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
-    for row in scaling.rows:
-        if row.devices in shards:
-            busy, n = shards[row.devices]
-            compute = Compute([n], [seconds[busy, n]], busy)
-            settings = scaling.mode, scaling.allreduce, scaling.places
-            (step,) = predict_scaling(
+    settings = scaling.mode, scaling.allreduce, scaling.places
+    for row in scaling.rows[1:]:
+        busy, n = shards[row.devices]
+        steps = []
+        for turn in turns[busy, n]:
+            compute = Compute([n], [turn.seconds / scaling.steps], busy)
+            steps += predict_scaling(
                 compute, [row.devices], scaling.batch_size, scaling.parameters, exchange, *settings
             )
-            row.predicted_seconds_per_epoch = step.seconds_per_step / row.batch_size * epoch
+        row.enter_prediction(
+            [step.seconds_per_step / row.batch_size * epoch for step in steps],
+            [turn.seconds / scaling.steps / row.batch_size * epoch for turn in turns[row.devices]],
+        )
+    seconds = {key: _median(turns[key]) / scaling.steps for key in shards.values()}
     computes = [{"busy": busy, "examples": n, "seconds": time} for (busy, n), time in seconds.items()]
     scaling.model = {"compute": computes, "messages": constants}
 

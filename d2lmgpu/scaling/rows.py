@@ -20,7 +20,7 @@ class Row:
     device; given are the median, the least and the most. ``phases``: the epoch's
     seconds in each phase, of the round in the middle. ``cores``: how many cores' time
     the program was given, the median. ``predicted_seconds_per_epoch``: see
-    `predict_scaling`.
+    `predict_scaling`; ``measured_over_predicted`` is the ratio of each round's two times.
     """
 
     devices: int
@@ -39,8 +39,18 @@ class Row:
     cores: float = 0.0
     phases: dict = field(default_factory=dict)
     predicted_seconds_per_epoch: float = None
+    measured_over_predicted: float = None
+    measured_over_predicted_min: float = None
+    measured_over_predicted_max: float = None
 
     as_dict = asdict
+
+    def enter_prediction(self, predicted, measured):
+        """Take the seconds of an epoch that were predicted and measured in each round."""
+        ratios = [found / said for said, found in zip(predicted, measured, strict=True)]
+        self.predicted_seconds_per_epoch = statistics.median(predicted)
+        self.measured_over_predicted = statistics.median(ratios)
+        self.measured_over_predicted_min, self.measured_over_predicted_max = min(ratios), max(ratios)
 
 
 def make_rows(turns, batch_sizes, steps, epoch):
