@@ -500,7 +500,7 @@ def test_a_program_that_starts_workers_as_it_is_imported(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import d2lmgpu as d2l\nprint(d2l.sweep([{}], progress=False))\n")
     done = subprocess.run([sys.executable, program], capture_output=True, text=True)
-    assert done.returncode == 1 and "should do so under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
 PROGRAM = """
