@@ -278,7 +278,7 @@ def test_data_with_names_of_classes(small):
     """Which say how many classes there are, as for `train`."""
     y = [part % 3 for part in small[1::2]]
     data = small[0], y[0], small[2], y[1], ["bag", "coat", "shirt"]
-    (row,) = d2l.sweep([QUICK], mode="sequential", data=data, progress=False)
+    (row,) = d2l.sweep([QUICK | {"lr": 0.02}], mode="sequential", data=data, progress=False)
     assert row["status"] == "done" and row["history"]["classes"] == ["bag", "coat", "shirt"]
     with pytest.raises(ValueError, match="labels from 0 to 2; they should be whole numbers from 0 to 1"):
         d2l.sweep([QUICK], mode="sequential", data=[*data[:4], ["bag", "coat"]], progress=False)
