@@ -6,8 +6,11 @@ from .timing import rows_of
 PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
 
-def plot_history(history):
-    """Test accuracy and training loss by epoch, side by side; returns the matplotlib figure."""
+def plot_history(history, losses=()):
+    """Test accuracy and training loss by epoch, side by side; returns the matplotlib figure.
+
+    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -26,10 +29,12 @@ def plot_history(history):
             color=BLUE,
         )
     loss.plot(epochs, history.train_loss, "s-", color=ORANGE)
+    if losses:
+        loss.plot(*zip(*losses, strict=True), color=ORANGE, alpha=0.5, linewidth=1)
     loss.set(xlabel="epoch", ylabel="training loss per example", ylim=(0, None))
     for axes in (accuracy, loss):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlim(0.5, history.epochs + 0.5)
+        axes.set_xlim(0 if losses else 0.5, history.epochs + 0.5)
         axes.grid(alpha=0.3)
     figure.suptitle(
         f"{history.network} on {', '.join(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "

@@ -101,7 +101,7 @@ class GraphStep:
             for device, size in zip(devices, self.program.stage_sizes, strict=True):
                 device.buffer("stage", size, np.float32)  # made now: nothing can be while the step is recorded
         self.graph = None
-        self.loss = None  # of the epoch so far: known when it is over
+        self.mean_loss = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
 
     @staticmethod
