@@ -35,7 +35,7 @@ class Replica:
         self.flat_grads = DeviceArray(flat, device)
         pieces = in_one_piece([param.raw for param in params])
         self.updated = (pieces, [flat] if len(pieces) == 1 else [grad.raw for grad in self.grads])
-        self.optimizer = OPTIMIZERS[optimizer]
+        self.optimizer, self.optimizer_name = OPTIMIZERS[optimizer], optimizer
         self.kept = [
             [put(np.zeros(piece.shape, dtype), device) for piece in pieces] for _ in range(self.optimizer.kept)
         ]

@@ -142,7 +142,7 @@ def train(
     replicas = make_replicas(params, devices, network, history, in_graphs)
     find_loads(X_train, y_train, replicas, history, start and start.state["history"]["loads"], bar)
     how = {"preprocess": preprocess, "flat": flat, "overlap": overlap, "prefetch": prefetch}
-    runner = make_runner(X_train, y_train, replicas, network, history, in_graphs, **how)
+    runner = make_runner(X_train, y_train, replicas, history, in_graphs, **how)
     if progress and in_notebook():
         bar.visible = False  # the live plot says it all
         if not any(isinstance(callback, LivePlot) for callback in callbacks):
