@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import places, synchronisation
+from . import places, splitting, synchronisation
 from .checking import Exercise, Verdict, Wrong, judge
 
-EXERCISES = {**places.EXERCISES, **synchronisation.EXERCISES}
+EXERCISES = {**places.EXERCISES, **splitting.EXERCISES, **synchronisation.EXERCISES}
 """All exercises by name, in the order of the notebooks."""
 
 
