@@ -11,11 +11,19 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import collectives, synchronisation
+from . import collectives, places, splitting, synchronisation
 from .checking import Exercise, Verdict, Wrong, judge
 
-EXERCISES = {**synchronisation.EXERCISES, **collectives.EXERCISES}
-"""All exercises by name, in the order of the notebooks."""
+TOPICS = (
+    places,
+    splitting,
+    synchronisation,
+    collectives,
+)
+"""The files with exercises, in the order of the notebooks."""
+
+EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
+"""All exercises by name."""
 
 
 def check(name, answer=None):
