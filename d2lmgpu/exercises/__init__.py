@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import layers_by_hand, synchronisation
+from . import layers_by_hand, speed, synchronisation
 from .checking import Exercise, Verdict, Wrong, judge
 
-EXERCISES = {**layers_by_hand.EXERCISES, **synchronisation.EXERCISES}
+EXERCISES = {**layers_by_hand.EXERCISES, **synchronisation.EXERCISES, **speed.EXERCISES}
 """All exercises by name, in the order of the notebooks."""
 
 
