@@ -11,14 +11,16 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import collectives, places, splitting, synchronisation
+from . import collectives, layers_by_hand, places, speed, splitting, synchronisation
 from .checking import Exercise, Verdict, Wrong, judge
 
 TOPICS = (
     places,
+    layers_by_hand,
     splitting,
     synchronisation,
     collectives,
+    speed,
 )
 """The files with exercises, in the order of the notebooks."""
 
