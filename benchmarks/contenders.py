@@ -25,10 +25,10 @@ class Ours:
         device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
         self.M = len(self.X)
         self.whole_epochs = environment == "gpu" and settings.pop("graphs", True)
+        replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
         if self.whole_epochs:
-            self.runner = GraphStep(self.X, self.y, device_params, devices, BATCH, "ring", **settings)
+            self.runner = GraphStep(self.X, self.y, replicas, BATCH, "ring", **settings)
         else:
-            replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
             self.runner = EagerStep(self.X, self.y, replicas, BATCH, algorithm="ring", flat=True, **settings)
 
     def steps(self, indices):

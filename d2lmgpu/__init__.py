@@ -39,6 +39,7 @@ from .layers import (
     softmax_cross_entropy,
     softmax_cross_entropy_grad,
 )
+from .live_plot import LivePlot
 from .monitor import Callback, TensorBoard
 from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
@@ -56,6 +57,7 @@ __all__ = [
     "DeviceError",
     "DeviceMismatchError",
     "History",
+    "LivePlot",
     "MinibatchQueue",
     "TensorBoard",
     "allreduce",

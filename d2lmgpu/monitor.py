@@ -42,7 +42,10 @@ class Callback:
         """Training begins, with so many ``steps`` an epoch."""
 
     def on_step(self, epoch, step, loss):
-        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far per example, or None."""
+        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far per example, or None.
+
+        The host program is a step ahead of the devices: the loss is of the steps that it has waited for.
+        """
 
     def on_epoch(self, history):
         """An epoch is complete, and the last in ``history``."""
@@ -108,11 +111,10 @@ class Progress:
         )
 
     def step(self, num_examples, loss):
-        """A minibatch is done; ``loss`` is the sum over the epoch's examples so far, or None if it is not known yet."""
+        """A minibatch is done; ``loss`` is that of the epoch so far per example, or None if it is not known yet."""
         self._examples += num_examples
-        self.mean_loss = None if loss is None else loss / self._examples
         if loss is not None:
-            self._bar.set_postfix(loss=f"{self.mean_loss:.3f}", refresh=False)
+            self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
         self._bar.update(num_examples)
 
     def end_epoch(self):

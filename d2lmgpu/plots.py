@@ -1,13 +1,18 @@
 """Plots: figures that a person can read without the text."""
 
+import itertools
+
 from .collectives.draw import BLUE, COLOURS, ORANGE
 from .timing import rows_of
 
 PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
 
-def plot_history(history):
-    """Test accuracy and training loss by epoch, side by side; returns the matplotlib figure."""
+def plot_history(history, losses=()):
+    """Test accuracy and training loss by epoch, side by side; returns the matplotlib figure.
+
+    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -26,10 +31,12 @@ def plot_history(history):
             color=BLUE,
         )
     loss.plot(epochs, history.train_loss, "s-", color=ORANGE)
+    if losses:
+        loss.plot(*zip(*losses, strict=True), color=ORANGE, alpha=0.5, linewidth=1)
     loss.set(xlabel="epoch", ylabel="training loss per example", ylim=(0, None))
     for axes in (accuracy, loss):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlim(0.5, history.epochs + 0.5)
+        axes.set_xlim(0 if losses else 0.5, history.epochs + 0.5)
         axes.grid(alpha=0.3)
     figure.suptitle(
         f"{history.network} on {', '.join(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
@@ -43,27 +50,26 @@ def plot_timeline(spans, steps=2):
 
     ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps after the first
     two, which are slower than the rest; all there are if there are not so many.
+    Spans may have names of one's own: they get the colours that are left.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     rows = rows_of(spans)
     begin, end = _window(spans, steps)
+    colours = _colours_of(spans)
     figure = Figure(figsize=(10, 1.2 + 0.45 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for span in spans:
         if begin <= span.begin and span.end <= end:
             left, width = 1000 * (span.begin - begin), 1000 * (span.end - span.begin)
-            colour = PHASE_COLOURS.get(span.name, "grey")
-            axes.barh(
-                rows.index(span.row), width, left=left, height=0.8, color=colour, edgecolor="white", linewidth=0.3
-            )
+            style = {"color": colours[span.name], "edgecolor": "white", "linewidth": 0.3}
+            axes.barh(rows.index(span.row), width, left=left, height=0.8, **style)
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))
-    shown = [name for name in PHASE_COLOURS if any(span.name == name for span in spans)]
-    handles = [Patch(color=PHASE_COLOURS[name], label=name) for name in shown]
-    figure.legend(handles=handles, ncols=len(shown), loc="outside upper center", frameon=False)
+    handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, ncols=len(handles), loc="outside upper center", frameon=False)
     return figure
 
 
@@ -110,6 +116,14 @@ def plot_mistakes(X, y, probabilities, names, count=20):
             said = names[predicted[i]]
             axes.set_title(f"{said} {probabilities[i, predicted[i]]:.0%}\nis {names[y[i]]}", fontsize=9)
     return figure
+
+
+def _colours_of(spans):
+    """A colour for each name of the spans: the phases first, in their own colours."""
+    names = dict.fromkeys(span.name for span in spans)
+    phases = {name: colour for name, colour in PHASE_COLOURS.items() if name in names}
+    others = [name for name in names if name not in phases]
+    return phases | dict(zip(others, itertools.cycle(c for c in COLOURS if c not in phases.values()), strict=False))
 
 
 def _window(spans, steps):

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
     "devices timing layers kernels networks collectives fashion_mnist images data optimizers schedules "
-    "parallel monitor output checkpoints training plots scaling sweeps exercises cli"
+    "parallel plots monitor live_plot output checkpoints training scaling sweeps exercises cli"
 ).split()
 
 

@@ -191,10 +191,10 @@ def test_killed_at_any_moment(tmp_path, capsys, rng):
 def test_measured_loads_are_kept(small, tmp_path, monkeypatch):
     """A resumed run does not measure again, or its sums would be rounded differently."""
     devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
-    monkeypatch.setattr("d2lmgpu.training.begin.measure_loads", lambda *args: [0.7, 0.3])
+    monkeypatch.setattr("d2lmgpu.training.runner.measure_loads", lambda *args: [0.7, 0.3])
     whole = quick(devices, small, loads="auto", num_epochs=2)
     quick(devices, small, loads="auto", num_epochs=1, checkpoint=file)
-    monkeypatch.setattr("d2lmgpu.training.begin.measure_loads", lambda *args: [0.4, 0.6])
+    monkeypatch.setattr("d2lmgpu.training.runner.measure_loads", lambda *args: [0.4, 0.6])
     resumed = quick(devices, small, loads="auto", num_epochs=2, resume=file)
     assert resumed.history.loads == [0.7, 0.3]
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256

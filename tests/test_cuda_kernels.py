@@ -31,6 +31,9 @@ def compilations():
         launch.pool(13, 9, 3, True, 256),
         launch.relu(100),
         launch.sgd(100),
+        launch.momentum(100),
+        launch.adam(100),
+        launch.count_step(),
         launch.add(100),
     ]
     for kind in tensor_cores.TYPES:
@@ -217,6 +220,35 @@ def test_sgd(machine, rng, n):
     expected = param - rates[1].astype(float) * grad
     machine.run(launch.sgd(n), param, grad, rates, step, np.int32(n))
     close(param, expected)
+
+
+@pytest.mark.parametrize("name, kept", [("momentum", 1), ("adam", 2)])
+@pytest.mark.parametrize("n, taken", [(1, 0), (1027, 1), (300_001, 5000)])
+def test_momentum_and_adam(machine, rng, name, kept, n, taken):
+    """Against the definitions in float64; the second step overflows, and changes nothing."""
+    param, grad, *state = normal(rng, n), normal(rng, n), *(np.abs(normal(rng, n)) for _ in range(kept))
+    before = [array.copy() for array in (param, *state)]
+    rates, sizes, step = np.float32([9, 0.2 / 96]), np.float32([256, 96]), np.array([1], np.int32)
+    scale, overflow, count = np.float32([1024]), np.array([1], np.int32), np.array([taken], np.int32)
+    scaled = grad * np.float32(1024)
+    arguments = param, scaled, *state, rates, sizes, step, scale, overflow, *([count] if name == "adam" else [])
+    for _ in range(2):
+        machine.run(getattr(launch, name)(n), *arguments, np.int32(n))
+        machine.run(launch.count_step(), count, overflow)
+        if overflow:
+            for array, old in zip((param, *state), before, strict=True):
+                np.testing.assert_array_equal(array, old)
+            overflow[:] = 0
+    g, t = grad.astype(float) / 96, taken + 1
+    if name == "momentum":
+        expected = [0.9 * before[1] + g]
+        change = expected[0]
+    else:
+        expected = [0.9 * before[1] + 0.1 * g, 0.999 * before[2] + 0.001 * g**2]
+        change = expected[0] / (1 - 0.9**t) / (np.sqrt(expected[1] / (1 - 0.999**t)) + 1e-8)
+    for array, value in zip((param, *state), (before[0] - 0.2 * change, *expected), strict=True):
+        close(array, value)
+    assert count == t
 
 
 @pytest.mark.parametrize("dst_start, src_start", [(0, 0), (1, 1), (3, 3), (2, 1), (0, 3)])

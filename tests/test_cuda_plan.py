@@ -123,6 +123,10 @@ def test_the_standin_finds_missing_waits(standin):
 TINY = [conv(3, 1, 2, 3), RELU, AVERAGE, FLATTEN, dense(36, 5), RELU, dense(5, 4)]
 
 
+def make_replicas(device_params, devices, network=TINY):
+    return [Replica(params, device, network) for params, device in zip(device_params, devices, strict=True)]
+
+
 @pytest.mark.parametrize("algorithm", ["naive", "ring", "tree"])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_captured_steps(make_gpus, rng, k, algorithm):
@@ -132,7 +136,8 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
     devices = make_gpus(k)
     device_params = [d2l.get_params(params, device) for device in devices]
     assert GraphStep.can_do(X, y, devices, algorithm)
-    runner = GraphStep(X, y, device_params, devices, 4, algorithm, TINY)
+    replicas = make_replicas(device_params, devices)
+    runner = GraphStep(X, y, replicas, 4, algorithm)
     expected = [p.astype(float) for p in params]
     for epoch in range(2):
         order, lr = rng.permutation(9), 0.05 / (1 + epoch)
@@ -172,12 +177,12 @@ TINY_NETWORK = Network(TINY, (1, 9, 8), 4)
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
-@pytest.mark.parametrize("others", [2, 3])
-def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, precision, others):
+@pytest.mark.parametrize("others, optimizer", [(2, "sgd"), (2, "adam"), (3, "sgd")])
+def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, precision, others, optimizer):
     """In the middle of an epoch; on as many devices bit for bit, on others nearly."""
     X, y = rng.integers(0, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
     settings = {"batch_size": 3, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
-    settings |= {"network": TINY_NETWORK, "precision": precision, "progress": False}
+    settings |= {"network": TINY_NETWORK, "precision": precision, "optimizer": optimizer, "progress": False}
     whole = d2l.train(make_gpus(2), **settings).history
     file, step, count = tmp_path / "file", GraphStep.step, [0]
 
@@ -196,6 +201,28 @@ def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, p
         assert resumed.train_loss == whole.train_loss
     else:
         assert resumed.train_loss == pytest.approx(whole.train_loss, rel=1e-5 if precision == "float32" else 1e-2)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_graphs_with_other_optimizers(make_gpus, rng, tmp_path, optimizer, precision):
+    """As eager steps on a CPU, also when the run goes on from a checkpoint in the other's hands."""
+    X, y = rng.integers(0, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
+    settings = {"batch_size": 4, "lr": 0.02, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
+    settings |= {"network": TINY_NETWORK, "optimizer": optimizer, "precision": precision, "progress": False}
+    file = tmp_path / "file"
+    gpus = d2l.train(make_gpus(2), num_epochs=3, checkpoint=file, **settings)
+    assert gpus.history.phases["step"] > 0
+    expected = d2l.train([d2l.cpu(0)], num_epochs=3, **settings)
+    tolerance = 2e-5 if precision == "float32" else 5e-3
+    assert gpus.history.train_loss == pytest.approx(expected.history.train_loss, rel=tolerance)
+    for param, other in zip(gpus.params, expected.params, strict=True):
+        assert_close(param, other, 10 * tolerance)
+    longer = d2l.train([d2l.cpu(0)], num_epochs=5, resume=file, **settings)
+    again = d2l.train(make_gpus(3), num_epochs=5, resume=file, **settings)
+    whole = d2l.train([d2l.cpu(0)], num_epochs=5, **settings)
+    for run in (longer, again):
+        assert run.history.train_loss == pytest.approx(whole.history.train_loss, rel=10 * tolerance)
 
 
 def test_graphs_follow_loads(make_gpus, rng):
@@ -241,9 +268,9 @@ def test_what_cannot_be_captured(standin, rng):
     assert not GraphStep.can_do(X, y, devices, "ring", NETWORKS["too large squares"][1])
     network = NETWORKS["a layer without a kernel"][1]
     assert not GraphStep.can_do(X, y, devices, "ring", network)
-    params = [d2l.get_params(init_params(network=network), devices[0])]
+    replicas = make_replicas([d2l.get_params(init_params(network=network), devices[0])], devices, network)
     with pytest.raises(ValueError, match="a layer without a CUDA kernel"):
-        GraphStep(X, y, params, devices, 2, "ring", network)
+        GraphStep(X, y, replicas, 2, "ring")
 
 
 @pytest.mark.parametrize("precision", ["tf32", "mixed"])
@@ -254,7 +281,7 @@ def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
     params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
     devices = make_gpus(k)
     device_params = [d2l.get_params(params, device) for device in devices]
-    runner = GraphStep(X, y, device_params, devices, 4, "ring", TINY, precision)
+    runner = GraphStep(X, y, make_replicas(device_params, devices), 4, "ring", precision)
     expected = [p.astype(float) for p in params]
     order = rng.permutation(6)
     runner.start_epoch(order, 0.05)
@@ -279,7 +306,7 @@ def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch
     params = init_params(1, init="he", network=TINY)
     (device,) = make_gpus(1)
     device_params = [d2l.get_params(params, device)]
-    runner = GraphStep(X, y, device_params, [device], 2, "ring", TINY, "mixed")
+    runner = GraphStep(X, y, make_replicas(device_params, [device]), 2, "ring", "mixed")
     scales, changed = [], []
     for _ in range(3):
         runner.start_epoch(np.arange(8), 0.05)

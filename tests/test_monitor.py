@@ -38,6 +38,21 @@ def test_what_is_called_when(make_devices, small):
     assert all(loss is None or 0 <= loss < 10 for loss in losses)
 
 
+def test_the_loss_so_far_is_of_the_steps_that_were_waited_for(small, tmp_path):
+    """A step ahead of the devices, that is what the run without prefetching said a step before."""
+    file = tmp_path / "run.npz"
+    runs, settings = {}, {"batch_size": 250, "num_epochs": 1}  # 250, 250, 100 examples
+    for prefetch in (False, True):
+        record = Record()
+        history, _ = quick([d2l.cpu(0)], small, **settings, prefetch=prefetch, callbacks=[record])
+        runs[prefetch] = [call[3] for call in record.calls if call[0] == "step"]
+    assert runs[False][-1] == pytest.approx(history.train_loss[0]) and runs[False][0] > 2  # a guess costs 2.3
+    assert runs[True] == [None, *runs[False][:-1]]
+    quick([d2l.cpu(0)], small, **settings, checkpoint=file, callbacks=[Record(("step", 0, 2))])
+    quick([d2l.cpu(0)], small, **settings, resume=file, callbacks=[record := Record()])
+    assert [call[3] for call in record.calls if call[0] == "step"] == runs[False][1:2]
+
+
 @pytest.mark.parametrize("end_at", [("step", 1, 2), ("epoch", 1)])
 def test_a_callback_ends_training(small, end_at):
     record = Record(end_at)

@@ -274,6 +274,16 @@ def test_rows_are_kept_at_once(monkeypatch, tmp_path):
     assert kept == [None, 1, 2]
 
 
+def test_data_with_names_of_classes(small):
+    """Which say how many classes there are, as for `train`."""
+    y = [part % 3 for part in small[1::2]]
+    data = small[0], y[0], small[2], y[1], ["bag", "coat", "shirt"]
+    (row,) = d2l.sweep([QUICK | {"lr": 0.02}], mode="sequential", data=data, progress=False)
+    assert row["status"] == "done" and row["history"]["classes"] == ["bag", "coat", "shirt"]
+    with pytest.raises(ValueError, match="labels from 0 to 2; they should be whole numbers from 0 to 1"):
+        d2l.sweep([QUICK], mode="sequential", data=[*data[:4], ["bag", "coat"]], progress=False)
+
+
 def test_results_of_other_data(monkeypatch, tmp_path, small):
     monkeypatch.setattr(run, "run_trial", pretend)
     file = tmp_path / "rows.json"
@@ -500,7 +510,7 @@ def test_a_program_that_starts_workers_as_it_is_imported(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import d2lmgpu as d2l\nprint(d2l.sweep([{}], progress=False))\n")
     done = subprocess.run([sys.executable, program], capture_output=True, text=True)
-    assert done.returncode == 1 and "do so under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and "under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
 PROGRAM = """

@@ -93,3 +93,11 @@ def test_a_plot_of_a_few_steps():
     assert min(patch.get_x() for patch in axes.patches) == pytest.approx(150)
     assert len(plot_timeline(SPANS[:9]).axes[0].patches) == 9  # fewer steps than asked for: all of them
     assert plot_timeline([]).axes
+
+
+def test_a_plot_of_spans_with_names_of_ones_own():
+    spans = [Span("cpu(0)", "update", 0, 1), Span("cpu(0)", "second", 2, 3), Span("cpu(1)", "first", 0, 1)]
+    figure = plot_timeline(spans)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["update", "second", "first"]
+    assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 3

@@ -10,6 +10,8 @@ arrays of virtual devices are an exception: see `SHORT`.
 
 import threading
 
+import numpy as np
+
 from ..devices import DeviceArray, array_module, check_devices
 from ..devices.device import take_turns
 from ..devices.transfer import copy_between, note_transfer, timed
@@ -144,7 +146,8 @@ def do_action(action, i, device, devices, flat, stage_size, record):
 
 
 def _add(target, message):
-    array_module(target).add(target, message, out=target)
+    with np.errstate(invalid="ignore"):  # infinities may cancel; see parallel/loss_scale.py
+        array_module(target).add(target, message, out=target)
 
 
 def _copy(target, message):

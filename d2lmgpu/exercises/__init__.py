@@ -11,11 +11,23 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import scaling, synchronisation, training
+from . import collectives, layers_by_hand, places, scaling, speed, splitting, synchronisation, training
 from .checking import Exercise, Verdict, Wrong, judge
 
-EXERCISES = {**synchronisation.EXERCISES, **training.EXERCISES, **scaling.EXERCISES}
-"""All exercises by name, in the order of the notebooks."""
+TOPICS = (
+    places,
+    layers_by_hand,
+    splitting,
+    synchronisation,
+    training,
+    collectives,
+    scaling,
+    speed,
+)
+"""The files with exercises, in the order of the notebooks."""
+
+EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
+"""All exercises by name."""
 
 
 def check(name, answer=None):

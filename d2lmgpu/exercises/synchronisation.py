@@ -1,4 +1,4 @@
-"""Exercises of notebook 4, copies and synchronisation: a minibatch over the devices, and a sum over the devices."""
+"""Exercises of notebook 4, copies and synchronisation: a minibatch over the devices, sums over them, and a step."""
 
 import numpy as np
 
@@ -101,6 +101,61 @@ def _check_sum(i, array, values, total, case):
     raise Wrong(found, "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often")
 
 
+def try_update_replicas(answer):
+    """All replicas, in place, by the same step: the sum of all gradients, divided once, by the whole minibatch."""
+    rng = np.random.default_rng(1)
+    shapes, lr, batch_size = ((2, 3), (4,)), 0.5, 10
+    for k in (2, 1, 3, 5):
+        devices, case = [cpu(i) for i in range(k)], f"{k} devices, a minibatch of {batch_size}"
+        start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
+        grads = [[rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for _ in devices]
+        replicas = [[put(value, device) for value in start] for device in devices]
+        device_grads = [[put(value, device) for value in values] for values, device in zip(grads, devices, strict=True)]
+        arrays = [list(params) for params in replicas]
+        call(answer, replicas, device_grads, lr, batch_size, case=case, hint=MIXED)
+        rebound = any(
+            new is not old
+            for params, olds in zip(replicas, arrays, strict=True)
+            for new, old in zip(params, olds, strict=True)
+        )
+        if not rebound and all(
+            close(array, value) for params in arrays for array, value in zip(params, start, strict=True)
+        ):
+            raise Empty(f"{case}: no parameter has changed")
+        for number, value in enumerate(start):
+            own = [values[number] for values in grads]
+            for i, params in enumerate(arrays):
+                _check_step(i, params[number], value, own, lr, batch_size, case)
+    return "all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch."
+
+
+MIXED = "for each parameter, allreduce the list of its gradients, one of each device; then d2l.sgd on each replica"
+
+
+def _check_step(i, array, start, own, lr, batch_size, case):
+    """``own``: this parameter's gradient on each device."""
+    k, total = len(own), np.sum(own, axis=0)
+    if close(array, start - lr / batch_size * total, 1e-4):
+        return
+    found = f"{case}: a parameter on device {i} is {short(array)} instead of {short(start - lr / batch_size * total)}"
+    mistakes = (
+        (0 * total, "it has not changed", "every device steps its own copy, in place: param[:] -= ..."),
+        (-lr / batch_size * own[i], "the step of its own gradient", "first allreduce: the step needs all devices' sum"),
+        (-lr / (batch_size / k) * total, "a step k times as long", "divide by the whole minibatch, not by a shard"),
+        (
+            -lr / (batch_size * k) * total,
+            "a step k times too short",
+            "sgd divides once; do not average over devices too",
+        ),
+        (-lr * total, "a step by the sum itself", "gradients are sums over examples: divide by the minibatch's size"),
+        (lr / batch_size * total, "a step uphill", "SGD subtracts the gradient"),
+    )
+    for change, what, hint in mistakes:
+        if close(array, start + change, 1e-4):
+            raise Wrong(f"{found}: {what}", hint)
+    raise Wrong(found, MIXED)
+
+
 EXERCISES = {
     "split_batch": Exercise(
         "Write split_batch(X, y, devices): split n images X (n, ...) and their labels y (n,) over the list of devices; "
@@ -112,5 +167,11 @@ EXERCISES = {
         "Write allreduce(data): data is a list of device arrays of one shape, one on each device; afterwards each "
         "holds the sum of all. Work in place, and return nothing.",
         try_allreduce,
+    ),
+    "update_replicas": Exercise(
+        "Write update_replicas(device_params, device_grads, lr, batch_size): for each device you get the list of its "
+        "parameters and the list of its gradients, summed over its shard; let all replicas take the same step of SGD, "
+        "in place. batch_size is that of the whole minibatch.",
+        try_update_replicas,
     ),
 }

@@ -48,16 +48,22 @@ class EagerStep:
         """
         self.queue.start_epoch(order, epoch, done)
         self.rates = iter(np.broadcast_to(lr, self.steps).tolist()[done:])
-        self.loss = sum(losses)  # over the steps that were waited for
+        self.loss, self.examples = sum(losses), done * self.queue.batch_size  # of the steps that were waited for
         self._under_way = []
+
+    @property
+    def mean_loss(self):
+        """Of the epoch so far per example, as far as steps were waited for; None before the first."""
+        return self.loss / self.examples if self.examples else None
 
     def step(self):
         """Submit the next step, and wait for the one before it; returns how many examples it has."""
         shards = self.queue.next()
         step = submit_step(*shards, self.replicas, next(self.rates), **self.settings)
-        self._under_way.append(step)
+        examples = sum(map(len, shards[1]))
+        self._under_way.append((step, examples))
         self._wait(self.ahead)
-        return sum(map(len, shards[1]))
+        return examples
 
     def pause(self):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
@@ -77,4 +83,6 @@ class EagerStep:
 
     def _wait(self, ahead):
         while len(self._under_way) > ahead:
-            self.loss += summed_loss(self._under_way.pop(0))
+            step, examples = self._under_way.pop(0)
+            self.loss += summed_loss(step)
+            self.examples += examples

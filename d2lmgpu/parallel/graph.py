@@ -55,11 +55,11 @@ class GraphStep:
     """Training on GPU devices, a graph launch a step.
 
     ``X`` (M, C, H, W) and ``y`` (M,), both uint8, go to the memory of every
-    device. ``device_params`` (of `get_params`) are updated in place. ``precision``
-    is "float32", "tf32" (products of factors rounded to 10 bits) or "mixed"
-    (factors of float16, parameters and sums of float32, the loss scaled so that
-    small gradients are not lost; Micikevicius et al. 2018). ``drop_last``: leave
-    out an epoch's ragged rest.
+    device. ``replicas``: for each device its `Replica`, whose parameters are updated
+    in place. ``precision`` is "float32", "tf32" (products of factors rounded to 10
+    bits) or "mixed" (factors of float16, parameters and sums of float32, the loss
+    scaled so that small gradients are not lost; Micikevicius et al. 2018).
+    ``drop_last``: leave out an epoch's ragged rest.
 
     Raises ValueError for an unknown precision or a network with a layer that has
     no kernel, DeviceError if a GPU is too old for the precision.
@@ -69,28 +69,26 @@ class GraphStep:
         self,
         X,
         y,
-        device_params,
-        devices,
+        replicas,
         batch_size,
         algorithm="ring",
-        network=networks.LENET,
         precision="float32",
         loads=None,
         drop_last=False,
     ):
+        self.devices = devices = [replica.device for replica in replicas]
         check_precision(precision, devices)
-        if not has_kernels(network):
+        if not has_kernels(replicas[0].network):
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
-        self.devices, self.batch_size = devices, min(batch_size, len(X))
+        self.batch_size = min(batch_size, len(X))
         self.M = epoch_size(len(X), batch_size, drop_last)
         self.loads = loads
         sizes = [max(1, n) for n in most_examples(self.batch_size, len(devices), loads)]
         self.steps = -(-self.M // self.batch_size)
         self.parts = []
-        for device, params, size in zip(devices, device_params, sizes, strict=True):
+        for device, replica, size in zip(devices, replicas, sizes, strict=True):
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
-            raws = [param.raw for param in params]
-            part = device.submit(Part, images.raw, labels.raw, raws, size, self.steps, network, precision)
+            part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
         self.program, self.arrays = None, []
         if len(devices) > 1:
@@ -101,7 +99,7 @@ class GraphStep:
             for device, size in zip(devices, self.program.stage_sizes, strict=True):
                 device.buffer("stage", size, np.float32)  # made now: nothing can be while the step is recorded
         self.graph = None
-        self.loss = None  # of the epoch so far: known when it is over
+        self.mean_loss = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
 
     @staticmethod
@@ -125,20 +123,21 @@ class GraphStep:
         if len(losses) != len(self.devices):
             losses = [sum(losses)] + [0.0] * (len(self.devices) - 1)
         shards = [[] for _ in self.devices]
-        rates = []
+        rates, sizes = [], []
         for start, rate in zip(range(0, self.M, self.batch_size), np.broadcast_to(lr, self.steps), strict=True):
             chosen = order[start : start + self.batch_size]
             rates.append(rate / len(chosen))
+            sizes.append(len(chosen))
             bounds = shard_bounds(len(chosen), len(self.devices), self.loads)
             for shard, (begin, end) in zip(shards, bounds, strict=True):
                 shard.append(chosen[begin:end])
         for device, part, shard, loss in zip(self.devices, self.parts, shards, losses, strict=True):
             starts = np.cumsum([0, *map(len, shard)], dtype=np.int32)
             indices = np.concatenate(shard).astype(np.int32)
-            device.submit(part.start_epoch, indices, starts, np.float32(rates), done, loss).result()
+            arrays = indices, starts, np.float32(rates), np.float32(sizes)
+            device.submit(part.start_epoch, *arrays, done, loss).result()
         for device in self.devices[1:]:
             self.devices[0].wait(device.record())
-        sizes = [min(self.batch_size, self.M - start) for start in range(0, self.M, self.batch_size)]
         self._sizes = iter(sizes[done:])
 
     def step(self):

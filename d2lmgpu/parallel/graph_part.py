@@ -13,28 +13,32 @@ from . import loss_scale
 class Part:
     """What one device has and does. Made and used with its device current."""
 
-    def __init__(self, images, labels, params, size, steps, network, precision):
+    def __init__(self, images, labels, replica, size, steps, precision):
         import cupy
 
-        self.images, self.labels, self.params = images, labels, params
+        self.images, self.labels, self.replica = images, labels, replica
+        self.params = params = [param.raw for param in replica.params]
         self.flat_params = in_one_piece(params)[0]
         self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
         self.grads = parts_of(self.flat_grads, params)
-        self.plan = Plan(network, params, images.shape[1:], size, precision)
+        self.kept = [array.raw for array in replica.flat_kept]
+        self.plan = Plan(replica.network, params, images.shape[1:], size, precision)
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
-        self.scale, self.overflow, self.good_steps = (
-            cupy.zeros(1, dtype) for dtype in (np.float32, np.int32, np.int32)
-        )
-        self.scale.fill(loss_scale.FIRST_SCALE)
+        self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(3))
+        self.scale = cupy.zeros(1, np.float32)
+        self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
-        self.starts, self.rates = cupy.zeros(steps + 1, np.int32), cupy.zeros(steps, np.float32)
+        self.starts = cupy.zeros(steps + 1, np.int32)
+        self.rates, self.sizes = cupy.zeros(steps, np.float32), cupy.zeros(steps, np.float32)
         self.number = cupy.zeros(1, np.int32)
         self.pixels = images.size // len(images)
 
-    def start_epoch(self, order, starts, rates, done, loss):
+    def start_epoch(self, order, starts, rates, sizes, done, loss):
         self.order[: len(order)].set(order)
         self.starts.set(starts)
         self.rates.set(rates)
+        self.sizes.set(sizes)
+        self.taken.fill(self.replica.steps)
         self.number.fill(done)
         self.plan.epoch_loss.fill(loss)
         self.plan.epoch_correct.fill(0)
@@ -49,16 +53,29 @@ class Part:
         plan.backward(self.params, self.grads)
 
     def update(self):
-        size = self.flat_params.size
-        arguments = self.flat_params, self.flat_grads, self.rates, self.number
         if self.kind:
-            self._run_mixed("check_finite", size, self.flat_grads, self.overflow)
-            self._run_mixed("scaled_sgd", size, *arguments, self.scale, self.overflow)
+            self._run_mixed("check_finite", self.flat_grads.size, self.flat_grads, self.overflow)
+        getattr(self, f"_{self.replica.optimizer_name}")(self.flat_params.size)
+        if self.kind:
             update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(update_scale, self.scale, self.overflow, self.good_steps)
-        else:
-            run(launch.sgd(size), *arguments, np.int32(size))
         run(launch.next_step(self.pixels), self.number)
+
+    def _sgd(self, n):
+        arguments = self.flat_params, self.flat_grads, self.rates, self.number
+        if self.kind:
+            self._run_mixed("scaled_sgd", n, *arguments, self.scale, self.overflow)
+        else:
+            run(launch.sgd(n), *arguments, np.int32(n))
+
+    def _momentum(self, n):
+        arguments = self.rates, self.sizes, self.number, self.scale, self.overflow
+        run(launch.momentum(n), self.flat_params, self.flat_grads, *self.kept, *arguments, np.int32(n))
+
+    def _adam(self, n):
+        arguments = self.rates, self.sizes, self.number, self.scale, self.overflow, self.taken
+        run(launch.adam(n), self.flat_params, self.flat_grads, *self.kept, *arguments, np.int32(n))
+        run(launch.count_step(), self.taken, self.overflow)
 
     def _run_mixed(self, name, size, *arguments):
         run(tensor_cores.mixed_precision(name, self.kind, size), *arguments, np.int32(size))
@@ -74,7 +91,8 @@ class Part:
 
     def _changing(self):
         sums = self.plan.epoch_loss, self.plan.epoch_correct
-        return [self.flat_params, self.number, *sums, self.scale, self.overflow, self.good_steps]
+        scaling = self.scale, self.overflow, self.good_steps
+        return [self.flat_params, *self.kept, self.taken, self.number, *sums, *scaling]
 
     def scaling(self):
         """Of precision "mixed" the scale of the loss and how many steps went well with it, for a checkpoint."""
@@ -85,4 +103,5 @@ class Part:
         self.good_steps.set(good_steps)
 
     def sums(self):
+        self.replica.steps = int(self.taken.get()[0])
         return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])

@@ -24,8 +24,8 @@ class LossScale:
     On CUDA graphs kernels/cuda/mixed_precision.cu does the same.
     """
 
-    def __init__(self, scale=FIRST_SCALE, good_steps=0):
-        self.scale, self.good_steps = scale, good_steps
+    def __init__(self):
+        self.scale, self.good_steps = FIRST_SCALE, 0
 
     def accept(self, grads):
         """Whether all of these summed gradients, plain arrays, are finite: only then are they to be used. Adapts."""

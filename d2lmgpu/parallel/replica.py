@@ -1,5 +1,7 @@
 """All that one device keeps for training a network."""
 
+import contextlib
+
 import numpy as np
 
 from ..devices import DeviceArray, in_one_piece, parts_of, put
@@ -35,7 +37,7 @@ class Replica:
         self.flat_grads = DeviceArray(flat, device)
         pieces = in_one_piece([param.raw for param in params])
         self.updated = (pieces, [flat] if len(pieces) == 1 else [grad.raw for grad in self.grads])
-        self.optimizer = OPTIMIZERS[optimizer]
+        self.optimizer, self.optimizer_name = OPTIMIZERS[optimizer], optimizer
         self.kept = [
             [put(np.zeros(piece.shape, dtype), device) for piece in pieces] for _ in range(self.optimizer.kept)
         ]
@@ -48,10 +50,11 @@ class Replica:
 
     def loss_and_grads(self, X, y, params, out, ready=None):
         """Runs on the device: see `networks.loss_and_grads`; ``params`` should be ``working``."""
-        return loss_and_grads(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
+        with self.quiet():
+            return loss_and_grads(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
 
     def in_parts(self, X, y, params, out, ready=None):
-        """Runs on the device: the same of plain arrays, as a generator."""
+        """Runs on the device: the same of plain arrays, as a generator, which should be advanced in `quiet`."""
         return in_parts(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
 
     @property
@@ -82,6 +85,10 @@ class Replica:
         self.optimizer.update(*self.updated, *kept, self.steps, lr, batch_size * scale)
         if self.mixed:
             self._round_weights()
+
+    def quiet(self):
+        """Where NumPy does not warn of infinite gradients: in mixed precision they are found and left out."""
+        return np.errstate(over="ignore", invalid="ignore") if self.mixed else contextlib.nullcontext()
 
     def _scale(self):
         return self.scaling.scale if self.mixed else 1

@@ -35,7 +35,7 @@ class _Work:
     """One device's work in parts."""
 
     def __init__(self, replica, X_shard, y_shard, ready):
-        self.device = replica.device
+        self.replica, self.device = replica, replica.device
         arrays = X_shard, y_shard, replica.working, replica.grads
         self.begin = functools.partial(replica.in_parts, *unwrap(arrays, self.device, "loss_and_grads"), ready)
         self.parts = self.error = None
@@ -46,7 +46,8 @@ class _Work:
             raise self.error
         try:
             self.parts = self.parts or self.begin()  # now: what it computes with depends on the step before
-            next(self.parts)
+            with self.replica.quiet():
+                next(self.parts)
         except StopIteration as end:
             return end.value
         except BaseException as error:

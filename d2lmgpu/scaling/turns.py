@@ -101,4 +101,4 @@ def _runner(devices, network, batch_size, X, y, algorithm):
     in_graphs = can_use_graphs(X, y, devices, network, history, None, True)
     replicas = make_replicas(init_params(0, init="he", network=network), devices, network, history, in_graphs)
     how = {"preprocess": None, "flat": True, "overlap": False, "prefetch": True}
-    return make_runner(X, y, replicas, network, history, in_graphs, **how)
+    return make_runner(X, y, replicas, history, in_graphs, **how)

@@ -78,7 +78,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
         panels[1].set_yticks(range(len(lost)), lost)
         panels[1].set_ylim(len(lost) - 0.5, -0.5)
     axis.label(panels[-1], LABELS.get(x, x))
-    figure.suptitle(_title([row["settings"] for row in rows], (x, by)), fontsize="medium")
+    figure.suptitle(_title([row["settings"] for row in rows], (x, by)), fontsize="medium", wrap=True)
     return figure
 
 

@@ -27,7 +27,7 @@ class Results:
 
     def __init__(self, path, data=None):
         self.path = path
-        self._data = None if data is None else [data_checksum(*data[:2]), data_checksum(*data[2:])]
+        self._data = None if data is None else [data_checksum(*data[:2]), data_checksum(*data[2:4])]
         self._rows = []
         if path is None:
             return

@@ -31,7 +31,7 @@ def sweep(trials, executor=None, mode="simultaneous", workers=None, results=None
 
     ``results``: a file that at any time has the rows so far. A trial that it has a
     result of is not done again, one that failed is. One sweep at a time may use it.
-    ``data``: X_train, y_train, X_test, y_test, which are sent with every trial
+    ``data``: as of `train`, which are sent with every trial
     (workers find Fashion-MNIST themselves). ``progress``: show a table.
 
     A trial that fails gets a row that says why, and the others go on. Ctrl-C ends
@@ -78,8 +78,10 @@ def _check_ways(executor, mode, workers):
 def _check_own(data, trials):
     """The caller's data must fit all networks."""
     for name in dict.fromkeys(settings["network"] for settings in trials) if data is not None else ():
-        for X, y in (data[:2], data[2:]):
-            check_data(X, y, find_network(name)[1])
+        X_train, y_train, X_test, y_test, *classes = data
+        _, network = find_network(name, *classes)
+        check_data(X_train, y_train, network)
+        check_data(X_test, y_test, network)
 
 
 def _in_turn(to_do, data, table, stop):

@@ -25,8 +25,8 @@ def run_trial(settings, data=None, stop=None):
     The row has the ``settings``, a ``status``, a ``message`` (None, or one line on
     why it is not "done"), ``seconds``, and the ``history`` of `train` as a dict.
     "done": trained to the end; "diverged": given up by `train`; "interrupted":
-    stopped from outside; "failed": an error, and no history. ``data``: X_train,
-    y_train, X_test, y_test; else Fashion-MNIST, read once in each process. ``stop``: a
+    stopped from outside; "failed": an error, and no history. ``data``: as of
+    `train`; else Fashion-MNIST, read once in each process. ``stop``: a
     `monitor.Stop` that may end the trial; a copy of it in another process hears nothing.
     """
     with _turn, warnings.catch_warnings():

@@ -4,6 +4,7 @@ from ..checkpoints import load_checkpoint, save_checkpoint
 from ..data import epoch_order, epoch_size
 from ..devices import check_devices, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
+from ..live_plot import LivePlot, in_notebook
 from ..monitor import Progress
 from ..networks import init_params
 from ..parallel import check_loads, check_precision, name_of
@@ -86,7 +87,8 @@ def train(
 
     ``callbacks``: `monitor.Callback` objects, which are called as training goes on
     and may end it. ``timeline``: a `Timeline` that is to keep what the devices did when.
-    ``environment``: a name for the history. ``progress``: show a bar and a line an epoch.
+    ``environment``: a name for the history. ``progress``: show a bar and a line an epoch;
+    in a notebook with ipywidgets a `LivePlot`, which has a Stop button.
 
     Ctrl-C ends training after the current step; what was learned is returned,
     and said in ``history.interrupted``. A run that diverges ends after the epoch
@@ -140,7 +142,11 @@ def train(
     replicas = make_replicas(params, devices, network, history, in_graphs)
     find_loads(X_train, y_train, replicas, history, start and start.state["history"]["loads"], bar)
     how = {"preprocess": preprocess, "flat": flat, "overlap": overlap, "prefetch": prefetch}
-    runner = make_runner(X_train, y_train, replicas, network, history, in_graphs, **how)
+    runner = make_runner(X_train, y_train, replicas, history, in_graphs, **how)
+    if progress and in_notebook():
+        bar.visible = False  # the live plot says it all
+        if not any(isinstance(callback, LivePlot) for callback in callbacks):
+            callbacks = [*callbacks, LivePlot()]
     checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
     position = Position() if start is None else restore(start, history, runner, replicas, checksum)
     loop = Loop(
@@ -157,11 +163,13 @@ def train(
         save=_saver(checkpoint, history, runner, replicas, checksum),
         save_steps=checkpoint_steps,
     )
-    loop.run(position)
-    params = [to_host(param) for param in replicas[0].params]
-    statistics = [to_host(array) for array in replicas[0].statistics]
-    history.final_parameters_sha256 = sha256([*params, *statistics])
-    loop.tell("on_end", history)
+    try:
+        loop.run(position)
+        params = [to_host(param) for param in replicas[0].params]
+        statistics = [to_host(array) for array in replicas[0].statistics]
+        history.final_parameters_sha256 = sha256([*params, *statistics])
+    finally:
+        loop.tell("on_end", history)
     return Result(history, params, statistics, network)
 
 

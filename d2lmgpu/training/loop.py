@@ -80,9 +80,9 @@ class Loop:
         self.bar.start_epoch(epoch, steps * batch_size)
         self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses, epoch)
         while steps < self.runner.steps and not self.stop.requested:
-            self.bar.step(self.runner.step(), self.runner.loss)
+            self.bar.step(self.runner.step(), self.runner.mean_loss)
             steps += 1
-            self.tell("on_step", epoch, steps, self.bar.mean_loss)
+            self.tell("on_step", epoch, steps, self.runner.mean_loss)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.save(Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin))
         return Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin)

@@ -27,27 +27,24 @@ def find_loads(X, y, replicas, history, saved, bar):
 
 def can_use_graphs(X, y, devices, network, history, preprocess, wanted):
     """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
-    can = wanted and history.optimizer == "sgd" and preprocess is None
-    can = can and GraphStep.can_do(X, y, devices, history.allreduce, network)
+    can = wanted and preprocess is None and GraphStep.can_do(X, y, devices, history.allreduce, network)
     if history.precision == "tf32" and not can:
         raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, SGD, no batch norm, "
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no batch norm, "
             "no preprocess"
         )
     return can
 
 
-def make_runner(X, y, replicas, network, history, in_graphs, preprocess, flat, overlap, prefetch):
+def make_runner(X, y, replicas, history, in_graphs, preprocess, flat, overlap, prefetch):
     """A `GraphStep` or an `EagerStep` for the settings in ``history``."""
     if in_graphs:
         return GraphStep(
             X,
             y,
-            [replica.params for replica in replicas],
-            [replica.device for replica in replicas],
+            replicas,
             history.batch_size,
             history.allreduce,
-            network=network,
             precision=history.precision,
             loads=history.loads,
             drop_last=history.drop_last,

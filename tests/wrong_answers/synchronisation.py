@@ -90,3 +90,69 @@ def allreduce__mixes_places(data):
     """arrays of two devices do not mix"""
     for array in data[1:]:
         data[0][:] += array
+
+
+def update_replicas__no_answer(device_params, device_grads, lr, batch_size):
+    """no parameter has changed. Write update_replicas"""
+
+
+def update_replicas__without_allreduce(device_params, device_grads, lr, batch_size):
+    """first allreduce: the step needs all devices' sum"""
+    for params, grads in zip(device_params, device_grads, strict=True):
+        d2l.sgd(params, grads, lr, batch_size)
+
+
+def update_replicas__only_the_first(device_params, device_grads, lr, batch_size):
+    """a parameter on device 1 is"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    d2l.sgd(device_params[0], device_grads[0], lr, batch_size)
+
+
+def update_replicas__divides_by_the_shard(device_params, device_grads, lr, batch_size):
+    """divide by the whole minibatch, not by a shard"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    for params, grads in zip(device_params, device_grads, strict=True):
+        d2l.sgd(params, grads, lr, batch_size / len(device_params))
+
+
+def update_replicas__averages_over_devices_too(device_params, device_grads, lr, batch_size):
+    """sgd divides once; do not average over devices too"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    for params, grads in zip(device_params, device_grads, strict=True):
+        d2l.sgd(params, grads, lr / len(device_params), batch_size)
+
+
+def update_replicas__does_not_divide(device_params, device_grads, lr, batch_size):
+    """divide by the minibatch's size"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    for params, grads in zip(device_params, device_grads, strict=True):
+        d2l.sgd(params, grads, lr, 1)
+
+
+def update_replicas__uphill(device_params, device_grads, lr, batch_size):
+    """SGD subtracts the gradient"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    for params, grads in zip(device_params, device_grads, strict=True):
+        d2l.sgd(params, grads, -lr, batch_size)
+
+
+def update_replicas__rebinds_the_lists(device_params, device_grads, lr, batch_size):
+    """every device steps its own copy, in place"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    for params, grads in zip(device_params, device_grads, strict=True):
+        for i, grad in enumerate(grads):
+            params[i] = params[i] - lr / batch_size * grad
+
+
+def update_replicas__allreduces_devices_instead_of_parameters(device_params, device_grads, lr, batch_size):
+    """for each parameter, allreduce the list of its gradients, one of each device"""
+    for grads in device_grads:
+        d2l.allreduce(grads)
+    for params, grads in zip(device_params, device_grads, strict=True):
+        d2l.sgd(params, grads, lr, batch_size)

@@ -127,6 +127,21 @@ def sgd(n):
     return streaming("sgd.cu", "sgd", n)
 
 
+def momentum(n):
+    """Arguments: param, grad, velocity, rates, sizes, step, scale, overflow, n."""
+    return streaming("optimizers.cu", "momentum", n)
+
+
+def adam(n):
+    """Arguments: param, grad, mean, square, rates, sizes, step, scale, overflow, taken, n."""
+    return streaming("optimizers.cu", "adam", n)
+
+
+def count_step():
+    """Arguments: taken, overflow."""
+    return Launch("optimizers.cu", "count_step", (), (1,), (1,))
+
+
 def add(n):
     """Arguments: dst, src, n."""
     return streaming("add.cu", "add", n)

@@ -1,0 +1,178 @@
+"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and from which size on it is worth it."""
+
+import math
+
+from ..collectives import ScheduleError, Transfer, prove
+from .checking import Empty, Exercise, Wrong, close, expect, result_of
+
+CASES = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
+"""Devices and elements: first those that divide."""
+
+
+def try_ring(answer):
+    """Proved, between neighbours only, and no more elements one after the other than a ring needs."""
+    for k, n in CASES:
+        case = f"ring({k}, {n})"
+        schedule = _schedule(result_of(answer, k, n, case=case, hint=CHUNKS), case)
+        if k > 1 and not any(schedule):
+            raise Empty(f"{case}: nobody sends anything")
+        try:
+            prove(schedule, k, n)
+        except ScheduleError as error:
+            raise Wrong(f"{case}: {error}", _hint(str(error), k, n)) from error
+        _check_neighbours(schedule, k, case)
+        in_line = sum(_busiest(step, k) for step in schedule)
+        enough = 2 * (k - 1) * -(-n // k)
+        expect(
+            in_line <= enough,
+            f"{case}: right, but as slow as {in_line} elements sent one after the other; {enough} are enough",
+            "cut the array into k chunks, and let all devices send one at the same time, in each step",
+        )
+    return "proved for 1, 2, 3, 5 and 8 devices, between neighbours only, with chunks that need not be of one size."
+
+
+CHUNKS = "chunk_bounds(n, k) gives start and stop of k chunks; chunk numbers are taken modulo k"
+
+
+def _schedule(result, case):
+    try:
+        return [[Transfer(*transfer) for transfer in step] for step in result]
+    except TypeError as error:
+        raise Wrong(
+            f"{case}: it returned {str(result)[:60]}",
+            "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)",
+        ) from error
+
+
+def _hint(error, k, n):
+    if n % k:
+        return "it is right where k divides n; " + CHUNKS
+    if "counted" in error:
+        return "on the second trip round the ring the sums are complete: they replace what is there, with op 'copy'"
+    if k > 2 and (k, n) == CASES[1]:
+        return "it is right for two devices only: a chunk needs k - 1 steps to collect all shares, then k - 1 more"
+    return (
+        "follow one chunk round the ring. In each step a device sends on the chunk that it received in the step before"
+    )
+
+
+def _check_neighbours(schedule, k, case):
+    ways = {(t.destination - t.source) % k for step in schedule for t in step}
+    expect(
+        len(ways) <= 1 and ways <= {1, k - 1},
+        f"{case}: right, but not a ring: devices send to others than one neighbour",
+        "device i sends to device (i + 1) % k only",
+    )
+
+
+def _busiest(step, k):
+    """The elements that the device sends that sends most."""
+    return max((sum(t.size for t in step if t.source == i) for i in range(k)), default=0)
+
+
+SETTINGS = (
+    (4, 160e6, 1e-5, 16e9),
+    (2, 4e6, 1e-4, 1e9),
+    (8, 516_272, 5e-6, 12.5e9),
+    (1, 1e6, 1e-5, 1e9),
+    (64, 4e3, 2e-5, 1e9),
+)
+"""Devices, bytes, seconds of latency, bytes per second."""
+
+
+def try_ring_seconds(answer):
+    """2(k-1) steps, each with one latency and n/k bytes."""
+    for k, nbytes, latency, bandwidth in SETTINGS:
+        case = f"ring_seconds({k}, {nbytes:g}, {latency:g}, {bandwidth:g})"
+        found = _number(result_of(answer, k, nbytes, latency, bandwidth, case=case), case)
+        steps, wire = 2 * (k - 1), nbytes / bandwidth
+        right = steps * (latency + wire / k)
+        mistakes = (
+            (steps * (latency + wire), "each step sends all n bytes", "a step sends a chunk, of n/k bytes"),
+            (
+                right / 2,
+                "this is one trip round the ring",
+                "the chunks go round twice: once to add up, once to be given back",
+            ),
+            (steps / k * wire, "the latency is missing", "every step begins with a latency"),
+            (latency + steps / k * wire, "there is one latency only", "every step begins with a latency"),
+            (2 * k * (latency + wire / k), "there are 2k steps", "a chunk is at its place after k - 1 steps"),
+            (
+                steps * (latency + nbytes * bandwidth / k),
+                "it grows with the bandwidth",
+                "bandwidth is bytes per second",
+            ),
+        )
+        _judge(
+            found,
+            right,
+            mistakes,
+            case,
+            "count the steps, then write down the time of one of them: latency + bytes / bandwidth",
+        )
+    return "2(k - 1) steps, each of one latency and n/k bytes."
+
+
+def try_crossover_bytes(answer):
+    """The size at which 2(k-1)(α + n/kB) = 2⌈log₂ k⌉(α + n/B)."""
+    for k, latency, bandwidth in ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9)):
+        case = f"crossover_bytes({k}, {latency:g}, {bandwidth:g})"
+        found = _number(result_of(answer, k, latency, bandwidth, case=case), case)
+        rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
+        right = _crossing(k, rounds, latency, bandwidth)
+        mistakes = (
+            (right / 4, "these are elements", "the answer is in bytes"),
+            (latency * bandwidth, "there latency and bandwidth cost the same, for one message", EQUATE),
+            (_crossing(k, unrounded, latency, bandwidth), "a tree has whole steps", "round log2(k) up, for k = 6 to 3"),
+            (
+                _crossing(k, rounds / 2, latency, bandwidth),
+                "the tree has only half its steps",
+                "a tree, too, goes both ways",
+            ),
+            (latency * bandwidth * (k - 1 - rounds) / rounds, "the ring's bytes are missing", EQUATE),
+        )
+        _judge(found, right, mistakes, case, EQUATE)
+    return "there both take the same time; longer messages are the ring's."
+
+
+EQUATE = "write down the time of both for n bytes, set them equal, and solve for n"
+
+
+def _crossing(k, rounds, latency, bandwidth):
+    return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)
+
+
+def _number(result, case):
+    try:
+        return float(result)
+    except (TypeError, ValueError) as error:
+        raise Wrong(f"{case}: it returned a {type(result).__name__}", "return one number") from error
+
+
+def _judge(found, right, mistakes, case, hint):
+    if close(found, right):
+        return
+    for mistake, what, its_hint in mistakes:
+        if not close(mistake, right) and close(found, mistake):
+            raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}: {what}", its_hint)
+    raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}", hint)
+
+
+EXERCISES = {
+    "ring": Exercise(
+        "Write ring(k, n), the ring allreduce as a schedule: a list of steps, each a list of "
+        "Transfer(source, destination, start, stop, op). Every device sends to its neighbour only, chunk by chunk; n "
+        "need not be divisible by k.",
+        try_ring,
+    ),
+    "ring_seconds": Exercise(
+        "Write ring_seconds(k, nbytes, latency, bandwidth): how long a ring allreduce of nbytes bytes takes on k "
+        "devices, in seconds, if a message of m bytes takes latency + m / bandwidth. Additions take no time.",
+        try_ring_seconds,
+    ),
+    "crossover_bytes": Exercise(
+        "Write crossover_bytes(k, latency, bandwidth): the message size in bytes at which a ring and a tree take the "
+        "same time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message.",
+        try_crossover_bytes,
+    ),
+}

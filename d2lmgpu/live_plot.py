@@ -1,0 +1,140 @@
+"""The live plot in a notebook: loss and accuracy as training goes on, and a button that ends it."""
+
+import importlib.util
+import io
+import math
+import sys
+import time
+
+from .monitor import Callback
+from .plots import plot_history
+
+PAUSE = 0.5
+"""Seconds from one look to the next, at least."""
+
+COST, COST_BETWEEN = 0.05, 0.2
+"""Part of the time that may go into drawing: within epochs, where it counts as training, and between them."""
+
+POINTS = 50
+"""Losses in an epoch's line, at most."""
+
+TOOLTIP = "Ends training after this step and keeps what was learned. Interrupting the kernel (■) does the same."
+
+
+def in_notebook():
+    """Whether this is the kernel of a notebook, with ipywidgets installed. Imports neither them nor IPython."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    kernel = any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
+    return kernel and importlib.util.find_spec("ipywidgets") is not None
+
+
+class LivePlot(Callback):
+    """Shows in a notebook how training goes: a plot that grows, a line of figures, and a Stop button.
+
+    `train` has one in every notebook, unless told ``progress=False``. While a cell
+    runs, its kernel hears of a button only where the messages of widgets have a
+    thread of their own, a "subshell": JupyterLab 4.4.4 with ipykernel 7, or newer.
+    Elsewhere interrupt the kernel, which ends training in the same way.
+
+    What stays in the end is a line of text and a PNG, which need no widgets to be
+    shown. Raises ValueError outside of notebooks, and without ipywidgets.
+    """
+
+    def __init__(self):
+        if not in_notebook():
+            raise ValueError("LivePlot needs a notebook, and widgets: pip install 'd2lmgpu[notebooks]'")
+        self._picture = None
+
+    def on_start(self, history, steps):
+        from IPython.display import display
+        from ipywidgets import Button, HBox, Label
+
+        self._history, self._steps, self._stopping = history, steps, False
+        self._epoch, self._losses = None, []
+        narrow = {"width": "auto", "flex": "none"}
+        self._button = Button(description="Stop", icon="stop", tooltip=TOOLTIP, layout=narrow)
+        self._button.on_click(self._press)
+        # ipykernel 7.4 hands what a widget says to the thread that spoke to it last, here the busy one; without this
+        # note of who that was it goes by the message itself, as other versions do
+        vars(self._button.comm).pop("_reply_subshell_id", None)
+        self._label = Label("starting")
+        self._widgets = [HBox([self._button, self._label]), self._button, self._label]
+        self._controls = display(self._widgets[0], display_id=True)
+        self._picture = display(self._draw(), display_id=True)
+        self._looked, self._spent = self._drawn, 0.0  # the first drawing takes longer than those to come
+
+    def on_step(self, epoch, step, loss):
+        now = time.perf_counter()
+        if epoch != self._epoch:
+            self._epoch, self._first, self._begin = epoch, step, now
+            self._losses.append((epoch, math.nan))  # a gap in the line
+        if loss is not None and step % math.ceil(self._steps / POINTS) == 0:
+            self._losses.append((epoch + step / self._steps, loss))
+        if now - self._looked > PAUSE:
+            self._looked = now
+            self._label.value = self._figures(epoch, step, loss, now)
+            if loss is not None:
+                self._update(COST)
+        return self._stopping
+
+    def on_epoch(self, history):
+        self._update(COST_BETWEEN)
+        return self._stopping
+
+    def on_end(self, history):
+        if self._picture is None:  # it never started
+            return
+        self._picture.update(self._draw())
+        self._controls.update({"text/plain": self._outcome()}, raw=True)
+        for widget in self._widgets:
+            widget.close()
+        self._picture = None
+
+    def _press(self, button):
+        """Ask training to end after the current step: comes from the button, in another thread."""
+        self._stopping = True
+        self._button.disabled, self._button.description = True, "Stopping"
+
+    def _figures(self, epoch, step, loss, now):
+        """The line of figures while training runs."""
+        figures = [f"epoch {epoch + 1}/{self._history.epochs}", f"step {step}/{self._steps}"]
+        if loss is not None:
+            figures.append(f"loss {loss:.3f}")
+        if self._history.test_accuracy:
+            figures.append(f"test acc {self._history.test_accuracy[-1]:.3f}")
+        if step > self._first:
+            examples = (step - self._first) * self._history.batch_size
+            figures.append(f"{examples / (now - self._begin):,.0f} examples/s")
+        return f"{', '.join(figures)}. The kernel's ■ stops, too."
+
+    def _outcome(self):
+        """The line that stays."""
+        history = self._history
+        done, stopped = len(history.train_loss), history.interrupted
+        if stopped:
+            figures = f"loss {stopped['train_loss']:.3f}, test acc {stopped['test_accuracy']:.3f}"
+            return f"stopped after {stopped['steps']} steps of epoch {stopped['epoch']}/{history.epochs}: {figures}"
+        if history.diverged:
+            return history.diverged
+        if done < history.epochs:
+            return f"broken off in epoch {done + 1}/{history.epochs}"
+        speed = f"{history.examples_per_second:,.0f} examples/s"
+        return f"{done} epochs: loss {history.train_loss[-1]:.3f}, test acc {history.test_accuracy[-1]:.3f}, {speed}"
+
+    def _update(self, cost):
+        """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last."""
+        if time.perf_counter() - self._drawn > max(PAUSE, self._spent / cost):
+            self._picture.update(self._draw())
+
+    def _draw(self):
+        """The plot as it is now, as a PNG."""
+        from IPython.display import Image
+
+        begin = time.perf_counter()
+        figure, file = plot_history(self._history, self._losses), io.BytesIO()
+        figure.savefig(file, format="png")
+        width, height = (int(inches * figure.dpi) for inches in figure.get_size_inches())
+        self._drawn = time.perf_counter()
+        self._spent = self._drawn - begin
+        return Image(file.getvalue(), width=width, height=height)  # its size, so that the page does not jump

@@ -1,0 +1,239 @@
+"""The live plot: on a stand-in for widgets and, where they are installed, on the real ones and in a real kernel."""
+
+import importlib.machinery
+import re
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+from test_documents import run_python
+from test_stop_button import environment
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import live_plot
+from d2lmgpu.plots import plot_history
+
+
+class ZMQInteractiveShell:
+    """A notebook's shell is known by this name."""
+
+
+class Shown:
+    """What is displayed in one place, first and in the end."""
+
+    def __init__(self, content):
+        self.first = self.last = content
+
+    def update(self, content, raw=False):
+        self.last = content
+
+
+class Widget:
+    """What the live plot uses of a widget."""
+
+    def __init__(self, content=None, **settings):
+        self.children = self.value = content
+        self.comm, self.handlers = types.SimpleNamespace(), []
+        vars(self).update(settings)
+
+    def on_click(self, handler):
+        self.handlers.append(handler)
+
+    def click(self):
+        for handler in self.handlers:
+            handler(self)
+
+    def close(self):
+        self.comm = None
+
+
+class Image:
+    def __init__(self, data, width, height):
+        self.data = data
+
+
+@pytest.fixture(params=["standin", "ipywidgets"])
+def shown(request, monkeypatch):
+    """A notebook without a page: the list of what is displayed."""
+    displayed = []
+
+    def display(content, display_id):
+        displayed.append(Shown(content))
+        return displayed[-1]
+
+    if request.param == "ipywidgets":
+        pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install 'd2lmgpu[notebooks]')")
+        import IPython
+
+        monkeypatch.setattr(IPython, "get_ipython", ZMQInteractiveShell)
+        monkeypatch.setattr("IPython.display.display", display)
+        return displayed
+    stand_ins = {
+        "IPython": {"get_ipython": ZMQInteractiveShell, "version_info": (9, 0, 0)},  # matplotlib asks for the version
+        "IPython.display": {"display": display, "Image": Image},
+        "ipywidgets": {"Button": Widget, "HBox": Widget, "Label": Widget},
+    }
+    for name, content in stand_ins.items():
+        module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    return displayed
+
+
+def told(shown):
+    """The line that stays, beneath which one picture stays: nothing else was displayed."""
+    line, picture = shown
+    assert picture.last.data.startswith(b"\x89PNG") and picture.last is not picture.first
+    box = line.first
+    assert all(widget.comm is None for widget in (box, *box.children))  # closed
+    assert list(line.last) == ["text/plain"]
+    return line.last["text/plain"]
+
+
+class Click(d2l.Callback):
+    """Clicks on Stop in another thread at a step; counts steps."""
+
+    def __init__(self, shown, at):
+        self.shown, self.at, self.steps = shown, at, 0
+
+    def on_step(self, epoch, step, loss):
+        self.steps += 1
+        if self.steps == self.at:
+            button, _ = self.shown[0].first.children
+            thread = threading.Thread(target=button.click)
+            thread.start()
+            thread.join()
+            assert button.disabled and button.description == "Stopping"
+
+
+@pytest.mark.parametrize("live_plot_comes_first", [False, True])
+def test_stop_ends_training_within_a_step(shown, small, live_plot_comes_first, capsys):
+    click = Click(shown, at=5)
+    callbacks = [d2l.LivePlot(), click] if live_plot_comes_first else [click]
+    history, params = quick([d2l.cpu(0)], small, batch_size=250, num_epochs=1000, progress=True, callbacks=callbacks)
+    assert click.steps == (6 if live_plot_comes_first else 5)  # three an epoch
+    assert len(history.train_loss) == len(history.test_accuracy) == (2 if live_plot_comes_first else 1)
+    stopped = history.interrupted
+    assert (stopped["epoch"], stopped["steps"]) == (2, 3 if live_plot_comes_first else 2)
+    assert stopped["test_accuracy"] == d2l.evaluate(params, *small[2:], [d2l.cpu(0)])
+    figures = f"loss {stopped['train_loss']:.3f}, test acc {stopped['test_accuracy']:.3f}"
+    assert told(shown) == f"stopped after {stopped['steps']} steps of epoch 2/1000: {figures}"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_is_seen_while_training_runs(shown, small, monkeypatch):
+    monkeypatch.setattr(live_plot, "PAUSE", 0)
+
+    class Look(d2l.Callback):
+        lines = []
+
+        def on_step(self, epoch, step, loss):
+            self.lines.append(shown[0].first.children[1].value)
+
+    history, _ = quick([d2l.cpu(0)], small, batch_size=250, callbacks=[d2l.LivePlot(), Look()])
+    number, speed = r"\d\.\d{3}", r"[\d,]+ examples/s"
+    first = ["1/3", f"2/3, loss {number}, {speed}", f"3/3, loss {number}, {speed}"]
+    second = [f"1/3, test acc {number}", *[f"{i}/3, loss {number}, test acc {number}, {speed}" for i in (2, 3)]]
+    for i, (line, pattern) in enumerate(zip(Look.lines, first + second, strict=True)):
+        assert re.match(rf"epoch {1 + i // 3}/2, step {pattern}\. The kernel's ■ stops", line)
+    loss, accuracy = history.train_loss[1], history.test_accuracy[1]
+    speed = f"{history.examples_per_second:,.0f} examples/s"
+    assert told(shown) == f"2 epochs: loss {loss:.3f}, test acc {accuracy:.3f}, {speed}"
+
+
+def test_no_step_draws_before_it_is_time(shown, small, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(live_plot, "plot_history", lambda *given: drawn.append(given) or plot_history(*given))
+    monkeypatch.setattr(live_plot, "PAUSE", 1e6)
+    quick([d2l.cpu(0)], small, callbacks=[d2l.LivePlot()])
+    assert len(drawn) == 2  # in the beginning and in the end
+    axes = plot_history(*drawn[-1]).axes[1]
+    epochs, within = (line.get_xydata() for line in axes.lines)
+    assert epochs[:, 0].tolist() == [1, 2] and len(within) == 2 * 10 and (within[[0, 10], 0] == [0, 1]).all()
+    assert within[9, 0] == 1 and within[9, 1] == pytest.approx(epochs[0, 1], rel=0.1)
+
+
+def test_one_live_plot_serves_several_runs(shown, small):
+    plot = d2l.LivePlot()
+    for run in (1, 2):
+        history, _ = quick([d2l.cpu(0)], small, callbacks=[Click(shown, at=2), plot], progress=run == 1)
+        assert history.interrupted["steps"] == 2
+        assert told(shown).startswith("stopped after 2 steps of epoch 1/2: ")
+        shown.clear()
+
+
+def test_an_error_ends_the_live_plot_too(shown, small):
+    class Fail(d2l.Callback):
+        def on_step(self, epoch, step, loss):
+            raise RuntimeError("out of order")
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        quick([d2l.cpu(0)], small, progress=True, callbacks=[Fail()])
+    assert told(shown) == "broken off in epoch 1/2"
+
+
+def test_a_run_that_diverges(shown, small):
+    with np.errstate(all="ignore"):
+        history, _ = quick([d2l.cpu(0)], small, lr=20, progress=True)
+    assert history.diverged and told(shown) == history.diverged
+
+
+def test_notes_are_printed_and_without_progress_nothing_is_shown(shown, small, capsys):
+    settings = {"num_epochs": 1, "loads": [1, 0]}
+    quick([d2l.cpu(0), d2l.cpu(1)], small, progress=True, **settings)
+    assert capsys.readouterr().out == "cpu(1) has load 0 and stays idle\n"
+    assert told(shown).startswith("1 epochs: ")
+    quick([d2l.cpu(0), d2l.cpu(1)], small, progress=False, **settings)
+    assert capsys.readouterr().out == "" and len(shown) == 2
+
+
+def test_refused_settings_show_nothing(shown, small):
+    with pytest.raises(ValueError, match="batch_size"):
+        quick([d2l.cpu(0)], small, batch_size=0, progress=True)
+    assert not shown
+
+
+def test_without_widgets_there_are_lines(shown, small, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    quick([d2l.cpu(0)], small, progress=True)
+    assert len(re.findall(r"^epoch \d/2: loss", capsys.readouterr().out, re.MULTILINE)) == 2
+    with pytest.raises(ValueError, match=r"pip install 'd2lmgpu\[notebooks\]'"):
+        d2l.LivePlot()
+    assert not shown
+
+
+SCRIPT = """
+import sys
+import d2lmgpu as d2l
+data = [part[:300] for part in d2l.load_fashion_mnist()]
+d2l.train([d2l.cpu(0)], num_epochs=1, data=data)
+print({"IPython", "ipywidgets"} & set(sys.modules))
+try:
+    d2l.LivePlot()
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_script_knows_nothing_of_notebooks():
+    line, imported, error = run_python(SCRIPT).splitlines()
+    assert line.startswith("epoch 1/1: loss ") and imported == "set()"
+    assert error.startswith("LivePlot needs a notebook")
+
+
+def test_an_executed_notebook_keeps_a_line_and_a_picture(tmp_path, monkeypatch):
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is missing (pip install 'd2lmgpu[notebooks]')")
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install 'd2lmgpu[notebooks]')")
+    from nbformat import v4
+
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(SCRIPT.replace("d2l.train", "_ = d2l.train"))])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    line, picture, printed = notebook.cells[0].outputs
+    assert line.data["text/plain"].startswith("1 epochs: loss ") and list(line.data) == ["text/plain"]
+    assert picture.data["image/png"] and printed.name == "stdout" and "epoch" not in printed.text

@@ -1,0 +1,132 @@
+"""Wrong answers to the exercises of notebook 6. A docstring is a part of what the check should say."""
+
+import math
+
+from d2lmgpu.collectives import Transfer, chunk_bounds, naive, sharded
+
+
+def ring__no_answer(k, n):
+    """it returned nothing. Write ring"""
+
+
+def ring__nobody_sends(k, n):
+    """ring(2, 4): nobody sends anything. Write ring"""
+    return []
+
+
+def ring__right_for_two_devices_only(k, n):
+    """it is right for two devices only"""
+    bounds = chunk_bounds(n, k)
+    collect = [Transfer(i, (i + 1) % k, *bounds[i - 1], "add") for i in range(k)]
+    give_back = [Transfer(i, (i + 1) % k, *bounds[i], "copy") for i in range(k)]
+    return [collect, give_back] if k > 1 else []
+
+
+def ring__whole_arrays(k, n):
+    """right, but as slow as 8 elements sent one after the other; 4 are enough"""
+    collect = [[Transfer(i, i + 1, 0, n, "add")] for i in range(k - 1)]
+    give_back = [[Transfer((i - 1) % k, i, 0, n, "copy")] for i in range(k - 1)]
+    return collect + give_back
+
+
+def ring__adds_when_giving_back(k, n):
+    """op 'copy'"""
+    bounds = chunk_bounds(n, k)
+    steps = range(k - 1)
+    collect = [[Transfer(i, (i + 1) % k, *bounds[(i - 1 - s) % k], "add") for i in range(k)] for s in steps]
+    give_back = [[Transfer(i, (i + 1) % k, *bounds[(i - s) % k], "add") for i in range(k)] for s in steps]
+    return collect + give_back
+
+
+def ring__chunk_off_by_one(k, n):
+    """a device sends on the chunk that it received in the step before"""
+    bounds = chunk_bounds(n, k)
+    steps = range(k - 1)
+    collect = [[Transfer(i, (i + 1) % k, *bounds[(i - s) % k], "add") for i in range(k)] for s in steps]
+    give_back = [[Transfer(i, (i + 1) % k, *bounds[(i - s) % k], "copy") for i in range(k)] for s in steps]
+    return collect + give_back
+
+
+def ring__loses_what_is_left_over(k, n):
+    """it is right where k divides n"""
+    size, steps = n // k, range(k - 1)
+    bounds = [(c * size, (c + 1) * size) for c in range(k)]
+    collect = [[Transfer(i, (i + 1) % k, *bounds[(i - 1 - s) % k], "add") for i in range(k)] for s in steps]
+    give_back = [[Transfer(i, (i + 1) % k, *bounds[(i - s) % k], "copy") for i in range(k)] for s in steps]
+    return collect + give_back
+
+
+def ring__not_a_ring(k, n):
+    """device i sends to device (i + 1) % k only"""
+    return sharded(k, n)
+
+
+def ring__one_list_of_transfers(k, n):
+    """a schedule is a list of steps"""
+    return [transfer for step in naive(k, n) for transfer in step]
+
+
+def ring_seconds__no_answer(k, nbytes, latency, bandwidth):
+    """it returned nothing. Write ring_seconds"""
+
+
+def ring_seconds__whole_arrays(k, nbytes, latency, bandwidth):
+    """a step sends a chunk, of n/k bytes"""
+    return 2 * (k - 1) * (latency + nbytes / bandwidth)
+
+
+def ring_seconds__once_round(k, nbytes, latency, bandwidth):
+    """the chunks go round twice"""
+    return (k - 1) * (latency + nbytes / k / bandwidth)
+
+
+def ring_seconds__without_latency(k, nbytes, latency, bandwidth):
+    """the latency is missing"""
+    return 2 * (k - 1) / k * nbytes / bandwidth
+
+
+def ring_seconds__one_latency(k, nbytes, latency, bandwidth):
+    """there is one latency only"""
+    return latency + 2 * (k - 1) / k * nbytes / bandwidth
+
+
+def ring_seconds__a_step_too_many(k, nbytes, latency, bandwidth):
+    """a chunk is at its place after k - 1 steps"""
+    return 2 * k * (latency + nbytes / k / bandwidth)
+
+
+def ring_seconds__times_bandwidth(k, nbytes, latency, bandwidth):
+    """bandwidth is bytes per second"""
+    return 2 * (k - 1) * (latency + nbytes / k * bandwidth)
+
+
+def ring_seconds__a_list(k, nbytes, latency, bandwidth):
+    """return one number"""
+    return [latency + nbytes / k / bandwidth] * (2 * (k - 1))
+
+
+def crossover_bytes__no_answer(k, latency, bandwidth):
+    """it returned nothing. Write crossover_bytes"""
+
+
+def crossover_bytes__of_one_message(k, latency, bandwidth):
+    """set them equal, and solve for n"""
+    return latency * bandwidth
+
+
+def crossover_bytes__in_elements(k, latency, bandwidth):
+    """the answer is in bytes"""
+    rounds = math.ceil(math.log2(k))
+    return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k) / 4
+
+
+def crossover_bytes__unrounded(k, latency, bandwidth):
+    """round log2(k) up"""
+    rounds = math.log2(k)
+    return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)
+
+
+def crossover_bytes__tree_up_only(k, latency, bandwidth):
+    """a tree, too, goes both ways"""
+    rounds = math.ceil(math.log2(k)) / 2
+    return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)

@@ -1,0 +1,156 @@
+"""Wrong answers to the exercises of notebook 2. A docstring is a part of what the check should say."""
+
+import numpy as np
+
+
+def leaky_relu__no_answer(x, slope):
+    """it returned nothing. Write leaky_relu"""
+
+
+def leaky_relu__forward_only(x, slope):
+    """Hint: return y, backward"""
+    return np.where(x > 0, x, slope * x)
+
+
+def leaky_relu__in_place(x, slope):
+    """x itself was changed"""
+    x[x < 0] *= slope
+    return x, lambda dy: np.where(x > 0, dy, slope * dy)
+
+
+def leaky_relu__not_leaky(x, slope):
+    """y is zero where x is negative"""
+    return np.maximum(x, 0), lambda dy: dy * (x > 0)
+
+
+def leaky_relu__backward_of_relu(x, slope):
+    """where x is negative, y still depends on x a little"""
+    return np.where(x > 0, x, slope * x), lambda dy: dy * (x > 0)
+
+
+def leaky_relu__the_derivative_without_dy(x, slope):
+    """the loss has dy: multiply"""
+    return np.where(x > 0, x, slope * x), lambda dy: np.where(x > 0, 1, slope)
+
+
+def leaky_relu__the_sign_of_dy(x, slope):
+    """not by the sign of dy"""
+    return np.where(x > 0, x, slope * x), lambda dy: np.where(dy > 0, dy, slope * dy)
+
+
+def leaky_relu__forward_twice(x, slope):
+    """not by y"""
+    y = np.where(x > 0, x, slope * x)
+    return y, lambda dy: dy * y
+
+
+def leaky_relu__remembers_the_last_call_only(x, slope, kept={}):  # noqa: B006
+    """each call has its own x"""
+    kept["derivative"] = np.where(x > 0, 1, slope)
+    return x * kept["derivative"], lambda dy: dy * kept["derivative"]
+
+
+def leaky_relu__the_wrong_sign(x, slope):
+    """x where it is positive, slope * x where it is not"""
+    return np.where(x > 0, x, -slope * x), lambda dy: np.where(x > 0, dy, slope * dy)
+
+
+def leaky_relu__backward_returns_nothing(x, slope):
+    """backward(dy): it returned nothing"""
+    return np.where(x > 0, x, slope * x), lambda dy: None
+
+
+def max_pool_grad__no_answer(dy, x):
+    """it returned nothing. Write max_pool_grad"""
+
+
+def max_pool_grad__of_average_pooling(dy, x):
+    """that is average pooling"""
+    return dy.repeat(2, 2).repeat(2, 3) / 4
+
+
+def max_pool_grad__all_to_everybody(dy, x):
+    """a change of the smaller ones changes no maximum"""
+    return dy.repeat(2, 2).repeat(2, 3)
+
+
+def max_pool_grad__even_sides_only(dy, x):
+    """images of 5 × 7, odd sides: it raised ValueError"""
+    largest = x.reshape(*x.shape[:2], x.shape[2] // 2, 2, x.shape[3] // 2, 2).max((3, 5))
+    return dy.repeat(2, 2).repeat(2, 3) * (x == largest.repeat(2, 2).repeat(2, 3))
+
+
+def max_pool_grad__the_rest_is_lost(dy, x):
+    """every input gets a gradient, if it is zero"""
+    x = x[:, :, : 2 * dy.shape[2], : 2 * dy.shape[3]]
+    largest = x.reshape(*dy.shape[:3], 2, dy.shape[3], 2).max((3, 5))
+    return dy.repeat(2, 2).repeat(2, 3) * (x == largest.repeat(2, 2).repeat(2, 3))
+
+
+def max_pool_grad__to_all_of_the_largest(dy, x):
+    """what if two of its numbers are the largest?"""
+    dx = np.zeros_like(x)
+    for n, c, i, j in np.ndindex(dy.shape):
+        square = x[n, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
+        dx[n, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2] = dy[n, c, i, j] * (square == square.max())
+    return dx
+
+
+def max_pool_grad__to_the_last_of_the_largest(dy, x):
+    """among equals the first, row by row"""
+    dx = np.zeros_like(x)
+    for n, c, i, j in np.ndindex(dy.shape):
+        square = x[n, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
+        place = 3 - square.reshape(4)[::-1].argmax()
+        dx[n, c, 2 * i + place // 2, 2 * j + place % 2] = dy[n, c, i, j]
+    return dx
+
+
+def log_softmax__no_answer(logits):
+    """it returned nothing. Write log_softmax"""
+
+
+def log_softmax__as_it_is_defined(logits):
+    """float32 ends at exp(88.7)"""
+    return np.log(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def log_softmax__the_log_of_a_quotient(logits):
+    """no log of a quotient"""
+    exp = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.log(exp / exp.sum(axis=1, keepdims=True))
+
+
+def log_softmax__one_maximum_for_all(logits):
+    """take each row's own maximum"""
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def log_softmax__the_probabilities(logits):
+    """these are the probabilities"""
+    exp = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exp / exp.sum(axis=1, keepdims=True)
+
+
+def log_softmax__over_the_images(logits):
+    """each row is an image"""
+    shifted = logits - logits.max(axis=0)
+    return shifted - np.log(np.exp(shifted).sum(axis=0))
+
+
+def log_softmax__the_normaliser(logits):
+    """sum(axis=1, keepdims=True)"""
+    return np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1))
+
+
+def log_softmax__in_place(logits):
+    """the logits themselves were changed"""
+    logits -= logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def log_softmax__forgets_the_logarithm(logits):
+    """log(exp(z) / total) is z - log(total)"""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.exp(shifted).sum(axis=1, keepdims=True)

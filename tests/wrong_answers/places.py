@@ -1,0 +1,225 @@
+"""Wrong answers to the exercises of notebook 1. A docstring is a part of what the check should say."""
+
+import time
+
+import numpy as np
+
+import d2lmgpu as d2l
+
+
+def sum_on__no_answer(arrays, device):
+    """it returned nothing. Write sum_on"""
+
+
+def sum_on__mixes_places(arrays, device):
+    """arrays of two devices do not mix"""
+    return sum(arrays[1:], arrays[0])
+
+
+def sum_on__where_the_first_is(arrays, device):
+    """to be summed on cpu(1): the sum is on cpu(0)"""
+    total = d2l.put(arrays[0], arrays[0].device)
+    for array in arrays[1:]:
+        total += d2l.put(array, total.device)
+    return total
+
+
+def sum_on__changes_the_first(arrays, device):
+    """begin with a copy"""
+    for array in arrays[1:]:
+        arrays[0][:] += d2l.put(array, arrays[0].device)
+    return d2l.put(arrays[0], device)
+
+
+def sum_on__of_one_array_that_array(arrays, device):
+    """the sum is not a new array"""
+    total = arrays[0] if arrays[0].device is device else d2l.put(arrays[0], device)
+    for array in arrays[1:]:
+        total = total + d2l.put(array, device)
+    return total
+
+
+def sum_on__over_the_host(arrays, device):
+    """over the host, twice the way"""
+    return d2l.put(sum(d2l.to_host(array) for array in arrays), device)
+
+
+def sum_on__left_on_the_host(arrays, device):
+    """the sum is on the host"""
+    return sum(d2l.to_host(array) for array in arrays)
+
+
+def sum_on__of_two_arrays(arrays, device):
+    """each array counts once, however many there are"""
+    total = d2l.put(arrays[0], device)
+    if len(arrays) > 1:
+        total += d2l.put(arrays[-1], device)
+    return total
+
+
+def sum_on__around_the_rules(arrays, device):
+    """reading .raw gets around the rules"""
+    return d2l.DeviceArray(np.sum([array.raw for array in arrays], axis=0), device)
+
+
+def swap__no_answer(a, b):
+    """nothing has changed. Write swap"""
+
+
+def swap__changes_names(a, b):
+    """a = ... only gives the name to another array"""
+    a, b = d2l.put(b, a.device), d2l.put(a, b.device)
+    return a, b
+
+
+def swap__overwrites_first(a, b):
+    """now both hold what b held"""
+    a[:] = d2l.put(b, a.device)
+    b[:] = d2l.put(a, b.device)
+
+
+def swap__a_second_name_is_no_copy(a, b):
+    """a second name is no copy"""
+    old = a
+    a[:] = d2l.put(b, a.device)
+    b[:] = d2l.put(old, b.device)
+
+
+def swap__a_copy_only_if_devices_differ(a, b):
+    """a on cpu(1) and b on cpu(1): now both hold what b held"""
+    old = a if a.device is b.device else d2l.put(a, b.device)
+    a[:] = d2l.put(b, a.device)
+    b[:] = old
+
+
+def swap__mixes_places(a, b):
+    """arrays of two devices do not mix"""
+    old = d2l.put(a, a.device)
+    a[:] = b
+    b[:] = old
+
+
+def swap__over_the_host(a, b):
+    """over the host, twice the way"""
+    old_a, old_b = d2l.to_host(a), d2l.to_host(b)
+    a[:] = d2l.put(old_b, a.device)
+    b[:] = d2l.put(old_a, b.device)
+
+
+def swap__sends_one_twice(a, b):
+    """80 bytes moved between the devices instead of 40"""
+    old = d2l.put(a, b.device)
+    a[:] = d2l.put(b, a.device)
+    b[:] = d2l.put(d2l.put(old, a.device), b.device) if a.device is not b.device else old
+
+
+def timed__no_answer(work, devices, repeats=5, clock=time.perf_counter):
+    """it returned nothing. Write timed"""
+
+
+def timed__without_waiting(work, devices, repeats=5, clock=time.perf_counter):
+    """the time to submit the work, not to do it"""
+    seconds = []
+    work()
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def timed__with_the_warm_up(work, devices, repeats=5, clock=time.perf_counter):
+    """the warm-up is in the first time"""
+    seconds = []
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        d2l.synchronize(devices)
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def timed__the_warm_up_is_not_waited_for(work, devices, repeats=5, clock=time.perf_counter):
+    """wait for that, too"""
+    seconds = []
+    work()
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        d2l.synchronize(devices)
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def timed__waits_for_the_first_only(work, devices, repeats=5, clock=time.perf_counter):
+    """wait for all devices, not for one"""
+    seconds = []
+    work()
+    d2l.synchronize(devices)
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        devices[0].synchronize()
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def timed__waits_for_the_last_only(work, devices, repeats=5, clock=time.perf_counter):
+    """the time of the last device only"""
+    seconds = []
+    work()
+    d2l.synchronize(devices)
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        devices[-1].synchronize()
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def timed__since_the_start(work, devices, repeats=5, clock=time.perf_counter):
+    """read the clock at the begin of each repetition"""
+    seconds = []
+    work()
+    d2l.synchronize(devices)
+    begin = clock()
+    for _ in range(repeats):
+        work()
+        d2l.synchronize(devices)
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def timed__the_mean(work, devices, repeats=5, clock=time.perf_counter):
+    """return a list of seconds"""
+    work()
+    d2l.synchronize(devices)
+    begin = clock()
+    for _ in range(repeats):
+        work()
+    d2l.synchronize(devices)
+    return (clock() - begin) / repeats
+
+
+def timed__with_another_clock(work, devices, repeats=5, clock=time.perf_counter):
+    """read the clock that was given"""
+    seconds = []
+    work()
+    d2l.synchronize(devices)
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        d2l.synchronize(devices)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def timed__one_too_many(work, devices, repeats=5, clock=time.perf_counter):
+    """a list of 4 for 4 calls of work"""
+    seconds = []
+    for _ in range(repeats + 1):
+        begin = clock()
+        work()
+        d2l.synchronize(devices)
+        seconds.append(clock() - begin)
+    return seconds

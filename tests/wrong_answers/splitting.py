@@ -1,0 +1,165 @@
+"""Wrong answers to the exercises of notebook 3. A docstring is a part of what the check should say."""
+
+import numpy as np
+
+import d2lmgpu as d2l
+
+
+def layer_split_bytes__no_answer(outputs, cuts, batch_size):
+    """it returned nothing. Write layer_split_bytes"""
+
+
+def layer_split_bytes__forward_only(outputs, cuts, batch_size):
+    """the gradient of all that was sent comes back"""
+    return 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
+
+
+def layer_split_bytes__behind_the_cut(outputs, cuts, batch_size):
+    """the outputs of the layer behind the cut"""
+    return 2 * 4 * batch_size * sum(outputs[cut] for cut in cuts)
+
+
+def layer_split_bytes__numbers(outputs, cuts, batch_size):
+    """numbers, not bytes"""
+    return 2 * batch_size * sum(outputs[cut - 1] for cut in cuts)
+
+
+def layer_split_bytes__float64(outputs, cuts, batch_size):
+    """a float32 number takes 4 bytes, not 8"""
+    return 2 * 8 * batch_size * sum(outputs[cut - 1] for cut in cuts)
+
+
+def layer_split_bytes__of_one_example(outputs, cuts, batch_size):
+    """7 examples: 880 bytes instead of 6,160: those of one example"""
+    return 2 * 4 * sum(outputs[cut - 1] for cut in cuts)
+
+
+def layer_split_bytes__all_layers(outputs, cuts, batch_size):
+    """what stays on a device does not travel"""
+    return 2 * 4 * batch_size * sum(outputs)
+
+
+def layer_split_bytes__the_first_cut_only(outputs, cuts, batch_size):
+    """then add up the cuts"""
+    return 2 * 4 * batch_size * outputs[cuts[0] - 1]
+
+
+def layer_split_bytes__a_list(outputs, cuts, batch_size):
+    """return a number"""
+    return [2 * 4 * batch_size * outputs[cut - 1] for cut in cuts]
+
+
+def dense_by_inputs__no_answer(x, weight, bias, devices):
+    """it returned nothing. Write dense_by_inputs"""
+
+
+def dense_by_inputs__the_bias_on_every_device(x, weight, bias, devices):
+    """the bias is counted 2 times"""
+    k = len(devices)
+    y = None
+    for i, device in enumerate(devices):
+        part = d2l.put(np.array_split(x, k, axis=1)[i], device) @ d2l.put(np.array_split(weight, k)[i], device)
+        part = d2l.put(part + d2l.put(bias, device), devices[0])
+        y = part if y is None else y + part
+    return y
+
+
+def dense_by_inputs__without_bias(x, weight, bias, devices):
+    """the bias is missing"""
+    k = len(devices)
+    y = d2l.put(np.zeros((len(x), len(bias)), np.float32), devices[0])
+    for i, device in enumerate(devices):
+        part = d2l.put(np.array_split(x, k, axis=1)[i], device) @ d2l.put(np.array_split(weight, k)[i], device)
+        y += d2l.put(part, devices[0])
+    return y
+
+
+def dense_by_inputs__splits_the_outputs(x, weight, bias, devices):
+    """it raised ValueError"""
+    k = len(devices)
+    x_parts, weight_parts = np.array_split(x, k, axis=1), np.array_split(weight, k, axis=1)
+    parts = [d2l.put(a, d) @ d2l.put(b, d) for a, b, d in zip(x_parts, weight_parts, devices, strict=True)]
+    return sum(d2l.put(part, devices[0]) for part in parts) + d2l.put(bias, devices[0])
+
+
+def dense_by_inputs__concatenates(x, weight, bias, devices):
+    """y has shape (4, 6) instead of (4, 3)"""
+    k = len(devices)
+    x_parts, weight_parts = np.array_split(x, k, axis=1), np.array_split(weight, k)
+    parts = [d2l.put(a, d) @ d2l.put(b, d) for a, b, d in zip(x_parts, weight_parts, devices, strict=True)]
+    return np.concatenate([d2l.put(part, devices[0]) for part in parts], axis=1)
+
+
+def dense_by_inputs__only_if_k_divides(x, weight, bias, devices):
+    """also splits what k does not divide"""
+    k = len(devices)
+    x_parts, weight_parts = np.split(x, k, axis=1), np.split(weight, k)
+    parts = [d2l.put(a, d) @ d2l.put(b, d) for a, b, d in zip(x_parts, weight_parts, devices, strict=True)]
+    return sum(d2l.put(part, devices[0]) for part in parts) + d2l.put(bias, devices[0])
+
+
+def dense_by_inputs__on_one_device(x, weight, bias, devices):
+    """cpu(1) has nothing to do"""
+    return d2l.put(x, devices[0]) @ d2l.put(weight, devices[0]) + d2l.put(bias, devices[0])
+
+
+def dense_by_inputs__the_whole_weight_everywhere(x, weight, bias, devices):
+    """a device needs its part of x and weight only"""
+    k = len(devices)
+    bounds = np.array_split(np.arange(len(weight)), k)
+    y = d2l.put(bias, devices[0])
+    for rows, device in zip(bounds, devices, strict=True):
+        here = slice(rows[0], rows[-1] + 1)
+        product = d2l.put(x, device)[:, here] @ d2l.put(weight, device)[here]
+        y = y + d2l.put(product, devices[0])
+    return y
+
+
+def dense_by_inputs__over_the_host(x, weight, bias, devices):
+    """each other device sends its product"""
+    k = len(devices)
+    x_parts, weight_parts = np.array_split(x, k, axis=1), np.array_split(weight, k)
+    y = d2l.put(bias, devices[0])
+    for a, b, device in zip(x_parts, weight_parts, devices, strict=True):
+        product = d2l.to_host(d2l.put(a, device) @ d2l.put(b, device))
+        y = y + d2l.put(product, devices[0])
+    return y
+
+
+def dense_by_inputs__left_on_the_host(x, weight, bias, devices):
+    """y is on the host"""
+    return x @ weight + bias
+
+
+def largest_batch__no_answer(parameters, activations, memory, k):
+    """it returned nothing. Write largest_batch"""
+
+
+def largest_batch__forgets_gradients(parameters, activations, memory, k):
+    """there are as many gradients as parameters"""
+    return k * max(0, (memory - 4 * parameters) // (4 * activations))
+
+
+def largest_batch__of_one_device(parameters, activations, memory, k):
+    """each device has its own memory, and a shard"""
+    return max(0, (memory - 8 * parameters) // (4 * activations))
+
+
+def largest_batch__shares_the_parameters(parameters, activations, memory, k):
+    """with data parallelism every device holds all of them"""
+    return k * max(0, (memory - 8 * parameters // k) // (4 * activations))
+
+
+def largest_batch__a_part_of_an_example(parameters, activations, memory, k):
+    """whole examples fit on a device"""
+    return k * max(0, (memory - 8 * parameters) / (4 * activations))
+
+
+def largest_batch__rounds_too_late(parameters, activations, memory, k):
+    """the largest shard decides"""
+    return max(0, k * (memory - 8 * parameters) // (4 * activations))
+
+
+def largest_batch__fewer_than_none(parameters, activations, memory, k):
+    """where not even the parameters fit, no example does"""
+    return k * ((memory - 8 * parameters) // (4 * activations))
