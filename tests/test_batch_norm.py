@@ -88,6 +88,17 @@ def test_a_large_mean_leaves_the_variance_its_digits(rng):
     assert not y.any() and all(np.isfinite(grad).all() for grad in batch_norm_grad(equal, cache))
 
 
+def test_many_values_add_up_to_their_last_digit(make_devices, rng):
+    """As of a first convolution's outputs: a sum of float32 in a float32 would lose three digits."""
+    (device,) = make_devices(1)
+    x = rng.normal(0.5, 1, (64, 3, 26, 26)).astype(np.float32)
+    count, sums, squares = d2l.to_host(batch_moments(d2l.put(x, device)))
+    exact = x.astype(float)
+    np.testing.assert_array_equal(count, 64 * 26 * 26)
+    assert_close(sums, exact.sum((0, 2, 3)), 1e-12)
+    assert_close(squares, (exact**2).sum((0, 2, 3)), 1e-8)
+
+
 def test_running_statistics(make_devices, rng):
     """As PyTorch keeps them: momentum 0.1, the variance with n - 1."""
     (device,) = make_devices(1)

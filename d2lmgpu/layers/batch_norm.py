@@ -47,10 +47,11 @@ def batch_moments(x):
     count = x.size // x.shape[1]
     if count == 0:
         return xp.zeros((3, x.shape[1]))
-    mean = x.mean(axes)
-    squares = xp.square(x - _wide(mean, x)).sum(axes).astype(np.float64)  # about the mean: nothing large cancels
-    mean = mean.astype(np.float64)
-    return xp.stack([xp.full_like(mean, count), count * mean, squares + count * mean**2])
+    mean = x.mean(axes, dtype=np.float64)
+    centre = mean.astype(x.dtype)
+    squares = xp.square(x - _wide(centre, x)).sum(axes, dtype=np.float64)  # about the mean: nothing large cancels
+    centre = centre.astype(np.float64)
+    return xp.stack([xp.full_like(mean, count), count * mean, squares + count * centre * (2 * mean - centre)])
 
 
 @on_device
