@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import collectives, places, rates, splitting, synchronisation
+from . import collectives, places, rates, splitting, synchronisation, weights
 from .checking import Exercise, Verdict, Wrong, judge
 
 TOPICS = (
@@ -20,6 +20,7 @@ TOPICS = (
     synchronisation,
     collectives,
     rates,
+    weights,
 )
 """The files with exercises, in the order of the notebooks."""
 
