@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import collectives, layers_by_hand, places, scaling, speed, splitting, synchronisation, training
+from . import collectives, layers_by_hand, places, rates, scaling, speed, splitting, synchronisation, training, weights
 from .checking import Exercise, Verdict, Wrong, judge
 
 TOPICS = (
@@ -21,6 +21,8 @@ TOPICS = (
     synchronisation,
     training,
     collectives,
+    rates,
+    weights,
     scaling,
     speed,
 )

@@ -74,6 +74,23 @@ def expect(right, what, hint):
         raise Wrong(what, hint)
 
 
+def expect_number(result, right, mistakes, case, hint):
+    """Raise `Wrong` unless ``result`` is the number ``right``.
+
+    ``mistakes``: triples of a wrong number, what it is, and a hint; ``hint`` is for all other wrong numbers.
+    """
+    try:
+        found = float(_plain(result))
+    except (TypeError, ValueError) as error:
+        raise Wrong(f"{case}: it returned a {type(result).__name__}", "return one number") from error
+    if close(found, right):
+        return
+    for mistake, what, its_hint in mistakes:
+        if not close(mistake, right) and close(found, mistake):
+            raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}: {what}", its_hint)
+    raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}", hint)
+
+
 def close(actual, expected, tolerance=1e-5):
     """Whether two arrays, or numbers, have the same shape and values, to a part of the largest magnitude."""
     actual, expected = np.asarray(_plain(actual)), np.asarray(_plain(expected))
