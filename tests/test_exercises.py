@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def functions(folder):
-    """All functions of the Python files in a folder, by name."""
+    """All functions of the Python files in a folder, by name, without those of the files' own (_...)."""
     found = {}
     for file in sorted(folder.glob("*.py")):
         names = runpy.run_path(str(file))
         mine = {name: value for name, value in names.items() if getattr(value, "__module__", None) == "<run_path>"}
+        mine = {name: value for name, value in mine.items() if not name.startswith("_")}
         assert not found.keys() & mine.keys()
         found |= mine
     return found

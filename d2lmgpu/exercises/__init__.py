@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import collectives, places, splitting, synchronisation
+from . import bugs, collectives, places, splitting, synchronisation
 from .checking import Exercise, Verdict, Wrong, judge
 
 TOPICS = (
@@ -19,6 +19,7 @@ TOPICS = (
     splitting,
     synchronisation,
     collectives,
+    bugs,
 )
 """The files with exercises, in the order of the notebooks."""
 
