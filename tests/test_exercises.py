@@ -1,5 +1,6 @@
 """The course's exercises: solutions pass, typical wrong answers are rejected, each with a hint of its own."""
 
+import inspect
 import json
 import runpy
 from pathlib import Path
@@ -7,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from d2lmgpu import cli
-from d2lmgpu.exercises import EXERCISES, check, compare, judge, save_data, setting
+from d2lmgpu.exercises import EXERCISES, check, compare, faulty, judge, save_data, setting
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def functions(folder):
-    """All functions of the Python files in a folder, by name."""
+    """All functions of the Python files in a folder, by name, without those of the files' own (_...)."""
     found = {}
     for file in sorted(folder.glob("*.py")):
         names = runpy.run_path(str(file))
@@ -58,6 +59,14 @@ def test_an_empty_answer_gets_the_question(name, capsys):
         assert not check(name, nothing)
     assert not check(name, 3)
     assert capsys.readouterr().out.count(EXERCISES[name].asks) == 4
+
+
+@pytest.mark.parametrize("function", faulty.FUNCTIONS, ids=lambda function: function.__name__)
+def test_the_notebook_shows_the_fault_that_it_measured(function):
+    (notebook,) = (ROOT / "notebooks").glob("11_*.ipynb")
+    cells = ["".join(cell["source"]) for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
+    assert len([source for source in cells if source.startswith(inspect.getsource(function))]) == 1
+    assert not judge(function.__name__, EXERCISES[function.__name__], function).right
 
 
 def test_every_solution_and_wrong_answer_has_its_exercise():

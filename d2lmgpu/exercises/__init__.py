@@ -11,7 +11,19 @@ import os
 from pathlib import Path
 
 from ..output import write_json
-from . import collectives, layers_by_hand, places, rates, scaling, speed, splitting, synchronisation, training, weights
+from . import (
+    bugs,
+    collectives,
+    layers_by_hand,
+    places,
+    rates,
+    scaling,
+    speed,
+    splitting,
+    synchronisation,
+    training,
+    weights,
+)
 from .checking import Exercise, Verdict, Wrong, judge
 
 TOPICS = (
@@ -25,6 +37,7 @@ TOPICS = (
     weights,
     scaling,
     speed,
+    bugs,
 )
 """The files with exercises, in the order of the notebooks."""
 

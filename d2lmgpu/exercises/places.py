@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ..devices import Device, DeviceArray, cpu, put, record_transfers, to_host
+from ..devices import DeviceArray, cpu, put, record_transfers, to_host
 from .checking import Empty, Exercise, Wrong, call, close, expect, result_of, short
+from .pretend import Clock, PretendDevice
 
 PUT = "arrays of two devices do not mix: d2l.put(x, device) copies x to the device"
 
@@ -109,34 +110,6 @@ def _check_exchange(moved, places, nbytes, case):
     )
 
 
-class _Clock:
-    """A clock that stands still until somebody works or waits."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-class _PretendDevice(Device):
-    """A device whose work takes exactly as long as it is told to."""
-
-    kind = "pretend"
-
-    def __init__(self, index, clock):
-        self.index, self.main, self._failed = index, self, []
-        self.clock, self.until = clock, 0.0
-
-    def work_for(self, seconds):
-        """Submit work of so many seconds; the caller goes on at once."""
-        self.until = max(self.until, self.clock.now) + seconds
-
-    def is_idle(self):
-        """Who asks waits until the work is done: this is how `synchronize` begins."""
-        self.clock.now = max(self.clock.now, self.until)
-        return True
-
-
 WARM_UP = 1000
 SUBMITTING = 1
 
@@ -144,8 +117,8 @@ SUBMITTING = 1
 def try_timed(answer):
     """Each repetition by itself, from an idle machine to an idle machine, without the first."""
     for k, repeats in ((1, 3), (2, 4), (3, 5)):
-        clock = _Clock()
-        devices = [_PretendDevice(i, clock) for i in range(k)]
+        clock = Clock()
+        devices = [PretendDevice(i, clock) for i in range(k)]
         seconds = np.random.default_rng(k + 16).integers(10, 100, (repeats + 100, k))
         calls = []
 
