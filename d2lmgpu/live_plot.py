@@ -119,8 +119,8 @@ class LivePlot(Callback):
             return history.diverged
         if done < history.epochs:
             return f"broken off in epoch {done + 1}/{history.epochs}"
-        speed = f"{history.examples_per_second:,.0f} examples/s"
-        return f"{done} epochs: loss {history.train_loss[-1]:.3f}, test acc {history.test_accuracy[-1]:.3f}, {speed}"
+        epochs, speed = "1 epoch" if done == 1 else f"{done} epochs", f"{history.examples_per_second:,.0f} examples/s"
+        return f"{epochs}: loss {history.train_loss[-1]:.3f}, test acc {history.test_accuracy[-1]:.3f}, {speed}"
 
     def _update(self, cost):
         """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last."""
