@@ -32,6 +32,12 @@ def check_limit(limit):
         raise ValueError(f"limit is {limit!r}; it should be a whole number, at least 1")
 
 
+def check_whole(name, value, least=1):
+    """Raise ValueError unless ``value`` is a whole number, at least ``least``; ``name`` says of what."""
+    if not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} is {value!r}; it should be a whole number, at least {least}")
+
+
 def epoch_order(n, seed, epoch):
     """A permutation of 0..n-1: the order of the examples in an epoch."""
     # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.
@@ -44,8 +50,7 @@ def epoch_size(n, batch_size, drop_last=False):
 
     Raises ValueError for a batch size that is none, or leaves nothing.
     """
-    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size!r}; it should be a whole number, at least 1")
+    check_whole("batch_size", batch_size)
     if drop_last and batch_size > n:
         raise ValueError(
             f"drop_last leaves nothing of {n} examples with batch_size {batch_size}; give one of at most {n}"

@@ -13,7 +13,7 @@ from ..collectives import chunk_bounds
 from ..devices import cpu, put, record_transfers, to_host
 from .checking import Exercise, Wrong, call, close, expect, result_of, short
 from .places import try_timed
-from .synchronisation import try_allreduce, try_split_batch, try_update_replicas
+from .synchronisation import RAGGED, try_allreduce, try_split_batch, try_update_replicas
 
 
 def try_sum_round_the_ring(answer):
@@ -112,7 +112,7 @@ def try_cut(answer):
         expect(
             max(sizes) - min(sizes) <= 1,
             f"{found}; the largest decides how long all wait",
-            "n divided by k leaves a rest; give one more example to as many devices as the rest has",
+            RAGGED,
         )
     return "k pairs, end to end, whose sizes differ by one at most, for any n."
 

@@ -4,6 +4,7 @@ import platform
 
 import numpy as np
 
+from ..data import check_whole
 from ..devices import check_devices, count_cores, device_table
 from ..networks import lenet_network
 from ..training.checks import find_network
@@ -39,8 +40,7 @@ def batch_sizes(mode, counts, batch_size):
     """Examples in a minibatch, for each number of devices. Raises ValueError for an unknown mode or no batch size."""
     if mode not in MODES:
         raise ValueError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
-    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size!r}; it should be a whole number, at least 1")
+    check_whole("batch_size", batch_size)
     return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
 
@@ -50,8 +50,7 @@ def check_steps(steps, repeats, batches, examples):
     Raises ValueError for numbers that are none, and for minibatches larger than the data set.
     """
     for name, value in (("steps", steps), ("repeats", repeats)):
-        if not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} is {value!r}; it should be a whole number, at least 1")
+        check_whole(name, value)
     largest = max(batches.values())
     if largest > examples:
         raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")

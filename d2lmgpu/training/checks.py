@@ -3,9 +3,8 @@
 import math
 from pathlib import Path
 
-import numpy as np
-
 from ..collectives import check_algorithm
+from ..data import check_whole
 from ..networks import LENET, NETWORKS, Network, check_init, known_network
 from ..optimizers import check_optimizer
 from ..output import check_writable
@@ -46,8 +45,7 @@ def check_settings(
 ):
     """Raise ValueError for settings with which no training can be done, on whatever devices."""
     for name, value, least in (("batch_size", batch_size, 1), ("epochs", num_epochs, 1), ("seed", seed, 0)):
-        if not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"{name} is {value!r}; it should be a whole number, at least {least}")
+        check_whole(name, value, least)
     if not (math.isfinite(lr) and lr > 0):
         raise ValueError(f"lr is {lr}; it should be a finite number above 0, such as 0.2")
     check_init(init)
