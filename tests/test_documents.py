@@ -1,5 +1,6 @@
 """What the README and the notebooks show is what runs."""
 
+import ast
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from d2lmgpu.collectives import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
@@ -117,7 +119,7 @@ def test_the_readmes_links():
     assert links and all((ROOT / link).exists() for link in links)
 
 
-@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook(notebook, monkeypatch):
     """From start to end, in the quick setting."""
     monkeypatch.setenv("D2LMGPU_QUICK", "1")
@@ -126,3 +128,24 @@ def test_notebook(notebook, monkeypatch):
     run_python(
         "import matplotlib\nmatplotlib.use('Agg')\n" + code.replace("%matplotlib inline", ""), ROOT / "notebooks"
     )
+
+
+def test_a_reader_meets_no_name_before_it_is_explained():
+    """Every name of the package that a notebook's code uses stands, marked as code, in a text before it."""
+    explained, early = set(), []
+    for notebook in NOTEBOOKS:
+        imported = {}  # name here: name in the package
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "markdown":
+                explained.update(*(re.findall(r"\w+", code) for code in re.findall(r"`([^`]+)`", source)))
+                continue
+            nodes = list(ast.walk(ast.parse(source.replace("%matplotlib inline", ""))))
+            for node in nodes:
+                if isinstance(node, ast.ImportFrom) and node.module.startswith("d2lmgpu"):
+                    imported |= {alias.asname or alias.name: alias.name for alias in node.names}
+            used = {imported[node.id] for node in nodes if isinstance(node, ast.Name) and node.id in imported}
+            attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+            used |= {node.attr for node in attributes if ast.unparse(node.value) == "d2l"}
+            early += [f"{notebook.stem}: {name}" for name in sorted(used - explained)]
+    assert len(explained) > 200 and not early

@@ -118,9 +118,15 @@ def test_settings_and_predictions(monkeypatch, capsys):
     assert setting(10, quick=1) == 1
     compare("step", 2, 1.5, " ms")
     compare("step", None, 1.5, " ms")
+    compare("parameters", 129068.0, 129068)
+    compare("bytes", 1e6, 0.0123456)
+    compare("messages", 1, float("inf"))
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "step: predicted 2 ms, measured 1.5 ms: 0.75 times what was predicted."
     assert out[1] == "step: measured 1.5 ms. Next time, write your prediction down first."
+    assert out[2] == "parameters: predicted 129,068, measured 129,068: 1 times what was predicted."
+    assert out[3] == "bytes: predicted 1,000,000, measured 0.01235: 1.2e-08 times what was predicted."
+    assert out[4] == "messages: predicted 1, measured inf: inf times what was predicted."
 
 
 def test_data_of_figures_are_kept(tmp_path, monkeypatch):

@@ -78,11 +78,17 @@ def save_data(name, data):
 
 def compare(what, predicted, measured, unit=""):
     """Print a prediction beside the measurement, and the ratio; without a prediction, ask for one."""
+    found = f"measured {_in_digits(measured, 4)}{unit}"
     if predicted is None or predicted is ...:
-        print(f"{what}: measured {measured:.4g}{unit}. Next time, write your prediction down first.")
+        print(f"{what}: {found}. Next time, write your prediction down first.")
     else:
-        ratio = f"{measured / predicted:.2g} times" if predicted else "not"
-        print(f"{what}: predicted {predicted:.4g}{unit}, measured {measured:.4g}{unit}: {ratio} what was predicted.")
+        ratio = f"{_in_digits(measured / predicted, 2)} times" if predicted else "not"
+        print(f"{what}: predicted {_in_digits(predicted, 4)}{unit}, {found}: {ratio} what was predicted.")
+
+
+def _in_digits(number, digits):
+    """In so many digits, and a longer number whole: 129,068 rather than 1.291e+05."""
+    return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"
 
 
 __all__ = ["EXERCISES", "Exercise", "Verdict", "Wrong", "check", "compare", "find", "judge", "save_data", "setting"]
