@@ -47,7 +47,7 @@ def test_heat_map_of_bytes():
     figure = draw_bytes(naive(3, 10), 3)
     sent = np.nan_to_num(np.asarray(figure.axes[0].images[0].get_array().filled(0)))
     np.testing.assert_array_equal(sent, [[0, 40, 40], [40, 0, 0], [40, 0, 0]])
-    assert figure.axes[0].get_title() == "160 bytes in all, at most 80 from one device"
+    assert figure.get_suptitle() == "160 bytes in all, at most 80 from one device"
 
 
 def test_times_and_their_crossover():

@@ -92,6 +92,9 @@ def test_a_plot_of_a_few_steps():
     assert len(axes.patches) == 2 * 2 * 4  # steps, devices, phases
     assert min(patch.get_x() for patch in axes.patches) == pytest.approx(150)
     assert len(plot_timeline(SPANS[:9]).axes[0].patches) == 9  # fewer steps than asked for: all of them
+    early, late = Span("cpu(0)", "forward", 1.9, 2.0), Span("cpu(1)", "forward", 3.9, 4.05)
+    cut = plot_timeline([*SPANS, early, late], steps=2).axes[0].patches[-2:]  # the window is from 1.95 to 3.95
+    assert [(patch.get_x(), patch.get_width()) for patch in cut] == [pytest.approx(p) for p in ((0, 50), (1950, 50))]
     assert plot_timeline([]).axes
 
 

@@ -83,6 +83,7 @@ def animate(schedule, k, n, frames_per_step=8, milliseconds=80):
 def draw_bytes(schedule, k, itemsize=4):
     """A heat map of the bytes that each device (row) sends to each other (column)."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     sent = np.zeros((k, k))
     for step in schedule:
@@ -91,11 +92,10 @@ def draw_bytes(schedule, k, itemsize=4):
     figure = Figure(figsize=(5.2, 4.4), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis_r", vmin=0)
-    figure.colorbar(image, label="bytes")
+    figure.colorbar(image, label="sent", format=EngFormatter("B"))
     axes.set(xlabel="to device", ylabel="from device", xticks=_ticks(k), yticks=_ticks(k))
-    axes.set_title(
-        f"{sent.sum():,.0f} bytes in all, at most {sent.sum(axis=1).max():,.0f} from one device", fontsize=10
-    )
+    title = f"{sent.sum():,.0f} bytes in all, at most {sent.sum(axis=1).max():,.0f} from one device"
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
