@@ -10,7 +10,7 @@ from conftest import traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu import parallel
-from d2lmgpu.kernels.cpu.plan import borrowed_plan
+from d2lmgpu.kernels.cpu.plan import borrowed_plans
 from d2lmgpu.networks import LENET
 
 
@@ -199,7 +199,7 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     epoch()
     params = d2l.init_params()
     for n in (125, 50):  # a plan for each device, which one may have done without if they never worked at the same time
-        with borrowed_plan(LENET, params, d2l.to_float(X[:n])), borrowed_plan(LENET, params, d2l.to_float(X[:n])):
+        with borrowed_plans(LENET, params, d2l.to_float(X[:n])), borrowed_plans(LENET, params, d2l.to_float(X[:n])):
             pass
     held, left = traced_memory(epoch, 5)
     assert held < 400_000  # tasks, views, NumPy's small buffers; the gradients alone are 516 kB

@@ -1,74 +1,113 @@
-"""Batch normalisation as a stage: as in layers/batch_norm.py, with images last and arrays made once."""
+"""Batch normalisation with the ReLU and pooling that follow it, as one stage: images last, arrays made once.
+
+There is little to compute with each number, so that the time goes into moving
+them. Therefore all that is to be done with a few channels is done before the
+next ones are taken, while they are in the core's cache, and only x, y and dx go
+through memory: what lies between is computed again on the way back.
+"""
 
 import numpy as np
 
-from ...layers import make_meetings, mean_and_variance
+from ...layers import mean_and_variance
 from ...layers.batch_norm import EPSILON
+from .squares import Squares, places_of
+
+BLOCK = 2**19
+"""Bytes of the channels that are done at a time: several such blocks fit a core's cache."""
 
 
 class BatchNorm:
-    """x (C, H, W, n) or (C, n) → y like x; between `measure` and `forward` others may add to the moments."""
+    """x (C, H, W, n) or (C, n) → y, normalised, after ReLU if ``relu`` and pooled as in squares.py.
 
-    def __init__(self, x, input_grad):
-        self.x, self.y = x, np.empty(x.shape, x.dtype)
-        self.x_hat, self.work = np.empty_like(self.y), np.empty_like(self.y)
-        self.dx = np.empty_like(self.y) if input_grad else None
-        self.axes = tuple(range(1, x.ndim))
-        self.own_sums = np.empty((2, len(x)))
-        (self.own_meeting,) = make_meetings([len(x)])
+    ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between
+    `measure` and `forward`, `measure_back` and `backward` they are added up for all
+    images, in ``meeting``; ``statistics``, (mean, variance), are taken instead unless None.
+    """
 
-    def meet(self, meeting, statistics):
-        """Where to write sums over images (None: nobody else is to see them); the (mean, variance) to take instead."""
-        self.meeting, self.statistics = meeting or self.own_meeting, statistics
+    def __init__(self, x, size, kind, relu, input_grad):
+        C, *sides, n = x.shape
+        self.x, self.y = x, np.empty((C, *(side // size for side in sides), n), x.dtype)
+        self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
+        self.meeting = self.statistics = None
+        count = max(1, min(C, BLOCK // x[:1].nbytes))
+        self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
+        z = np.empty((size * size, count, *self.y.shape[1:]), x.dtype)
+        parts = {block.stop - block.start for block in self.blocks}
+        self.squares = {part: Squares(z[:, :part], z[:, :part], kind, relu) for part in parts}
+        self.work = np.empty((count, *x.shape[1:]), x.dtype)
+        self.dz = np.empty_like(x)  # the gradient of the normalised x
+        self.ragged = any(side % size for side in sides)
+        self.dx = self.dz if input_grad else None
+        self.x_places, self.dz_places = places_of(x, size), places_of(self.dz, size)
 
     def load(self, params):
         self.weight, self.bias = map(self._wide, params)
 
     def measure(self):
-        """Write the moments of x to the meeting."""
+        """The moments of x."""
         count = self.x.size // len(self.x)
-        mean = self.x.mean(self.axes, keepdims=True)
-        np.subtract(self.x, mean, out=self.work)  # about the mean: nothing large cancels
-        np.square(self.work, out=self.work)
-        squares = _sums(self.work)
-        mean = mean.reshape(-1).astype(np.float64)
-        self.meeting.moments[0] = count
-        self.meeting.moments[1] = count * mean
-        self.meeting.moments[2] = squares + count * mean**2
+        for block in self.blocks:
+            mean = self.x[block].mean(tuple(range(1, self.x.ndim)), keepdims=True)
+            work = self._centred(block, mean)  # about the mean: nothing large cancels
+            np.square(work, out=work)
+            mean = mean.reshape(-1).astype(np.float64)
+            self.moments[0, block] = count
+            self.moments[1, block] = count * mean
+            self.moments[2, block] = _sums(work) + count * mean**2
 
     def forward(self):
-        if self.statistics is None:
-            mean, variance = mean_and_variance(self.meeting.moments)
-        else:
-            mean, variance = self.statistics
+        mean, variance = self.statistics or mean_and_variance(self.meeting.moments)
+        self.mean = self._wide(mean.astype(self.x.dtype))
         self.factor = self._wide((1 / (variance + EPSILON) ** 0.5).astype(self.x.dtype))
-        np.subtract(self.x, self._wide(mean.astype(self.x.dtype)), out=self.x_hat)
-        np.multiply(self.x_hat, self.factor, out=self.x_hat)
-        np.multiply(self.x_hat, self.weight, out=self.y)
-        np.add(self.y, self.bias, out=self.y)
+        for block in self.blocks:
+            self._normalise(block).forward(self.y[block])
+
+    def _normalise(self, block):
+        """The normalised channels, sorted by place in the square, before ReLU and pooling."""
+        squares = self.squares[block.stop - block.start]
+        scale = self.x.dtype.type(squares.scale)
+        for place, x in zip(squares.places, self.x_places, strict=True):
+            np.subtract(x[block], self.mean[block], out=place)
+        np.multiply(squares.z, self.factor[block] * self.weight[block] * scale, out=squares.z)
+        np.add(squares.z, self.bias[block] * scale, out=squares.z)
+        return squares
 
     def measure_back(self, dy):
-        """Write the sums of dy and of dy · x̂ to the meeting."""
-        np.multiply(dy, self.x_hat, out=self.work)
-        self.own_sums[0] = _sums(dy)
-        self.own_sums[1] = _sums(self.work)
-        self.meeting.sums[...] = self.own_sums
+        """``dz``, and the sums of dz and of dz · x̂."""
+        for block in self.blocks:
+            squares = self._normalise(block)
+            squares.backward(self.y[block], dy[block])
+            if self.ragged:
+                self.dz[block] = 0  # for what is in no square
+            for dz, place in zip(self.dz_places, squares.places, strict=True):
+                np.multiply(place, self.x.dtype.type(squares.scale), out=dz[block])
+            work, dz = self._centred(block, self.mean[block]), self.dz[block]
+            np.multiply(work, dz, out=work)
+            self.sums[0, block] = _sums(dz)
+            self.sums[1, block] = _sums(work) * self.factor[block].reshape(-1)
 
     def backward(self, dy):
+        """dx = (dz - mean of dz - x̂ · mean of dz · x̂) · weight · factor, in place of dz."""
         if self.dx is None:
             return
         along_one, along_x = map(self._wide, (self.meeting.sums / self.meeting.moments[0]).astype(dy.dtype))
-        np.multiply(self.x_hat, along_x, out=self.work)
-        np.subtract(dy, self.work, out=self.dx)
-        np.subtract(self.dx, along_one, out=self.dx)
-        np.multiply(self.dx, self.weight * self.factor, out=self.dx)
+        for block in self.blocks:
+            work, dx = self._centred(block, self.mean[block]), self.dx[block]
+            np.multiply(work, along_x[block] * self.factor[block], out=work)
+            np.subtract(dx, work, out=dx)
+            np.subtract(dx, along_one[block], out=dx)
+            np.multiply(dx, self.weight[block] * self.factor[block], out=dx)
 
     def store(self, grads):
-        np.copyto(grads[0], self.own_sums[1])
-        np.copyto(grads[1], self.own_sums[0])
+        np.copyto(grads[0], self.sums[1])
+        np.copyto(grads[1], self.sums[0])
+
+    def _centred(self, block, mean):
+        work = self.work[: block.stop - block.start]
+        return np.subtract(self.x[block], mean, out=work)
 
     def _wide(self, values):
-        return values.reshape(-1, *(1 for _ in self.axes))
+        return values.reshape(-1, *(1 for _ in self.x.shape[1:]))
 
 
 def _sums(x):

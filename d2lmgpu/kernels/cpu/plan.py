@@ -10,12 +10,13 @@ find it in the core's cache.
 """
 
 import contextlib
+import itertools
 import math
 import threading
 
 import numpy as np
 
-from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, half, max_pool2d, relu
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, half, make_meetings, max_pool2d, relu
 from ...timing import span
 from ..stages import function_of, make_stages, output_shapes, to_the_end
 from .batch_norm import BatchNorm
@@ -36,7 +37,7 @@ MOST_OUTPUTS = 2**24
 """Numbers that all layers together may put out for a micro-batch: it is smaller where images or networks are large."""
 
 KEPT = 12
-"""Plans that are kept while nobody uses them, of all networks and all n together."""
+"""How often plans that nobody uses are kept, of all networks and all numbers of images together."""
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
@@ -45,7 +46,7 @@ EACH_BY_ITSELF = {conv2d, dense, flatten, half, relu, *POOLS}
 
 _lock = threading.Lock()
 _outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
-_idle = []  # (key, plan), the one used last at the end
+_idle = []  # (key, plans), those used last at the end
 
 
 def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
@@ -60,24 +61,21 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
 
 def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
     """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
-    ready = ready or (lambda first: None)
     if len(X) == 0:
         for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
             share[...] = 0
             yield
         for grad in grads:
             grad[...] = 0
-        ready(0)
+        if ready is not None:
+            ready(0)
         return 0.0
-    with borrowed_plan(network, params, X) as plan:
-        plan.meet(meetings)
+    with borrowed_plans(network, params, X) as plans:
         loss = 0.0
-        for part in plan.parts(X):
-            loss += yield from plan.forward(X[part], y[part])
-            if part.stop < len(X):
-                yield from plan.backward(scale)
-            else:
-                yield from plan.backward(scale, grads, ready)
+        rounds = rounds_of(plans, len(X))
+        for lanes in rounds:
+            loss += yield from _forward(lanes, X, y, meetings)
+            yield from _backward(lanes, meetings, scale, grads if lanes is rounds[-1] else None, ready)
     return loss
 
 
@@ -88,38 +86,87 @@ def count_correct(X, y, params, network, statistics=()):
     """
     if len(X) == 0:
         return 0
-    with borrowed_plan(network, params, X, one_by_one=len(statistics) > 0) as plan:
-        plan.meet(statistics=statistics)
-        return sum(plan.count_correct(X[part], y[part]) for part in plan.parts(X))
+    right = 0
+    with borrowed_plans(network, params, X, one_by_one=len(statistics) > 0) as plans:
+        meetings = () if statistics else make_meetings([len(norm.x) for norm in plans[0].norms])
+        for lanes in rounds_of(plans, len(X)):
+            to_the_end(_forward(lanes, X, None, meetings, statistics))
+            right += sum(plan.count_correct(y[part]) for plan, part in lanes)
+    return right
+
+
+def rounds_of(plans, N):
+    """Who takes which of N images, and when: rounds, in each of which every plan takes a part, (plan, slice)."""
+    rounds, start = [], 0
+    while start < N:
+        lanes = []
+        for plan in plans:
+            lanes.append((plan, slice(start, min(N, start + plan.n))))
+            start += plan.n
+        rounds.append(lanes)
+    return rounds
+
+
+def _forward(lanes, X, y, meetings, statistics=()):
+    """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
+    for plan, _ in lanes:
+        plan.meet(meetings, statistics)
+    walks = [plan.forward(X[part], None if y is None else y[part]) for plan, part in lanes]
+    for i, meeting in enumerate(meetings):
+        for walk in walks:
+            next(walk)
+        meeting.moments[...] = sum(plan.norms[i].moments for plan, _ in lanes)
+        yield
+    return sum(map(to_the_end, walks))
+
+
+def _backward(lanes, meetings, scale, grads, ready):
+    """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added."""
+    *_, (last, _) = lanes
+    walks = [plan.backward(scale, grads, plan is not lanes[0][0], ready if plan is last else None) for plan, _ in lanes]
+    for i, meeting in reversed(list(enumerate(meetings))):
+        for walk in walks:
+            next(walk)
+        meeting.sums[...] = sum(plan.norms[i].sums for plan, _ in lanes)
+        yield
+    for walk in walks:
+        to_the_end(walk)
 
 
 @contextlib.contextmanager
-def borrowed_plan(network, params, X, one_by_one=False):
-    """A plan for these sizes with ``params`` loaded, of nobody else until it is given back; made if there is none.
+def borrowed_plans(network, params, X, one_by_one=False):
+    """Plans with ``params`` loaded for the images ``X``, of nobody else until they are given back; made if need be.
 
+    One plan, which takes a part of the images after the other, since layers treat
+    each image by itself. Batch norm needs all of them in the middle of the
+    network: then there is a plan for each part, so that all parts can wait there.
     ``one_by_one``: batch norm, too, treats each image by itself.
 
     Raises what the layers raise if the sizes do not fit together.
     """
+    N = len(X)
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
     if key not in _outputs:
         shapes = output_shapes(network, params, np.zeros((1, *X.shape[1:]), X.dtype))
         others = {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF
         _outputs[key] = sum(math.prod(shape) for shape in shapes), others
     outputs, others = _outputs[key]
-    most = len(X) if others - ({batch_norm} if one_by_one else set()) else min(MICRO_BATCH, MOST_OUTPUTS // outputs)
-    most = max(1, most)
-    n = -(-len(X) // -(-len(X) // most))  # as even as can be
-    key = (*key, n)
+    most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
+    parts = -(-N // most)  # as even as can be
+    sizes = [-(-N // parts)]
+    if batch_norm in others and not one_by_one:
+        sizes = [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))]
+    key = (*key, *sizes)
     with _lock:
         found = next((i for i in reversed(range(len(_idle))) if _idle[i][0] == key), None)
-        plan = None if found is None else _idle.pop(found)[1]
-    if plan is None:
-        plan = Plan(network, params, X.shape[1:], X.dtype, n)
-    plan.load(params)
-    yield plan  # if work with it fails, it is not given back
+        plans = None if found is None else _idle.pop(found)[1]
+    if plans is None:
+        plans = [Plan(network, params, X.shape[1:], X.dtype, n) for n in sizes]
+    for plan in plans:
+        plan.load(params)
+    yield plans  # if work with them fails, they are not given back
     with _lock:
-        _idle.append((key, plan))
+        _idle.append((key, plans))
         if len(_idle) > KEPT:
             del _idle[0]
 
@@ -131,11 +178,9 @@ class Plan:
         self.n = n
         self.x = np.empty((*shape, n), dtype)
         self.stages, self.owners = make_stages(network, params, self.x, np.zeros((1, *shape), dtype), make_stage)
+        self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
+        self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.loss = SoftmaxCrossEntropy(self.stages[-1].y)
-
-    def parts(self, X):
-        """Slices of the images ``X``, of up to n each."""
-        return [slice(start, start + self.n) for start in range(0, len(X), self.n)]
 
     def load(self, params):
         """Take a step's parameters, and begin new sums of gradients."""
@@ -143,34 +188,37 @@ class Plan:
             stage.load(params[owned])
 
     def meet(self, meetings=(), statistics=()):
-        """Where batch norm layers write their sums over images; ``statistics``: what they take instead."""
-        norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
-        meetings = meetings or [None] * len(norms)
-        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(norms)
-        for norm, meeting, fixed in zip(norms, meetings, statistics, strict=True):
-            norm.meet(meeting, fixed)
+        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
+        meetings = meetings or [None] * len(self.norms)
+        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
+        for norm, meeting, fixed in zip(self.norms, meetings, statistics, strict=True):
+            norm.meeting, norm.statistics = meeting, fixed
 
     def forward(self, X, y):
-        """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images."""
+        """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.
+
+        Without labels ``y`` there is no loss.
+        """
         timing = span("forward")
         timing.begin()
         self._take(X)
         self.m = len(X)
         for stage in self.stages:
-            if isinstance(stage, BatchNorm):
+            if isinstance(stage, BatchNorm) and stage.statistics is None:
                 stage.measure()
                 timing.end()
                 yield
                 timing.begin()
             stage.forward()
-        loss = self.loss.forward(y)
+        loss = 0.0 if y is None else self.loss.forward(y)
         timing.end()
         return loss
 
-    def backward(self, scale, grads=None, ready=None):
+    def backward(self, scale, grads, add, ready):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
 
-        They are multiplied by ``scale``. With ``grads`` the sums are written there, from the last stage to the first.
+        They are multiplied by ``scale``. With ``grads`` the sums are written there,
+        from the last stage to the first, or added to what is there.
         """
         timing = span("backward")
         timing.begin()
@@ -187,19 +235,19 @@ class Plan:
             stage.backward(dy)
             dy = stage.dx
             if grads is not None:
-                stage.store(grads[owned])
-                ready(owned.start)
+                stage.store(self.more[owned] if add else grads[owned])
+                if add:
+                    for total, grad in zip(grads[owned], self.more[owned], strict=True):
+                        total += grad
+                if ready is not None:
+                    ready(owned.start)
             if dy is None:
                 break
         timing.end()
 
-    def count_correct(self, X, y):
-        self._take(X)
-        for stage in self.stages:
-            if isinstance(stage, BatchNorm) and stage.statistics is None:
-                stage.measure()
-            stage.forward()
-        return int(np.count_nonzero(self.loss.logits[:, : len(X)].argmax(axis=0) == y))
+    def count_correct(self, y):
+        """How many of the images of the last `forward` have their label as the largest logit."""
+        return int(np.count_nonzero(self.loss.logits[:, : len(y)].argmax(axis=0) == y))
 
     def _take(self, X):
         np.copyto(self.x[..., : len(X)], X.transpose(*range(1, X.ndim), 0))
@@ -210,7 +258,7 @@ class Plan:
 def make_stage(layers, x, shapes, input_grad):
     """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
 
-    A convolution takes a ReLU and then a pooling with it, a dense layer a ReLU.
+    A convolution takes a ReLU and then a pooling with it, so does batch norm; a dense layer takes a ReLU.
     """
     first, rest = layers[0], layers[1:]
     function = function_of(first)[0]
@@ -218,13 +266,11 @@ def make_stage(layers, x, shapes, input_grad):
         return Flatten(x), 1
     if function is half:
         return Half(x), 1
-    if function is batch_norm:
-        return BatchNorm(x, input_grad), 1
     if function is dense:
         fused = _starts_with(rest, relu)
         return Dense(x, first.shapes[0], fused, input_grad), 1 + fused
-    convolved = function is conv2d
-    if not convolved:
+    own = function in (conv2d, batch_norm)
+    if not own:
         rest = layers
     fused = _starts_with(rest, relu)
     rest = rest[fused:]
@@ -233,9 +279,11 @@ def make_stage(layers, x, shapes, input_grad):
     if pooled:
         pool, options = function_of(rest[0])
         kind, size = POOLS[pool], options.get("size", 2)
-    taken = convolved + fused + pooled
-    if convolved:
+    taken = own + fused + pooled
+    if function is conv2d:
         return make_convolution(x, first.shapes[0], size, kind, fused, input_grad), taken
+    if function is batch_norm:
+        return BatchNorm(x, size, kind, fused, input_grad), taken
     if taken:
         return Pooling(x, size, kind, fused), taken
     return AsWritten(x, first, shapes[0], input_grad), 1

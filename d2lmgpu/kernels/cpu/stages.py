@@ -7,7 +7,7 @@ Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which set
 import numpy as np
 
 from .products import RunningSum
-from .squares import Squares
+from .squares import Squares, places_of
 
 
 class Dense:
@@ -67,7 +67,7 @@ class Pooling(_WithoutParameters):
             C, H, W, n = x.shape
             shape = (C, H // size, W // size, n)
         self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
-        self.x_places, self.dx_places = _places(x, size), _places(self.dx, size)
+        self.x_places, self.dx_places = places_of(x, size), places_of(self.dx, size)
         z = np.empty((size * size, *shape), x.dtype)
         self.squares = Squares(z, z, kind, relu)
 
@@ -80,14 +80,6 @@ class Pooling(_WithoutParameters):
         self.squares.backward(self.y, dy)
         for dx, place in zip(self.dx_places, self.squares.places, strict=True):
             np.multiply(place, self.y.dtype.type(self.squares.scale), out=dx)
-
-
-def _places(x, size):
-    """Views of ``x`` (C, H, W, n): the inputs at place (i, j) of all squares. With size 1 all of any ``x``."""
-    if size == 1:
-        return [x]
-    H, W = x.shape[1] // size * size, x.shape[2] // size * size
-    return [x[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
 
 
 class Flatten(_WithoutParameters):
