@@ -13,8 +13,8 @@ making a version makes its arrays, and is not timed.
 import numpy as np
 
 from ...layers import avg_pool2d, avg_pool2d_grad, conv2d, conv2d_grad, relu, relu_grad
+from .choose import make_convolution
 from .convolution import Convolution
-from .plan import make_convolution
 
 
 class AsWritten:

@@ -1,0 +1,62 @@
+"""Which stage does which layers of a network."""
+
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, half, max_pool2d, relu
+from ..stages import function_of
+from .batch_norm import BatchNorm
+from .convolution import Convolution
+from .stages import AsWritten, Dense, Flatten, Half, Pooling
+from .winograd import choose_tile
+from .winograd_convolution import WinogradConvolution
+
+POOLS = {avg_pool2d: "average", max_pool2d: "max"}
+
+EACH_BY_ITSELF = {conv2d, dense, flatten, half, relu, *POOLS}
+"""Layers that treat each image by itself, so that it does not matter which images are with it."""
+
+
+def make_stage(layers, x, shapes, input_grad):
+    """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
+
+    A convolution takes a ReLU and then a pooling with it, so does batch norm; a dense layer takes a ReLU.
+    """
+    first, rest = layers[0], layers[1:]
+    function = function_of(first)[0]
+    if function is flatten:
+        return Flatten(x), 1
+    if function is half:
+        return Half(x), 1
+    if function is dense:
+        fused = _starts_with(rest, relu)
+        return Dense(x, first.shapes[0], fused, input_grad), 1 + fused
+    own = function in (conv2d, batch_norm)
+    if not own:
+        rest = layers
+    fused = _starts_with(rest, relu)
+    rest = rest[fused:]
+    pooled = _starts_with(rest, *POOLS)
+    kind, size = None, 1
+    if pooled:
+        pool, options = function_of(rest[0])
+        kind, size = POOLS[pool], options.get("size", 2)
+    taken = own + fused + pooled
+    if function is conv2d:
+        return make_convolution(x, first.shapes[0], size, kind, fused, input_grad), taken
+    if function is batch_norm:
+        return BatchNorm(x, size, kind, fused, input_grad), taken
+    if taken:
+        return Pooling(x, size, kind, fused), taken
+    return AsWritten(x, first, shapes[0], input_grad), 1
+
+
+def _starts_with(layers, *functions):
+    return bool(layers) and function_of(layers[0])[0] in functions
+
+
+def make_convolution(x, kernel_shape, size, kind, relu, input_grad):
+    """By Winograd's method where that is less work."""
+    O, C, kh, kw = kernel_shape
+    outputs = (x.shape[1] - kh + 1) // size * size, (x.shape[2] - kw + 1) // size * size
+    tile = choose_tile((kh, kw), outputs, size, C, O)
+    if tile is None:
+        return Convolution(x, kernel_shape, size, kind, relu, input_grad)
+    return WinogradConvolution(x, kernel_shape, size, kind, relu, input_grad, tile)
