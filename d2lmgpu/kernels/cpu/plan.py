@@ -64,6 +64,8 @@ def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
             ready(0)
         return 0.0
     with borrowed_plans(network, params, X) as plans:
+        for plan in plans:
+            plan.meet(meetings)
         loss = 0.0
         rounds = rounds_of(plans, len(X))
         for lanes in rounds:
@@ -82,8 +84,10 @@ def count_correct(X, y, params, network, statistics=()):
     right = 0
     with borrowed_plans(network, params, X, one_by_one=len(statistics) > 0) as plans:
         meetings = () if statistics else make_meetings([len(norm.x) for norm in plans[0].norms])
+        for plan in plans:
+            plan.meet(meetings, statistics)
         for lanes in rounds_of(plans, len(X)):
-            to_the_end(_forward(lanes, X, None, meetings, statistics))
+            to_the_end(_forward(lanes, X, None, meetings))
             right += sum(plan.count_correct(y[part]) for plan, part in lanes)
     return right
 
@@ -100,10 +104,8 @@ def rounds_of(plans, N):
     return rounds
 
 
-def _forward(lanes, X, y, meetings, statistics=()):
+def _forward(lanes, X, y, meetings):
     """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
-    for plan, _ in lanes:
-        plan.meet(meetings, statistics)
     walks = [plan.forward(X[part], None if y is None else y[part]) for plan, part in lanes]
     for i, meeting in enumerate(meetings):
         for walk in walks:
