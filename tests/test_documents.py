@@ -122,12 +122,25 @@ def test_the_readmes_links():
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook(notebook, monkeypatch):
     """From start to end, in the quick setting."""
+    run_notebook(notebook, monkeypatch)
+
+
+@pytest.mark.parametrize(("number", "cards"), [("01", 1), ("03", 2), ("06", 2)])
+def test_notebook_on_gpus(number, cards, monkeypatch):
+    """Unchanged on a GPU, or two, of the stand-in: some that train little, which it does slowly."""
+    (notebook,) = (path for path in NOTEBOOKS if path.name.startswith(number))
+    standin = f"import standin_cupy\nstandin_cupy.install(pytest.MonkeyPatch(), cards={cards})\n"
+    begin = f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nimport pytest\n{standin}"
+    end = "assert d2l.try_gpu(0).kind == 'gpu'\n"
+    run_notebook(notebook, monkeypatch, begin, end)
+
+
+def run_notebook(notebook, monkeypatch, begin="", end=""):
     monkeypatch.setenv("D2LMGPU_QUICK", "1")
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
-    run_python(
-        "import matplotlib\nmatplotlib.use('Agg')\n" + code.replace("%matplotlib inline", ""), ROOT / "notebooks"
-    )
+    agg = "import matplotlib\nmatplotlib.use('Agg')\n"
+    run_python(begin + agg + code.replace("%matplotlib inline", "") + end, ROOT / "notebooks")
 
 
 def test_a_reader_meets_no_name_before_it_is_explained():
