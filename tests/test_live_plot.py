@@ -235,5 +235,5 @@ def test_an_executed_notebook_keeps_a_line_and_a_picture(tmp_path, monkeypatch):
     notebook = v4.new_notebook(cells=[v4.new_code_cell(SCRIPT.replace("d2l.train", "_ = d2l.train"))])
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     line, picture, printed = notebook.cells[0].outputs
-    assert line.data["text/plain"].startswith("1 epochs: loss ") and list(line.data) == ["text/plain"]
+    assert line.data["text/plain"].startswith("1 epoch: loss ") and list(line.data) == ["text/plain"]
     assert picture.data["image/png"] and printed.name == "stdout" and "epoch" not in printed.text
