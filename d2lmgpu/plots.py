@@ -61,11 +61,10 @@ def plot_timeline(spans, steps=2):
     figure = Figure(figsize=(10, 1.2 + 0.45 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for span in spans:
-        seen = min(span.end, end) - max(span.begin, begin)
-        if seen > 0:  # devices need not begin a step at the same time: a span may be seen in part
-            left = 1000 * (max(span.begin, begin) - begin)
+        left, right = max(span.begin, begin), min(span.end, end)
+        if left < right:  # devices need not begin a step at the same time: a span may be seen in part
             style = {"color": colours[span.name], "edgecolor": "white", "linewidth": 0.3}
-            axes.barh(rows.index(span.row), 1000 * seen, left=left, height=0.8, **style)
+            axes.barh(rows.index(span.row), 1000 * (right - left), left=1000 * (left - begin), height=0.8, **style)
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))

@@ -137,10 +137,14 @@ def test_notebook_on_gpus(number, cards, monkeypatch):
 
 def run_notebook(notebook, monkeypatch, begin="", end=""):
     monkeypatch.setenv("D2LMGPU_QUICK", "1")
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
-    agg = "import matplotlib\nmatplotlib.use('Agg')\n"
-    run_python(begin + agg + code.replace("%matplotlib inline", "") + end, ROOT / "notebooks")
+    code = "".join(source + "\n" for kind, source in cells_of(notebook) if kind == "code")
+    run_python(begin + "import matplotlib\nmatplotlib.use('Agg')\n" + code + end, ROOT / "notebooks")
+
+
+def cells_of(notebook):
+    """Kind and source of each cell, without the line that is IPython's own."""
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        yield cell["cell_type"], "".join(cell["source"]).replace("%matplotlib inline", "")
 
 
 def test_a_reader_meets_no_name_before_it_is_explained():
@@ -148,12 +152,11 @@ def test_a_reader_meets_no_name_before_it_is_explained():
     explained, early = set(), []
     for notebook in NOTEBOOKS:
         imported = {}  # name here: name in the package
-        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-            source = "".join(cell["source"])
-            if cell["cell_type"] == "markdown":
+        for kind, source in cells_of(notebook):
+            if kind == "markdown":
                 explained.update(*(re.findall(r"\w+", code) for code in re.findall(r"`([^`]+)`", source)))
                 continue
-            nodes = list(ast.walk(ast.parse(source.replace("%matplotlib inline", ""))))
+            nodes = list(ast.walk(ast.parse(source)))
             for node in nodes:
                 if isinstance(node, ast.ImportFrom) and node.module.startswith("d2lmgpu"):
                     imported |= {alias.asname or alias.name: alias.name for alias in node.names}

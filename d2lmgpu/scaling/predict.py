@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
+from .setup import batch_sizes
 
 MESSAGES = (2**12, 2**16, 2**20, 2**23)
 """Bytes of the messages that are timed."""
@@ -82,11 +83,12 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
     "weak", where each device has so many. ``places``: how many devices can work at
     the same time (None: all of them). Speed-up and efficiency are against one
     device, for the same number of examples.
+
+    Raises ValueError for an unknown mode, or a batch size that is no whole number.
     """
     rows = []
     alone = compute(batch_size)
-    for k in counts:
-        batch = batch_size * k if mode == "weak" else batch_size
+    for k, batch in batch_sizes(mode, counts, batch_size).items():
         computing = math.ceil(k / (places or k)) * compute(math.ceil(batch / k))
         exchanging = simulate(ALGORITHMS[algorithm](k, elements), network(k)).seconds if k > 1 else 0.0
         speedup = alone * (batch / batch_size) / (computing + exchanging)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...layers import mean_and_variance
 from ...layers.batch_norm import EPSILON
-from .squares import Squares, places_of
+from .squares import Squares, places_of, pooled_shape
 
 BLOCK = 2**19
 """Bytes of the channels that are done at a time: several such blocks fit a core's cache."""
@@ -25,8 +25,8 @@ class BatchNorm:
     """
 
     def __init__(self, x, size, kind, relu, input_grad):
-        C, *sides, n = x.shape
-        self.x, self.y = x, np.empty((C, *(side // size for side in sides), n), x.dtype)
+        C, *sides, _ = x.shape
+        self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
         self.meeting = self.statistics = None
         count = max(1, min(C, BLOCK // x[:1].nbytes))
@@ -59,6 +59,7 @@ class BatchNorm:
         mean, variance = self.statistics or mean_and_variance(self.meeting.moments)
         self.mean = self._wide(mean.astype(self.x.dtype))
         self.factor = self._wide((1 / (variance + EPSILON) ** 0.5).astype(self.x.dtype))
+        self.slope = self.factor * self.weight
         for block in self.blocks:
             self._normalise(block).forward(self.y[block])
 
@@ -68,7 +69,7 @@ class BatchNorm:
         scale = self.x.dtype.type(squares.scale)
         for place, x in zip(squares.places, self.x_places, strict=True):
             np.subtract(x[block], self.mean[block], out=place)
-        np.multiply(squares.z, self.factor[block] * self.weight[block] * scale, out=squares.z)
+        np.multiply(squares.z, self.slope[block] * scale, out=squares.z)
         np.add(squares.z, self.bias[block] * scale, out=squares.z)
         return squares
 
@@ -96,7 +97,7 @@ class BatchNorm:
             np.multiply(work, along_x[block] * self.factor[block], out=work)
             np.subtract(dx, work, out=dx)
             np.subtract(dx, along_one[block], out=dx)
-            np.multiply(dx, self.weight[block] * self.factor[block], out=dx)
+            np.multiply(dx, self.slope[block], out=dx)
 
     def store(self, grads):
         np.copyto(grads[0], self.sums[1])

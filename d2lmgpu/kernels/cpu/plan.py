@@ -117,12 +117,12 @@ def _forward(lanes, X, y, meetings):
 
 def _backward(lanes, meetings, scale, grads, ready):
     """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added."""
-    *_, (last, _) = lanes
-    walks = [plan.backward(scale, grads, plan is not lanes[0][0], ready if plan is last else None) for plan, _ in lanes]
+    plans = [plan for plan, _ in lanes]
+    walks = [plan.backward(scale, grads, plan is not plans[0], ready if plan is plans[-1] else None) for plan in plans]
     for i, meeting in reversed(list(enumerate(meetings))):
         for walk in walks:
             next(walk)
-        meeting.sums[...] = sum(plan.norms[i].sums for plan, _ in lanes)
+        meeting.sums[...] = sum(plan.norms[i].sums for plan in plans)
         yield
     for walk in walks:
         to_the_end(walk)

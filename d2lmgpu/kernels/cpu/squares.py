@@ -63,6 +63,12 @@ class Squares:
             np.multiply(dy, self.found, out=place)
 
 
+def pooled_shape(x, size):
+    """The shape of ``x`` (C, H, W, n) or (D, n), a number for each square; with size 1 that of any ``x``."""
+    first, *sides, n = x.shape
+    return first, *(side // size for side in sides), n
+
+
 def places_of(x, size):
     """Views of ``x`` (C, H, W, n): the inputs at place (i, j) of all squares. With size 1 all of any ``x``."""
     if size == 1:

@@ -7,7 +7,7 @@ Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which set
 import numpy as np
 
 from .products import RunningSum
-from .squares import Squares, places_of
+from .squares import Squares, places_of, pooled_shape
 
 
 class Dense:
@@ -62,10 +62,7 @@ class Pooling(_WithoutParameters):
     """ReLU or pooling (or one after the other) where no convolution comes before: x (C, H, W, n) or (D, n)."""
 
     def __init__(self, x, size, kind, relu):
-        shape = x.shape
-        if kind is not None:
-            C, H, W, n = x.shape
-            shape = (C, H // size, W // size, n)
+        shape = pooled_shape(x, size)
         self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
         self.x_places, self.dx_places = places_of(x, size), places_of(self.dx, size)
         z = np.empty((size * size, *shape), x.dtype)
