@@ -75,7 +75,7 @@ class GPU(Device):
 
         cupy.cuda.Device(self.card).use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream.use()
+        self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the thread's next `with stream`
 
     def limit_memory(self, nbytes):
         """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.

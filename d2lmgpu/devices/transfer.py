@@ -143,8 +143,9 @@ def copy_between(target, device, raw, source):
     elif device.kind == "cpu":  # in the source's stream, so after all that was launched there
         with source.as_current():
             raw.get(out=target)
-    elif source.kind == "cpu":  # returns when the source may be overwritten: its memory is not pinned
+    elif source.kind == "cpu":
         target.set(raw)
+        device.stream.synchronize()  # the source may be overwritten when this returns, and a copy may lag behind
     else:
         import cupy
 
