@@ -21,6 +21,7 @@ from .device import Device
 from .discovery import count_cores, find_gpus
 from .errors import DeviceError
 from .memory import Ledger, check_bytes
+from .peers import connect
 from .workers import Workers
 
 
@@ -75,7 +76,7 @@ class GPU(Device):
 
         cupy.cuda.Device(self.card).use()
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the thread's next `with stream`
+        self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the next `with stream`
 
     def limit_memory(self, nbytes):
         """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
@@ -216,7 +217,10 @@ def gpu(i=0):
     cards, reason = find_gpus()
     if cards == 0:
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    return _device(GPU, i, i % cards if isinstance(i, int) else 0)
+    device = _device(GPU, i, i % cards if isinstance(i, int) else 0)
+    for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU]:
+        connect(device.card, other.card)
+    return device
 
 
 def try_gpu(i=0):

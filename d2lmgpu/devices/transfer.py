@@ -18,6 +18,7 @@ import numpy as np
 
 from .array import HOST, DeviceArray, array_module
 from .errors import DeviceError
+from .peers import copy_async
 from .workers import current_device
 
 _logs = []
@@ -147,10 +148,7 @@ def copy_between(target, device, raw, source):
         target.set(raw)
         device.stream.synchronize()  # the source may be overwritten when this returns, and a copy may lag behind
     else:
-        import cupy
-
-        copy = cupy.cuda.runtime.memcpyPeerAsync
-        copy(target.data.ptr, device.card, raw.data.ptr, source.card, raw.nbytes, device.stream.ptr)
+        copy_async(target, raw, device.stream)
 
 
 def note_transfer(source, destination, nbytes):

@@ -71,6 +71,9 @@ class EagerStep:
         synchronize(self.devices)
         return [self.loss]
 
+    def close(self):
+        """Nothing: each device does its steps' work in its own queue."""
+
     def scaling(self):
         """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
         return self.replicas[0].scaling.arrays() if self.replicas[0].mixed else []

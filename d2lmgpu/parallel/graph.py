@@ -15,12 +15,13 @@ in which examples are taken, and the learning rate of each step.
 """
 
 import collections
+import contextlib
 
 import numpy as np
 
 from .. import networks
 from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
-from ..collectives.execute import do_action
+from ..collectives.execute import are_connected, do_action
 from ..data import epoch_size
 from ..devices import DeviceArray, DeviceError, put
 from ..kernels.cuda import PRECISIONS, has_kernels, tensor_cores
@@ -59,10 +60,12 @@ class GraphStep:
     in place. ``precision`` is "float32", "tf32" (products of factors rounded to 10
     bits) or "mixed" (factors of float16, parameters and sums of float32, the loss
     scaled so that small gradients are not lost; Micikevicius et al. 2018).
-    ``drop_last``: leave out an epoch's ragged rest.
+    ``drop_last``: leave out an epoch's ragged rest. The step is recorded here; it
+    changes nothing, and if it cannot be recorded, the devices are as they were.
 
     Raises ValueError for an unknown precision or a network with a layer that has
-    no kernel, DeviceError if a GPU is too old for the precision.
+    no kernel, DeviceError if a GPU is too old for the precision, and what CuPy
+    raises if the step cannot be recorded.
     """
 
     def __init__(
@@ -90,27 +93,33 @@ class GraphStep:
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
             part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
-        self.program, self.arrays = None, []
+        self.program, self.arrays, self.stages = None, [], []
         if len(devices) > 1:
             flats = (part.flat_grads for part in self.parts)
             self.arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
             staging = needs_staging(self.arrays)
             self.program = compile_algorithm(ALGORITHMS[algorithm], len(devices), self.arrays[0].size, staging)
-            for device, size in zip(devices, self.program.stage_sizes, strict=True):
-                device.buffer("stage", size, np.float32)  # made now: nothing can be while the step is recorded
-        self.graph = None
+            sizes = self.program.stage_sizes  # buffers of its own: a graph keeps nothing alive that it uses
+            self.stages = [device.empty(size, np.float32) for device, size in zip(devices, sizes, strict=True)]
         self.mean_loss = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
+        for device in devices[1:]:
+            devices[0].wait(device.record())
+        self.graph = devices[0].submit(self._record).result()
 
     @staticmethod
     def can_do(X, y, devices, algorithm, network=networks.LENET):
-        """Whether these can be trained in graphs: GPUs, uint8 data, an allreduce of ours, a kernel for every layer."""
+        """Whether these can be trained in graphs.
+
+        That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer.
+        """
         return (
             compute.USE_CUDA_KERNELS
             and all(device.kind == "gpu" for device in devices)
             and X.dtype == y.dtype == np.uint8
             and algorithm in ALGORITHMS
             and has_kernels(network)
+            and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
         )
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
@@ -145,10 +154,7 @@ class GraphStep:
 
         The host program does not wait, unless it is `AHEAD` steps ahead.
         """
-        first = self.devices[0]
-        if self.graph is None:
-            self.graph = first.submit(self._record).result()
-        self._launched.append(first.submit(self._launch))
+        self._launched.append(self.devices[0].submit(self._launch))
         if len(self._launched) > AHEAD:
             self._launched.popleft().result().synchronize()
         return next(self._sizes)
@@ -158,12 +164,20 @@ class GraphStep:
 
         What the devices are given next comes after its steps.
         """
+        self.close()
+        sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
+        return [loss for loss, _ in sums]
+
+    def close(self):
+        """Let what all devices are given next come after the steps so far; to be called before this is let go.
+
+        The graph uses all devices' memory, but runs in the first one's stream: the
+        others would give that memory to somebody else while it is still in use.
+        """
         if self._launched:
             for device in self.devices[1:]:
                 device.wait(self._launched[-1])
             self._launched.clear()
-        sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
-        return [loss for loss, _ in sums]
 
     def scaling(self):
         """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
@@ -187,15 +201,22 @@ class GraphStep:
         First for real, so that all kernels are compiled and loaded, then once more
         into the recording; in between the parameters are put back.
         """
+        stream = self.devices[0].stream
         with paused(self.devices):
             self._on_each(Part.save)
-            self._issue()
-            self._on_each(Part.restore)
+            try:
+                self._issue()
+            finally:
+                self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()
-            stream = self.devices[0].stream
             stream.begin_capture()
-            self._issue()
+            try:
+                self._issue()
+            except BaseException:
+                with contextlib.suppress(Exception):  # it may say that nothing can come of this: that is known
+                    stream.end_capture()  # otherwise all streams would go on recording, for ever
+                raise
             graph = stream.end_capture()
         graph.upload(stream)
         return graph
@@ -220,7 +241,7 @@ class GraphStep:
             if source is not device:
                 _let_wait(device, source)
             with device.as_current():
-                do_action(action, i, device, self.devices, flat, self.program.stage_sizes[i], None)
+                do_action(action, i, self.devices, flat, self.stages[i], None)
             if source is not device:
                 _let_wait(source, device)
 

@@ -169,6 +169,7 @@ def train(
         statistics = [to_host(array) for array in replicas[0].statistics]
         history.final_parameters_sha256 = sha256([*params, *statistics])
     finally:
+        runner.close()
         loop.tell("on_end", history)
     return Result(history, params, statistics, network)
 

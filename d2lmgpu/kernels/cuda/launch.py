@@ -49,9 +49,9 @@ def elementwise(file, name, n, options=()):
     return Launch(file, name, options, (ceil_div(n, 256),), (256,))
 
 
-def streaming(file, name, n):
+def streaming(file, name, n, options=()):
     """At most 1024 blocks, each thread going on with the next elements: for kernels that only move memory."""
-    return Launch(file, name, (), (min(ceil_div(n, 1024), 1024),), (256,))
+    return Launch(file, name, options, (min(ceil_div(n, 1024), 1024),), (256,))
 
 
 def dense_forward(D, O, N, relu=False, version=2):
@@ -142,6 +142,6 @@ def count_step():
     return Launch("optimizers.cu", "count_step", (), (1,), (1,))
 
 
-def add(n):
-    """Arguments: dst, src, n."""
-    return streaming("add.cu", "add", n)
+def add(n, dtype="float32"):
+    """Arguments: dst, src, n. For float32 or float64."""
+    return streaming("add.cu", "add", n, macros(DOUBLE=dtype == "float64"))
