@@ -134,11 +134,15 @@ class GPU(Device):
         """Called on this device's thread: an event at the end of its stream, whose time is known later."""
         return self.stream.record()
 
-    def read_clock(self, start, event):
-        """The program's time, in seconds, at which ``event`` happened; it must have."""
+    def read_clock(self, known, event):
+        """``event``, which must have happened, with the program's time, in seconds, at which it did.
+
+        ``known``: another event with its time, as `start_clock` and this function give them. CUDA tells the time
+        between two events as milliseconds in float32: after ten minutes to 62 microseconds only.
+        """
         import cupy
 
-        return start[1] + cupy.cuda.get_elapsed_time(start[0], event) / 1000
+        return event, known[1] + cupy.cuda.get_elapsed_time(known[0], event) / 1000
 
     def _make_channel(self):
         return GPU(self.index, self.card)

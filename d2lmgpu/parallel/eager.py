@@ -12,6 +12,7 @@ import numpy as np
 from ..devices import synchronize
 from .data import submit_step, summed_loss
 from .minibatch_queue import MinibatchQueue
+from .shards import most_examples
 
 
 class EagerStep:
@@ -39,6 +40,9 @@ class EagerStep:
         self.ahead = 1 if prefetch else 0
         self.queue = MinibatchQueue(X, y, self.devices, batch_size, seed, loads, preprocess, drop_last)
         self.steps = self.queue.steps
+        sizes = most_examples(min(batch_size, len(X)), len(self.devices), self.queue.loads)
+        for replica, size in zip(replicas, sizes, strict=True):
+            replica.warm_up(size, X.shape[1:], y.dtype)
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.

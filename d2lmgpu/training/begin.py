@@ -10,6 +10,7 @@ from ..networks import init_params
 from ..parallel import check_loads, check_precision, name_of
 from ..schedules import learning_rates
 from ..timing import Timeline
+from .accuracy import TestSet
 from .checks import check_checkpoint, check_data, check_settings, find_network
 from .history import History, Result, sha256
 from .loop import Loop
@@ -152,7 +153,7 @@ def train(
     loop = Loop(
         history=history,
         network=network,
-        test_data=(X_test, y_test),
+        test_set=TestSet(X_test, y_test, devices, network),
         replicas=replicas,
         runner=runner,
         order=lambda epoch: epoch_order(len(X_train), seed, epoch),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..monitor import Progress, Stop, stop_on_interrupt
 from ..networks import Network
 from ..timing import Timeline
-from .accuracy import evaluate
+from .accuracy import TestSet
 from .history import History, why_diverged
 from .resume import Position
 
@@ -22,7 +22,7 @@ class Loop:
 
     history: History
     network: Network
-    test_data: tuple
+    test_set: TestSet
     replicas: list
     runner: object
     order: Callable
@@ -50,11 +50,9 @@ class Loop:
         before = position
         position = self._steps(position)
         self.timeline.settle()
-        X_test, y_test = self.test_data
         device_params = [replica.params for replica in self.replicas]
         statistics = [replica.statistics for replica in self.replicas]
-        devices = [replica.device for replica in self.replicas]
-        accuracy = evaluate(device_params, X_test, y_test, devices, self.network, statistics)
+        accuracy = self.test_set.accuracy(device_params, statistics)
         loss = sum(position.losses) / max(1, self.bar.end_epoch())
         complete = position.steps == self.runner.steps
         if complete:

@@ -82,7 +82,8 @@ class Plan:
         self.labels = cupy.empty(N, np.int32)
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
         make = functools.partial(make_stage, kind=PRECISIONS[precision])
-        self.stages, self.owners = make_stages(network, params, self.x, cupy.zeros((1, *shape), np.float32), make)
+        on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
+        self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
