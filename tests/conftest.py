@@ -14,14 +14,12 @@ import standin_cupy
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import find_gpus, kinds
-from d2lmgpu.devices.peers import forget_connections
 from d2lmgpu.devices.trials import forget_trials
 
 
 def forget_gpus():
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
         del kinds._devices[key]
-    forget_connections()
     forget_trials()
 
 

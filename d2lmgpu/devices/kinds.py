@@ -24,6 +24,9 @@ from .memory import Ledger, check_bytes
 from .peers import connect
 from .workers import Workers
 
+OLDEST = 75
+"""Compute capability, times ten, of the oldest GPUs that CUDA 13 compiles for."""
+
 
 class CPU(Device):
     """A virtual device: a queue, its NumPy arrays, one core's worth of BLAS."""
@@ -75,6 +78,11 @@ class GPU(Device):
         import cupy
 
         cupy.cuda.Device(self.card).use()
+        if self.compute_capability < OLDEST and cupy.cuda.runtime.runtimeGetVersion() >= 13000:
+            raise DeviceError(
+                f"{self} has compute capability {self.compute_capability / 10}, for which CUDA 13 compiles nothing: it "
+                f"needs {OLDEST / 10}. Install d2lmgpu[gpu-cuda12] instead of [gpu], or use cpu({self.index})."
+            )
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the next `with stream`
 

@@ -4,52 +4,44 @@ CUDA allows that only when it was asked to, for each card and each direction. Ot
 the way through the host's memory, a kernel cannot read the other card's arrays, and no graph can hold such a copy.
 """
 
-import threading
-
 import numpy as np
 
+from .errors import DeviceError
 from .trials import works
 
 PROBE = 4099
 """Elements that are copied to try a way."""
 
-_connected = {}  # (card, other), the lower first: whether each can use the other's memory
-_lock = threading.Lock()
-
 
 def connect(card, other):
-    """Let two cards use each other's memory, if they can. Returns whether they do; tried once for each pair."""
-    pair = min(card, other), max(card, other)
+    """Let two cards use each other's memory, if they can. Returns whether they do; tried once for each pair.
+
+    Raises DeviceError for two cards between which not even copies through the host work.
+    """
+    card, other = min(card, other), max(card, other)
     if card == other:
         return True
-    with _lock:
-        if pair not in _connected:
-            _connected[pair] = _can_reach(*pair) and works(
-                f"cards {pair[0]} and {pair[1]}",
-                "peer access",
-                "copies between them go through the host",
-                lambda: _connect(*pair),
-            )
-        return _connected[pair]
+    names, ways = f"gpu({card}) and gpu({other})", ((card, other), (other, card))
+    instead = "copies between them go through the host"
+    if works(names, "peer access", instead, lambda: _connect(ways)):
+        return True
+    if not works(names, "copies through the host", "they cannot work together", lambda: _try_copies(ways)):
+        raise DeviceError(f"{names} cannot exchange data, see above; use one of them at a time, or other devices")
+    return False
 
 
-def forget_connections():
-    """Let all pairs of cards be tried again."""
-    with _lock:
-        _connected.clear()
-
-
-def _can_reach(card, other):
+def _connect(ways):
     import cupy
 
-    ask = cupy.cuda.runtime.deviceCanAccessPeer
-    return bool(ask(card, other) and ask(other, card))
-
-
-def _connect(card, other):
-    for here, there in ((card, other), (other, card)):
+    if not all(cupy.cuda.runtime.deviceCanAccessPeer(here, there) for here, there in ways):
+        raise DeviceError("CUDA says that they cannot reach each other's memory")
+    for here, there in ways:
         _enable(here, there)
-    for here, there in ((card, other), (other, card)):
+    _try_copies(ways)
+
+
+def _try_copies(ways):
+    for here, there in ways:
         try_copy(here, there)
 
 

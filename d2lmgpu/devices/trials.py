@@ -4,6 +4,7 @@ A card may be too old, a driver too new, a cable missing. Who finds a fast way t
 remembers the outcome, tells it in one line if it is a failure, and lists all of them in `trials`.
 """
 
+import contextlib
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ class Trial(NamedTuple):
 
 _trials = {}
 _lock = threading.RLock()
+_silent = False
 
 
 def works(device, tried, instead, attempt):
@@ -36,9 +38,27 @@ def works(device, tried, instead, attempt):
                 attempt()
             except Exception as error:  # whatever it is: this way is not taken
                 why = " ".join(f"{type(error).__name__}: {error}".split())
-                print(f"note: {device}: {tried} does not work here ({why}); {instead}", file=sys.stderr)
+                if not _silent:
+                    tell(f"{device}: {tried}: does not work here ({why}); {instead}")
             _trials[device, tried] = Trial(device, tried, why is None, why, time.perf_counter() - begin)
         return _trials[device, tried].works
+
+
+def tell(message):
+    """One line on standard error."""
+    print(f"note: {message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def all_again():
+    """Try everything again within the ``with`` block, without notes on failures."""
+    global _silent
+    forget_trials()
+    _silent = True
+    try:
+        yield
+    finally:
+        _silent = False
 
 
 def trials():

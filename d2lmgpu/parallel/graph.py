@@ -15,7 +15,6 @@ in which examples are taken, and the learning rate of each step.
 """
 
 import collections
-import contextlib
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
 from ..collectives.execute import are_connected, do_action
 from ..data import epoch_size
 from ..devices import DeviceArray, DeviceError, put
-from ..kernels.cuda import PRECISIONS, has_kernels, tensor_cores
-from ..networks import compute
+from ..kernels.cuda import PRECISIONS, capture, current_card, graphs_work, has_kernels, tensor_cores
+from ..networks import compute, kernels_work
 from ..timing import paused, span
 from .graph_part import Part
 from .shards import most_examples, shard_bounds
@@ -79,6 +78,7 @@ class GraphStep:
         loads=None,
         drop_last=False,
     ):
+        self.replicas = replicas
         self.devices = devices = [replica.device for replica in replicas]
         check_precision(precision, devices)
         if not has_kernels(replicas[0].network):
@@ -108,10 +108,11 @@ class GraphStep:
         self.graph = devices[0].submit(self._record).result()
 
     @staticmethod
-    def can_do(X, y, devices, algorithm, network=networks.LENET):
+    def can_do(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
         """Whether these can be trained in graphs.
 
-        That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer.
+        That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer;
+        and that kernels and graphs work on these GPUs, which is tried once.
         """
         return (
             compute.USE_CUDA_KERNELS
@@ -120,6 +121,7 @@ class GraphStep:
             and algorithm in ALGORITHMS
             and has_kernels(network)
             and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
+            and all(device.submit(_all_works, precision).result() for device in devices)
         )
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
@@ -210,14 +212,7 @@ class GraphStep:
                 self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()
-            stream.begin_capture()
-            try:
-                self._issue()
-            except BaseException:
-                with contextlib.suppress(Exception):  # it may say that nothing can come of this: that is known
-                    stream.end_capture()  # otherwise all streams would go on recording, for ever
-                raise
-            graph = stream.end_capture()
+            graph = capture(stream, self._issue)
         graph.upload(stream)
         return graph
 
@@ -249,6 +244,14 @@ class GraphStep:
         for device, part in zip(self.devices, self.parts, strict=True):
             with device.as_current():
                 do(part)
+
+
+def _all_works(precision):
+    """Runs on a device."""
+    import cupy
+
+    name = f"gpu({current_card()})"
+    return kernels_work(name, cupy) and kernels_work(name, cupy, precision) and graphs_work()
 
 
 def _let_wait(device, other):

@@ -15,7 +15,7 @@ from .checks import check_checkpoint, check_data, check_settings, find_network
 from .history import History, Result, sha256
 from .loop import Loop
 from .resume import Position, data_checksum, restore, snapshot
-from .runner import can_use_graphs, find_loads, make_replicas, make_runner
+from .runner import make_runner
 
 
 def train(
@@ -138,12 +138,22 @@ def train(
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
     bar = Progress(num_epochs, examples, progress)
-    params = init_params(seed, init=init, network=network)
-    in_graphs = can_use_graphs(X_train, y_train, devices, network, history, preprocess, graphs)
-    replicas = make_replicas(params, devices, network, history, in_graphs)
-    find_loads(X_train, y_train, replicas, history, start and start.state["history"]["loads"], bar)
-    how = {"preprocess": preprocess, "flat": flat, "overlap": overlap, "prefetch": prefetch}
-    runner = make_runner(X_train, y_train, replicas, history, in_graphs, **how)
+    runner = make_runner(
+        X_train,
+        y_train,
+        init_params(seed, init=init, network=network),
+        devices,
+        network,
+        history,
+        note=bar.note,
+        saved_loads=start and start.state["history"]["loads"],
+        preprocess=preprocess,
+        graphs=graphs,
+        flat=flat,
+        overlap=overlap,
+        prefetch=prefetch,
+    )
+    replicas = runner.replicas
     if progress and in_notebook():
         bar.visible = False  # the live plot says it all
         if not any(isinstance(callback, LivePlot) for callback in callbacks):

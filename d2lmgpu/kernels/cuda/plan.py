@@ -23,12 +23,13 @@ KEPT = 4
 _thread = threading.local()
 
 
-def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
+def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precision="float32"):
     """The cross-entropy summed over examples, a new 0-d array; its gradients are written to ``grads``.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
     device. ``ready(i)`` is called when all work that gives the gradients from
     number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
+    ``precision`` is one of `PRECISIONS`.
     """
     if len(X) == 0:
         for grad in grads:
@@ -36,7 +37,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
         if ready is not None:
             ready(0)
         return X.sum()
-    plan = plan_for(network, params, X)
+    plan = plan_for(network, params, X, precision)
     with span("forward"):
         plan.take(X, y)
         plan.forward(params)
@@ -57,11 +58,11 @@ def count_correct(X, y, params, network, statistics=()):
     return plan.correct.copy().reshape(())
 
 
-def plan_for(network, params, X):
+def plan_for(network, params, X, precision="float32"):
     """This device's plan for these sizes, made if there is none. Raises what the layers raise if nothing fits."""
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params))
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision)
     plans = _thread.__dict__.setdefault("plans", {})
-    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X))
+    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision)
     plans[key] = plan  # last in order: used last
     if len(plans) > KEPT:
         del plans[next(iter(plans))]
