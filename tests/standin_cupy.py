@@ -389,9 +389,15 @@ def install(monkeypatch, cards=2, **machine):
             as_strided=lambda x, **kwargs: _call(np.lib.stride_tricks.as_strided, (x,), kwargs)
         )
     )
-    cupy.__getattr__ = lambda name: _Function(getattr(np, name))
+    cupy.__getattr__ = _function_of_numpy
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     return standin_driver.machine
+
+
+def _function_of_numpy(name):
+    if name.startswith("__"):  # Python asks a module for its path, for example
+        raise AttributeError(name)
+    return _Function(getattr(np, name))
 
 
 def _properties(card):

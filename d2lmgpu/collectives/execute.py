@@ -85,14 +85,21 @@ def _submit_phases(program, devices, flat, records):
     for i, phase in program.order:
         for other, count in phase.waits:
             devices[i].wait(done[other][count])
-        done[i].append(devices[i].submit(_do_phase, phase, i, devices, flat, program, records))
+        before = [done[other][count] for other, count in phase.waits if count]
+        done[i].append(devices[i].submit(_do_phase, phase, i, devices, flat, program, records, before))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # what overwrites the array next comes after those who still read it
             device.wait(done[reader][-1])
 
 
-def _do_phase(phase, i, devices, flat, program, records):
-    """Runs on device i; its result, a mark of the phase's end, makes the task an event."""
+def _do_phase(phase, i, devices, flat, program, records, before):
+    """Runs on device i; its result, a mark of the phase's end, makes the task an event.
+
+    ``before``: others' phases that are done. If one of them failed, so does this one, and whoever waits for its device.
+    """
+    for task in before:
+        if task.exception():
+            raise task.exception()
     with span("allreduce"):
         stage = _stage(program, i, devices[i], flat[i].dtype)
         for action in phase.actions:
@@ -128,8 +135,9 @@ def needs_staging(arrays):
 
 
 def are_connected(cards):
-    """Whether each of the cards uses the memory of all others."""
-    return all(connect(card, other) for card, other in itertools.combinations(sorted(cards), 2))
+    """Whether kernels on each of the cards can add what lies on the others."""
+    pairs = itertools.combinations(sorted(cards), 2)
+    return all(connect(card, other) and add.adds_across(card, other) for card, other in pairs)
 
 
 def check_arrays(arrays):

@@ -104,6 +104,16 @@ class Device:
         """Wait until all work submitted so far is done; raise the error of a task nobody waited for."""
         synchronize([self])
 
+    def take_failures(self):
+        """The errors of tasks that nobody waited for, which are then forgotten."""
+        failed, self._failed = self._failed, []
+        return [task.exception() for task in failed if not task.asked]
+
+    def raise_failures(self):
+        """Raise the first error of a task that nobody waited for, if there is one."""
+        for error in self.take_failures():
+            raise error
+
     def record(self):
         """An event that happens when all work submitted here so far is done."""
         if self._awaited:
@@ -224,9 +234,7 @@ def synchronize(devices):
     ends = [device.submit(device.finish) for device in devices if not device.is_idle()]
     for end in ends:
         end.result()
-    errors = [task.exception() for device in devices for task in device._failed if not task.asked]
-    for device in devices:
-        device._failed.clear()
+    errors = [error for device in devices for error in device.take_failures()]
     if errors:
         raise errors[0]
 

@@ -88,10 +88,15 @@ def put(x, device):
 
 
 def to_host(x):
-    """A copy of ``x`` as a NumPy array, after all work submitted to its device so far."""
+    """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
+
+    Raises the error of work on the device that nobody waited for, such as a collective's part: ``x`` may be wrong.
+    """
     if not isinstance(x, DeviceArray):
         return np.array(x)
-    return _to_host(x, note_transfer(x.device, HOST, x.nbytes))
+    copy = _to_host(x, note_transfer(x.device, HOST, x.nbytes))
+    x.device.raise_failures()
+    return copy
 
 
 def result_to_host(x):
