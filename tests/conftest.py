@@ -4,7 +4,9 @@
 there is none. "standin" runs the GPU path on a stand-in for CuPy with two cards.
 """
 
+import contextlib
 import gc
+import sys
 import tracemalloc
 
 import cuda_machines
@@ -18,9 +20,13 @@ from d2lmgpu.devices.trials import forget_trials
 
 
 def forget_gpus():
+    """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
+        with contextlib.suppress(Exception):
+            kinds._devices[key].synchronize()
         del kinds._devices[key]
     forget_trials()
+    sys.modules["d2lmgpu.kernels.cuda.run"]._thread.__dict__.clear()  # kernels that this thread has compiled
 
 
 @pytest.fixture
