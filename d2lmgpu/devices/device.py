@@ -149,6 +149,7 @@ class Device:
 
     def _outcome(self, awaited, function, args):
         try:
+            self.prepare()
             for event in awaited:
                 self.await_event(event)
             return function(*args), None
@@ -219,6 +220,9 @@ class Device:
         if self._has_more():
             self._workers.serve(self)
 
+    def prepare(self):
+        """Called by the worker before each piece of work."""
+
     def await_event(self, event):
         """Called on this device's thread when ``event`` has happened: for a stream to wait for its mark."""
 
@@ -233,10 +237,21 @@ def synchronize(devices):
     """Wait until every device has done all its work; raise the first error of a task nobody waited for."""
     ends = [device.submit(device.finish) for device in devices if not device.is_idle()]
     for end in ends:
-        end.result()
-    errors = [error for device in devices for error in device.take_failures()]
+        end.exception()  # waits
+    errors = [error for device in devices for error in device.take_failures()]  # of these ends, too
     if errors:
         raise errors[0]
+
+
+@contextlib.contextmanager
+def nothing_left_behind(devices):
+    """After an error in the ``with`` block, wait for the devices, and forget what else failed on them because of it."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is told already
+            synchronize(devices)
+        raise
 
 
 @contextlib.contextmanager

@@ -86,6 +86,13 @@ class GPU(Device):
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the next `with stream`
 
+    def prepare(self):
+        """Called on this device's thread before each piece of work: its card is current, whatever happened before."""
+        import cupy
+
+        if cupy.cuda.runtime.getDevice() != self.card:  # the end of a `with` block failed
+            cupy.cuda.runtime.setDevice(self.card)
+
     def limit_memory(self, nbytes):
         """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
 

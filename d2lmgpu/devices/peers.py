@@ -25,7 +25,7 @@ def connect(card, other):
     instead = "copies between them go through the host"
     if works(names, "peer access", instead, lambda: _connect(ways)):
         return True
-    if not works(names, "copies through the host", "they cannot work together", lambda: _try_copies(ways)):
+    if not works(names, "copies through the host", None, lambda: _try_copies(ways)):
         raise DeviceError(f"{names} cannot exchange data, see above; use one of them at a time, or other devices")
     return False
 

@@ -29,17 +29,18 @@ _silent = False
 def works(device, tried, instead, attempt):
     """Whether ``attempt()`` succeeds, tried once for each ``device`` (a name) and ``tried`` (what is tried).
 
-    It fails by raising anything; then one line on standard error says why, and what is done ``instead``.
+    It fails by raising anything; then one line on standard error says why, and what is done ``instead``. Where there
+    is nothing else to do (None), it is tried again the next time.
     """
     with _lock:
-        if (device, tried) not in _trials:
+        if (device, tried) not in _trials or (instead is None and not _silent and not _trials[device, tried].works):
             begin, why = time.perf_counter(), None
             try:
                 attempt()
             except Exception as error:  # whatever it is: this way is not taken
                 why = " ".join(f"{type(error).__name__}: {error}".split())
                 if not _silent:
-                    tell(f"{device}: {tried}: does not work here ({why}); {instead}")
+                    tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
             _trials[device, tried] = Trial(device, tried, why is None, why, time.perf_counter() - begin)
         return _trials[device, tried].works
 

@@ -2,7 +2,7 @@
 
 from ..checkpoints import load_checkpoint, save_checkpoint
 from ..data import epoch_order, epoch_size
-from ..devices import check_devices, to_host, try_gpu
+from ..devices import check_devices, nothing_left_behind, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
 from ..monitor import Progress
@@ -138,51 +138,52 @@ def train(
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
     bar = Progress(num_epochs, examples, progress)
-    runner = make_runner(
-        X_train,
-        y_train,
-        init_params(seed, init=init, network=network),
-        devices,
-        network,
-        history,
-        note=bar.note,
-        saved_loads=start and start.state["history"]["loads"],
-        preprocess=preprocess,
-        graphs=graphs,
-        flat=flat,
-        overlap=overlap,
-        prefetch=prefetch,
-    )
-    replicas = runner.replicas
-    if progress and in_notebook():
-        bar.visible = False  # the live plot says it all
-        if not any(isinstance(callback, LivePlot) for callback in callbacks):
-            callbacks = [*callbacks, LivePlot()]
-    checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
-    position = Position() if start is None else restore(start, history, runner, replicas, checksum)
-    loop = Loop(
-        history=history,
-        network=network,
-        test_set=TestSet(X_test, y_test, devices, network),
-        replicas=replicas,
-        runner=runner,
-        order=lambda epoch: epoch_order(len(X_train), seed, epoch),
-        rates=lambda epoch: learning_rates(lr, epoch, runner.steps, num_epochs, warmup, schedule),
-        bar=bar,
-        timeline=timeline or Timeline(devices),
-        callbacks=callbacks,
-        save=_saver(checkpoint, history, runner, replicas, checksum),
-        save_steps=checkpoint_steps,
-    )
-    try:
-        loop.run(position)
-        params = [to_host(param) for param in replicas[0].params]
-        statistics = [to_host(array) for array in replicas[0].statistics]
-        history.final_parameters_sha256 = sha256([*params, *statistics])
-    finally:
-        runner.close()
-        loop.tell("on_end", history)
-    return Result(history, params, statistics, network)
+    with nothing_left_behind(devices):
+        runner = make_runner(
+            X_train,
+            y_train,
+            init_params(seed, init=init, network=network),
+            devices,
+            network,
+            history,
+            note=bar.note,
+            saved_loads=start and start.state["history"]["loads"],
+            preprocess=preprocess,
+            graphs=graphs,
+            flat=flat,
+            overlap=overlap,
+            prefetch=prefetch,
+        )
+        replicas = runner.replicas
+        if progress and in_notebook():
+            bar.visible = False  # the live plot says it all
+            if not any(isinstance(callback, LivePlot) for callback in callbacks):
+                callbacks = [*callbacks, LivePlot()]
+        checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
+        position = Position() if start is None else restore(start, history, runner, replicas, checksum)
+        loop = Loop(
+            history=history,
+            network=network,
+            test_set=TestSet(X_test, y_test, devices, network),
+            replicas=replicas,
+            runner=runner,
+            order=lambda epoch: epoch_order(len(X_train), seed, epoch),
+            rates=lambda epoch: learning_rates(lr, epoch, runner.steps, num_epochs, warmup, schedule),
+            bar=bar,
+            timeline=timeline or Timeline(devices),
+            callbacks=callbacks,
+            save=_saver(checkpoint, history, runner, replicas, checksum),
+            save_steps=checkpoint_steps,
+        )
+        try:
+            loop.run(position)
+            params = [to_host(param) for param in replicas[0].params]
+            statistics = [to_host(array) for array in replicas[0].statistics]
+            history.final_parameters_sha256 = sha256([*params, *statistics])
+        finally:
+            runner.close()
+            loop.tell("on_end", history)
+        return Result(history, params, statistics, network)
 
 
 def _saver(checkpoint, history, runner, replicas, checksum):
