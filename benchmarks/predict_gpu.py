@@ -56,16 +56,21 @@ def constant_bank(node):
     return bytes(bank)
 
 
+ONE, EVERY_OTHER_BIT = 0x3F800000, 0x55555555
+
+
 def reader(node):
-    """A function: the whole numbers at these addresses, as far as the launch was given them; else 0."""
+    """A function: the values at these addresses. Whole numbers are those that the launch was given, others made up."""
     known = [memory for memory in node.arguments if isinstance(memory, Memory) and memory.values is not None]
     ranges = [(memory.address, memory.address + memory.nbytes, memory.values.reshape(-1)) for memory in known]
 
     def read(addresses, size):
+        if size < 4:
+            return (EVERY_OTHER_BIT << addresses // size % 2) & (1 << 8 * size) - 1
         for start, stop, values in ranges:
-            if size == 4 and len(addresses) and start <= addresses[0] < stop:
+            if start <= addresses[0] < stop:
                 return values[np.clip((addresses - start) // 4, 0, len(values) - 1)].astype(np.int64) & 0xFFFFFFFF
-        return 0
+        return ONE
 
     return read
 
@@ -209,7 +214,9 @@ def _schedule(rows):
 
 
 def show(title, rows, seconds):
-    print(f"\n{title}: {seconds * 1e6:.0f} us a step, predicted; {len(rows)} nodes")
+    errors = sum("error" in row for row in rows)
+    answer = f"{seconds * 1e6:.0f} us a step, predicted" if not errors else f"{errors} kernels do not compile"
+    print(f"\n{title}: {answer}; {len(rows)} nodes")
     print(f"{'kernel (predicted)':34}{'blocks x threads':>18}{'registers':>11}{'resident':>10}", end="")
     print(f"{'instructions/warp':>19}{'issuing':>9}{'start us':>10}{'us':>8}")
     for row in rows:
@@ -244,8 +251,9 @@ def main(arguments=None):
                 rows, seconds = predict_step(nodes, predictor)
                 title = f"{options.network}, {precision}, batch {batch}, {cards} x H100"
                 show(title, rows, seconds)
+                errors = any("error" in row for row in rows)
                 settings = {"network": options.network, "precision": precision, "batch": batch, "cards": cards}
-                steps.append({**settings, "predicted_seconds": seconds, "predicted": rows})
+                steps.append({**settings, "predicted_seconds": None if errors else seconds, "predicted": rows})
     if options.json:
         constants = {
             name: value for name, value in vars(multiprocessor).items() if name.isupper() and np.isscalar(value)

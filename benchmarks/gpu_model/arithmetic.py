@@ -164,7 +164,7 @@ def _to_int(modifiers, a):
 
 def _mufu(modifiers, a):
     with np.errstate(all="ignore"):
-        return _float_bits(1 / _as_float(a)) if "RCP" in modifiers else 0 * np.asarray(a)
+        return _float_bits(1 / _as_float(a) if "RCP" in modifiers else 1.0)
 
 
 def _bit_count(modifiers, a):

@@ -6,7 +6,7 @@ memory must answer, which sectors of global memory are asked for. Numbers that
 floating-point arithmetic gives are unknown; what depends on them is assumed to
 differ from lane to lane (every other one is positive, none is a NaN). Loads of
 whole numbers (the order of the examples, the number of the step) read the arrays
-that the launch was given.
+that the launch was given; of masks every other bit is set.
 
 Lanes that take different ways are followed one way after the other, those at the
 lowest address first, which is where compilers let them meet again.
@@ -23,6 +23,17 @@ LANES = np.arange(32)
 ALL = np.ones(32, bool)
 LIMIT = 400_000
 """Instructions of a warp, after which something must be wrong."""
+
+
+WITHOUT_VALUES = set(
+    "FFMA FADD FMUL FSEL FMNMX FSWZADD F2F F2FP FRND DADD DMUL DFMA HADD2 HMUL2 HMNMX2 HSET2 HSETP2 "
+    "HMMA IMMA MOVM SHFL VOTE VOTEU MATCH REDUX LDSM BAR BSSY BSYNC BREAK BMOV BPT NOP YIELD WARPSYNC NANOSLEEP "
+    "DEPBAR LDGDEPBAR MEMBAR ERRBAR CCTL FENCE ENDCOLLECTIVE LEPC ELECT ARRIVES R2B B2R PREEXIT ACQBULK".split()
+)
+"""Instructions that compute nothing, or what is not known: floating numbers, and what other lanes have."""
+FLOATING = {"FFMA", "FADD", "FMUL", "FSEL", "FMNMX"}
+ONE = np.full(32, 0x3F800000)
+"""What these give, for code that looks at the bits: a number, and no special case."""
 
 
 class Warp:
@@ -113,6 +124,9 @@ def _step(index, instruction, labels):
     name, *modifiers = opcode.split(".")
     if name == "EXIT":
         return guard, True, "exit"
+    if name == "RET":
+        back = source(operands[-1].split()[0])
+        return guard, lambda warp, lanes: (lanes, int(back(warp)[np.argmax(lanes)]) // 16), "branch"
     if name in ("BRA", "CALL", "JMP", "BRX"):
         if "DIV" in modifiers or "CONV" in modifiers:
             return guard, None, None
@@ -125,7 +139,12 @@ def _step(index, instruction, labels):
         return guard, _memory_access(name, modifiers, operands), "touch"
     uniform = name.startswith("U") and name[1:] in VALUES
     function = VALUES.get(name[1:] if uniform else name)
+    if name in FLOATING and re.match(r"R\d", operands[0]):
+        target = int(re.match(r"R(\d+)", operands[0])[1])
+        return guard, lambda warp, lanes: warp.R.__setitem__(target, ONE), "value"
     if function is None:
+        if (name[1:] if uniform else name) not in WITHOUT_VALUES:
+            raise NotImplementedError(f"{opcode} {', '.join(operands)}: what does it compute? See arithmetic.py")
         return guard, None, None
     return guard, _computation(function, name, modifiers, operands), "value"
 
