@@ -137,7 +137,7 @@ def _read(section):
 
 
 def _instruction(text, control):
-    words = text.strip("{} ;").split(None, 1)
+    words = re.sub(r"\(\*.*?\*\)", "", text).strip("{} ;").split(None, 1)
     guard = words[0][1:] if words[0].startswith("@") else "PT"
     if words[0].startswith("@"):
         words = words[1].split(None, 1)

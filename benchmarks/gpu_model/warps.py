@@ -46,6 +46,7 @@ class Warp:
         self.UR, self.UP = [0] * 64, [False] * 7 + [True]
         thread = number * 32 + LANES
         x, y, z = (*block_shape, 1, 1)[:3]
+        self.local = {}  # address: the lanes' values
         self.special = {"SR_LANEID": LANES, "SR_CgaCtaId": 0, "SRZ": 0, "SR_VIRTID": 0}
         self.special |= {"SR_TID.X": thread % x, "SR_TID.Y": thread // x % y, "SR_TID.Z": thread // (x * y)}
         self.special |= {f"SR_CTAID.{axis}": value for axis, value in zip("XYZ", (*block, 0, 0), strict=False)}
@@ -135,6 +136,8 @@ def _step(index, instruction, labels):
         if condition is None:
             return guard, lambda warp, lanes: (lanes, target), "branch"
         return guard, lambda warp, lanes: (lanes & condition(warp), target), "branch"
+    if name in ("LDL", "STL"):
+        return guard, _local_access(name, modifiers, operands), "touch"
     if name in MEMORY:
         return guard, _memory_access(name, modifiers, operands), "touch"
     uniform = name.startswith("U") and name[1:] in VALUES
@@ -220,6 +223,25 @@ def _memory_access(name, modifiers, operands):
         if name == "LDGSTS":
             return wavefronts(addresses[0], size), *sectors(addresses[1], size)[1:]
         return sectors(addresses[0], size)
+
+    return do
+
+
+def _local_access(name, modifiers, operands):
+    """Registers that were spilled: each lane's own memory, which the first-level cache keeps."""
+    words = next((int(m) // 32 for m in modifiers if m in ("64", "128")), 1)
+    place, register = (operands[0], operands[1]) if name == "STL" else (operands[1], operands[0])
+    place, register = _place(place), int(re.match(r"R(\d+|Z)", register)[1].replace("Z", "255"))
+
+    def do(warp, lanes):
+        start = int(np.broadcast_to(place(warp), (32,))[np.argmax(lanes)])
+        for i in range(words):
+            if name == "STL":
+                warp.local[start + 4 * i] = warp.R[register + i] if register < 255 else np.zeros(32, np.int64)
+            else:
+                old = warp.R[register + i]
+                warp.R[register + i] = np.where(lanes, warp.local.get(start + 4 * i, ONE), old)
+        return words, ()
 
     return do
 
