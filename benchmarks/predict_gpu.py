@@ -87,7 +87,7 @@ class Predictor:
         sizes = tuple(a.nbytes if isinstance(a, Memory) else a.item() for a in node.arguments)
         key = node.code, node.options, node.name, node.grid, node.block, node.shared_bytes, sizes
         if key not in self.known:
-            compiled = sass.kernels(node.code, ("-std=c++17", *node.options, *self.include))[node.name]
+            compiled = sass.kernels(node.code, (*node.options, *self.include))[node.name]
             self.known[key] = count(node, compiled)
         return self.known[key]
 
@@ -97,7 +97,7 @@ def count(node, kernel):
     threads = int(np.prod(node.block))
     X, Y, Z = (*node.grid, 1, 1)[:3]
     blocks, block_warps = X * Y * Z, -(-threads // 32)
-    resident = multiprocessor.blocks_resident(kernel, threads, node.shared_bytes)
+    resident = multiprocessor.blocks_resident(kernel.registers, kernel.shared_bytes + node.shared_bytes, threads)
     if resident == 0:
         raise ValueError(f"{node.name}: a block of {threads} threads does not fit on a multiprocessor")
     shape, bank, memory = (*node.block, 1, 1)[:3], constant_bank(node), reader(node)
@@ -107,11 +107,15 @@ def count(node, kernel):
         place = number % X, number // X % Y, number // (X * Y)
         return [warps.trace(kernel, bank, shape, place, warp, memory) for warp in range(block_warps)]
 
-    busy, results = min(blocks, MULTIPROCESSORS), []
+    busy, results, seen = min(blocks, MULTIPROCESSORS), [], []
     for first in sorted({0, (blocks - 1) % MULTIPROCESSORS}):
         mine = range(first, blocks, MULTIPROCESSORS)
         most = ROUNDS * resident
         chosen = [block(number) for number in mine[:most]]
+        work = len(mine), [len(issued) for warps_of_block in chosen for issued, _ in warps_of_block]
+        if work in seen:  # this multiprocessor has as much to do as the other
+            continue
+        seen.append(work)
         cycles, counts = multiprocessor.simulate(kernel.code, chosen, resident, busy)
         counts["part_issuing"] = round(counts["issued"] / 4 / cycles, 3)
         if len(mine) > most:

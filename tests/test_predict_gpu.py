@@ -18,7 +18,7 @@ from gpu_model.launches import record_step
 from gpu_model.recorder import Memory, Node
 
 LOOP = """
-extern "C" __global__ void loop(const float* __restrict__ x, const int* __restrict__ count, float* __restrict__ y, int n)
+extern "C" __global__ void loop(const float* __restrict__ x, const int* __restrict__ count, float* y, int n)
 {
     __shared__ float s[33 * 32];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -91,12 +91,12 @@ def test_bank_conflicts_are_counted(compiled, stride, wavefronts):
 
 def test_more_work_takes_longer(compiled):
     seconds = []
-    for n, blocks in [(100, 1), (200, 1), (200, 132 * 32), (200, 132 * 64)]:
+    for n, blocks in [(100, 1), (200, 1), (20, 132 * 16), (20, 132 * 32), (20, 132 * 64)]:
         kernel, node = compiled(n, 0, blocks=blocks)
         seconds.append(predict_gpu.count(node, kernel)["seconds"] - predict_gpu.KERNEL_START)
     assert 1.8 < seconds[1] / seconds[0] < 2.2
-    assert seconds[2] > seconds[1]
-    assert 1.7 < seconds[3] / seconds[2] < 2.3  # two waves
+    assert seconds[3] > seconds[2]
+    assert 1.7 < seconds[4] / seconds[3] < 2.3  # two waves
 
 
 def test_addition_and_its_carry():
@@ -119,11 +119,11 @@ def test_tables_of_three_bits(a):
 
 
 def test_blocks_that_fit():
-    kernel = sass.Kernel("k", 78, 0, 0, (), {})
-    assert multiprocessor.blocks_resident(kernel, 455) == 1  # of registers: 15 warps, taken as 16, of 80 x 32
-    assert multiprocessor.blocks_resident(kernel._replace(registers=32), 1024) == 2
-    assert multiprocessor.blocks_resident(kernel._replace(registers=16, shared_bytes=47 * 1024), 64) == 4
-    assert multiprocessor.blocks_resident(kernel, 64, 300 * 1024) == 0
+    fit = multiprocessor.blocks_resident
+    assert fit(78, 0, 455) == 1  # of registers: 15 warps, taken as 16, of 80 x 32
+    assert fit(32, 0, 1024) == 2 and fit(32, 0, 1024, arch=75) == 1
+    assert fit(16, 47 * 1024, 64) == 4 and fit(16, 47 * 1024, 64, arch=120) == 2
+    assert fit(16, 300 * 1024, 64) == 0
 
 
 def test_nodes_wait_for_each_other_and_share_a_card():

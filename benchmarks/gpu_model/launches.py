@@ -18,14 +18,16 @@ from d2lmgpu.parallel import GraphStep, Replica
 
 from .recorder import Recorder
 
+SHAPE = 1, 28, 28
 
-def record_step(network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring"):
+
+def record_step(network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring", shape=SHAPE):
     """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it."""
     with recording(cards) as recorder:
         devices = [d2l.gpu(i) for i in range(cards)]
         params = d2l.init_params(1, init="he", network=network)
         replicas = [Replica(d2l.get_params(params, device), device, network, optimizer) for device in devices]
-        X, y = np.zeros((batch_size, 1, 28, 28), np.uint8), np.zeros(batch_size, np.uint8)
+        X, y = np.zeros((batch_size, *shape), np.uint8), np.zeros(batch_size, np.uint8)
         step = GraphStep(X, y, replicas, batch_size, algorithm, precision)
         step.start_epoch(np.arange(batch_size), 0.1)
         step.step()

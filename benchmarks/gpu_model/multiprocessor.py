@@ -13,10 +13,11 @@ import heapq
 
 CLOCK = 1.755e9
 MULTIPROCESSORS = 132
-REGISTERS, SHARED_BYTES, WARPS, BLOCKS = 65536, 228 * 1024, 64, 32
-"""Of a multiprocessor: what its blocks share, and how many warps and blocks it takes."""
+REGISTERS = 65536
+LIMITS = {75: (64, 32, 16), 80: (164, 64, 32), 90: (228, 64, 32), 100: (228, 64, 32), 120: (100, 48, 24)}
+"""Of a multiprocessor by architecture: kilobytes of shared memory, warps and blocks that it takes."""
 RESERVED_BYTES = 1024
-"""Of shared memory, that the system takes for each block."""
+"""Of shared memory, that the system takes for each block, from architecture 80 on."""
 
 L1_LATENCY, L2_LATENCY, SHARED_LATENCY, CONSTANT_LATENCY, SPECIAL_LATENCY = 40, 250, 29, 40, 25
 """Cycles from issue until the result is there, with nobody in the way."""
@@ -67,12 +68,14 @@ def cost(instruction):
 UNITS = ["tensor", "fp32", "special", "memory", "uniform", "control", "integer"]
 
 
-def blocks_resident(kernel, threads, dynamic_bytes=0):
-    """Blocks that a multiprocessor holds at a time."""
+def blocks_resident(registers, shared_bytes, threads, arch=90):
+    """Blocks that a multiprocessor holds at a time. ``registers``: of a thread."""
+    kilobytes, most_warps, most_blocks = LIMITS[arch]
     warps = -(-threads // 32)
-    registers = -(-kernel.registers * 32 // 256) * 256 * -(-warps // 4) * 4  # taken by warps, evenly by schedulers
-    shared = -(-(kernel.shared_bytes + dynamic_bytes + RESERVED_BYTES) // 128) * 128
-    return max(0, min(BLOCKS, WARPS // warps, REGISTERS // registers, SHARED_BYTES // shared))
+    registers = -(-registers * 32 // 256) * 256 * -(-warps // 4) * 4  # taken by warps, evenly by schedulers
+    shared = -(-(shared_bytes + (RESERVED_BYTES if arch >= 80 else 0)) // 256) * 256
+    by_shared = kilobytes * 1024 // shared if shared else most_blocks
+    return max(0, min(most_blocks, most_warps // warps, REGISTERS // registers, by_shared))
 
 
 @functools.cache

@@ -223,7 +223,7 @@ MAKERS = {"empty", "empty_like", "zeros", "zeros_like", "ones", "full", "array",
 
 def _call(name, function, args, kwargs):
     if name.startswith("empty"):  # so that nothing depends on what was in the memory before
-        function = getattr(np, name.replace("empty", "zeros"))
+        function, args = np.zeros, [args[0].shape, args[0].dtype] if name == "empty_like" else args
     with np.errstate(all="ignore"):
         result = function(*_plain(list(args)), **{key: _plain(value) for key, value in kwargs.items()})
     arrays = [array.nbytes for array in [*args, *kwargs.values()] if isinstance(array, Array)]

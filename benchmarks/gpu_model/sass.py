@@ -79,9 +79,7 @@ def resources(log):
             key: sum(int(count) for count in re.findall(pattern, part))
             for key, pattern in [("registers", r"Used (\d+) reg"), ("shared", r"(\d+) bytes smem")]
         }
-        spilled = sum(
-            int(a) + int(b) for a, b in re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", part)
-        )
+        spilled = sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", part))
         found[part.split("'")[0]] = number["registers"], number["shared"], spilled
     return found
 
