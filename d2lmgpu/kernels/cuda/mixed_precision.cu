@@ -6,7 +6,7 @@
 //
 //   scale_gradient   dlogits *= scale                               after softmax_cross_entropy
 //   check_finite     overflow = 1 if any gradient is not finite     after the gradients are summed over the devices
-//   scaled_sgd       param -= rate / scale · grad, unless overflow
+//   scaled_sgd       param -= rate / scale * grad, unless overflow
 //   update_scale     adapts the scale, and sets overflow to 0       the last of the step
 //   cast_*           between float32 and 16 bits, for messages of half the size
 //
