@@ -5,9 +5,10 @@ one by one from Python takes longer than they run. A *graph* is the step as a
 recording: kernels, their arguments, and who waits for whom, over the streams of
 all devices. One call then starts it all.
 
-    data set, order of the epoch  ──►  gather ► forward ► backward ─┐
-    (in every device's memory)                                      ├─ allreduce ► update ► next_step
-                                       gather ► forward ► backward ─┘
+    a minibatch  ──►  forward ► backward ─┐
+                                          ├─ allreduce ► update
+    another one  ──►  forward ► backward ─┘
+                                       └► gather: the next one, out of the data set in the device's memory
 
 What changes from step to step must be in the devices' memory, since arguments
 are frozen: the number of the step, which the step itself counts up, the order
