@@ -9,6 +9,7 @@ from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv,
 import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import find_gpus
+from d2lmgpu.kernels.cuda import Branches, Plan, has_kernels
 from d2lmgpu.networks import (
     LENET,
     LENET_BN,
@@ -29,6 +30,9 @@ NETWORKS = {
         (1, 12, 11),
         [conv(3, 1, 2, 2), RELU, pool(layers.avg_pool2d, layers.avg_pool2d_grad, 5), FLATTEN, dense(12, 3)],
     ),
+    "many classes": ((1, 6, 5), [conv(2, 1, 3, 2), RELU, FLATTEN, dense(32, 9), RELU, dense(9, 40)]),
+    "ReLU at the end": ((1, 4, 4), [FLATTEN, dense(16, 6), RELU]),
+    "only a head": ((1, 4, 4), [FLATTEN, dense(16, 6)]),
     "a layer without a kernel": ((2, 6, 6), [conv(3, 2, 3, 3), MINUS_HALF_MEAN, RELU, FLATTEN, dense(48, 4)]),
 }
 
@@ -69,6 +73,32 @@ def test_as_the_layers(make_gpus, rng, name, N):
         logits, _ = layer.forward(logits, *(next(rest) for _ in layer.shapes))
     correct = count_correct(d2l.put(X, device), d2l.put(y, device), device_params, network)
     assert int(correct) == (logits.argmax(axis=1) == y).sum()
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if has_kernels(NETWORKS[name][1])])
+def test_branches_change_nothing(make_gpus, rng, name):
+    """The same bits as in one stream, twice: the second time everything is written over."""
+    (device,) = make_gpus(1)
+    X, y, params, network = make(rng, name, 3)
+    X, y, params = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device)
+
+    def compute():
+        results, raws = [], [param.raw for param in params]
+        for branches in (None, Branches(device.stream)):
+            plan = Plan(network, raws, X.shape[1:], 3, branches=branches)
+            grads = [raw.copy() for raw in raws]
+            for _ in range(2):
+                plan.take(X.raw, y.raw)
+                plan.forward(raws)
+                plan.backward(raws, grads)
+                if branches:
+                    branches.join()
+            results.append([array.get() for array in (*grads, plan.logits, plan.epoch_loss, plan.epoch_correct)])
+        return results
+
+    plain, branched = device.submit(compute).result()
+    for one, other in zip(plain, branched, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
@@ -171,6 +201,21 @@ def test_train_takes_graphs_where_it_can(make_gpus, rng):
     assert runs[0].history.train_loss == pytest.approx(runs[1].history.train_loss, rel=1e-5)
     for one, other in zip(runs[0].params, runs[1].params, strict=True):
         assert_close(one, other, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "precision, k, nodes, longest", [("float32", 1, 15, 9), ("mixed", 1, 17, 11), ("float32", 2, 0, 0)]
+)
+def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, longest):
+    """In LeNet's step: three layers, the head, three gradients of inputs or weights, a reduction and the update."""
+    X, y = rng.integers(0, 256, (2, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 2).astype(np.uint8)
+    devices = [d2l.gpu(i) for i in range(k)]
+    replicas = make_replicas([d2l.get_params(init_params(), device) for device in devices], devices, LENET)
+    runner = GraphStep(X, y, replicas, 2, "ring", precision)
+    runner.start_epoch(np.arange(2), 0.1)
+    runner.step()
+    runner.pause()
+    assert (len(runner.graph.work), runner.graph.depth) == (nodes, longest)
 
 
 TINY_NETWORK = Network(TINY, (1, 9, 8), 4)

@@ -32,6 +32,7 @@ class Part:
         self.starts = cupy.zeros(steps + 2, np.int32)  # see gather.cu
         self.rates, self.sizes = cupy.zeros(steps + 1, np.float32), cupy.zeros(steps + 1, np.float32)  # see sgd.cu
         self.pixels = images.size // len(images)
+        self._gather()  # an empty minibatch: a step that is tried before the first epoch finds labels
 
     def start_epoch(self, order, starts, rates, sizes, done, loss):
         self.order[: len(order)].set(order)
@@ -45,12 +46,12 @@ class Part:
         self._gather()
 
     def compute(self):
-        """The gradients of the minibatch that lies ready; then the next one is made ready."""
+        """The gradients of the minibatch that lies ready. The next one is made ready until `update` ends."""
         self.plan.forward(self.params)
         self.plan.backward(self.params, self.grads)
+        self.branches.join()
         with self.plan.books:
             self._gather()
-        self.branches.join()
 
     def _gather(self):
         plan, n = self.plan, self.plan.N
@@ -64,6 +65,7 @@ class Part:
         if self.kind:
             update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(update_scale, self.scale, self.overflow, self.good_steps)
+        self.branches.join()
 
     def _sgd(self, n):
         arguments = self.flat_params, self.flat_grads, self.rates, self.number
@@ -89,6 +91,7 @@ class Part:
         self.saved = [(array, array.copy()) for array in self._changing()]
 
     def restore(self):
+        self.branches.join()  # a step that failed has not come to it
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None
