@@ -55,7 +55,7 @@ static __device__ __forceinline__ void fetch(const float* __restrict__ weight, i
         weight_s[i / O * ROW + i % O] = d0 + i / O < D ? rounded(weight[d0 * O + i]) : 0.0f;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * ROWS) head(
+extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     const int* __restrict__ labels, const int* __restrict__ count, const float* __restrict__ scale,
     float* __restrict__ logits, float* __restrict__ losses, int* __restrict__ hits, float* __restrict__ dlogits,

@@ -10,7 +10,7 @@ from .tensor_cores import TYPES
 MOST_CLASSES = 32
 """A thread has all logits of an image in its registers."""
 
-ROWS, CHUNK = 4, 256
+ROWS = 4
 
 
 def head(D, O, N, input_grad=True, kind=None):
@@ -21,7 +21,8 @@ def head(D, O, N, input_grad=True, kind=None):
     """
     if O > MOST_CLASSES:
         raise ValueError(f"head: {O} classes; the kernel takes up to {MOST_CLASSES}")
-    sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=ceil_div(evenly(D, CHUNK), 32) * 32)
+    each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
+    sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
     options = sizes + macros(TYPE=-1 if kind is None else TYPES[kind])
     return Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
 
