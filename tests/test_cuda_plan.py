@@ -204,10 +204,14 @@ def test_train_takes_graphs_where_it_can(make_gpus, rng):
 
 
 @pytest.mark.parametrize(
-    "precision, k, nodes, longest", [("float32", 1, 15, 9), ("mixed", 1, 17, 11), ("float32", 2, 0, 0)]
+    "precision, k, nodes, longest", [("float32", 1, 15, 9), ("mixed", 1, 17, 11), ("float32", 2, 34, 11)]
 )
 def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, longest):
-    """In LeNet's step: three layers, the head, three gradients of inputs or weights, a reduction and the update."""
+    """On the longest path through LeNet's step: three layers, the head, three gradients, a reduction, the update.
+
+    Two devices also exchange halves of the gradients in two steps; mixed precision looks for overflow first, and
+    adapts the scale.
+    """
     X, y = rng.integers(0, 256, (2, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 2).astype(np.uint8)
     devices = [d2l.gpu(i) for i in range(k)]
     replicas = make_replicas([d2l.get_params(init_params(), device) for device in devices], devices, LENET)
@@ -216,6 +220,20 @@ def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, lon
     runner.step()
     runner.pause()
     assert (len(runner.graph.work), runner.graph.depth) == (nodes, longest)
+
+
+@pytest.mark.parametrize(
+    "algorithm, steps", [("ring", 6), ("recursive_doubling", 4), ("halving_doubling", 4), ("tree", 4)]
+)
+def test_captured_exchanges_take_no_more_steps_than_their_schedules(standin, algorithm, steps):
+    """Four devices, whose transfers of one step wait for nobody's of the same step. A staged message is two nodes."""
+    X, y = np.zeros((4, 1, 9, 8), np.uint8), np.zeros(4, np.uint8)
+    depths = []
+    for k in (1, 4):
+        devices = [d2l.gpu(i) for i in range(k)]
+        copies = [d2l.get_params(init_params(network=TINY), device) for device in devices]
+        depths.append(GraphStep(X, y, make_replicas(copies, devices), 4, algorithm).graph.depth)
+    assert depths[1] - depths[0] == steps
 
 
 TINY_NETWORK = Network(TINY, (1, 9, 8), 4)

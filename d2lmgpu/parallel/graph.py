@@ -230,16 +230,20 @@ class GraphStep:
             _let_wait(first, device)
 
     def _exchange(self):
-        """The allreduce. Who reads waits until the source is there, and the source until it was read."""
-        flat = [array.raw for array in self.arrays]
-        for i, action in [(i, action) for i, phase in self.program.order for action in phase.actions]:
-            device, source = self.devices[i], self.devices[action.source]
-            if source is not device:
-                _let_wait(device, source)
+        """The allreduce: each phase waits for those that the program says, as in collectives/execute.py."""
+        flat, devices = [array.raw for array in self.arrays], self.devices
+        done = [[_record(device)] for device in devices]  # each is there; to be followed by the ends of its phases
+        for i, phase in self.program.order:
+            with devices[i].as_current():
+                for other, count in phase.waits:
+                    devices[i].stream.wait_event(done[other][count])
+                for action in phase.actions:
+                    do_action(action, i, devices, flat, self.stages[i], None)
+            done[i].append(_record(devices[i]))
+        for device, readers in zip(devices, self.program.readers, strict=True):
             with device.as_current():
-                do_action(action, i, self.devices, flat, self.stages[i], None)
-            if source is not device:
-                _let_wait(source, device)
+                for reader in readers:
+                    device.stream.wait_event(done[reader][-1])
 
     def _on_each(self, do):
         for device, part in zip(self.devices, self.parts, strict=True):
@@ -257,7 +261,12 @@ def _all_works(precision):
 
 def _let_wait(device, other):
     """What the stream of ``device`` is given from now on comes after what the other's was given so far."""
-    with other.as_current():
-        event = other.stream.record()
+    event = _record(other)
     with device.as_current():
         device.stream.wait_event(event)
+
+
+def _record(device):
+    """An event at the end of the device's stream so far."""
+    with device.as_current():
+        return device.stream.record()
