@@ -239,6 +239,30 @@ def test_captured_exchanges_take_no_more_steps_than_their_schedules(standin, alg
 TINY_NETWORK = Network(TINY, (1, 9, 8), 4)
 
 
+@pytest.mark.parametrize(
+    "more, launches",
+    [({}, [2, 2, 1] * 2), ({"checkpoint_steps": 3}, [2, 1, 2] * 2), ({"callbacks": [d2l.Callback()]}, [1] * 10)],
+)
+def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_path, monkeypatch, more, launches):
+    """Two at once: as one by one, bit for bit, also from a checkpoint between them on."""
+    X, y = rng.integers(0, 256, (12, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 12).astype(np.uint8)
+    settings = {"batch_size": 2, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:9], y[:9], X[9:], y[9:])}
+    settings |= {"network": TINY_NETWORK, "optimizer": "adam", "progress": False}
+    expected = d2l.train(make_gpus(2), **settings).history
+    seen, several = [], GraphStep.several
+
+    def counted(self, most):
+        seen.append(several(self, most))
+        return seen[-1]
+
+    monkeypatch.setattr("d2lmgpu.parallel.graph.TOGETHER", 2)
+    monkeypatch.setattr(GraphStep, "several", counted)
+    history = d2l.train(make_gpus(2), checkpoint=tmp_path / "file", **settings, **more).history
+    assert [len(sizes) for sizes in seen] == launches and sum(map(sum, seen)) == 18
+    assert history.final_parameters_sha256 == expected.final_parameters_sha256
+    assert history.train_loss == expected.train_loss
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("others, optimizer", [(2, "sgd"), (2, "adam"), (3, "sgd")])
 def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, precision, others, optimizer):

@@ -31,7 +31,10 @@ from .graph_part import Part
 from .shards import most_examples, shard_bounds
 
 AHEAD = 8
-"""Steps that the host program may be ahead of the devices."""
+"""Launches that the host program may be ahead of the devices."""
+
+TOGETHER = 8
+"""Steps of the longer graph, for when nobody looks in between: one call starts them all."""
 
 
 def check_precision(precision, devices):
@@ -106,7 +109,7 @@ class GraphStep:
         self._launched = collections.deque()
         for device in devices[1:]:
             devices[0].wait(device.record())
-        self.graph = devices[0].submit(self._record).result()
+        self.graph, self.longer_graph = devices[0].submit(self._record).result()
 
     @staticmethod
     def can_do(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
@@ -155,12 +158,22 @@ class GraphStep:
     def step(self):
         """Launch the next step; returns how many examples it has.
 
-        The host program does not wait, unless it is `AHEAD` steps ahead.
+        The host program does not wait, unless it is `AHEAD` launches ahead.
         """
-        self._launched.append(self.devices[0].submit(self._launch))
+        self._submit(self.graph)
+        return next(self._sizes)
+
+    def several(self, most):
+        """Launch `TOGETHER` steps at once if that is not more than ``most``, else one; how many examples each has."""
+        if self.longer_graph is None or most < TOGETHER:
+            return [self.step()]
+        self._submit(self.longer_graph)
+        return [next(self._sizes) for _ in range(TOGETHER)]
+
+    def _submit(self, graph):
+        self._launched.append(self.devices[0].submit(self._launch, graph))
         if len(self._launched) > AHEAD:
             self._launched.popleft().result().synchronize()
-        return next(self._sizes)
 
     def pause(self):
         """Wait for all steps so far; of each device the loss summed over the epoch so far.
@@ -192,19 +205,19 @@ class GraphStep:
             if part.kind:
                 device.submit(part.set_scaling, *arrays).result()
 
-    def _launch(self):
+    def _launch(self, graph):
         stream = self.devices[0].stream
         with span("step"):
-            self.graph.launch(stream)
+            graph.launch(stream)
         return stream.record()
 
     def _record(self):
-        """The recorded step. Runs on the first device's thread, which plays all devices' parts.
+        """The recorded step, and `TOGETHER` of them if an epoch has as many, else None.
 
-        First for real, so that all kernels are compiled and loaded, then once more
-        into the recording; in between the parameters are put back.
+        Runs on the first device's thread, which plays all devices' parts. First for
+        real, so that all kernels are compiled and loaded, then once more into the
+        recording; in between the parameters are put back.
         """
-        stream = self.devices[0].stream
         with paused(self.devices):
             self._on_each(Part.save)
             try:
@@ -213,7 +226,17 @@ class GraphStep:
                 self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()
-            graph = capture(stream, self._issue)
+            return self._capture(1), self._capture(TOGETHER) if self.steps >= TOGETHER else None
+
+    def _capture(self, steps):
+        """A graph of so many steps: which they are, is in the devices' memory."""
+
+        def issue():
+            for _ in range(steps):
+                self._issue()
+
+        stream = self.devices[0].stream
+        graph = capture(stream, issue)
         graph.upload(stream)
         return graph
 
