@@ -63,31 +63,34 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
 {
     __shared__ float weight_s[CHUNK * ROW];
     int lane = threadIdx.x % 32, n = blockIdx.x * ROWS + threadIdx.x / 32;
-    bool there = n < N, example = there && n < count[0];
-    int label = example ? labels[n] : -1;
+    bool there = n < N;
 
-    float z[O] = {};
+    // All that is read but the weights is on its way before any of it is waited for. The bias is lane 0's to add.
+    int label = there ? labels[n] : 0, examples = count[0];
+    float z[O], times = scale[0];
+#pragma unroll
+    for (int k = 0; k < O; ++k) z[k] = lane == 0 ? bias[k] : 0.0f;
     for (int d0 = 0; d0 < D; d0 += CHUNK) {
-        float inputs[EACH];  // on their way while the weights come
+        float inputs[EACH];
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
             int d = d0 + e * 32 + lane;
-            inputs[e] = there && d < D ? rounded(x[n * D + d]) : 0.0f;
+            inputs[e] = there && d < D ? x[n * D + d] : 0.0f;
         }
         if (d0 > 0) __syncthreads();  // all have used the weights before these
         fetch(weight, d0, weight_s);
         __syncthreads();
 #pragma unroll
-        for (int e = 0; e < EACH; ++e)
+        for (int e = 0; e < EACH; ++e) {
+            float input = rounded(inputs[e]);
 #pragma unroll
-            for (int k = 0; k < O; ++k) z[k] += inputs[e] * weight_s[(e * 32 + lane) * ROW + k];
+            for (int k = 0; k < O; ++k) z[k] += input * weight_s[(e * 32 + lane) * ROW + k];
+        }
     }
 #pragma unroll
-    for (int k = 0; k < O; ++k) {
+    for (int k = 0; k < O; ++k)
 #pragma unroll
         for (int other = 16; other > 0; other /= 2) z[k] += __shfl_xor_sync(0xffffffff, z[k], other);
-        z[k] += bias[k];
-    }
 
     // Less the largest logit, the first of equals, no exp overflows, and nothing else changes.
     float largest = z[0], at_label = z[0], sum = 0.0f, dz[O];
@@ -99,7 +102,8 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
     }
 #pragma unroll
     for (int k = 0; k < O; ++k) dz[k] = expf(z[k] - largest), sum += dz[k];
-    float inverse = 1.0f / sum, times = scale[0];
+    bool example = n < examples;
+    float inverse = 1.0f / sum;
 #pragma unroll
     for (int k = 0; k < O; ++k) {
         dz[k] = example ? times * (dz[k] * inverse - (k == label ? 1.0f : 0.0f)) : 0.0f;

@@ -10,7 +10,7 @@ from .tensor_cores import TYPES
 MOST_CLASSES = 32
 """A thread has all logits of an image in its registers."""
 
-ROWS = 4
+ROWS = 8
 
 
 def head(D, O, N, input_grad=True, kind=None):
