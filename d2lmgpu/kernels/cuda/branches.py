@@ -5,7 +5,7 @@ on that way, but nothing there waits for them. In one stream every kernel waits
 for the one before it. On a branch they only wait for what they need:
 
     main       head ── dense1 dx ── conv2 dx ── conv1 dW, reduce ─┬─ update
-                 │         └─ conv2 dW, reduce ───────────────────┤
+                 │                     └─ conv2 dW, reduce ───────┤
                  ├─ dense1 dW ────────────────────────────────────┤
                  └─ dense2 dW ────────────────────────────────────┘
 

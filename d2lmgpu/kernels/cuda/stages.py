@@ -54,15 +54,18 @@ class Convolution:
         run(self.launch_forward, self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
-        """``dx``, if it is wanted, and the gradients of weight and bias."""
+        """``dx``, if it is wanted, and the gradients of weight and bias.
+
+        ``dx`` first: both keep a whole GPU busy, and only ``dx`` is waited for.
+        """
+        if self.dx is not None:
+            run(self.launch_input_grad, dy, self.mask, params[0], self.dx, self.N)
         with self.beside:
             if self.workspace is None:
                 run(self.launch_weight_grad, self.x, dy, self.mask, *grads, self.N)
             else:
                 run(self.launch_weight_grad, self.x, dy, self.mask, self.workspace, self.N)
                 run(self.launch_reduce, self.workspace, dy, self.mask, *grads, self.rows, self.N)
-        if self.dx is not None:
-            run(self.launch_input_grad, dy, self.mask, params[0], self.dx, self.N)
 
 
 class Dense:
