@@ -58,6 +58,7 @@ class Stream:
         self.device_id = -1 if null else self.card
         self.ptr, self.non_blocking = 0 if null else next(_numbers), non_blocking
         self.count, self.known, self.capture = 0, {}, None
+        self.depth = 0  # of what is captured: how many nodes follow one another up to here
         if not null:
             call("streamCreate")
             if not non_blocking:
@@ -106,6 +107,7 @@ class Stream:
                 self.capture.invalid = True
                 raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
             _learn(self, event.known)
+            self.depth = max(self.depth, event.depth)
 
     def synchronize(self):
         call("streamSynchronize", self.capture)
@@ -163,7 +165,7 @@ class Event:
 
     def __init__(self, block=False, disable_timing=False):
         call("eventCreate")
-        self.card, self.known, self.capture, self.time = current_card(), {}, None, None
+        self.card, self.known, self.capture, self.time, self.depth = current_card(), {}, None, None, 0
 
     def record(self, stream=None):
         stream = stream or current_stream()
@@ -171,7 +173,7 @@ class Event:
         if self.card != stream.card:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
         self.time, self.capture = time.perf_counter(), stream.capture
-        self.known = {**stream.known, stream: stream.count}
+        self.known, self.depth = {**stream.known, stream: stream.count}, stream.depth
 
     def synchronize(self):
         call("eventSynchronize", self.capture)
@@ -201,6 +203,7 @@ class Graph:
 
     def __init__(self, origin):
         self.streams, self.work, self.accesses, self.launches = [], [], [], 0
+        self.depth = 0  # nodes on the longest path
         self.invalid = self.ended = False
         self.table, self.before = [], {}  # who uses what; stream: its count and what it knew before
         self.fork(origin)
@@ -208,7 +211,7 @@ class Graph:
     def fork(self, stream):
         """This stream's work is captured, too, from now on."""
         self.before[stream] = stream.count, stream.known
-        stream.capture, stream.count, stream.known = self, 0, {}
+        stream.capture, stream.count, stream.known, stream.depth = self, 0, {}, 0
         self.streams.append(stream)
 
     def upload(self, stream=None):
@@ -246,6 +249,8 @@ def on_stream(name, work, reads, writes):
             use(stream, start, stop, is_write, *([graph.table] if graph else []))
         if graph is None:
             return work() if work else None
+        stream.depth += 1
+        graph.depth = max(graph.depth, stream.depth)
         graph.work.append(work)
         graph.accesses += [access for access in accesses if access[0] != access[1]]
         return None

@@ -3,23 +3,13 @@
 import numpy as np
 import pytest
 import references
-from cuda_machines import OnGPU, close, normal, unwritten
+from cuda_machines import OnGPU, close, normal, rounded, unwritten
 from test_cuda_kernels import LENET_2, ODD, conv_id
 
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.kernels.cuda import Convolution, convolution, tensor_cores
 
 SOME_CONVOLUTIONS = [(1, LENET_2), (5, ODD), (2, Convolution(C=18, H=6, W=7, O=35, KH=3, KW=2))]
-
-
-def rounded(x, kind):
-    """float32 numbers with only as many bits as the type has."""
-    if kind == "float16":
-        return x.astype(np.float16).astype(np.float32)
-    bits = x.view(np.uint32)
-    if kind == "tf32":  # of two equally near, away from zero
-        return ((bits + 0x1000) & 0xFFFFE000).view(np.float32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)  # the even one
 
 
 def double(*arrays):
@@ -99,13 +89,9 @@ def test_casts_there_and_back(machine, rng, kind):
 def test_a_step_with_an_overflow_is_skipped_and_the_scale_adapts(machine, rng, bad):
     n, kind = 1001, "float16"
     count = np.int32(n)
-    param, grad, dlogits = normal(rng, n), normal(rng, n), normal(rng, n)
+    param, grad = normal(rng, n), normal(rng, n)
     rates, step = np.array([0.5], np.float32), np.zeros(1, np.int32)
     scale, overflow, good_steps = np.array([1024], np.float32), np.zeros(1, np.int32), np.zeros(1, np.int32)
-    expected = dlogits * 1024
-    run(machine, "scale_gradient", kind, n, dlogits, scale, count)
-    np.testing.assert_array_equal(dlogits, expected)
-
     for is_bad, scale_after in [
         (False, 1024),
         (False, 2048),

@@ -69,6 +69,10 @@ class EagerStep:
         self._wait(self.ahead)
         return examples
 
+    def several(self, most):
+        """As `GraphStep.several`: eager steps go one by one."""
+        return [self.step()]
+
     def pause(self):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
         self._wait(0)

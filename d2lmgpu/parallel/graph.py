@@ -5,9 +5,10 @@ one by one from Python takes longer than they run. A *graph* is the step as a
 recording: kernels, their arguments, and who waits for whom, over the streams of
 all devices. One call then starts it all.
 
-    data set, order of the epoch  ──►  gather ► forward ► backward ─┐
-    (in every device's memory)                                      ├─ allreduce ► update ► next_step
-                                       gather ► forward ► backward ─┘
+    a minibatch  ──►  forward ► backward ─┐
+                                          ├─ allreduce ► update
+    another one  ──►  forward ► backward ─┘
+                                       └► gather: the next one, out of the data set in the device's memory
 
 What changes from step to step must be in the devices' memory, since arguments
 are frozen: the number of the step, which the step itself counts up, the order
@@ -30,7 +31,10 @@ from .graph_part import Part
 from .shards import most_examples, shard_bounds
 
 AHEAD = 8
-"""Steps that the host program may be ahead of the devices."""
+"""Launches that the host program may be ahead of the devices."""
+
+TOGETHER = 8
+"""Steps of the longer graph, for when nobody looks in between: one call starts them all."""
 
 
 def check_precision(precision, devices):
@@ -105,7 +109,7 @@ class GraphStep:
         self._launched = collections.deque()
         for device in devices[1:]:
             devices[0].wait(device.record())
-        self.graph = devices[0].submit(self._record).result()
+        self.graph, self.longer_graph = devices[0].submit(self._record).result()
 
     @staticmethod
     def can_do(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
@@ -154,12 +158,22 @@ class GraphStep:
     def step(self):
         """Launch the next step; returns how many examples it has.
 
-        The host program does not wait, unless it is `AHEAD` steps ahead.
+        The host program does not wait, unless it is `AHEAD` launches ahead.
         """
-        self._launched.append(self.devices[0].submit(self._launch))
+        self._submit(self.graph)
+        return next(self._sizes)
+
+    def several(self, most):
+        """Launch `TOGETHER` steps at once if that is not more than ``most``, else one; how many examples each has."""
+        if self.longer_graph is None or most < TOGETHER:
+            return [self.step()]
+        self._submit(self.longer_graph)
+        return [next(self._sizes) for _ in range(TOGETHER)]
+
+    def _submit(self, graph):
+        self._launched.append(self.devices[0].submit(self._launch, graph))
         if len(self._launched) > AHEAD:
             self._launched.popleft().result().synchronize()
-        return next(self._sizes)
 
     def pause(self):
         """Wait for all steps so far; of each device the loss summed over the epoch so far.
@@ -191,19 +205,19 @@ class GraphStep:
             if part.kind:
                 device.submit(part.set_scaling, *arrays).result()
 
-    def _launch(self):
+    def _launch(self, graph):
         stream = self.devices[0].stream
         with span("step"):
-            self.graph.launch(stream)
+            graph.launch(stream)
         return stream.record()
 
     def _record(self):
-        """The recorded step. Runs on the first device's thread, which plays all devices' parts.
+        """The recorded step, and `TOGETHER` of them if an epoch has as many, else None.
 
-        First for real, so that all kernels are compiled and loaded, then once more
-        into the recording; in between the parameters are put back.
+        Runs on the first device's thread, which plays all devices' parts. First for
+        real, so that all kernels are compiled and loaded, then once more into the
+        recording; in between the parameters are put back.
         """
-        stream = self.devices[0].stream
         with paused(self.devices):
             self._on_each(Part.save)
             try:
@@ -212,7 +226,17 @@ class GraphStep:
                 self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()
-            graph = capture(stream, self._issue)
+            return self._capture(1), self._capture(TOGETHER) if self.steps >= TOGETHER else None
+
+    def _capture(self, steps):
+        """A graph of so many steps: which they are, is in the devices' memory."""
+
+        def issue():
+            for _ in range(steps):
+                self._issue()
+
+        stream = self.devices[0].stream
+        graph = capture(stream, issue)
         graph.upload(stream)
         return graph
 
@@ -229,16 +253,20 @@ class GraphStep:
             _let_wait(first, device)
 
     def _exchange(self):
-        """The allreduce. Who reads waits until the source is there, and the source until it was read."""
-        flat = [array.raw for array in self.arrays]
-        for i, action in [(i, action) for i, phase in self.program.order for action in phase.actions]:
-            device, source = self.devices[i], self.devices[action.source]
-            if source is not device:
-                _let_wait(device, source)
+        """The allreduce: each phase waits for those that the program says, as in collectives/execute.py."""
+        flat, devices = [array.raw for array in self.arrays], self.devices
+        done = [[_record(device)] for device in devices]  # each is there; to be followed by the ends of its phases
+        for i, phase in self.program.order:
+            with devices[i].as_current():
+                for other, count in phase.waits:
+                    devices[i].stream.wait_event(done[other][count])
+                for action in phase.actions:
+                    do_action(action, i, devices, flat, self.stages[i], None)
+            done[i].append(_record(devices[i]))
+        for device, readers in zip(devices, self.program.readers, strict=True):
             with device.as_current():
-                do_action(action, i, self.devices, flat, self.stages[i], None)
-            if source is not device:
-                _let_wait(source, device)
+                for reader in readers:
+                    device.stream.wait_event(done[reader][-1])
 
     def _on_each(self, do):
         for device, part in zip(self.devices, self.parts, strict=True):
@@ -256,7 +284,12 @@ def _all_works(precision):
 
 def _let_wait(device, other):
     """What the stream of ``device`` is given from now on comes after what the other's was given so far."""
-    with other.as_current():
-        event = other.stream.record()
+    event = _record(other)
     with device.as_current():
         device.stream.wait_event(event)
+
+
+def _record(device):
+    """An event at the end of the device's stream so far."""
+    with device.as_current():
+        return device.stream.record()

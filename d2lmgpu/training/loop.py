@@ -78,12 +78,20 @@ class Loop:
         self.bar.start_epoch(epoch, steps * batch_size)
         self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses, epoch)
         while steps < self.runner.steps and not self.stop.requested:
-            self.bar.step(self.runner.step(), self.runner.mean_loss)
-            steps += 1
-            self.tell("on_step", epoch, steps, self.runner.mean_loss)
+            for examples in self.runner.several(self._unwatched(steps)):
+                self.bar.step(examples, self.runner.mean_loss)
+                steps += 1
+                self.tell("on_step", epoch, steps, self.runner.mean_loss)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.save(Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin))
         return Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin)
+
+    def _unwatched(self, steps):
+        """How many of an epoch's steps may follow these before somebody looks: a callback, a checkpoint, its end."""
+        left = self.runner.steps - steps
+        if self.save_steps:
+            left = min(left, self.save_steps - steps % self.save_steps)
+        return 1 if self.callbacks else left
 
     def _enter(self, loss, accuracy, seconds):
         """Enter a complete epoch in the history, and say how it went."""

@@ -1,5 +1,6 @@
 """Readable CUDA kernels (the ``.cu`` files), and how they are launched. Nothing here needs CuPy or a GPU to import."""
 
+from .branches import Branches
 from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
@@ -10,6 +11,7 @@ from .stages import PRECISIONS, has_kernels
 
 __all__ = [
     "PRECISIONS",
+    "Branches",
     "Convolution",
     "Launch",
     "Plan",

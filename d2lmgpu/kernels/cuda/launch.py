@@ -81,24 +81,19 @@ def _product(name, D, O, relu, rows, columns):
 
 
 def softmax_cross_entropy(classes, N):
-    """Arguments: logits, labels, count, dlogits, losses, hits, N."""
+    """Arguments: logits, labels, count, scale, dlogits, losses, hits, N."""
     options = macros(CLASSES=classes)
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy", options, (ceil_div(N, 8),), (256,))
 
 
 def softmax_cross_entropy_sum(classes, N):
-    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, N."""
+    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, step, N."""
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
 
 
 def gather(P, n):
     """Images of P pixels. Arguments: images, labels, order, starts, step, x, y, count, n."""
     return Launch("gather.cu", "gather", macros(P=P), (n,), (256,))
-
-
-def next_step(P):
-    """Arguments: step."""
-    return Launch("gather.cu", "next_step", macros(P=P), (1,), (1,))
 
 
 def pool(H, W, S, max_pool, planes):

@@ -6,6 +6,7 @@ Nothing is allocated and nothing is waited for once a plan is made, so that its
 launches can be captured in a CUDA graph.
 """
 
+import contextlib
 import functools
 import threading
 
@@ -14,6 +15,7 @@ import numpy as np
 from ...timing import span
 from ..stages import make_stages
 from . import launch
+from .head import Head, can_be_head
 from .run import current_card, run
 from .stages import PRECISIONS, make_stage
 
@@ -40,10 +42,9 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precisio
     plan = plan_for(network, params, X, precision)
     with span("forward"):
         plan.take(X, y)
+        plan.scale.fill(scale)
         plan.forward(params)
     with span("backward"):
-        if scale != 1:
-            plan.dlogits *= np.float32(scale)
         plan.backward(params, grads, ready)
     return plan.loss.copy().reshape(())
 
@@ -72,16 +73,20 @@ def plan_for(network, params, X, precision="float32"):
 class Plan:
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
-    ``precision`` is one of `PRECISIONS`.
+    ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
+    nothing in the plan waits for is computed beside the main stream: who calls
+    `backward` then joins them.
     """
 
-    def __init__(self, network, params, shape, N, precision="float32"):
+    def __init__(self, network, params, shape, N, precision="float32", branches=None):
         import cupy
 
         self.N = N
         self.x = cupy.empty((N, *shape), np.float32)
         self.labels = cupy.empty(N, np.int32)
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
+        self.scale = cupy.ones(1, np.float32)  # of all gradients
+        self.step = cupy.zeros(1, np.int32)  # how often the plan went forward
         make = functools.partial(make_stage, kind=PRECISIONS[precision])
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
@@ -90,6 +95,14 @@ class Plan:
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.epoch_loss, self.epoch_correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
+        self.books = branches.branch() if branches else contextlib.nullcontext()  # of losses, hits and steps
+        for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
+            if owned.start < owned.stop and stage.dx is not None:
+                stage.beside = branches.branch()
+        self.has_head = can_be_head(self.stages[-1])
+        if self.has_head:
+            arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
+            self.stages[-1] = Head(self.stages[-1], *arguments, PRECISIONS[precision])
 
     def take(self, X, y):
         """Copy N images and labels to where the launches read them."""
@@ -100,14 +113,16 @@ class Plan:
         """Logits, the summed loss, and the number of right answers."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             stage.forward(*params[owned])
-        classes = self.logits.shape[1]
-        arguments = self.logits, self.labels, self.count, self.dlogits, self.losses, self.hits
-        run(launch.softmax_cross_entropy(classes, self.N), *arguments, np.int32(self.N))
-        arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct
-        run(launch.softmax_cross_entropy_sum(classes, self.N), *arguments, np.int32(self.N))
+        N, classes = self.logits.shape
+        if not self.has_head:
+            arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits
+            run(launch.softmax_cross_entropy(classes, N), *arguments, np.int32(N))
+        arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
+        with self.books:
+            run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
 
     def backward(self, params, grads, ready=None):
-        """The gradients of what went forward last."""
+        """The gradients of what went forward last. ``ready`` is for plans without branches."""
         dy = self.dlogits
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
             stage.backward(dy, params[owned], grads[owned])
