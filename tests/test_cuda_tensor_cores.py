@@ -1,5 +1,7 @@
 """The kernels on tensor cores: they equal float64 loops on factors that were rounded as the kernels round them."""
 
+import re
+
 import numpy as np
 import pytest
 import references
@@ -7,9 +9,15 @@ from cuda_machines import OnGPU, close, normal, unwritten
 from test_cuda_kernels import LENET_2, ODD, conv_id
 
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.kernels.cuda import Convolution, convolution, tensor_cores
+from d2lmgpu.kernels.cuda import Convolution, convolution, read, sources, tensor_cores
 
 SOME_CONVOLUTIONS = [(1, LENET_2), (5, ODD), (2, Convolution(C=18, H=6, W=7, O=35, KH=3, KW=2))]
+
+
+@pytest.mark.parametrize("file", sources())
+def test_needs_no_header_that_cupy_does_not_bring(file):
+    """mma.h includes crt/mma.h, which only NVIDIA's compiler packages have."""
+    assert set(re.findall(r"#include <(.+)>", read(file))) <= {"cuda_fp16.h", "cuda_bf16.h"}
 
 
 def rounded(x, kind):
