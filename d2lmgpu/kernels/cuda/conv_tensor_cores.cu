@@ -4,11 +4,11 @@
 // patches that layers/convolution.py writes to memory ("im2col") exist here only a chunk at a time, in shared memory,
 // while a product needs it: an *implicit* matrix product (Chetlur et al. 2014, cuDNN).
 //
-//   forward      z (O, columns)   = weight (O, C·KH·KW) · patches of x     a column: one output of one image
-//   input grad   dx (C, columns)  = weightᵀ (C, O·KH·KW) · patches of dz   a column: one input of one image
-//   weight grad  dweight (O, C·KH·KW) = Σ dz · patches of x                the sum: all outputs of a group of images
+//   forward      z (O, columns)   = weight (O, C*KH*KW) * patches of x     a column: one output of one image
+//   input grad   dx (C, columns)  = weight^T (C, O*KH*KW) * patches of dz   a column: one input of one image
+//   weight grad  dweight (O, C*KH*KW) = sum dz * patches of x                the sum: all outputs of a group of images
 //
-// Macros: C O H W KH KW S MAX_POOL RELU; TYPE, TM, TN, WARPS as in tensor_cores.cuh. Block: 32 · WARPS.
+// Macros: C O H W KH KW S MAX_POOL RELU; TYPE, TM, TN, WARPS as in tensor_cores.cuh. Block: 32 * WARPS.
 
 #include "tensor_cores.cuh"
 
@@ -29,7 +29,7 @@ struct Kernels {
     }
 };
 
-// Across: outputs z, the S · S of a square one after another, so that they can be pooled where they are made.
+// Across: outputs z, the S * S of a square one after another, so that they can be pooled where they are made.
 #define SQUARES (TN / (S * S))  // in a tile
 struct Patches {
     static const bool ALONG_SUM = false;
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_forward_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, unsigned short* __restrict__ mask, int N)
 {
-    __shared__ __align__(128) float tile[TILE_FLOATS];
+    __shared__ __align__(16) unsigned tile[TILE_WORDS];
     int o0 = blockIdx.y * TM, square0 = blockIdx.x * SQUARES;
     Kernels kernels = {weight, o0};
     Patches patches = {x, square0, N};
@@ -110,12 +110,12 @@ struct GradientPatches {
     }
 };
 
-// Grid: (N · H · W / TN, C / TM).
+// Grid: (N * H * W / TN, C / TM).
 extern "C" __global__ void __launch_bounds__(THREADS) conv_input_grad_tensor_cores(
     const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {
-    __shared__ __align__(128) float tile[TILE_FLOATS];
+    __shared__ __align__(16) unsigned tile[TILE_WORDS];
     int c0 = blockIdx.y * TM, column0 = blockIdx.x * TN;
     KernelsTransposed kernels = {weight, c0};
     GradientPatches patches = {dy, mask, column0, N};
@@ -151,13 +151,13 @@ struct PatchesAlongSum {
     }
 };
 
-// Group g has the images g, g + gridDim.z, … Writes rows of the workspace for conv_weight_grad_reduce, one a group.
-// Grid: (C·KH·KW / TN, O / TM, groups).
+// Group g has the images g, g + gridDim.z, ... Writes rows of the workspace for conv_weight_grad_reduce, one a group.
+// Grid: (C*KH*KW / TN, O / TM, groups).
 extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ workspace, int N)
 {
-    __shared__ __align__(128) float tile[TILE_FLOATS];
+    __shared__ __align__(16) unsigned tile[TILE_WORDS];
     int o0 = blockIdx.y * TM, first = blockIdx.x * TN;
     int images = (N - (int)blockIdx.z + (int)gridDim.z - 1) / (int)gridDim.z;  // in this group
     Gradients gradients = {dy, mask, o0};

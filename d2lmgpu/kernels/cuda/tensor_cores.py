@@ -7,9 +7,9 @@ from .convolution import check
 from .launch import Launch, ceil_div, macros
 
 TYPES = {"tf32": 0, "float16": 1, "bfloat16": 2}
-"""The type that factors are rounded to. float16 needs compute capability 7.0, the others 8.0."""
+"""The type that factors are rounded to. float16 needs compute capability 7.5, the others 8.0."""
 
-OLDEST = {"tf32": 80, "float16": 70, "bfloat16": 80}
+OLDEST = {"tf32": 80, "float16": 75, "bfloat16": 80}
 """Compute capability, times ten, from which a type can be multiplied."""
 
 
