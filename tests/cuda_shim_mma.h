@@ -78,12 +78,14 @@ template <int COUNT, bool TRANSPOSED> static void load(unsigned* r, const void* 
 }
 
 // d += a b: number k of a row is in unit k / (numbers in a unit), there in word t, and there in a half.
-template <int NUMBERS, class Value> static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value value) {
-    together({{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, nullptr}, line, [&] {
+template <int NUMBERS, int UNITS, class Value>
+static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value value) {
+    const int last = UNITS - 1;  // with one unit there are only half as many registers
+    together({{a[0], a[1], a[2 * last], a[1 + 2 * last]}, {b[0], b[last]}, nullptr}, line, [&] {
         int g = current % 32 / 4, t = current % 4;
         for (int e = 0; e < 4; ++e) {
             int row = g + e / 2 * 8, column = 2 * t + e % 2;
-            for (int k = 0; k < 2 * NUMBERS; ++k) {
+            for (int k = 0; k < UNITS * NUMBERS; ++k) {
                 int unit = k / NUMBERS, word = k % NUMBERS * 4 / NUMBERS, part = k % NUMBERS % (NUMBERS / 4);
                 unsigned from_a = lane_shows(row % 8 * 4 + word).a[unit * 2 + row / 8];
                 unsigned from_b = lane_shows(column * 4 + word).b[unit];
@@ -101,16 +103,17 @@ template <int COUNT> static void load_units(unsigned* r, const void* unit) {
 template <int COUNT> static void load_units_transposed(unsigned* r, const void* unit) {
     cuda_shim::load<COUNT, true>(r, unit, __LINE__);
 }
-static inline void mma_tf32(float* d, const unsigned* a, const unsigned* b) {
-    cuda_shim::mma<4>(d, a, b, __LINE__, [](unsigned bits, int) { return float_of(bits & 0xffffe000); });
-}
-static inline void mma_float16(float* d, const unsigned* a, const unsigned* b) {
-    cuda_shim::mma<8>(d, a, b, __LINE__, [](unsigned bits, int part) {
-        return __half2float({(unsigned short)(bits >> 16 * part)});
-    });
-}
-static inline void mma_bfloat16(float* d, const unsigned* a, const unsigned* b) {
-    cuda_shim::mma<8>(d, a, b, __LINE__, [](unsigned bits, int part) {
-        return __bfloat162float({(unsigned short)(bits >> 16 * part)});
-    });
-}
+
+static inline float tf32_value(unsigned bits, int) { return float_of(bits & 0xffffe000); }
+static inline float float16_value(unsigned bits, int part) { return __half2float({(unsigned short)(bits >> 16 * part)}); }
+static inline float bfloat16_value(unsigned bits, int part) { return float_of(bits >> 16 * part << 16); }
+#define MMA(type, numbers) \
+    static void mma_##type(float* d, const unsigned* a, const unsigned* b) { \
+        cuda_shim::mma<numbers, 2>(d, a, b, __LINE__, type##_value); \
+    } \
+    static void mma_one_##type(float* d, const unsigned* a, const unsigned* b) { \
+        cuda_shim::mma<numbers, 1>(d, a, b, __LINE__ + 1000, type##_value); \
+    }
+MMA(tf32, 4)
+MMA(float16, 8)
+MMA(bfloat16, 8)

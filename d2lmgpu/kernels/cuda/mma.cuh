@@ -16,15 +16,17 @@
 //   B  b[0]: column g, unit 0    b[1]: column g, unit 1
 //   D  d[0], d[1]: row g, columns 2t, 2t + 1    d[2], d[3]: row g + 8, the same columns
 //
+// multiply takes two units, multiply_one only the first: registers a[0], a[1] and b[0].
+//
 // load_units (PTX: ldmatrix) makes such registers of units in shared memory: for COUNT times 8 units (COUNT 1, 2 or 4),
 // lane 8 i + r gives the address of unit r of the i-th eight, and register i is then its 4 bytes t of unit g.
 // load_units_transposed is for 16 bits: there a unit has 8 numbers across the sum, and the eight are 8 steps of the sum.
 //
 // Without __CUDACC__ the tests' shim has functions of the same names, which follow this comment lane by lane.
 
-#ifdef __CUDACC__
+#define MMA_FUNCTION __device__ __forceinline__
 
-#define MMA_FUNCTION static __device__ __forceinline__
+#ifdef __CUDACC__
 
 MMA_FUNCTION unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
@@ -73,6 +75,12 @@ MMA_FUNCTION void mma_tf32(float d[4], const unsigned a[4], const unsigned b[2])
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+MMA_FUNCTION void mma_one_tf32(float d[4], const unsigned a[2], const unsigned b[1])
+{
+    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
 #elif TYPE == 1
 MMA_FUNCTION unsigned round_float16(float low, float high)
 {
@@ -86,6 +94,12 @@ MMA_FUNCTION unsigned round_float16(float low, float high)
     return bits;
 }
 
+MMA_FUNCTION void mma_one_float16(float d[4], const unsigned a[2], const unsigned b[1])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
+
 MMA_FUNCTION void mma_float16(float d[4], const unsigned a[4], const unsigned b[2])
 {
 #if __CUDA_ARCH__ >= 800
@@ -93,11 +107,9 @@ MMA_FUNCTION void mma_float16(float d[4], const unsigned a[4], const unsigned b[
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else  // one unit at a time
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b[1]));
+#else
+    mma_one_float16(d, a, b);
+    mma_one_float16(d, a + 2, b + 1);
 #endif
 }
 #else
@@ -115,25 +127,50 @@ MMA_FUNCTION void mma_bfloat16(float d[4], const unsigned a[4], const unsigned b
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+MMA_FUNCTION void mma_one_bfloat16(float d[4], const unsigned a[2], const unsigned b[1])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
 #endif
 
 #endif  // __CUDACC__
 
-// Element: a number in shared memory. UNIT: how many make a unit. pack: 4 bytes of elements, of one or two numbers.
+// UNIT: how many numbers make a unit. pack: 4 bytes of a unit, of PER_WORD numbers.
 #if TYPE == 0
-typedef unsigned Element;
 #define PER_WORD 1
 #define multiply mma_tf32
-static __device__ __forceinline__ unsigned pack(const float value[1]) { return round_tf32(value[0]); }
+#define multiply_one mma_one_tf32
+MMA_FUNCTION unsigned pack(const float value[1]) { return round_tf32(value[0]); }
 #else
-typedef unsigned short Element;
 #define PER_WORD 2
 #if TYPE == 1
 #define multiply mma_float16
-static __device__ __forceinline__ unsigned pack(const float value[2]) { return round_float16(value[0], value[1]); }
+#define multiply_one mma_one_float16
+MMA_FUNCTION unsigned pack(const float value[2]) { return round_float16(value[0], value[1]); }
 #else
 #define multiply mma_bfloat16
-static __device__ __forceinline__ unsigned pack(const float value[2]) { return round_bfloat16(value[0], value[1]); }
+#define multiply_one mma_one_bfloat16
+MMA_FUNCTION unsigned pack(const float value[2]) { return round_bfloat16(value[0], value[1]); }
 #endif
 #endif
 #define UNIT (4 * PER_WORD)
+
+// A unit of UNIT numbers that lie `step` apart, of which `count` are there; the others are 0.
+MMA_FUNCTION uint4 unit_of(const float* from, int step, int count)
+{
+    unsigned word[4];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        float value[PER_WORD];
+#pragma unroll
+        for (int p = 0; p < PER_WORD; ++p) {
+            int e = w * PER_WORD + p;
+            value[p] = e < count ? from[e * step] : 0.0f;
+        }
+        word[w] = pack(value);
+    }
+    uint4 unit = {word[0], word[1], word[2], word[3]};
+    return unit;
+}

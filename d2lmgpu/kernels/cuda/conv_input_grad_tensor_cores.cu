@@ -1,0 +1,75 @@
+// The gradient of convolution + bias + ReLU + pooling with respect to its input, on tensor cores.
+//
+// Shapes, masks and arguments are those of conv_input_grad.cu. The pictures of correlation.cuh are dz, with KH - 1 rows
+// and KW - 1 columns of zeros around: s is an output channel, r an input channel, and kernels are turned by 180 degrees.
+//
+// Macros: those of correlation.cuh. Grid: (images / IMAGES, input channels / (WO * NT * 8), regions of an image).
+// Block: 32 * WP * WO.
+
+#define SIDE 1
+#define SUMMED O
+#define RESULTS C
+#define KERNEL(r, s, tap) (((s) * C + (r)) * (KH * KW) + KH * KW - 1 - (tap))
+#include "correlation.cuh"
+#include "unpool_units.cuh"
+
+#define DOWN CEIL_DIV(YH + S - 1, S)  // squares, of which a region may have parts
+#define ACROSS CEIL_DIV(YW + S - 1, S)
+
+// dz of channels o0 and following; pixel (0, 0) of an image is dz[i0][j0], and what is outside of dz stays as it is.
+static __device__ __forceinline__ void stage_gradients(
+    const float* dy, const unsigned short* mask, int n0, int N, int o0, int i0, int j0, uint4* images)
+{
+    int p0 = i0 < 0 ? -((S - 1 - i0) / S) : i0 / S, q0 = j0 < 0 ? -((S - 1 - j0) / S) : j0 / S;
+    for (int at = threadIdx.x; at < IMAGES * UNITS * DOWN * ACROSS; at += THREADS) {
+        int p = p0 + at / ACROSS % DOWN, q = q0 + at % ACROSS;
+        int unit = at / (DOWN * ACROSS) % UNITS, image = at / (DOWN * ACROSS * UNITS), n = n0 + image;
+        if (n >= N || p < 0 || p >= PH || q < 0 || q >= PW) continue;
+        int o = o0 + unit * UNIT;
+        Gradients gradients = load_gradients(dy, mask, ((n * O + o) * PH + p) * PW + q, min(O, o0 + CB) - o);
+#pragma unroll
+        for (int z = 0; z < S * S; ++z) {
+            int i = p * S + z / S - i0, j = q * S + z % S - j0;
+            if (i >= 0 && i < YH && j >= 0 && j < YW)
+                images[((image * YH + i) * YW + j) * PIXEL + unit] = unpool(gradients, z);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad_tensor_cores(
+    const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
+    float* __restrict__ dx, int N)
+{
+    __shared__ uint4 shared[SHARED_UNITS];
+    uint4 *images = shared, *kernels = shared + PICTURE_UNITS;
+    int n0 = blockIdx.x * IMAGES, c0 = blockIdx.y * BLOCK_RESULTS;
+    int row0 = blockIdx.z / CEIL_DIV(W, RW) * RH, col0 = blockIdx.z % CEIL_DIV(W, RW) * RW;
+    const uint4* pixel[MT];
+    find_pixels(images, pixel);
+    float sum[MT][NT][4] = {};
+    const uint4 zero = {0, 0, 0, 0};
+    for (int at = threadIdx.x; at < PICTURE_UNITS; at += THREADS) images[at] = zero;
+
+    for (int o0 = 0; o0 < O; o0 += CB)
+        for (int outer = 0; outer < KH; outer += OUTER) {
+            __syncthreads();  // all have read, and there is zero
+            if (outer == 0) stage_gradients(dy, mask, n0, N, o0, row0 - (KH - 1), col0 - (KW - 1), images);
+            stage_kernels(weight, c0, o0, outer, kernels);
+            __syncthreads();
+            correlate(pixel, kernels, outer, min(OUTER, KH - outer), sum);
+        }
+
+    int lane = threadIdx.x % 32, first = c0 + threadIdx.x / 32 % WO * NT * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < SQUARES; ++r) {
+        Place place;
+        bool there = find_square(r, lane / 4, &place);
+        int n = n0 + place.image, h = row0 + place.row, w = col0 + place.col;
+        if (!there || n >= N || h >= H || w >= W) continue;
+#pragma unroll
+        for (int e = 0; e < 2 * NT; ++e) {
+            int c = first + e / 2 * 8 + e % 2;
+            if (c < C) dx[((n * C + c) * H + h) * W + w] = sum[r / 2][e / 2][r % 2 * 2 + e % 2];
+        }
+    }
+}
