@@ -1,6 +1,6 @@
 // The dense layer and its gradients on tensor cores. Shapes and arguments as in dense.cu.
 //
-// Macros: D O; RELU 0 or 1; TYPE, TM, TN and WARPS as in tensor_cores.cuh.
+// Macros: D O; RELU 0 or 1; TYPE, TM, TN, WARPS and PASSES as in tensor_cores.cuh.
 // Grid: (tiles across, tiles down) of the result; of dweight with one more row, which is dbias. Block: 32 * WARPS.
 
 #include "tensor_cores.cuh"

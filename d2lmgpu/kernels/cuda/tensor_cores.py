@@ -18,20 +18,26 @@ UNIT = {"tf32": 4, "float16": 8, "bfloat16": 8}
 
 
 def dense_forward(kind, D, O, N, relu=False):
-    return _dense("dense_forward_tensor_cores", kind, D, O, relu, N, O)
+    return _dense("dense_forward_tensor_cores", kind, D, O, relu, N, O, D)
 
 
 def dense_input_grad(kind, D, O, N, relu=False):
-    return _dense("dense_input_grad_tensor_cores", kind, D, O, relu, N, D)
+    return _dense("dense_input_grad_tensor_cores", kind, D, O, relu, N, D, O)
 
 
 def dense_weight_grad(kind, D, O, N, relu=False):
-    return _dense("dense_weight_grad_tensor_cores", kind, D, O, relu, D + 1, O)
+    return _dense("dense_weight_grad_tensor_cores", kind, D, O, relu, D + 1, O, N)
 
 
-def _dense(name, kind, D, O, relu, rows, columns):
-    options = macros(D=D, O=O, RELU=relu, TYPE=TYPES[kind], TM=32, TN=32, WARPS=8)
-    return Launch("dense_tensor_cores.cu", name, options, (ceil_div(columns, 32), ceil_div(rows, 32)), (256,))
+def _dense(name, kind, D, O, relu, rows, columns, summed):
+    """A result of rows × columns; large tiles, with fewer loads, where enough of them keep the GPU busy."""
+    tile = 32 if ceil_div(rows, 32) * ceil_div(columns, 32) >= 512 else 16
+    step = 8 * 2 * UNIT[kind]  # of the sum: one instruction of each warp
+    passes = 1
+    while passes * step < summed and 2 * passes * step * tile <= 4096:
+        passes *= 2
+    options = macros(D=D, O=O, RELU=relu, TYPE=TYPES[kind], TM=tile, TN=tile, WARPS=8, PASSES=passes)
+    return Launch("dense_tensor_cores.cu", name, options, (ceil_div(columns, tile), ceil_div(rows, tile)), (256,))
 
 
 def conv_forward(kind, conv, N):
