@@ -3,7 +3,7 @@
 // The pictures of correlation.cuh are the images: s is an input channel, r an output channel, a square is pooled.
 //
 // Macros: those of correlation.cuh. Grid: (images / IMAGES, output channels / (WO * NT * 8), regions of an image).
-// Block: 32 * WP * WO.
+// Block: 32 * WP * WO * SPLIT.
 
 #define SIDE S
 #define SUMMED C
@@ -42,7 +42,7 @@ static __device__ __forceinline__ float pool(const float z[S * S], unsigned* bit
     return y;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_forward_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_forward_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, unsigned short* __restrict__ mask, int N)
 {
@@ -60,10 +60,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_forward_tensor_cor
             if (outer == 0) stage_images(x, n0, N, c0, row0 * S, col0 * S, images);
             stage_kernels(weight, o0, c0, outer, kernels);
             __syncthreads();
-            correlate(pixel, kernels, outer, min(OUTER, KH - outer), sum);
+            correlate(pixel, kernels, outer, outer, min(outer + OUTER, KH), sum);
         }
 
-    int lane = threadIdx.x % 32, first = o0 + threadIdx.x / 32 % WO * NT * 8 + lane % 4 * 2;
+    add_parts((float*)shared, sum);
+    if (PART > 0) return;
+    int lane = threadIdx.x % 32, first = o0 + WARP % WO * NT * 8 + lane % 4 * 2;
 #pragma unroll
     for (int r = 0; r < SQUARES; ++r) {
         Place place;

@@ -3,8 +3,10 @@
 // Shapes, masks and arguments are those of conv_input_grad.cu. The pictures of correlation.cuh are dz, with KH - 1 rows
 // and KW - 1 columns of zeros around: s is an output channel, r an input channel, and kernels are turned by 180 degrees.
 //
-// Macros: those of correlation.cuh. Grid: (images / IMAGES, input channels / (WO * NT * 8), regions of an image).
-// Block: 32 * WP * WO.
+// Rows and columns of x that no output reads get zeros. And rows of kernels that meet only zeros are left out, warp by warp.
+//
+// Macros: those of correlation.cuh. Grid: (images / IMAGES, input channels / (WO * NT * 8), regions of HEIGHT x WIDTH).
+// Block: 32 * WP * WO * SPLIT.
 
 #define SIDE 1
 #define SUMMED O
@@ -13,6 +15,8 @@
 #include "correlation.cuh"
 #include "unpool_units.cuh"
 
+#define HEIGHT (ZH + KH - 1)  // the part of x that was read
+#define WIDTH (ZW + KW - 1)
 #define DOWN CEIL_DIV(YH + S - 1, S)  // squares, of which a region may have parts
 #define ACROSS CEIL_DIV(YW + S - 1, S)
 
@@ -36,16 +40,19 @@ static __device__ __forceinline__ void stage_gradients(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_input_grad_tensor_cores(
     const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {
     __shared__ uint4 shared[SHARED_UNITS];
     uint4 *images = shared, *kernels = shared + PICTURE_UNITS;
     int n0 = blockIdx.x * IMAGES, c0 = blockIdx.y * BLOCK_RESULTS;
-    int row0 = blockIdx.z / CEIL_DIV(W, RW) * RH, col0 = blockIdx.z % CEIL_DIV(W, RW) * RW;
+    int row0 = blockIdx.z / CEIL_DIV(WIDTH, RW) * RH, col0 = blockIdx.z % CEIL_DIV(WIDTH, RW) * RW;
     const uint4* pixel[MT];
     find_pixels(images, pixel);
+    int first_row, last_row;  // of this warp; rows i0 <= i of the pictures that are not zero
+    find_rows(&first_row, &last_row);
+    int i0 = KH - 1 - row0, from = i0 - last_row, to = i0 + ZH - first_row;
     float sum[MT][NT][4] = {};
     const uint4 zero = {0, 0, 0, 0};
     for (int at = threadIdx.x; at < PICTURE_UNITS; at += THREADS) images[at] = zero;
@@ -53,19 +60,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad_tensor_
     for (int o0 = 0; o0 < O; o0 += CB)
         for (int outer = 0; outer < KH; outer += OUTER) {
             __syncthreads();  // all have read, and there is zero
-            if (outer == 0) stage_gradients(dy, mask, n0, N, o0, row0 - (KH - 1), col0 - (KW - 1), images);
+            if (outer == 0) stage_gradients(dy, mask, n0, N, o0, -i0, col0 - (KW - 1), images);
             stage_kernels(weight, c0, o0, outer, kernels);
             __syncthreads();
-            correlate(pixel, kernels, outer, min(OUTER, KH - outer), sum);
+            correlate(pixel, kernels, outer, max(outer, from), min(min(outer + OUTER, KH), to), sum);
         }
 
-    int lane = threadIdx.x % 32, first = c0 + threadIdx.x / 32 % WO * NT * 8 + lane % 4 * 2;
+    const int right = W - WIDTH, below = (H - HEIGHT) * W, border = below + HEIGHT * right, not_0 = max(border, 1);
+    for (int at = threadIdx.x; blockIdx.z == 0 && at < IMAGES * BLOCK_RESULTS * border; at += THREADS) {
+        int n = n0 + at / (BLOCK_RESULTS * not_0), c = c0 + at / not_0 % BLOCK_RESULTS, b = at % not_0;
+        int h = b < below ? HEIGHT + b / W : (b - below) / max(right, 1);
+        int w = b < below ? b % W : WIDTH + (b - below) % max(right, 1);
+        if (n < N && c < C) dx[((n * C + c) * H + h) * W + w] = 0.0f;
+    }
+    add_parts((float*)shared, sum);
+    if (PART > 0) return;
+    int lane = threadIdx.x % 32, first = c0 + WARP % WO * NT * 8 + lane % 4 * 2;
 #pragma unroll
     for (int r = 0; r < SQUARES; ++r) {
         Place place;
         bool there = find_square(r, lane / 4, &place);
         int n = n0 + place.image, h = row0 + place.row, w = col0 + place.col;
-        if (!there || n >= N || h >= H || w >= W) continue;
+        if (!there || n >= N || h >= HEIGHT || w >= WIDTH) continue;
 #pragma unroll
         for (int e = 0; e < 2 * NT; ++e) {
             int c = first + e / 2 * 8 + e % 2;

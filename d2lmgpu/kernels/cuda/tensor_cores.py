@@ -47,28 +47,28 @@ def conv_forward(kind, conv, N):
 
 def conv_input_grad(kind, conv, N):
     check(conv)
-    return _correlation("conv_input_grad_tensor_cores", kind, conv, N, 1, conv.O, conv.C, conv.H, conv.W)
+    height, width = conv.PH * conv.S + conv.KH - 1, conv.PW * conv.S + conv.KW - 1  # the part of x that was read
+    return _correlation("conv_input_grad_tensor_cores", kind, conv, N, 1, conv.O, conv.C, height, width)
 
 
 def _correlation(name, kind, conv, N, side, summed, results, height, width):
     """correlation.cuh for ``results`` channels of height × width squares of side × side positions."""
-    eights, WO, NT = _results(results, side, conv.KW)
-    MT, squares, most = _POSITIONS[side], max(1, 4 // side**2), 8  # of a warp: eights of squares; warps
-    if height * width > 8 * squares * most // WO and NT <= 3 and side <= 2:
-        MT, squares, most = 2 * MT, 2 * squares, 12
-    room = 8 * squares * (most // WO)  # squares of a block
-    images = max(1, min(N, room // (height * width)))
-    RW = evenly(width, room)
-    RH = evenly(height, room // RW)
-
-    def units_of_pictures(units):
-        return images * (RH * side + conv.KH - 1) * (RW * side + conv.KW - 1) * odd(units)
-
+    MT, room = _positions(side, height * width)
+    eights = ceil_div(results, 8)
+    WO, NT = _results(eights, min(4, 16 // MT), conv.KW)
+    images = max(1, min(N, 4 // WO * room // (height * width)))
+    RW = evenly(width, 12 // WO * room)
+    RH = evenly(height, 12 // WO * room // RW)
     all_units = ceil_div(summed, UNIT[kind])
     parts = rows = 1  # channels and kernels are cut into as many parts
+
+    def fits():
+        pixels = images * (RH * side + conv.KH - 1) * (RW * side + conv.KW - 1)
+        return pixels * odd(units) + WO * NT * 8 * odd(outer * conv.KW * units) < SHARED_BYTES // 16
+
     while True:
         units, outer = ceil_div(all_units, parts), ceil_div(conv.KH, rows)
-        if units_of_pictures(units) + WO * NT * 8 * odd(outer * conv.KW * units) < SHARED_BYTES // 16:
+        if fits():
             break
         if outer > 1:
             rows += 1
@@ -82,25 +82,31 @@ def _correlation(name, kind, conv, N, side, summed, results, height, width):
                 RH = ceil_div(RH, 2)
             else:
                 RW = ceil_div(RW, 2)
-    WP = ceil_div(images * RH * RW, 8 * squares)
-    options = macros(TYPE=TYPES[kind], IMAGES=images, RH=RH, RW=RW, MT=MT, NT=NT, WP=WP, WO=WO)
-    options += macros(CB=units * UNIT[kind], OUTER=outer)
+    WP = ceil_div(images * RH * RW, room)
     regions = ceil_div(height, RH) * ceil_div(width, RW)
+    split = 2 if WP * WO <= 4 else 1
+    resident = 2 if WP * WO > 8 and parts * rows * regions == 1 else 1
+    options = macros(TYPE=TYPES[kind], IMAGES=images, RH=RH, RW=RW, MT=MT, NT=NT, WP=WP, WO=WO, SPLIT=split)
+    options += macros(CB=units * UNIT[kind], OUTER=outer, RESIDENT=resident)
     grid = ceil_div(N, images), ceil_div(eights, WO * NT), regions
-    return Launch(f"{name}.cu", name, conv.options + options, grid, (32 * WP * WO,))
+    return Launch(f"{name}.cu", name, conv.options + options, grid, (32 * WP * WO * split,))
 
 
-_POSITIONS = {1: 2, 2: 2, 3: 5, 4: 8}
-"""Sixteens of positions of a warp that hold eight whole squares of this side (of 1: 32)."""
+def _positions(side, squares):
+    """Of a warp: sixteens of positions, and how many whole squares they hold; so that few are more than there are."""
+
+    def room(MT):
+        return 2 * MT // side**2 * 8
+
+    MT = min({1: (4, 3, 2), 2: (4, 2), 3: (5,), 4: (8,)}[side], key=lambda MT: ceil_div(squares, room(MT)) * MT)
+    return MT, room(MT)
 
 
-def _results(results, side, KW):
-    """Eights of results: how many there are; by how many warps of a block they are shared; and how many one has."""
-    eights = ceil_div(results, 8)
-    most = {1: 4, 2: 4, 3: 3, 4: 2}[side]  # registers for the sums
+def _results(eights, most, KW):
+    """By how many warps of a block results are shared, and eights of results of a warp, ``most`` at most."""
     of_block = evenly(eights, min(2 * most, SHARED_BYTES // 32 // (8 * odd(KW))))
     WO = ceil_div(of_block, most)
-    return eights, WO, ceil_div(of_block, WO)
+    return WO, ceil_div(of_block, WO)
 
 
 def conv_weight_grad(kind, conv, N, multiprocessors=132):
