@@ -3,7 +3,7 @@
 // The pictures of correlation.cuh are the images: s is an input channel, r an output channel, a square is pooled.
 //
 // Macros: those of correlation.cuh. Grid: (images / IMAGES, output channels / (WO * NT * 8), regions of an image).
-// Block: 32 * WP * WO * SPLIT.
+// Block: 32 * WP * WO.
 
 #define SIDE S
 #define SUMMED C
@@ -42,7 +42,7 @@ static __device__ __forceinline__ float pool(const float z[S * S], unsigned* bit
     return y;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_forward_tensor_cores(
+extern "C" __global__ void BOUNDS conv_forward_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, unsigned short* __restrict__ mask, int N)
 {
@@ -50,8 +50,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_forward_ten
     uint4 *images = shared, *kernels = shared + PICTURE_UNITS;
     int n0 = blockIdx.x * IMAGES, o0 = blockIdx.y * BLOCK_RESULTS;
     int row0 = blockIdx.z / CEIL_DIV(PW, RW) * RH, col0 = blockIdx.z % CEIL_DIV(PW, RW) * RW;
-    const uint4* pixel[MT];
-    find_pixels(images, pixel);
+    int pixel[MT];
+    find_pixels(pixel);
     float sum[MT][NT][4] = {};
 
     for (int c0 = 0; c0 < C; c0 += CB)
@@ -60,21 +60,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_forward_ten
             if (outer == 0) stage_images(x, n0, N, c0, row0 * S, col0 * S, images);
             stage_kernels(weight, o0, c0, outer, kernels);
             __syncthreads();
-            correlate(pixel, kernels, outer, outer, min(outer + OUTER, KH), sum);
+            correlate(images, pixel, kernels, outer, outer, min(outer + OUTER, KH), sum);
         }
 
-    add_parts((float*)shared, sum);
-    if (PART > 0) return;
     int lane = threadIdx.x % 32, first = o0 + WARP % WO * NT * 8 + lane % 4 * 2;
 #pragma unroll
     for (int r = 0; r < SQUARES; ++r) {
         Place place;
         bool there = find_square(r, lane / 4, &place);
         int n = n0 + place.image, row = row0 + place.row, col = col0 + place.col;
+        int index0 = ((n * O + first) * PH + row) * PW + col;
         if (!there || n >= N || row >= PH || col >= PW) continue;
 #pragma unroll
         for (int e = 0; e < 2 * NT; ++e) {
-            int o = first + e / 2 * 8 + e % 2;
+            int o = first + e / 2 * 8 + e % 2, index = index0 + (o - first) * (PH * PW);
             if (o >= O) continue;
             float z[S * S];
 #pragma unroll
@@ -83,7 +82,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_forward_ten
                 z[q] = sum[group / 2][e / 2][group % 2 * 2 + e % 2] + bias[o];
             }
             unsigned bits;
-            int index = ((n * O + o) * PH + row) * PW + col;
             y[index] = pool(z, &bits);
             mask[index] = (unsigned short)bits;
         }

@@ -6,7 +6,7 @@
 // Rows and columns of x that no output reads get zeros. And rows of kernels that meet only zeros are left out, warp by warp.
 //
 // Macros: those of correlation.cuh. Grid: (images / IMAGES, input channels / (WO * NT * 8), regions of HEIGHT x WIDTH).
-// Block: 32 * WP * WO * SPLIT.
+// Block: 32 * WP * WO.
 
 #define SIDE 1
 #define SUMMED O
@@ -40,7 +40,15 @@ static __device__ __forceinline__ void stage_gradients(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_input_grad_tensor_cores(
+// The rows of this warp's positions, in the region: a range. All, if there are several images.
+static __device__ __forceinline__ void find_rows(int* first, int* last)
+{
+    int square = WARP / WO * SQUARES * 8;
+    *first = IMAGES == 1 ? square / RW : 0;
+    *last = IMAGES == 1 ? min((square + SQUARES * 8 - 1) / RW, RH - 1) : RH - 1;
+}
+
+extern "C" __global__ void BOUNDS conv_input_grad_tensor_cores(
     const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {
@@ -48,8 +56,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_input_grad_
     uint4 *images = shared, *kernels = shared + PICTURE_UNITS;
     int n0 = blockIdx.x * IMAGES, c0 = blockIdx.y * BLOCK_RESULTS;
     int row0 = blockIdx.z / CEIL_DIV(WIDTH, RW) * RH, col0 = blockIdx.z % CEIL_DIV(WIDTH, RW) * RW;
-    const uint4* pixel[MT];
-    find_pixels(images, pixel);
+    int pixel[MT];
+    find_pixels(pixel);
     int first_row, last_row;  // of this warp; rows i0 <= i of the pictures that are not zero
     find_rows(&first_row, &last_row);
     int i0 = KH - 1 - row0, from = i0 - last_row, to = i0 + ZH - first_row;
@@ -63,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_input_grad_
             if (outer == 0) stage_gradients(dy, mask, n0, N, o0, -i0, col0 - (KW - 1), images);
             stage_kernels(weight, c0, o0, outer, kernels);
             __syncthreads();
-            correlate(pixel, kernels, outer, max(outer, from), min(min(outer + OUTER, KH), to), sum);
+            correlate(images, pixel, kernels, outer, max(outer, from), min(min(outer + OUTER, KH), to), sum);
         }
 
     const int right = W - WIDTH, below = (H - HEIGHT) * W, border = below + HEIGHT * right, not_0 = max(border, 1);
@@ -73,8 +81,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_input_grad_
         int w = b < below ? b % W : WIDTH + (b - below) % max(right, 1);
         if (n < N && c < C) dx[((n * C + c) * H + h) * W + w] = 0.0f;
     }
-    add_parts((float*)shared, sum);
-    if (PART > 0) return;
     int lane = threadIdx.x % 32, first = c0 + WARP % WO * NT * 8 + lane % 4 * 2;
 #pragma unroll
     for (int r = 0; r < SQUARES; ++r) {

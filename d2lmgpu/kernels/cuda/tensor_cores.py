@@ -53,10 +53,10 @@ def conv_input_grad(kind, conv, N):
 
 def _correlation(name, kind, conv, N, side, summed, results, height, width):
     """correlation.cuh for ``results`` channels of height × width squares of side × side positions."""
-    MT, room = _positions(side, height * width)
     eights = ceil_div(results, 8)
-    WO, NT = _results(eights, min(4, 16 // MT), conv.KW)
-    images = max(1, min(N, 4 // WO * room // (height * width)))
+    WO, NT = _results(eights, {1: 4, 2: 4, 3: 3, 4: 2}[side], conv.KW)
+    MT, room = _positions(side, height * width, 12 // WO)
+    images = max(1, min(N, 8 // WO * room // (height * width)))
     RW = evenly(width, 12 // WO * room)
     RH = evenly(height, 12 // WO * room // RW)
     all_units = ceil_div(summed, UNIT[kind])
@@ -84,22 +84,10 @@ def _correlation(name, kind, conv, N, side, summed, results, height, width):
                 RW = ceil_div(RW, 2)
     WP = ceil_div(images * RH * RW, room)
     regions = ceil_div(height, RH) * ceil_div(width, RW)
-    split = 2 if WP * WO <= 4 else 1
-    resident = 2 if WP * WO > 8 and parts * rows * regions == 1 else 1
-    options = macros(TYPE=TYPES[kind], IMAGES=images, RH=RH, RW=RW, MT=MT, NT=NT, WP=WP, WO=WO, SPLIT=split)
-    options += macros(CB=units * UNIT[kind], OUTER=outer, RESIDENT=resident)
+    options = macros(TYPE=TYPES[kind], IMAGES=images, RH=RH, RW=RW, MT=MT, NT=NT, WP=WP, WO=WO)
+    options += macros(CB=units * UNIT[kind], OUTER=outer)
     grid = ceil_div(N, images), ceil_div(eights, WO * NT), regions
-    return Launch(f"{name}.cu", name, conv.options + options, grid, (32 * WP * WO * split,))
-
-
-def _positions(side, squares):
-    """Of a warp: sixteens of positions, and how many whole squares they hold; so that few are more than there are."""
-
-    def room(MT):
-        return 2 * MT // side**2 * 8
-
-    MT = min({1: (4, 3, 2), 2: (4, 2), 3: (5,), 4: (8,)}[side], key=lambda MT: ceil_div(squares, room(MT)) * MT)
-    return MT, room(MT)
+    return Launch(f"{name}.cu", name, conv.options + options, grid, (32 * WP * WO,))
 
 
 def _results(eights, most, KW):
@@ -107,6 +95,15 @@ def _results(eights, most, KW):
     of_block = evenly(eights, min(2 * most, SHARED_BYTES // 32 // (8 * odd(KW))))
     WO = ceil_div(of_block, most)
     return WO, ceil_div(of_block, WO)
+
+
+def _positions(side, squares, warps):
+    """Of a warp: sixteens of positions, and how many whole squares they hold; more where few do not do for an image."""
+    for MT in {1: (2, 4), 2: (2, 4), 3: (5,), 4: (8,)}[side]:
+        room = 2 * MT // side**2 * 8
+        if squares <= warps * room:
+            break
+    return MT, room
 
 
 def conv_weight_grad(kind, conv, N, multiprocessors=132):
