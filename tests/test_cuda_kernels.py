@@ -41,7 +41,11 @@ def compilations():
         launch.add(100),
     ]
     for kind in tensor_cores.TYPES:
-        launches.append(tensor_cores.conv_forward(kind, LENET_2, 256))
+        launches += [
+            make(kind, conv, 256)
+            for conv in (LENET_2, ODD)
+            for make in (tensor_cores.conv_forward, tensor_cores.conv_input_grad, tensor_cores.conv_weight_grad)
+        ]
         launches.append(tensor_cores.dense_forward(kind, 800, 128, 256, relu=True))
     launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
     return sorted({(step.file, step.options) for step in launches})

@@ -1,5 +1,7 @@
 """The kernels on tensor cores: they equal float64 loops on factors that were rounded as the kernels round them."""
 
+import re
+
 import numpy as np
 import pytest
 import references
@@ -7,9 +9,23 @@ from cuda_machines import OnGPU, close, normal, rounded, unwritten
 from test_cuda_kernels import LENET_2, ODD, conv_id
 
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.kernels.cuda import Convolution, convolution, tensor_cores
+from d2lmgpu.kernels.cuda import Convolution, convolution, read, sources, tensor_cores
 
-SOME_CONVOLUTIONS = [(1, LENET_2), (5, ODD), (2, Convolution(C=18, H=6, W=7, O=35, KH=3, KW=2))]
+SOME_CONVOLUTIONS = [
+    (1, LENET_2),
+    (5, ODD),
+    (2, Convolution(C=18, H=6, W=7, O=35, KH=3, KW=2)),
+    (3, Convolution(C=9, H=5, W=6, O=17, KH=2, KW=2, S=4, relu=True)),  # several images in a block
+    (1, Convolution(C=1, H=50, W=41, O=3, KH=3, KW=3, S=2)),  # more outputs than a block takes
+    (1, Convolution(C=1, H=37, W=34, O=10, KH=32, KW=32, S=1)),  # one row of kernels at a time
+    (2, Convolution(C=130, H=4, W=5, O=70, KH=3, KW=3, S=2, max_pool=True)),  # channels in chunks
+]
+
+
+@pytest.mark.parametrize("file", sources())
+def test_needs_no_header_that_cupy_does_not_bring(file):
+    """mma.h includes crt/mma.h, which only NVIDIA's compiler packages have."""
+    assert set(re.findall(r"#include <(.+)>", read(file))) <= {"cuda_fp16.h", "cuda_bf16.h"}
 
 
 def double(*arrays):
