@@ -253,7 +253,10 @@ class GraphStep:
             _let_wait(first, device)
 
     def _exchange(self):
-        """The allreduce: each phase waits for those that the program says, as in collectives/execute.py."""
+        """The allreduce: each phase waits for those that the program says, as in collectives/execute.py.
+
+        Who still reads gradients when the others are done need not be waited for: they are written in the next step.
+        """
         flat, devices = [array.raw for array in self.arrays], self.devices
         done = [[_record(device)] for device in devices]  # each is there; to be followed by the ends of its phases
         for i, phase in self.program.order:
@@ -263,10 +266,6 @@ class GraphStep:
                 for action in phase.actions:
                     do_action(action, i, devices, flat, self.stages[i], None)
             done[i].append(_record(devices[i]))
-        for device, readers in zip(devices, self.program.readers, strict=True):
-            with device.as_current():
-                for reader in readers:
-                    device.stream.wait_event(done[reader][-1])
 
     def _on_each(self, do):
         for device, part in zip(self.devices, self.parts, strict=True):
