@@ -416,7 +416,7 @@ def test_precisions_that_cannot_be(standin, monkeypatch):
         d2l.train([d2l.cpu(0)], precision="tf32", progress=False)
     with pytest.raises(ValueError, match="needs CUDA graphs"):
         d2l.train([d2l.gpu(0)], precision="tf32", graphs=False, progress=False)
-    monkeypatch.setattr(type(d2l.gpu(0)), "compute_capability", 70)
+    monkeypatch.setattr(type(d2l.gpu(0)), "compute_capability", 75)
     check_precision("mixed", [d2l.gpu(0)])
-    with pytest.raises(d2l.DeviceError, match=r"needs compute capability 8.0; gpu\(0\) has 7.0"):
+    with pytest.raises(d2l.DeviceError, match=r"needs compute capability 8.0; gpu\(0\) has 7.5"):
         check_precision("tf32", [d2l.gpu(0)])
