@@ -4,7 +4,7 @@
 // rows and KW - 1 columns of zeros around: s is an output channel, r an input channel, and kernels are turned by 180
 // degrees.
 //
-// Rows and columns of x that no output reads get zeros. Rows of kernels that meet only zeros are left out, warp by warp.
+// Rows and columns of x that no output reads get zeros. Rows of kernels that meet only zeros are left out by each warp.
 //
 // Macros: those of correlation.cuh. Grid: (images / IMAGES, input channels / (WO * NT * 8), regions of HEIGHT x WIDTH).
 // Block: 32 * WP * WO.

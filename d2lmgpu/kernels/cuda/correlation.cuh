@@ -17,8 +17,9 @@
 // of D one lane then has a whole square: eight squares that follow each other are in the eight lanes of one t.
 //
 // Macros: C O H W KH KW S MAX_POOL RELU; TYPE as in mma.cuh. A block has IMAGES pictures, of each RH x RW squares
-// (all, if IMAGES > 1), and WO * NT * 8 results; WP * WO warps; sums go through CB channels at a time, OUTER rows of kernels.
-// The including file defines SIDE, SUMMED and RESULTS (numbers of channels), and where kernels lie: KERNEL(r, s, tap).
+// (all, if IMAGES > 1), and WO * NT * 8 results; WP * WO warps. Sums go through CB channels at a time, OUTER rows of
+// kernels. The including file defines SIDE, SUMMED and RESULTS (numbers of channels), and where kernels lie:
+// KERNEL(r, s, tap).
 
 #include "mma.cuh"
 
