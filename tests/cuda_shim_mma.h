@@ -105,7 +105,9 @@ template <int COUNT> static void load_units_transposed(unsigned* r, const void* 
 }
 
 static inline float tf32_value(unsigned bits, int) { return float_of(bits & 0xffffe000); }
-static inline float float16_value(unsigned bits, int part) { return __half2float({(unsigned short)(bits >> 16 * part)}); }
+static inline float float16_value(unsigned bits, int part) {
+    return __half2float({(unsigned short)(bits >> 16 * part)});
+}
 static inline float bfloat16_value(unsigned bits, int part) { return float_of(bits >> 16 * part << 16); }
 #define MMA(type, numbers) \
     static void mma_##type(float* d, const unsigned* a, const unsigned* b) { \

@@ -2,6 +2,7 @@
 
 import re
 
+import cuda_machines
 import numpy as np
 import pytest
 import references
@@ -10,6 +11,7 @@ from test_cuda_kernels import LENET_2, ODD, conv_id
 
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.kernels.cuda import Convolution, convolution, read, sources, tensor_cores
+from d2lmgpu.kernels.cuda.launch import Launch, macros
 
 SOME_CONVOLUTIONS = [
     (1, LENET_2),
@@ -40,6 +42,40 @@ def kind(request, machine):
         if int(cupy.cuda.Device().compute_capability) < tensor_cores.OLDEST[request.param]:
             pytest.skip(f"this GPU, {find_gpus()}, has no tensor cores for {request.param}")
     return request.param
+
+
+ONE_INSTRUCTION = """
+extern "C" __global__ void one_instruction(const float* a, const float* b, float* d)
+{
+    __shared__ uint4 a_s[32], b_s[32];  // 16 rows of A, and 8 columns of B, their units 0, then their units 1
+    int lane = threadIdx.x;
+    a_s[lane] = unit_of(a + (lane % 16 * 2 + lane / 16) * UNIT, 1, UNIT);
+    b_s[lane] = unit_of(b + (lane % 8 * 2 + lane / 8 % 2) * UNIT, 1, UNIT);
+    __syncthreads();
+    unsigned in_a[4], in_b[2];
+    load_units<4>(in_a, a_s + lane);
+    load_units<2>(in_b, b_s + lane);
+    float both[4] = {}, one[4] = {};
+    multiply(both, in_a, in_b);
+    multiply_one(one, in_a, in_b);
+    for (int e = 0; e < 4; ++e) {
+        int at = (lane / 4 + e / 2 * 8) * 8 + lane % 4 * 2 + e % 2;
+        d[at] = both[e], d[128 + at] = one[e];
+    }
+}
+"""
+
+
+def test_one_instruction_by_the_layout_that_is_written_down(machine, kind, rng, monkeypatch):
+    """On a GPU this shows that the shim does what a tensor core does."""
+    monkeypatch.setattr(cuda_machines, "read", lambda file: read("mma.cuh") + ONE_INSTRUCTION)
+    unit = tensor_cores.UNIT[kind]
+    a, b, d = normal(rng, 16, 2 * unit), normal(rng, 8, 2 * unit), unwritten(2, 16, 8)
+    launch = Launch("mma.cuh", "one_instruction", macros(TYPE=tensor_cores.TYPES[kind]), (1,), (32,))
+    machine.run(launch, a, b, d)
+    a, b = double(rounded(a, kind), rounded(b, kind))
+    close(d[0], a @ b.T)
+    close(d[1], a[:, :unit] @ b[:, :unit].T)
 
 
 @pytest.mark.parametrize("N, D, O, relu", [(5, 200, 37, False), (34, 70, 10, True)])

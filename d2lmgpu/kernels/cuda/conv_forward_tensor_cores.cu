@@ -11,7 +11,8 @@
 #define KERNEL(r, s, tap) (((r) * C + (s)) * (KH * KW) + (tap))
 #include "correlation.cuh"
 
-static __device__ __forceinline__ void stage_images(const float* x, int n0, int N, int c0, int h0, int w0, uint4* images)
+static __device__ __forceinline__ void stage_images(
+    const float* x, int n0, int N, int c0, int h0, int w0, uint4* images)
 {
 #pragma unroll 2
     for (int at = threadIdx.x; at < IMAGES * UNITS * YH * YW; at += THREADS) {

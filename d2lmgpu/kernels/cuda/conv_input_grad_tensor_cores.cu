@@ -1,9 +1,10 @@
 // The gradient of convolution + bias + ReLU + pooling with respect to its input, on tensor cores.
 //
-// Shapes, masks and arguments are those of conv_input_grad.cu. The pictures of correlation.cuh are dz, with KH - 1 rows
-// and KW - 1 columns of zeros around: s is an output channel, r an input channel, and kernels are turned by 180 degrees.
+// Shapes, masks and arguments are those of conv_input_grad.cu. The pictures of correlation.cuh are dz, with KH - 1
+// rows and KW - 1 columns of zeros around: s is an output channel, r an input channel, and kernels are turned by 180
+// degrees.
 //
-// Rows and columns of x that no output reads get zeros. And rows of kernels that meet only zeros are left out, warp by warp.
+// Rows and columns of x that no output reads get zeros. Rows of kernels that meet only zeros are left out by each warp.
 //
 // Macros: those of correlation.cuh. Grid: (images / IMAGES, input channels / (WO * NT * 8), regions of HEIGHT x WIDTH).
 // Block: 32 * WP * WO.

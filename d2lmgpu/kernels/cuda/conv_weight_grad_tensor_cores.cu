@@ -47,7 +47,8 @@ static __device__ __forceinline__ Tile find_tile(int tile)
 }
 
 static __device__ __forceinline__ void stage(
-    const float* x, const float* dy, const unsigned short* mask, int tile0, int c0, int o0, int N, uint4* x_s, uint4* z_s)
+    const float* x, const float* dy, const unsigned short* mask, int tile0, int c0, int o0, int N,
+    uint4* x_s, uint4* z_s)
 {
 #pragma unroll 2
     for (int at = threadIdx.x; at < TILES * (CB / UNIT) * YH * YW; at += THREADS) {

@@ -13,12 +13,13 @@
 // block, by a thread that loads the numbers of a unit, and stores it whole.
 //
 // A warp has MT * 16 positions and NT * 8 results. Positions come in squares of SIDE * SIDE, for pooling: number
-// 16 m + 8 half + g of a warp is pixel q of its square 8 r + g, where 2 m + half = r * SIDE * SIDE + q. By the layout of
-// D one lane then has a whole square: eight squares of a row of pooled results are in the eight lanes of one t.
+// 16 m + 8 half + g of a warp is pixel q of its square 8 r + g, where 2 m + half = r * SIDE * SIDE + q. By the layout
+// of D one lane then has a whole square: eight squares that follow each other are in the eight lanes of one t.
 //
-// Macros: C O H W KH KW S MAX_POOL RELU; TYPE as in mma.cuh. A block has IMAGES pictures, of each RH x RW squares (all, if
-// IMAGES > 1), and WO * NT * 8 results; WP * WO warps; sums go through CB channels at a time, OUTER rows of kernels.
-// The including file defines SIDE, SUMMED and RESULTS (numbers of channels), and where kernels lie: KERNEL(r, s, tap).
+// Macros: C O H W KH KW S MAX_POOL RELU; TYPE as in mma.cuh. A block has IMAGES pictures, of each RH x RW squares
+// (all, if IMAGES > 1), and WO * NT * 8 results; WP * WO warps. Sums go through CB channels at a time, OUTER rows of
+// kernels. The including file defines SIDE, SUMMED and RESULTS (numbers of channels), and where kernels lie:
+// KERNEL(r, s, tap).
 
 #include "mma.cuh"
 

@@ -1,9 +1,9 @@
 // One instruction of a tensor core, and how its factors come from shared memory: inline PTX, which needs no header.
 //
-// A warp multiplies D (16 x 8) += A (16 x k) B (k x 8) in one instruction. The factors have fewer bits than float32, the
-// sums D are float32. Macro TYPE:
+// A warp multiplies D (16 x 8) += A (16 x k) B (k x 8) in one instruction. The factors have fewer bits than float32,
+// the sums D are float32. Macro TYPE:
 //   0  tf32      8 bits exponent, 10 bits fraction, kept in 32 bits; k = 8; from sm_80
-//   1  float16   5 bits exponent, 10 bits fraction: below 6e-8 everything is 0, above 65504 infinite; k = 16; from sm_75
+//   1  float16   5 bits exponent, 10 bits fraction: below 6e-8 all is 0, above 65504 infinite; k = 16; from sm_75
 //   2  bfloat16  8 bits exponent,  7 bits fraction; k = 16; from sm_80
 // float32 numbers are rounded to the nearest; of two equally near, to the even one, or with tf32 away from zero.
 //
@@ -20,7 +20,7 @@
 //
 // load_units (PTX: ldmatrix) makes such registers of units in shared memory: for COUNT times 8 units (COUNT 1, 2 or 4),
 // lane 8 i + r gives the address of unit r of the i-th eight, and register i is then its 4 bytes t of unit g.
-// load_units_transposed is for 16 bits: there a unit has 8 numbers across the sum, and the eight are 8 steps of the sum.
+// load_units_transposed is for 16 bits: a unit has 8 numbers across the sum, and the eight are 8 steps of the sum.
 //
 // Without __CUDACC__ the tests' shim has functions of the same names, which follow this comment lane by lane.
 

@@ -4,8 +4,8 @@
 // memory. So these kernels take the place of those in float32, with the same arguments. For small gradients in float16
 // see mixed_precision.cu.
 //
-// Macros TM, TN: the tile, in multiples of 16. WARPS: the warps of a block. All work on the same tile: of every chunk of
-// the sum each takes PASSES steps, and at the end the warps' sums are added in a fixed order. A thread loads all its
+// Macros TM, TN: the tile, in multiples of 16. WARPS: the warps of a block. All work on the same tile: of every chunk
+// of the sum each takes PASSES steps, and at the end the warps' sums are added in a fixed order. A thread loads all its
 // numbers of a chunk before it stores the first: so many loads are under way that few chunks are waited for.
 
 #include "mma.cuh"
