@@ -8,9 +8,9 @@ Nothing here was measured: all figures are *predicted*, by what can be counted.
 2. gpu_model/sass.py compiles each for sm_90 as CuPy would, and reads the machine code with its stalls and barriers.
 3. gpu_model/warps.py follows each warp of the blocks that one multiprocessor gets, through loops and branches.
 4. gpu_model/multiprocessor.py lets the warps take turns on its four schedulers, cycle by cycle.
-5. Here kernels wait for those they depend on, and share a card's multiprocessors if they run at the same time.
+5. gpu_model/step.py lets kernels wait for those they depend on, and share a card if they run at the same time.
 
-The constants, here and in gpu_model/multiprocessor.py, are the hardware's, or chosen once and for all kernels
+The constants, in multiprocessor.py and step.py, are the hardware's, or chosen once and for all kernels
 together so that the step's launches, as they were when this file was added, came out as an audit had estimated them by
 hand: 13 of 16 within 20%, and not the three of the first dense layer, where the audit did not count that each gate is
 waited for (results/predicted_h100_first.json has both, and the counts). No constant belongs to a kernel. They are
@@ -25,25 +25,19 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from gpu_model import multiprocessor, sass, warps
+from gpu_model import multiprocessor, sass, step, warps
 from gpu_model.launches import record_step
 from gpu_model.multiprocessor import CLOCK, MULTIPROCESSORS
 from gpu_model.recorder import Memory
+from gpu_model.step import KERNEL_START, predict_step
 
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.output import write_json
 
-KERNEL_START = 1.21e-6
-"""Seconds of a kernel before its first instruction and after its last."""
-NODE = 1.2e-6
-"""Seconds between a graph's node and one that depends on it."""
-DRAM = 0.9 * 3.35e12
-L2 = 50e6
-"""Bytes: what a step touches again comes from the second-level cache if it fits, else from memory."""
-LINK, LINK_LATENCY = 450e9, 1.5e-6
-"""NVLink 4, one way: bytes a second, and seconds until the first byte is there."""
 ROUNDS = 2
-"""How often a multiprocessor is filled in the simulation; for more blocks the time is extrapolated."""
+LONG = 200_000
+"""How often a multiprocessor is filled in the simulation, once if it then issues so many instructions; for more blocks
+the time is extrapolated."""
 
 
 def constant_bank(node):
@@ -110,17 +104,19 @@ def count(node, kernel):
     busy, results, seen = min(blocks, MULTIPROCESSORS), [], []
     for first in sorted({0, (blocks - 1) % MULTIPROCESSORS}):
         mine = range(first, blocks, MULTIPROCESSORS)
-        most = ROUNDS * resident
-        chosen = [block(number) for number in mine[:most]]
-        work = len(mine), [len(issued) for warps_of_block in chosen for issued, _ in warps_of_block]
+        chosen = [block(number) for number in mine[:resident]]
+        is_long = sum(len(issued) for warps_of_one in chosen for issued, _ in warps_of_one) > LONG
+        most = resident if is_long else ROUNDS * resident
+        chosen += [block(number) for number in mine[resident:most]]
+        work = len(mine), [len(issued) for warps_of_one in chosen for issued, _ in warps_of_one]
         if work in seen:  # this multiprocessor has as much to do as the other
             continue
         seen.append(work)
         cycles, counts = multiprocessor.simulate(kernel.code, chosen, resident, busy)
         counts["part_issuing"] = round(counts["issued"] / 4 / cycles, 3)
         if len(mine) > most:
-            shorter, _ = multiprocessor.simulate(kernel.code, chosen[:resident], resident, busy)
-            cycles += (cycles - shorter) * (len(mine) - most) / (most - resident)
+            shorter = 0.0 if is_long else multiprocessor.simulate(kernel.code, chosen[:resident], resident, busy)[0]
+            cycles += (cycles - shorter) * (len(mine) - most) / resident
         results.append((cycles, counts | {"simulated_blocks": len(chosen)}))
     cycles, counts = max(results, key=lambda pair: pair[0])
     fits = min(1.0, blocks / (MULTIPROCESSORS * resident))
@@ -137,84 +133,6 @@ def count(node, kernel):
         "cycles": round(cycles),
         "seconds": KERNEL_START + cycles / CLOCK,
     }
-
-
-def predict_step(nodes, predictor):
-    """A row for each node, with its "start" and "seconds", and when the step ends, in seconds.
-
-    A row of a kernel that does not compile has an "error", and counts for nothing.
-    """
-    footprint = {}
-    for node in nodes:
-        for memory in node.arguments:
-            if isinstance(memory, Memory):
-                key = node.card, memory.address
-                footprint[key] = max(footprint.get(key, 0), memory.nbytes)
-    rows = []
-    for node in nodes:
-        row = {"name": node.name, "kind": node.kind, "card": node.card, "after": list(node.after)}
-        row["part_of_the_card"] = 0.1
-        if node.kind == "kernel":
-            touched = [memory for memory in node.arguments if isinstance(memory, Memory)]
-            far = sum(memory.nbytes for memory in touched if memory.card != node.card)
-            try:
-                row.update(predictor.kernel(node))
-            except sass.DoesNotCompile as error:
-                row.update(error=_first_error(error), seconds=0.0)
-            else:
-                if sum(size for (card, _), size in footprint.items() if card == node.card) > L2:
-                    nbytes = sum(memory.nbytes for memory in touched)
-                    row["seconds"] = max(row["seconds"], KERNEL_START + nbytes / DRAM)
-                if far:
-                    row["seconds"] = max(row["seconds"], KERNEL_START + LINK_LATENCY + far / LINK)
-        elif node.kind == "copy":
-            row["seconds"] = LINK_LATENCY + node.nbytes / LINK
-        else:
-            row["seconds"] = KERNEL_START + node.nbytes / DRAM
-        rows.append(row)
-    return rows, _schedule(rows)
-
-
-def _first_error(error):
-    lines = [line for line in str(error).splitlines() if "error" in line] or str(error).splitlines() or [repr(error)]
-    return lines[0][:200]
-
-
-def _schedule(rows):
-    """Sets each row's "start", and returns the end of the last.
-
-    A node begins `NODE` after those that it waits for. Kernels that run on one card
-    at the same time share it: who came first keeps its part, others get what is left.
-    """
-    ends, running, left = {}, [], {i: row["seconds"] for i, row in enumerate(rows)}
-    waiting, now = dict(enumerate(rows)), 0.0
-    while waiting or running:
-        for i, row in list(waiting.items()):
-            if all(j in ends for j in row["after"]):
-                begin = max((ends[j] + NODE for j in row["after"]), default=0.0)
-                if begin <= now + 1e-12:
-                    row["start"] = now
-                    running.append(i)
-                    del waiting[i]
-        speeds, free = {}, {}
-        for i in running:
-            part = rows[i]["part_of_the_card"]
-            rest = free.get(rows[i]["card"], 1.0)
-            speeds[i] = max(0.05, min(1.0, rest / part))
-            free[rows[i]["card"]] = max(0.0, rest - part)
-        begins = [
-            max((ends[j] + NODE for j in row["after"]), default=0.0)
-            for row in waiting.values()
-            if all(j in ends for j in row["after"])
-        ]
-        step = min([left[i] / speeds[i] for i in running] + [begin - now for begin in begins])
-        now += step
-        for i in list(running):
-            left[i] -= step * speeds[i]
-            if left[i] <= 1e-12:
-                ends[i] = now
-                running.remove(i)
-    return max(ends.values(), default=0.0)
 
 
 def show(title, rows, seconds):
@@ -262,7 +180,7 @@ def main(arguments=None):
         constants = {
             name: value for name, value in vars(multiprocessor).items() if name.isupper() and np.isscalar(value)
         }
-        constants |= {name: globals()[name] for name in "KERNEL_START NODE DRAM L2 LINK LINK_LATENCY".split()}
+        constants |= {name: getattr(step, name) for name in "KERNEL_START NODE DRAM L2 LINK LINK_LATENCY".split()}
         write_json(options.json, {"what": "predicted, not measured", "constants": constants, "steps": steps})
     return 0
 

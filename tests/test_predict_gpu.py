@@ -13,7 +13,7 @@ from d2lmgpu.networks import LENET
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import predict_gpu
-from gpu_model import arithmetic, multiprocessor, sass, warps
+from gpu_model import arithmetic, multiprocessor, sass, step, warps
 from gpu_model.launches import record_step
 from gpu_model.recorder import Memory, Node
 
@@ -93,7 +93,7 @@ def test_more_work_takes_longer(compiled):
     seconds = []
     for n, blocks in [(100, 1), (200, 1), (20, 132 * 16), (20, 132 * 32), (20, 132 * 64)]:
         kernel, node = compiled(n, 0, blocks=blocks)
-        seconds.append(predict_gpu.count(node, kernel)["seconds"] - predict_gpu.KERNEL_START)
+        seconds.append(predict_gpu.count(node, kernel)["seconds"] - step.KERNEL_START)
     assert 1.8 < seconds[1] / seconds[0] < 2.2
     assert seconds[3] > seconds[2]
     assert 1.7 < seconds[4] / seconds[3] < 2.3  # two waves
@@ -132,13 +132,13 @@ def test_nodes_wait_for_each_other_and_share_a_card():
 
     us = 1e-6
     alone = [row(10 * us, []), row(10 * us, [0])]
-    assert predict_gpu._schedule(alone) == pytest.approx(20 * us + predict_gpu.NODE)
+    assert step.schedule(alone) == pytest.approx(20 * us + step.NODE)
     both = [row(10 * us, [], 0.5), row(10 * us, [], 0.5)]
-    assert predict_gpu._schedule(both) == pytest.approx(10 * us)
+    assert step.schedule(both) == pytest.approx(10 * us)
     full = [row(10 * us, []), row(10 * us, [])]
-    assert 19 * us < predict_gpu._schedule(full) <= 20 * us
+    assert 19 * us < step.schedule(full) <= 20 * us
     apart = [row(10 * us, [], card=0), row(10 * us, [], card=1)]
-    assert predict_gpu._schedule(apart) == pytest.approx(10 * us)
+    assert step.schedule(apart) == pytest.approx(10 * us)
 
 
 @pytest.mark.parametrize("precision, cards", [("float32", 1), ("mixed", 2)])
