@@ -14,9 +14,9 @@ way up, each matrix transposed. winograd.py has the method and its matrices.
 
 import numpy as np
 
+from ..winograd import ONE, transforms
 from .products import Product, RunningSum
 from .squares import Squares
-from .winograd import ONE, transforms
 
 
 class WinogradConvolution:
