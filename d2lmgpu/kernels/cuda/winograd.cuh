@@ -118,40 +118,62 @@ static __device__ __forceinline__ void by_columns(const float* x, float* y)
 // the same time, for 8 points, find them in 8 different groups of banks.
 static __device__ __forceinline__ int place(int f, int tile) { return f * TILES + ((tile / 4 ^ f / 2 % 4) * 4 | tile % 4); }
 
-struct Ahead {  // numbers of u for this step and the next
-    float now[RO], next[RO];
-};
+// What a thread has of u in registers: the numbers of the next DEPTH steps, since the second-level cache takes several
+// hundred cycles to answer. It may read DEPTH steps beyond the end, for which u has room.
+#ifndef DEPTH
+#define DEPTH (RO > 8 ? 3 : 8)
+#endif
 
-static __device__ __forceinline__ void load(const float* __restrict__ u, int k, int K, float numbers[RO])
-{
-#pragma unroll
-    for (int r = 0; r < RO; ++r) numbers[r] = u[(min(k, K - 1) * PART + r * Q) * POINTS];
-}
-
-// Where a thread's numbers of u begin.
 static __device__ __forceinline__ const float* my_u(const float* __restrict__ u, int part, int K)
 {
     return u + (part * K * PART + threadIdx.x / (2 * POINTS)) * POINTS + threadIdx.x % POINTS;
 }
 
-// sum[r][i] += sum over k, k0 <= k < k0 + count, of u(k) * v_s(k - k0).
-static __device__ __forceinline__ void multiply(
-    const float* __restrict__ u, Ahead& ahead, const float* v_s, int k0, int count, int K, float sum[RO][8])
+static __device__ __forceinline__ void load(const float* __restrict__ u, int k, float numbers[RO])
 {
-    int f = threadIdx.x % POINTS, half = threadIdx.x / POINTS % 2;
-    const float *first = v_s + place(f, half * 8), *second = v_s + place(f, half * 8 + 4);
-#pragma unroll 3
-    for (int k = 0; k < count; ++k) {
-        float later[RO];
-        load(u, k0 + k + 2, K, later);
-        float4 a = *(const float4*)(first + k * PLANE), b = *(const float4*)(second + k * PLANE);
-        float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
-        for (int r = 0; r < RO; ++r) {
+    for (int r = 0; r < RO; ++r) numbers[r] = u[(k * PART + r * Q) * POINTS];
+}
+
+// The first steps of a chunk: best long before `multiply`.
+static __device__ __forceinline__ void load_first(const float* __restrict__ u, float ahead[DEPTH][RO])
+{
 #pragma unroll
-            for (int i = 0; i < 8; ++i) sum[r][i] += ahead.now[r] * v[i];
-            ahead.now[r] = ahead.next[r], ahead.next[r] = later[r];
+    for (int k = 0; k < min(DEPTH, CB); ++k) load(u, k, ahead[k]);
+}
+
+// Where a thread's vectors of v_s are: the first of a step is at [0], the second at `second_vector()`.
+static __device__ __forceinline__ int first_vector()
+{
+    return place(threadIdx.x % POINTS, threadIdx.x / POINTS % 2 * 8);
+}
+static __device__ __forceinline__ int second_vector()
+{
+    return place(threadIdx.x % POINTS, threadIdx.x / POINTS % 2 * 8 + 4);
+}
+
+// sum[r][i] += sum over k < count of u(k) * v(k): a chunk. All places in registers are known to the compiler, so that
+// no number that is still on its way is ever moved.
+static __device__ __forceinline__ void multiply(
+    const float* __restrict__ u, float ahead[DEPTH][RO], const float* first, const float* second, int count,
+    float sum[RO][8])
+{
+    float4 v[2][2];
+    v[0][0] = *(const float4*)first, v[0][1] = *(const float4*)second;
+#pragma unroll
+    for (int k = 0; k < CB; ++k) {
+        if (k >= count) break;
+        if (k + 1 < CB) {
+            v[(k + 1) % 2][0] = *(const float4*)(first + (k + 1) * PLANE);
+            v[(k + 1) % 2][1] = *(const float4*)(second + (k + 1) * PLANE);
         }
+        float4 a = v[k % 2][0], b = v[k % 2][1];
+        float value[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int r = 0; r < RO; ++r)
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sum[r][i] += ahead[k % DEPTH][r] * value[i];
+        if (k + DEPTH < CB) load(u, k + DEPTH, ahead[k % DEPTH]);
     }
 }
 
@@ -172,7 +194,7 @@ static __device__ __forceinline__ void exchange(const float sum[RO][8], int roun
     int f = threadIdx.x % POINTS, half = threadIdx.x / POINTS % 2, q = threadIdx.x / (2 * POINTS);
 #pragma unroll
     for (int r = 0; r < RO; ++r)
-        if (r / ROUND == round) {
+        if (round * ROUND <= r && r < round * ROUND + ROUND) {
             float* row = m_s + row_of(r % ROUND * Q + q, half * 8) + f;
 #pragma unroll
             for (int i = 0; i < 8; ++i) row[i * (POINTS | 1)] = sum[r][i];

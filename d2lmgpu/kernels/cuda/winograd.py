@@ -20,6 +20,9 @@ MOST_CHANNELS = 13
 
 LEAST_CHANNELS = 4
 
+DEPTH = 8
+"""Steps by which a thread reads beyond what it uses, at most."""
+
 TRANSFORMS_PER_POINT = 10
 """Instructions by which a tile of one channel is loaded, transformed and stored, divided by its points. Counted."""
 
@@ -137,7 +140,7 @@ def conv_forward(winograd):
         winograd.options + own,
         (ceil_div(winograd.N, images), parts, regions),
         (winograd.threads(Q),),
-        workspace=parts * Q * RO * conv.C * winograd.points,
+        workspace=(parts * conv.C + DEPTH) * Q * RO * winograd.points,
     )
 
 
@@ -145,10 +148,9 @@ def _channels_of_x(winograd):
     """Channels in shared memory at a time: as many as fit, but not more than 128 threads transform; 0 if none fits."""
     conv, (rows, columns, images) = winograd.conv, winograd.region()
     plane = (rows * winograd.MH + conv.KH - 1) * (columns * winograd.MW + conv.KW - 1)
-    if (rows, columns) == winograd.grid:
-        plane = max(plane, conv.H * conv.W)  # whole images
-    room = SHARED_BYTES // 4 - 32 * images
-    most = min(8, room // (TILES * winograd.points + TILES + images * plane))
+    plane = ceil_div(plane, 8) * 8 | 8
+    room = SHARED_BYTES // 4 - 64 * images
+    most = min(8, room // (TILES * winograd.points + TILES + 2 * images * plane))
     return evenly(conv.C, most) if most else 0
 
 
@@ -160,20 +162,16 @@ def conv_input_grad(winograd):
     if rows * columns > TILES:
         return None
 
-    def floats(channels):  # of shared memory, to finish so many of a thread's channels at a time
-        exchange = ceil_div(channels * Q, 2) * 32
-        return exchange * (winograd.points | 1) + exchange // 32 + images * channels * Q * conv.H * conv.W
-
-    together = [channels for channels in range(1, RO + 1) if floats(channels) * 4 <= SHARED_BYTES]
+    most = SHARED_BYTES // 4 // (winograd.points + 2) // 32 * 32  # rows of the exchange
     CB = min(8, SHARED_BYTES // 4 // (TILES * winograd.points + TILES), winograd.threads(Q) // TILES)
-    if not together or not CB:
+    if most < 16 * Q or not CB:
         return None
-    own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=evenly(RO, together[-1]), TR=rows, TC=columns)
+    own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=evenly(RO, most // (16 * Q)), TR=rows, TC=columns)
     return Launch(
         "winograd_input_grad.cu",
         "winograd_input_grad",
         winograd.options + own,
         (ceil_div(winograd.N, images), parts),
         (winograd.threads(Q),),
-        workspace=parts * Q * RO * conv.O * winograd.points,
+        workspace=(parts * conv.O + DEPTH) * Q * RO * winograd.points,
     )

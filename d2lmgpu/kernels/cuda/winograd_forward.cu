@@ -27,32 +27,68 @@
 #define REGIONS_X CEIL_DIV(PW * S, TC * MW)
 #define XH (TR * MH + KH - 1)  // rows and columns of x that a region reads
 #define XW (TC * MW + KW - 1)
-#define WHOLE (TR * MH >= PH * S && TC * MW >= PW * S && XH <= H && XW <= W)  // whole images are one long copy
-#define X_ROW (WHOLE ? W : XW)
-#define X_PLANE (WHOLE ? H * W : XH * XW)
-#define X_IMAGE (CB * X_PLANE + (33 - CB * X_PLANE % 32) % 32)  // images begin at neighbouring banks
-#define SUMMING (CB * PLANE + IMAGES * X_IMAGE)
+#define X_PLANE (CEIL_DIV(XH * XW, 8) * 8 | 8)                    // of a channel in shared memory, and of an image:
+#define X_IMAGE (CB * X_PLANE + (33 - CB * X_PLANE % 32) % 32)    // begin at different banks
+#define X_BUFFER (IMAGES * X_IMAGE)                                // two of them: one is filled while one is read
+#define COPIES CEIL_DIV(XH * XW, THREADS)                         // of a thread, for a channel of an image
+#define SUMMING (CB * PLANE + 2 * X_BUFFER)
 
-// Four bytes from global to shared memory, or zero.
-static __device__ __forceinline__ void copy(float* to, const float* from, bool there)
-{
+// Four bytes from global to shared memory, or zeros: done when `wait_for_copies` returns.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    unsigned shared = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from), "r"(there ? 4 : 0) : "memory");
+typedef unsigned Shared;  // in bytes
+typedef char Unit;
+static __device__ __forceinline__ Shared address(float* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
+static __device__ __forceinline__ void copy(Shared to, int i, const float* from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 ::"r"(to + i * 4), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+static __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
-    *to = there ? *from : 0.0f;
-#endif
-}
-
-// My copies are done.
-static __device__ __forceinline__ void wait_for_copies()
+typedef float* Shared;
+typedef float Unit;
+static __device__ __forceinline__ Shared address(float* shared) { return shared; }
+static __device__ __forceinline__ void copy(Shared to, int i, const float* from, bool there)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    to[i] = there ? *from : 0.0f;
+}
+static __device__ __forceinline__ void wait_for_copies() {}
 #endif
+
+// V = B^T x B for the tile of x that begins at `from`, to plane `to` of v_s.
+static __device__ __forceinline__ void transform(const float* from, float* to, int tile)
+{
+    float values[TH][TW];
+#pragma unroll
+    for (int i = 0; i < TH; ++i)
+#pragma unroll
+        for (int j = 0; j < TW; ++j) values[i][j] = from[i * XW + j];
+#pragma unroll
+    for (int j = 0; j < TW; ++j) by_rows<BtH, TW, TW>(&values[0][j], &values[0][j]);
+#pragma unroll
+    for (int i = 0; i < TH; ++i) {
+        by_rows<BtW, 1, 1>(values[i], values[i]);
+#pragma unroll
+        for (int j = 0; j < TW; ++j) to[place(i * TW + j, tile)] = values[i][j];
+    }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) winograd_forward(
+// z = A^T M A, from a row of points.
+static __device__ __forceinline__ void finish(const float* from, float z[MH][MW])
+{
+    float half[TH][MW];
+#pragma unroll
+    for (int i = 0; i < TH; ++i) {
+        float points[TW];
+#pragma unroll
+        for (int j = 0; j < TW; ++j) points[j] = from[i * TW + j];
+        by_columns<AW, 1, 1>(points, half[i]);
+    }
+#pragma unroll
+    for (int j = 0; j < MW; ++j) by_columns<AH, MW, MW>(&half[0][j], &z[0][j]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_forward(
     const float* __restrict__ x, const float* __restrict__ u, const float* __restrict__ bias, float* __restrict__ y,
     unsigned short* __restrict__ mask, int N)
 {
@@ -61,48 +97,49 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_forward(
     int n0 = blockIdx.x * IMAGES, part = blockIdx.y;
     int tile_row0 = blockIdx.z / REGIONS_X * TR, tile_col0 = blockIdx.z % REGIONS_X * TC;
 
+    // Some channels of x, of all images of the block. Beyond the edge of an image there are zeros.
+    int copier = THREADS - 1 - threadIdx.x;  // the first warps have tiles to transform
+    Shared x_shared = address(x_s + copier);
+    const float* corner = x + (n0 * C * H + tile_row0 * MH) * W + tile_col0 * MW;
     auto copy_x = [&](int c0) {
-        for (int image = 0; image < IMAGES; ++image)
-            for (int i = threadIdx.x; i < CB * X_PLANE; i += THREADS) {
-                int c = c0 + i / X_PLANE, h = tile_row0 * MH + i / X_ROW % (X_PLANE / X_ROW);
-                int w = tile_col0 * MW + i % X_ROW, n = n0 + image;
-                int at = WHOLE ? (n * C + c0) * H * W + i : ((n * C + c) * H + h) * W + w;
-                bool there = n < N && (WHOLE ? i < (C - c0) * X_PLANE : c < C && h < H && w < W);
-                copy(x_s + image * X_IMAGE + i, x + (there ? at : 0), there);
+        Shared to = x_shared + c0 / CB % 2 * (int)(X_BUFFER * sizeof(*x_s) / sizeof(Unit));
+#pragma unroll
+        for (int e = 0; e < COPIES; ++e) {
+            int i = e * THREADS + copier, h = i / XW, w = i % XW;
+            bool inside = tile_row0 * MH + h < H && tile_col0 * MW + w < W;
+            if (i >= XH * XW) continue;
+#pragma unroll
+            for (int image = 0; image < IMAGES; ++image) {
+                bool there = inside && image < N - n0;
+                const float* from = there ? corner + ((image * C + c0) * H + h) * W + w : x;
+                int step = there ? H * W : 0;
+#pragma unroll 2
+                for (int k = 0; k < min(CB, C - c0); ++k)
+                    copy(to, image * X_IMAGE + k * X_PLANE + e * THREADS, from + k * step, there);
             }
+        }
     };
 
+    const float *first = v_s + first_vector(), *second = v_s + second_vector();
+    float ahead[DEPTH][RO];
     u = my_u(u, part, C);
-    Ahead ahead;
     float sum[RO][8] = {};
     copy_x(0);
-    load(u, 0, C, ahead.now);
-    load(u, 1, C, ahead.next);
     for (int c0 = 0; c0 < C; c0 += CB) {
+        load_first(u, ahead);
         wait_for_copies();
-        __syncthreads();  // x_s is there, and v_s is no longer needed
+        __syncthreads();  // x_s is there, and v_s is no longer needed, nor what was in x_s before
+        if (c0 + CB < C) copy_x(c0 + CB);
 #pragma unroll 1
         for (int item = threadIdx.x; item < CB * TILES; item += THREADS) {
             int tile = item % TILES, c = item / TILES, image = tile / (TR * TC), inside = tile % (TR * TC);
             if (image >= IMAGES) continue;
-            const float* from = x_s + image * X_IMAGE + c * X_PLANE + inside / TC * MH * X_ROW + inside % TC * MW;
-            float values[TH][TW];
-#pragma unroll
-            for (int i = 0; i < TH; ++i)
-#pragma unroll
-                for (int j = 0; j < TW; ++j) values[i][j] = from[i * X_ROW + j];
-#pragma unroll
-            for (int j = 0; j < TW; ++j) by_rows<BtH, TW, TW>(&values[0][j], &values[0][j]);
-#pragma unroll
-            for (int i = 0; i < TH; ++i) {
-                by_rows<BtW, 1, 1>(values[i], values[i]);
-#pragma unroll
-                for (int j = 0; j < TW; ++j) v_s[c * PLANE + place(i * TW + j, tile)] = values[i][j];
-            }
+            int corner = c0 / CB % 2 * X_BUFFER + image * X_IMAGE + c * X_PLANE + inside / TC * MH * XW + inside % TC * MW;
+            transform(x_s + corner, v_s + c * PLANE, tile);
         }
-        __syncthreads();  // v_s is there, and x_s is no longer needed
-        if (c0 + CB < C) copy_x(c0 + CB);
-        multiply(u, ahead, v_s, c0, min(CB, C - c0), C, sum);
+        __syncthreads();  // v_s is there
+        multiply(u, ahead, first, second, C - c0, sum);
+        u += CB * PART * POINTS;
     }
 
 #pragma unroll 1
@@ -111,21 +148,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_forward(
         exchange(sum, round, shared);
         __syncthreads();
 #pragma unroll 1
-        for (int item = threadIdx.x; item < ROWS; item += THREADS) {
-            int slot = item / 32 * 2 + item / 8 % 2, tile = item / 16 % 2 * 8 + item % 8;
+        for (int row = threadIdx.x; row < ROWS; row += THREADS) {
+            int slot = row / 32 * 2 + row / 8 % 2, tile = row / 16 % 2 * 8 + row % 8;
             int image = tile / (TR * TC), inside = tile % (TR * TC), n = n0 + image;
             int r = round * ROUND + slot / Q, o = part * PART + round * ROUND * Q + slot;
             if (image >= IMAGES || n >= N || slot >= ROUND * Q || r >= RO || o >= O) continue;
-            const float* from = shared + row_of(slot, tile);
-            float half[TH][MW], z[MH][MW], points[TW];
-#pragma unroll
-            for (int i = 0; i < TH; ++i) {
-#pragma unroll
-                for (int j = 0; j < TW; ++j) points[j] = from[i * TW + j];
-                by_columns<AW, 1, 1>(points, half[i]);
-            }
-#pragma unroll
-            for (int j = 0; j < MW; ++j) by_columns<AH, MW, MW>(&half[0][j], &z[0][j]);
+            float z[MH][MW];
+            finish(shared + row_of(slot, tile), z);
             int row0 = (tile_row0 + inside / TC) * (MH / S), col0 = (tile_col0 + inside % TC) * (MW / S);
             float b = bias[o];
 #pragma unroll

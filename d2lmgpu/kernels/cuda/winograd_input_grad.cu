@@ -21,14 +21,85 @@
 #define IMAGES (TILES / (TR * TC))
 #define SQUARES ((MH / S) * (MW / S))  // of a tile
 #define SLOTS (ROUND * Q)
-#define DX_PLANE (H * W)
-#define FINISHING (EXCHANGE + IMAGES * SLOTS * DX_PLANE)
+#define REACH_H (TR * MH + KH - 1 < H ? TR * MH + KH - 1 : H)  // rows of dx that tiles reach
 
-extern "C" __global__ void __launch_bounds__(THREADS) winograd_input_grad(
+// D = A dz A^T, to plane `to` in shared memory.
+static __device__ __forceinline__ void transform(const float dz[MH][MW], float* to, int tile)
+{
+    float half[TH][MW];
+#pragma unroll
+    for (int j = 0; j < MW; ++j) by_rows<AH, MW, MW>(&dz[0][j], &half[0][j]);
+#pragma unroll
+    for (int i = 0; i < TH; ++i) {
+        float points[TW];
+        by_rows<AW, 1, 1>(half[i], points);
+#pragma unroll
+        for (int j = 0; j < TW; ++j) to[place(i * TW + j, tile)] = points[j];
+    }
+}
+
+// Row h of dx for one image and channel: the rows of the tiles that meet there are added, transformed, and added where
+// tiles meet again. It is left in place of the row of the last of these tiles.
+static __device__ __forceinline__ void add_tiles(float* m_s, int image, int slot, int h)
+{
+    int last = min(h / MH, TR - 1);
+    float carried[TW] = {};  // the columns that the tile before has in common with this one
+#pragma unroll 1
+    for (int tile_col = 0; tile_col < TC; ++tile_col) {
+        float values[TW], result[TW];
+        float* mine = m_s + row_of(slot, (image * TR + last) * TC + tile_col) + (h - last * MH) * TW;
+#pragma unroll
+        for (int j = 0; j < TW; ++j) values[j] = mine[j];
+#pragma unroll
+        for (int above = 1; above < CEIL_DIV(TH, MH); ++above) {
+            int tile_row = last - above, i = h - tile_row * MH;
+            if (tile_row < 0 || i >= TH) continue;
+            const float* other = m_s + row_of(slot, (image * TR + tile_row) * TC + tile_col) + i * TW;
+#pragma unroll
+            for (int j = 0; j < TW; ++j) values[j] += other[j];
+        }
+        by_columns<BtW, 1, 1>(values, result);
+#pragma unroll
+        for (int j = 0; j < TW; ++j) result[j] += carried[j];
+#pragma unroll
+        for (int j = 0; j < TW; ++j) mine[j] = result[j];  // for the last column of tiles all of them, else MW count
+#pragma unroll
+        for (int j = 0; j < TW; ++j) carried[j] = j + MW < TW ? result[j + MW] : 0.0f;
+    }
+}
+
+// Element (h, w) of dx for all images and channels of a round. Four channels at a time, so that loads need not wait for
+// stores.
+static __device__ __forceinline__ void store(const float* m_s, float* to, int h, int w, int channels, int images)
+{
+    int tile_row = min(h / MH, TR - 1), i = h - tile_row * MH, tile_col = min(w / MW, TC - 1), j = w - tile_col * MW;
+    bool there = i < TH && j < TW;
+    int from[IMAGES];
+#pragma unroll
+    for (int image = 0; image < IMAGES; ++image)
+        from[image] = row_of(0, (image * TR + tile_row) * TC + tile_col) + (there ? i * TW + j : 0);
+#pragma unroll 1
+    for (int slot = 0; slot < channels; slot += 4) {
+        float values[4][IMAGES];
+#pragma unroll
+        for (int s = 0; s < 4; ++s)
+#pragma unroll
+            for (int image = 0; image < IMAGES; ++image)
+                values[s][image] = m_s[from[image] + row_of(min(slot / 2 + s / 2, ROWS / 32 - 1) * 2 + s % 2, 0)];
+#pragma unroll
+        for (int s = 0; s < 4; ++s)
+#pragma unroll
+            for (int image = 0; image < IMAGES; ++image)
+                if (slot + s < channels && image < images)
+                    to[(image * C + slot + s) * H * W] = there ? values[s][image] : 0.0f;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_input_grad(
     const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ u,
     float* __restrict__ dx, int N)
 {
-    __shared__ __align__(16) float shared[CB * PLANE > FINISHING ? CB * PLANE : FINISHING];
+    __shared__ __align__(16) float shared[CB * PLANE > EXCHANGE ? CB * PLANE : EXCHANGE];
     int n0 = blockIdx.x * IMAGES, part = blockIdx.y;
     int tile = threadIdx.x % TILES, channel = threadIdx.x / TILES, inside = tile % (TR * TC);
     int n = n0 + tile / (TR * TC), row0 = inside / TC * (MH / S), col0 = inside % TC * (MW / S);
@@ -36,26 +107,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_input_grad(
     float gradient[SQUARES];
     unsigned bits[SQUARES];
 
+    int at = ((n * O + channel) * PH + row0) * PW + col0;
     auto load_squares = [&](int o0) {
 #pragma unroll
         for (int q = 0; q < SQUARES; ++q) {
-            int row = row0 + q / (MW / S), col = col0 + q % (MW / S), o = o0 + channel;
-            bool there = mine && n < N && o < O && row < PH && col < PW;
-            int index = there ? ((n * O + o) * PH + row) * PW + col : 0;
-            gradient[q] = there ? dy[index] : 0.0f;
-            bits[q] = mask[index];
+            int row = q / (MW / S), col = q % (MW / S);
+            bool there = mine && n < N && o0 + channel < O && row0 + row < PH && col0 + col < PW;
+            gradient[q] = there ? dy[at + o0 * PH * PW + row * PW + col] : 0.0f;
+            bits[q] = there ? mask[at + o0 * PH * PW + row * PW + col] : 0;
         }
     };
 
+    const float *first = shared + first_vector(), *second = shared + second_vector();
+    float ahead[DEPTH][RO];
     u = my_u(u, part, O);
-    Ahead ahead;
     float sum[RO][8] = {};
     load_squares(0);
-    load(u, 0, O, ahead.now);
-    load(u, 1, O, ahead.next);
     for (int o0 = 0; o0 < O; o0 += CB) {
+        load_first(u, ahead);
         if (mine) {
-            float dz[MH][MW], half[TH][MW], values[TW];
+            float dz[MH][MW];
 #pragma unroll
             for (int i = 0; i < MH; ++i)
 #pragma unroll
@@ -64,22 +135,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_input_grad(
                     float g = MAX_POOL ? gradient[q] : gradient[q] * (1.0f / (S * S));
                     dz[i][j] = bits[q] >> (i % S * S + j % S) & 1 ? g : 0.0f;
                 }
-#pragma unroll
-            for (int j = 0; j < MW; ++j) by_rows<AH, MW, MW>(&dz[0][j], &half[0][j]);
-#pragma unroll
-            for (int i = 0; i < TH; ++i) {
-                by_rows<AW, 1, 1>(half[i], values);
-#pragma unroll
-                for (int j = 0; j < TW; ++j) shared[channel * PLANE + place(i * TW + j, tile)] = values[j];
-            }
+            transform(dz, shared + channel * PLANE, tile);
         }
         __syncthreads();
         if (o0 + CB < O) load_squares(o0 + CB);
-        multiply(u, ahead, shared, o0, min(CB, O - o0), O, sum);
+        multiply(u, ahead, first, second, O - o0, sum);
+        u += CB * PART * POINTS;
         __syncthreads();
     }
 
-    float* dx_s = shared + EXCHANGE;
 #pragma unroll 1
     for (int round = 0; round < CEIL_DIV(RO, ROUND); ++round) {
         int slots = min(SLOTS, PART - round * SLOTS), c0 = part * PART + round * SLOTS;
@@ -87,44 +151,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_input_grad(
         __syncthreads();
 #pragma unroll 1
         for (int item = threadIdx.x; item < ROWS * TW; item += THREADS) {
-            int row = item % ROWS, j = item / ROWS;
-            float* column = shared + row * (POINTS | 1) + row / 32 + j;
+            int row = item % ROWS;
+            float* column = shared + row * (POINTS | 1) + row / 32 + item / ROWS;
             if (row / 32 * 2 + row / 8 % 2 < slots) by_columns<BtH, TW, TW>(column, column);
         }
         __syncthreads();
 #pragma unroll 1
-        for (int item = threadIdx.x; item < IMAGES * slots * H; item += THREADS) {
-            int image = item % IMAGES, slot = item / IMAGES % slots, h = item / IMAGES / slots;
-            float* row = dx_s + (image * SLOTS + slot) * DX_PLANE + h * W;
-            float carried[TW] = {};  // the KW - 1 columns that the tile before has in common with this one
-#pragma unroll 1
-            for (int tile_col = 0; tile_col < TC; ++tile_col) {
-                float values[TW] = {}, result[TW];
-#pragma unroll
-                for (int above = 0; above < CEIL_DIV(TH, MH); ++above) {
-                    int tile_row = h / MH - above, i = h - tile_row * MH;
-                    if (tile_row < 0 || tile_row >= TR || i >= TH) continue;
-                    const float* from = shared + row_of(slot, (image * TR + tile_row) * TC + tile_col) + i * TW;
-#pragma unroll
-                    for (int j = 0; j < TW; ++j) values[j] += from[j];
-                }
-                by_columns<BtW, 1, 1>(values, result);
-#pragma unroll
-                for (int j = 0; j < TW; ++j) result[j] += carried[j];
-#pragma unroll
-                for (int j = 0; j < MW; ++j)
-                    if (tile_col * MW + j < W) row[tile_col * MW + j] = result[j];
-#pragma unroll
-                for (int j = 0; j < TW; ++j) carried[j] = j + MW < TW ? result[j + MW] : 0.0f;
-            }
-#pragma unroll
-            for (int j = 0; j < KW - 1; ++j)
-                if (TC * MW + j < W) row[TC * MW + j] = carried[j];
-            for (int w = TC * MW + KW - 1; w < W; ++w) row[w] = 0.0f;
-        }
+        for (int item = threadIdx.x; item < IMAGES * slots * REACH_H; item += THREADS)
+            add_tiles(shared, item % IMAGES, item / IMAGES % slots, item / IMAGES / slots);
         __syncthreads();
-        for (int image = 0; image < IMAGES && n0 + image < N; ++image)
-            for (int i = threadIdx.x; i < min(slots, C - c0) * DX_PLANE; i += THREADS)
-                dx[((n0 + image) * C + c0) * DX_PLANE + i] = dx_s[image * SLOTS * DX_PLANE + i];
+        for (int e = threadIdx.x; e < H * W; e += THREADS)
+            store(shared, dx + (n0 * C + c0) * H * W + e, e / W, e % W, min(slots, C - c0), N - n0);
+        __syncthreads();
     }
 }
