@@ -10,7 +10,7 @@ import references
 from cuda_compilers import compile_for_gpus
 from cuda_machines import close, normal, unwritten
 
-from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources, tensor_cores
+from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources, tensor_cores, winograd
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
 LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
@@ -36,6 +36,8 @@ def compilations():
         launch.count_step(),
         launch.add(100),
     ]
+    for how in (winograd.choose(LENET_2, 256), winograd.Winograd(ODD._replace(KH=3), 6, 3, 1)):
+        launches += [winograd.weights(how, True), winograd.conv_forward(how), winograd.conv_input_grad(how)]
     for kind in tensor_cores.TYPES:
         launches.append(tensor_cores.conv_forward(kind, LENET_2, 256))
         launches.append(tensor_cores.dense_forward(kind, 800, 128, 256, relu=True))

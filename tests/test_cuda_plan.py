@@ -9,6 +9,8 @@ from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv,
 import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import find_gpus
+from d2lmgpu.kernels.cuda.plan import Plan
+from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.networks import (
     LENET,
     LENET_BN,
@@ -69,6 +71,18 @@ def test_as_the_layers(make_gpus, rng, name, N):
         logits, _ = layer.forward(logits, *(next(rest) for _ in layer.shapes))
     correct = count_correct(d2l.put(X, device), d2l.put(y, device), device_params, network)
     assert int(correct) == (logits.argmax(axis=1) == y).sum()
+
+
+def test_winograds_method_is_in_use(make_gpus):
+    """In float32; tensor cores have kernels of their own."""
+    (device,) = make_gpus(1)
+    params = d2l.get_params(init_params(), device)
+
+    def stages(precision):
+        return [type(stage) for stage in Plan(LENET, [p.raw for p in params], (1, 28, 28), 3, precision).stages[:2]]
+
+    assert device.submit(stages, "float32").result() == [Convolution, WinogradConvolution]
+    assert device.submit(stages, "tf32").result() == [Convolution, Convolution]
 
 
 def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):

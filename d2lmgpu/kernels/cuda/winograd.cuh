@@ -120,9 +120,7 @@ static __device__ __forceinline__ int place(int f, int tile) { return f * TILES 
 
 // What a thread has of u in registers: the numbers of the next DEPTH steps, since the second-level cache takes several
 // hundred cycles to answer. It may read DEPTH steps beyond the end, for which u has room.
-#ifndef DEPTH
 #define DEPTH (RO > 8 ? 3 : 8)
-#endif
 
 static __device__ __forceinline__ const float* my_u(const float* __restrict__ u, int part, int K)
 {

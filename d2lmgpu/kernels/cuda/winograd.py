@@ -76,7 +76,8 @@ class Winograd(NamedTuple):
         parts = ceil_div(channels, MOST_CHANNELS * Q)
         while blocks * parts < 0.9 * self.multiprocessors and ceil_div(channels, (parts + 1) * Q) >= LEAST_CHANNELS:
             parts += 1
-        return parts, Q, ceil_div(channels, parts * Q)
+        RO = ceil_div(channels, parts * Q)
+        return ceil_div(channels, Q * RO), Q, RO
 
     def threads(self, Q):
         return 2 * self.points * Q
