@@ -132,7 +132,7 @@ def conv_forward(winograd):
     conv = winograd.conv
     parts, Q, RO = winograd.parts(conv.O)
     rows, columns, images = winograd.region()
-    most = min(winograd.threads(Q), SHARED_BYTES // 4 // (winograd.points + 2)) // 64 * 64  # rows of the exchange
+    most = min(max(32, winograd.threads(Q)), SHARED_BYTES // 4 // (winograd.points + 2)) // 32 * 32  # rows of the exchange
     own = macros(Q=Q, RO=RO, CB=_channels_of_x(winograd), ROUND=evenly(RO, most // (16 * Q)), TR=rows, TC=columns)
     regions = ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
     return Launch(
