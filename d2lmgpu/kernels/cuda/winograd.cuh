@@ -102,7 +102,7 @@ static __device__ __forceinline__ void by_columns(const float* x, float* y)
 
 #ifdef RO
 // The product. A block has 16 tiles and PART = Q*RO output channels (for the gradient, channels of the input); a thread
-// has one point, RO of the channels and 8 of the tiles, RO * 8 sums. Macros: Q, RO, CB.
+// has one point, RO of the channels and 8 of the tiles, RO * 8 sums. Macros: Q, RO, CB, DEPTH.
 //
 //   u    [part][k][channel of the part][point], in global memory: winograd_weights.cu made it in the order in which a
 //        block reads it. Two threads need each number; it is loaded into registers two steps ahead of its use.
@@ -119,8 +119,8 @@ static __device__ __forceinline__ void by_columns(const float* x, float* y)
 static __device__ __forceinline__ int place(int f, int tile) { return f * TILES + ((tile / 4 ^ f / 2 % 4) * 4 | tile % 4); }
 
 // What a thread has of u in registers: the numbers of the next DEPTH steps, since the second-level cache takes several
-// hundred cycles to answer. It may read DEPTH steps beyond the end, for which u has room.
-#define DEPTH (RO > 8 ? 3 : 8)
+// hundred cycles to answer. DEPTH is CB, so that each step makes room for that of the next chunk, or less. It may read
+// CB steps beyond the end, for which u has room.
 
 static __device__ __forceinline__ const float* my_u(const float* __restrict__ u, int part, int K)
 {
@@ -133,11 +133,11 @@ static __device__ __forceinline__ void load(const float* __restrict__ u, int k, 
     for (int r = 0; r < RO; ++r) numbers[r] = u[(k * PART + r * Q) * POINTS];
 }
 
-// The first steps of a chunk: best long before `multiply`.
+// The first steps of a chunk: best long before `multiply`. With DEPTH = CB only of the first chunk.
 static __device__ __forceinline__ void load_first(const float* __restrict__ u, float ahead[DEPTH][RO])
 {
 #pragma unroll
-    for (int k = 0; k < min(DEPTH, CB); ++k) load(u, k, ahead[k]);
+    for (int k = 0; k < DEPTH; ++k) load(u, k, ahead[k]);
 }
 
 // Where a thread's vectors of v_s are: the first of a step is at [0], the second at `second_vector()`.
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void multiply(
         for (int r = 0; r < RO; ++r)
 #pragma unroll
             for (int i = 0; i < 8; ++i) sum[r][i] += ahead[k % DEPTH][r] * value[i];
-        if (k + DEPTH < CB) load(u, k + DEPTH, ahead[k % DEPTH]);
+        if (DEPTH == CB || k + DEPTH < CB) load(u, k + DEPTH, ahead[k % DEPTH]);
     }
 }
 

@@ -164,7 +164,7 @@ def conv_input_grad(winograd):
         return None
 
     most = SHARED_BYTES // 4 // (winograd.points + 2) // 32 * 32  # rows of the exchange
-    CB = min(8, SHARED_BYTES // 4 // (TILES * winograd.points + TILES), winograd.threads(Q) // TILES)
+    CB = min(8, SHARED_BYTES // 8 // (TILES * winograd.points + TILES), winograd.threads(Q) // TILES)
     if most < 16 * Q or not CB:
         return None
     own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=evenly(RO, most // (16 * Q)), TR=rows, TC=columns)

@@ -20,6 +20,7 @@
 // Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the tiles of an image that a block has, rows and columns.
 // Grid: (groups of images, parts of O, regions of an image). Block: THREADS.
 
+#define DEPTH (RO > 8 && CB > 3 ? 3 : CB)  // registers are few
 #include "winograd.cuh"
 #include "squares.cuh"
 
@@ -126,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_forward(
     float sum[RO][8] = {};
     copy_x(0);
     for (int c0 = 0; c0 < C; c0 += CB) {
-        load_first(u, ahead);
+        if (DEPTH < CB || c0 == 0) load_first(u, ahead);
         wait_for_copies();
         __syncthreads();  // x_s is there, and v_s is no longer needed, nor what was in x_s before
         if (c0 + CB < C) copy_x(c0 + CB);

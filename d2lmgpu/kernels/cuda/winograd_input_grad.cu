@@ -5,10 +5,9 @@
 //   simple version of this kernel and the reference for it.
 //
 // Each step of the forward kernel transposed. A block has all tiles of an image (16 at most), or of several images, and
-// PART input channels. For CB channels of dz at a time:
-//   1  a thread unpools a tile of dz of one channel into its registers (its dy and mask were loaded while the chunk
-//      before it was multiplied), makes D = A dz A^T of it, and puts it into shared memory
-//   2  all threads multiply
+// PART input channels. For CB channels of dz at a time, while all threads multiply, some of them, before they do, prepare
+// the next: a thread unpools a tile of dz of one channel into its registers (its dy and mask were loaded still a chunk
+// before), makes D = A dz A^T of it, and puts it into shared memory.
 // Then the sums change hands, and dx = B dV B^T, in two passes because tiles overlap: first along the columns of each
 // tile, in place; then a thread takes a row of dx, adds the rows of the tiles that meet there, transforms along the row
 // and adds where tiles meet again. Every sum has a fixed order.
@@ -16,6 +15,7 @@
 // Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the rows and columns of tiles of an image.
 // Grid: (groups of images, parts of C). Block: THREADS, at least CB * 16.
 
+#define DEPTH CB
 #include "winograd.cuh"
 
 #define IMAGES (TILES / (TR * TC))
@@ -23,10 +23,19 @@
 #define SLOTS (ROUND * Q)
 #define REACH_H (TR * MH + KH - 1 < H ? TR * MH + KH - 1 : H)  // rows of dx that tiles reach
 
-// D = A dz A^T, to plane `to` in shared memory.
-static __device__ __forceinline__ void transform(const float dz[MH][MW], float* to, int tile)
+// D = A dz A^T for a tile of dz in squares, to plane `to` in shared memory.
+static __device__ __forceinline__ void transform(
+    const float gradient[SQUARES], const unsigned bits[SQUARES], float* to, int tile)
 {
-    float half[TH][MW];
+    float dz[MH][MW], half[TH][MW];
+#pragma unroll
+    for (int i = 0; i < MH; ++i)
+#pragma unroll
+        for (int j = 0; j < MW; ++j) {
+            int q = i / S * (MW / S) + j / S;
+            float g = MAX_POOL ? gradient[q] : gradient[q] * (1.0f / (S * S));
+            dz[i][j] = bits[q] >> (i % S * S + j % S) & 1 ? g : 0.0f;
+        }
 #pragma unroll
     for (int j = 0; j < MW; ++j) by_rows<AH, MW, MW>(&dz[0][j], &half[0][j]);
 #pragma unroll
@@ -99,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_input_grad(
     const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ u,
     float* __restrict__ dx, int N)
 {
-    __shared__ __align__(16) float shared[CB * PLANE > EXCHANGE ? CB * PLANE : EXCHANGE];
+    __shared__ __align__(16) float shared[2 * CB * PLANE > EXCHANGE ? 2 * CB * PLANE : EXCHANGE];
     int n0 = blockIdx.x * IMAGES, part = blockIdx.y;
     int tile = threadIdx.x % TILES, channel = threadIdx.x / TILES, inside = tile % (TR * TC);
     int n = n0 + tile / (TR * TC), row0 = inside / TC * (MH / S), col0 = inside % TC * (MW / S);
@@ -122,24 +131,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_input_grad(
     float ahead[DEPTH][RO];
     u = my_u(u, part, O);
     float sum[RO][8] = {};
+    load_first(u, ahead);
     load_squares(0);
+    if (mine) transform(gradient, bits, shared + channel * PLANE, tile);
+    load_squares(CB);
+    __syncthreads();
     for (int o0 = 0; o0 < O; o0 += CB) {
-        load_first(u, ahead);
-        if (mine) {
-            float dz[MH][MW];
-#pragma unroll
-            for (int i = 0; i < MH; ++i)
-#pragma unroll
-                for (int j = 0; j < MW; ++j) {
-                    int q = i / S * (MW / S) + j / S;
-                    float g = MAX_POOL ? gradient[q] : gradient[q] * (1.0f / (S * S));
-                    dz[i][j] = bits[q] >> (i % S * S + j % S) & 1 ? g : 0.0f;
-                }
-            transform(dz, shared + channel * PLANE, tile);
+        int now = o0 / CB % 2 * CB * PLANE, next = CB * PLANE - now;
+        if (mine && o0 + CB < O) {
+            transform(gradient, bits, shared + next + channel * PLANE, tile);
+            load_squares(o0 + 2 * CB);
         }
-        __syncthreads();
-        if (o0 + CB < O) load_squares(o0 + CB);
-        multiply(u, ahead, first, second, O - o0, sum);
+        multiply(u, ahead, first + now, second + now, O - o0, sum);
         u += CB * PART * POINTS;
         __syncthreads();
     }
