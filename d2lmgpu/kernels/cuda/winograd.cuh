@@ -116,7 +116,10 @@ static __device__ __forceinline__ void by_columns(const float* x, float* y)
 
 // Where tile `tile` of point f is in a plane: vectors of 4 tiles change places so that the 8 threads which load them at
 // the same time, for 8 points, find them in 8 different groups of banks.
-static __device__ __forceinline__ int place(int f, int tile) { return f * TILES + ((tile / 4 ^ f / 2 % 4) * 4 | tile % 4); }
+static __device__ __forceinline__ int place(int f, int tile)
+{
+    return f * TILES + ((tile / 4 ^ f / 2 % 4) * 4 | tile % 4);
+}
 
 // What a thread has of u in registers: the numbers of the next DEPTH steps, since the second-level cache takes several
 // hundred cycles to answer. DEPTH is CB, so that each step makes room for that of the next chunk, or less. It may read

@@ -5,12 +5,15 @@
 //   simple version of this kernel and the reference for it.
 //
 // Each step of the forward kernel transposed. A block has all tiles of an image (16 at most), or of several images, and
-// PART input channels. For CB channels of dz at a time, while all threads multiply, some of them, before they do, prepare
-// the next: a thread unpools a tile of dz of one channel into its registers (its dy and mask were loaded still a chunk
-// before), makes D = A dz A^T of it, and puts it into shared memory.
+// PART input channels. CB channels of dz are multiplied by all threads; some of them prepare the next CB before that: a
+// thread unpools a tile of dz of one channel into its registers (its dy and mask were loaded still a chunk before),
+// makes D = A dz A^T of it, and puts it into shared memory.
 // Then the sums change hands, and dx = B dV B^T, in two passes because tiles overlap: first along the columns of each
 // tile, in place; then a thread takes a row of dx, adds the rows of the tiles that meet there, transforms along the row
 // and adds where tiles meet again. Every sum has a fixed order.
+//
+// Counted as in winograd_forward.cu: 5,100 instructions a warp, 2,000 of them the products' multiplications; 167
+// registers. Predicted 12 us, conv_input_grad.cu 43 us.
 //
 // Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the rows and columns of tiles of an image.
 // Grid: (groups of images, parts of C). Block: THREADS, at least CB * 16.

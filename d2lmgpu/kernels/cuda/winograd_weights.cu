@@ -3,7 +3,7 @@
 //   weight (O, C, KH, KW) -> U[o,c] = G weight[o,c] G^T at POINTS points, stored twice, each time in the order in which
 //   the blocks that multiply read it, and with zeros for channels that fill up the last part:
 //     u       (parts of O, C, OP, POINTS)  for winograd_forward.cu, OP output channels a part
-//     u_back  (parts of C, O, CP, POINTS)  for winograd_input_grad.cu, CP input channels a part; with BACK 0 not written
+//     u_back  (parts of C, O, CP, POINTS)  for winograd_input_grad.cu, CP input channels a part; not with BACK 0
 //
 // One thread a row of one kernel's points; neighbouring threads write neighbouring rows.
 // Macros: those of winograd.cuh; OP CP BACK.
