@@ -9,7 +9,7 @@
     z             (m·m, O, T)   sorted by place in the square for the pooling
 
 T counts tiles and images: tile rows × tile columns × n. Backward goes the same
-way up, each matrix transposed. winograd.py has the method and its matrices.
+way up, each matrix transposed. ../winograd.py has the method and its matrices.
 """
 
 import numpy as np

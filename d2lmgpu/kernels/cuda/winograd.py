@@ -82,6 +82,11 @@ class Winograd(NamedTuple):
     def threads(self, Q):
         return 2 * self.points * Q
 
+    def round(self, Q, RO):
+        """How many of a thread's channels change hands at a time: 16 rows for each of Q, in whole warps."""
+        rows = min(self.threads(Q), SHARED_BYTES // 4 // (self.points + 2)) // 32 * 32
+        return evenly(RO, rows // (16 * Q))
+
 
 def choose(conv, N, multiprocessors=132):
     """The `Winograd` with the fewest instructions, or None if the kernels of convolution.py take fewer, or none fits.
@@ -132,8 +137,7 @@ def conv_forward(winograd):
     conv = winograd.conv
     parts, Q, RO = winograd.parts(conv.O)
     rows, columns, images = winograd.region()
-    most = min(max(32, winograd.threads(Q)), SHARED_BYTES // 4 // (winograd.points + 2)) // 32 * 32  # rows of the exchange
-    own = macros(Q=Q, RO=RO, CB=_channels_of_x(winograd), ROUND=evenly(RO, most // (16 * Q)), TR=rows, TC=columns)
+    own = macros(Q=Q, RO=RO, CB=_channels_of_x(winograd), ROUND=winograd.round(Q, RO), TR=rows, TC=columns)
     regions = ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
     return Launch(
         "winograd_forward.cu",
@@ -163,11 +167,10 @@ def conv_input_grad(winograd):
     if rows * columns > TILES:
         return None
 
-    most = SHARED_BYTES // 4 // (winograd.points + 2) // 32 * 32  # rows of the exchange
     CB = min(8, SHARED_BYTES // 8 // (TILES * winograd.points + TILES), winograd.threads(Q) // TILES)
-    if most < 16 * Q or not CB:
+    if CB == 0:
         return None
-    own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=evenly(RO, most // (16 * Q)), TR=rows, TC=columns)
+    own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=winograd.round(Q, RO), TR=rows, TC=columns)
     return Launch(
         "winograd_input_grad.cu",
         "winograd_input_grad",
