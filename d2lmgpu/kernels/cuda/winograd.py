@@ -65,7 +65,12 @@ class Winograd(NamedTuple):
             rows = evenly(rows, TILES // columns)
         return rows, columns, TILES // (rows * columns)
 
-    def parts(self, channels):
+    def parts_back(self):
+        """Those of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
+        squares = (self.MH // self.conv.S) * (self.MW // self.conv.S)
+        return self.parts(self.conv.C, MOST_CHANNELS if squares <= 9 else 7)
+
+    def parts(self, channels, most=MOST_CHANNELS):
         """In how many parts blocks share the channels of a result; parts of threads and channels of a thread, Q and RO.
 
         As few as keep all multiprocessors busy: each part transforms all its tiles anew.
@@ -73,7 +78,7 @@ class Winograd(NamedTuple):
         rows, columns, images = self.region()
         blocks = ceil_div(self.N, images) * ceil_div(self.grid[0], rows) * ceil_div(self.grid[1], columns)
         Q = max(1, min(128 // self.points, ceil_div(channels, LEAST_CHANNELS)))
-        parts = ceil_div(channels, MOST_CHANNELS * Q)
+        parts = ceil_div(channels, most * Q)
         while blocks * parts < 0.9 * self.multiprocessors and ceil_div(channels, (parts + 1) * Q) >= LEAST_CHANNELS:
             parts += 1
         RO = ceil_div(channels, parts * Q)
@@ -125,7 +130,7 @@ def weights(winograd, input_grad):
     """
     conv = winograd.conv
     parts, Q, RO = winograd.parts(conv.O)
-    parts_back, Q_back, RO_back = winograd.parts(conv.C)
+    parts_back, Q_back, RO_back = winograd.parts_back()
     channels = parts_back * Q_back * RO_back if input_grad else conv.C
     options = winograd.options + macros(OP=Q * RO, CP=Q_back * RO_back, BACK=input_grad)
     threads = parts * Q * RO * channels * (winograd.MH + conv.KH - 1)
@@ -162,7 +167,7 @@ def _channels_of_x(winograd):
 def conv_input_grad(winograd):
     """dy, mask, u_back → dx. Arguments: dy, mask, u_back, dx, N. None if an image has too many tiles for a block."""
     conv = winograd.conv
-    parts, Q, RO = winograd.parts(conv.C)
+    parts, Q, RO = winograd.parts_back()
     (rows, columns), images = winograd.grid, winograd.region()[2]
     if rows * columns > TILES:
         return None
