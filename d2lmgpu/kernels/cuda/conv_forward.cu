@@ -20,6 +20,7 @@
 //       For 256 images an H100's multiprocessor gets two blocks of four warps. A warp executes about 19,500
 //       instructions, 16,000 of them multiplications; at one a clock (1.75 GHz) and scheduler, that is 22 us. An
 //       estimate from the machine code; what waiting adds has to be measured.
+//   Then there is Winograd's method, with a sixth of the multiplications: winograd_forward.cu.
 //
 // The idea of register tiles is that of every fast matrix product (Volkov and Demmel 2008; S. Boehm's notes on SGEMM).
 
@@ -27,30 +28,7 @@
 #define PW ((W - KW + 1) / S)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
-// One square z (bias already added) -> its y, and its mask. What is not a number stays so, to be seen in the loss.
-static __device__ __forceinline__ float pool(const float z[S * S], unsigned short* mask)
-{
-    unsigned bits = 0;
-    float y = MAX_POOL ? z[0] : 0.0f;
-    int first = 0;
-#pragma unroll
-    for (int q = 0; q < S * S; ++q) {
-        if (MAX_POOL) {
-            if (z[q] > y || z[q] != z[q]) { y = z[q]; first = q; }
-        } else {
-            y += RELU && z[q] <= 0.0f ? 0.0f : z[q];
-            if (!RELU || z[q] > 0.0f) bits |= 1u << q;
-        }
-    }
-    if (MAX_POOL) {
-        if (!RELU || y > 0.0f) bits = 1u << first;
-        if (RELU && y <= 0.0f) y = 0.0f;
-    } else {
-        y *= 1.0f / (S * S);
-    }
-    *mask = (unsigned short)bits;
-    return y;
-}
+#include "squares.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,

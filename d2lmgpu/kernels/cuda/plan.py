@@ -17,7 +17,7 @@ from ..stages import make_stages
 from . import launch
 from .head import Head, can_be_head
 from .run import current_card, run
-from .stages import PRECISIONS, make_stage
+from .stages import PRECISIONS, WinogradConvolution, make_stage
 
 KEPT = 4
 """Plans that a device keeps: one for each network and number of images."""
@@ -99,6 +99,9 @@ class Plan:
         for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
             if owned.start < owned.stop and stage.dx is not None:
                 stage.beside = branches.branch()
+        for stage in self.stages if branches else ():
+            if isinstance(stage, WinogradConvolution):
+                stage.ahead = branches.branch()
         self.has_head = can_be_head(self.stages[-1])
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
@@ -111,6 +114,9 @@ class Plan:
 
     def forward(self, params):
         """Logits, the summed loss, and the number of right answers."""
+        for stage, owned in zip(self.stages, self.owners, strict=True):
+            if isinstance(stage, WinogradConvolution):
+                stage.prepare(*params[owned])
         for stage, owned in zip(self.stages, self.owners, strict=True):
             stage.forward(*params[owned])
         N, classes = self.logits.shape
