@@ -7,6 +7,7 @@ import numpy as np
 
 from ..devices import in_one_piece, parts_of
 from ..kernels.cuda import PRECISIONS, Plan, launch, run, tensor_cores
+from ..kernels.stages import to_the_end
 from . import loss_scale
 
 
@@ -47,10 +48,10 @@ class Part:
         plan, n = self.plan, self.plan.N
         arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
         run(launch.gather(self.pixels, n), *arguments, np.int32(n))
-        plan.forward(self.params)
+        to_the_end(plan.forward(self.params))
         if self.kind:
             self._run_mixed("scale_gradient", plan.dlogits.size, plan.dlogits, self.scale)
-        plan.backward(self.params, self.grads)
+        to_the_end(plan.backward(self.params, self.grads))
 
     def update(self):
         if self.kind:

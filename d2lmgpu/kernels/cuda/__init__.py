@@ -2,7 +2,7 @@
 
 from .convolution import Convolution
 from .launch import Launch
-from .plan import Plan, count_correct, loss_and_grads
+from .plan import Plan, count_correct, in_parts, loss_and_grads
 from .run import run
 from .source import read, sources
 from .stages import PRECISIONS, has_kernels
@@ -14,6 +14,7 @@ __all__ = [
     "Plan",
     "count_correct",
     "has_kernels",
+    "in_parts",
     "loss_and_grads",
     "read",
     "run",

@@ -1,19 +1,23 @@
 """Plans: a network of layers as launches of CUDA kernels, with all the arrays they need, for N images.
 
 As in kernels/cpu/plan.py, layers that belong together are one stage: bias, ReLU
-and pooling are fused to the convolution before them, ReLU to a dense layer.
+and pooling are fused to the convolution before them, ReLU to a dense layer, ReLU
+and pooling to batch norm.
 Nothing is allocated and nothing is waited for once a plan is made, so that its
 launches can be captured in a CUDA graph.
 """
 
+import contextlib
 import functools
 import threading
 
 import numpy as np
 
+from ...layers import make_meetings
 from ...timing import span
-from ..stages import make_stages
+from ..stages import make_stages, to_the_end
 from . import launch
+from .batch_norm import BatchNorm
 from .run import current_card, run
 from .stages import PRECISIONS, make_stage
 
@@ -29,43 +33,70 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
     device. ``ready(i)`` is called when all work that gives the gradients from
     number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
+    For networks without batch norm: see `in_parts`.
     """
+    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))
+
+
+def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
+    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     if len(X) == 0:
+        for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
+            share[...] = 0
+            yield
         for grad in grads:
             grad[...] = 0
         if ready is not None:
             ready(0)
         return X.sum()
-    plan = plan_for(network, params, X)
-    with span("forward"):
+    with borrowed_plan(network, params, X) as plan:
+        plan.meet(meetings)
         plan.take(X, y)
-        plan.forward(params)
-    with span("backward"):
+        yield from _timed("forward", plan.forward(params))
         if scale != 1:
             plan.dlogits *= np.float32(scale)
-        plan.backward(params, grads, ready)
-    return plan.loss.copy().reshape(())
+        yield from _timed("backward", plan.backward(params, grads, ready))
+        return plan.loss.copy().reshape(())
+
+
+def _timed(name, parts):
+    """A generator's parts, each as a span of time."""
+    while True:
+        with span(name):
+            try:
+                next(parts)
+            except StopIteration:
+                return
+        yield
 
 
 def count_correct(X, y, params, network, statistics=()):
-    """How many of the images have their label as the largest logit, a new 0-d array."""
+    """How many of the images have their label as the largest logit, a new 0-d array.
+
+    ``statistics``: the mean and variance of each batch norm layer, in one list.
+    """
     if len(X) == 0:
         return X.sum().astype(np.int32)
-    plan = plan_for(network, params, X)
-    plan.take(X, y)
-    plan.forward(params)
-    return plan.correct.copy().reshape(())
+    with borrowed_plan(network, params, X) as plan:
+        plan.meet(() if statistics else plan.own_meetings(), statistics)
+        plan.take(X, y)
+        to_the_end(plan.forward(params))
+        return plan.correct.copy().reshape(())
 
 
-def plan_for(network, params, X):
-    """This device's plan for these sizes, made if there is none. Raises what the layers raise if nothing fits."""
+@contextlib.contextmanager
+def borrowed_plan(network, params, X):
+    """This device's plan for these sizes, of nobody else until it is given back; made if there is none.
+
+    Raises what the layers raise if nothing fits.
+    """
     key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params))
     plans = _thread.__dict__.setdefault("plans", {})
     plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X))
+    yield plan  # if work with it fails, it is not given back
     plans[key] = plan  # last in order: used last
     if len(plans) > KEPT:
         del plans[next(iter(plans))]
-    return plan
 
 
 class Plan:
@@ -81,8 +112,9 @@ class Plan:
         self.x = cupy.empty((N, *shape), np.float32)
         self.labels = cupy.empty(N, np.int32)
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
-        make = functools.partial(make_stage, kind=PRECISIONS[precision])
+        make = functools.partial(make_stage, kind=PRECISIONS[precision], count=self.count)
         self.stages, self.owners = make_stages(network, params, self.x, cupy.zeros((1, *shape), np.float32), make)
+        self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
@@ -94,9 +126,25 @@ class Plan:
         self.x[...] = X
         self.labels[...] = y
 
+    def meet(self, meetings=(), statistics=()):
+        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
+        meetings = meetings or [None] * len(self.norms)
+        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
+        for norm, meeting, fixed in zip(self.norms, meetings, statistics, strict=True):
+            norm.meeting, norm.statistics = meeting, fixed
+
+    def own_meetings(self):
+        """New ones, for sums over nobody else's images."""
+        import cupy
+
+        return make_meetings([norm.x.shape[1] for norm in self.norms], cupy)
+
     def forward(self, params):
-        """Logits, the summed loss, and the number of right answers."""
+        """Logits, the summed loss, and the number of right answers: a generator that pauses at each batch norm layer."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
+            if isinstance(stage, BatchNorm) and stage.statistics is None:
+                stage.measure()
+                yield
             stage.forward(*params[owned])
         classes = self.logits.shape[1]
         arguments = self.logits, self.labels, self.count, self.dlogits, self.losses, self.hits
@@ -105,9 +153,12 @@ class Plan:
         run(launch.softmax_cross_entropy_sum(classes, self.N), *arguments, np.int32(self.N))
 
     def backward(self, params, grads, ready=None):
-        """The gradients of what went forward last."""
+        """The gradients of what went forward last: a generator that pauses likewise."""
         dy = self.dlogits
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
+            if isinstance(stage, BatchNorm):
+                stage.measure_back(dy, grads[owned])
+                yield
             stage.backward(dy, params[owned], grads[owned])
             dy = stage.dx
             if ready is not None:
