@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import references
-from conftest import assert_close
 from cuda_machines import close, normal, unwritten
-from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm, pool
+from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_plan import make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
@@ -170,3 +169,71 @@ def test_what_is_not_a_number_shows_in_the_output(machine, rng):
     machine.run(batch_norm.moments_sum(norm), workspace, count, moments, np.int32(step.grid[0]), np.int32(2))
     machine.run(batch_norm.normalise(norm, 2), x, ones, ones, moments, count, y, mask, np.int32(2))
     assert np.isnan(y[:, 1]).all() and np.isfinite(y[:, 0]).all()
+
+
+NETWORKS = {
+    "as in LeNet": (
+        (1, 13, 12),
+        [
+            *(conv(3, 1, 3, 3), norm(3), RELU, AVERAGE),  # 11 x 10: a row is in no square
+            *(conv(4, 3, 2, 2), norm(4), RELU, MAX),
+            *(FLATTEN, dense(16, 6), RELU, dense(6, 4)),
+        ],
+    ),
+    "everywhere": (
+        (2, 9, 8),
+        [
+            *(norm(2), MAX, RELU, norm(2), conv(5, 2, 2, 3), norm(5)),
+            *(FLATTEN, dense(30, 7), norm(7), RELU, dense(7, 3)),
+        ],
+    ),
+}
+
+
+def make(rng, name, N):
+    shape, network = NETWORKS[name]
+    params = [p + rng.normal(0, 0.1, p.shape) for p in init_params(1, init="he", network=network, dtype=np.float64)]
+    X, y = rng.normal(0, 1, (N, *shape)), rng.integers(0, params[-1].size, N)
+    return X.astype(np.float32), y, [p.astype(np.float32) for p in params], network
+
+
+@pytest.mark.parametrize("N", [0, 1, 6])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_as_the_layers(make_gpus, rng, name, N):  # noqa: F811
+    (device,) = make_gpus(1)
+    X, y, params, network = make(rng, name, N)
+    expected_loss, expected = loss_and_grads_as_written(X.astype(float), y, [p.astype(float) for p in params], network)
+    arguments = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device), network
+    largest = max(np.abs(grad).max() for grad in expected)
+    for _ in range(2):  # the second time with everything made already
+        loss, grads = loss_and_grads(*arguments)
+        assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+        for grad, value in zip(grads, expected, strict=True):  # biases before batch norm have but rounding
+            np.testing.assert_allclose(d2l.to_host(grad), value, rtol=0, atol=2e-5 * largest)
+    statistics = [value + rng.random(value.shape).astype(np.float32) for value in init_statistics(network)]
+    for fixed in ([], statistics):
+        right = count_correct(*arguments, [d2l.put(array, device) for array in fixed])
+        assert int(right) == int(count_correct(X, y, params, network, fixed))
+
+
+@pytest.mark.parametrize("statistics", ["local", "aggregated", "synchronised"])
+@pytest.mark.parametrize("k, loads", [(1, None), (2, [1, 0.4]), (3, [2, 0, 1])])
+def test_steps_equal_those_of_the_layers(make_gpus, rng, k, loads, statistics):  # noqa: F811
+    """Eager steps with kernels and, on as many CPU devices in float64, by the layers; also with an empty shard."""
+    _, _, params, network = make(rng, "as in LeNet", 1)
+    batches = [make(rng, "as in LeNet", n)[:2] for n in (6, 5)]
+    results = []
+    for devices, dtype in [(make_gpus(k), np.float32), ([d2l.cpu(i) for i in range(k)], np.float64)]:
+        copies = [d2l.get_params([p.astype(dtype) for p in params], device) for device in devices]
+        replicas = [Replica(copy, device, network) for copy, device in zip(copies, devices, strict=True)]
+        losses = []
+        for X, y in batches:
+            shards = d2l.split_batch(X.astype(dtype), y, devices, loads)
+            step = submit_step(*shards, replicas, 0.1, "ring", True, batch_statistics=statistics)
+            losses.append(summed_loss(step))
+        results.append((losses, [[d2l.to_host(a) for a in [*r.params, *r.statistics]] for r in replicas]))
+    (losses, arrays), (expected_losses, expected) = results
+    assert losses == pytest.approx(expected_losses, rel=1e-4)
+    for own, other in zip(arrays, expected, strict=True):
+        for i, (array, value) in enumerate(zip(own, other, strict=True)):
+            np.testing.assert_allclose(array, value, rtol=0, atol=1e-4 * max(1, np.abs(value).max()), err_msg=str(i))

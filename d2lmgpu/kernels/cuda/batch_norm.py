@@ -12,7 +12,7 @@ from .launch import Launch, ceil_div, macros
 from .run import run
 
 MOST_BLOCKS = 1024
-"""Of a launch: some eight for each multiprocessor of a large GPU, so that all are busy and few partial sums are left."""
+"""Of a launch: some eight for each multiprocessor of a large GPU, so that all are busy and partial sums are few."""
 
 SMALL = 8
 """Values that a channel of an image has at least where neighbouring threads take neighbouring values of a channel."""
@@ -101,7 +101,7 @@ def _over_channels(name, norm):
 
 
 class BatchNorm:
-    """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu`` and pooled; ``count`` (1,) of the N are examples.
+    """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu`` and pooled. ``count`` (1,) are examples.
 
     `measure` and `measure_back` write this device's sums to ``meeting``; before
     `forward` and `backward` they may be added up for all devices. ``statistics``,

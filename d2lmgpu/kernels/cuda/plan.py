@@ -140,7 +140,7 @@ class Plan:
         return make_meetings([norm.x.shape[1] for norm in self.norms], cupy)
 
     def forward(self, params):
-        """Logits, the summed loss, and the number of right answers: a generator that pauses at each batch norm layer."""
+        """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if isinstance(stage, BatchNorm) and stage.statistics is None:
                 stage.measure()
