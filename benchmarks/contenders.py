@@ -36,7 +36,10 @@ class Ours:
         if self.whole_epochs:
             order = np.concatenate([order, np.setdiff1d(np.arange(self.M), order)])
         self.runner.start_epoch(order, LR)
-        examples = sum(self.runner.step() for _ in indices)
+        examples, left = 0, len(indices)
+        while left:
+            sizes = self.runner.several(left)
+            examples, left = examples + sum(sizes), left - len(sizes)
         return sum(self.runner.pause()) / examples
 
 

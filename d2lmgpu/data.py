@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from .devices import array_module
+
 
 def minibatches(X, y, batch_size, seed, epoch):
     """Yield (X, y) for each minibatch of an epoch, images as float32 in 0..1.
@@ -64,9 +66,12 @@ def batch_rng(seed, epoch, number):
 
 
 def to_float(images, out=None):
-    """uint8 images (0..255) as float32 (0..1), float images as they are; written to ``out`` if it is given."""
+    """uint8 images (0..255) as float32 (0..1), float images as they are; written to ``out`` if it is given.
+
+    Plain arrays, of a device or the host's.
+    """
     if images.dtype == np.uint8:
-        return np.divide(images, np.float32(255), out=out)
+        return array_module(images).divide(images, np.float32(255), out=out)
     if out is None:
         return images
     np.copyto(out, images)

@@ -75,10 +75,12 @@ class Timeline:
         with self._lock:
             waiting, self._open = self._open, {}
         for device, readings in waiting.items():
-            zero = self._zeros[device.main]
-            for name, begin, end in readings:
-                begin, end = device.read_clock(zero, begin), device.read_clock(zero, end)
-                self._enter(device, name, begin - self.begin, end - self.begin)
+            known = self._zeros.get(device) or self._zeros[device.main]
+            for name, begin, end in readings:  # each from the one before: over a short time a GPU tells it well
+                begin = known = device.read_clock(known, begin)
+                end = device.read_clock(known, end)
+                self._enter(device, name, begin[1] - self.begin, end[1] - self.begin)
+            self._zeros[device] = known
 
     def _enter(self, device, name, begin, end):
         sums = self._sums.setdefault(device, {})

@@ -4,7 +4,9 @@
 there is none. "standin" runs the GPU path on a stand-in for CuPy with two cards.
 """
 
+import contextlib
 import gc
+import sys
 import tracemalloc
 
 import cuda_machines
@@ -14,11 +16,17 @@ import standin_cupy
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import find_gpus, kinds
+from d2lmgpu.devices.trials import forget_trials
 
 
 def forget_gpus():
+    """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
+        with contextlib.suppress(Exception):
+            kinds._devices[key].synchronize()
         del kinds._devices[key]
+    forget_trials()
+    sys.modules["d2lmgpu.kernels.cuda.run"]._thread.__dict__.clear()  # kernels that this thread has compiled
 
 
 @pytest.fixture
@@ -54,6 +62,11 @@ def small():
     """600 training and 100 test images."""
     X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
     return X_train[:600], y_train[:600], X_test[:100], y_test[:100]
+
+
+def without_black(images):
+    """uint8 images with no pixel of 0: in a black patch, with a bias of 0, rounding decides on ReLU (see README)."""
+    return np.maximum(images, 1)
 
 
 @pytest.fixture

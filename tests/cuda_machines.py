@@ -48,3 +48,15 @@ def unwritten(*shape, dtype=np.float32):
 def close(actual, expected, tolerance=TOLERANCE):
     scale = np.abs(expected).max(initial=0)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+def rounded(x, kind):
+    """float32 numbers with only as many bits as the type has; None: all."""
+    if kind is None:
+        return x
+    if kind == "float16":
+        return x.astype(np.float16).astype(np.float32)
+    bits = x.view(np.uint32)
+    if kind == "tf32":  # of two equally near, away from zero
+        return ((bits + 0x1000) & 0xFFFFE000).view(np.float32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)  # the even one

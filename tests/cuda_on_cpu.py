@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-SHIMS = [Path(__file__).with_name(name) for name in ("cuda_shim.h", "cuda_shim_wmma.h")]
+SHIMS = [Path(__file__).with_name(name) for name in ("cuda_shim.h", "cuda_shim_mma.h")]
 FLAGS = ["-std=c++17", "-O1", "-fPIC", "-w", "-U_FORTIFY_SOURCE", "-fsanitize=alignment"]
 GUARD = 512  # bytes before and behind each array
 POISON = np.uint32(0x7FA1A1A1)  # as float32, NaN; and one that any arithmetic changes, so that even += shows

@@ -1,12 +1,9 @@
 """A stand-in for the few parts of CuPy that the library uses, so that its GPU path runs without a GPU.
 
-Arrays are NumPy arrays that know their card. The rules that matter are kept:
-arrays are made on the current card, mixing cards or the host is an error, a
-stream belongs to the card and thread that made it current, and copies between
-cards go through ``memcpyPeerAsync``. Work is done at once, but standin_streams.py
-checks that it would be ordered on a GPU too: that whoever uses memory has waited
-for those who used it before. Kernels are the real CUDA sources, run by
-cuda_on_cpu.py; captured work is recorded, and done when its graph is launched.
+Arrays are NumPy arrays that know their card. It keeps the rules of CuPy and of CUDA, and is stricter than they are:
+standin_driver.py says what may be called when, standin_streams.py which stream is current and who waits for whom,
+standin_memory.py who may use which memory. Kernels are the real CUDA sources, run by cuda_on_cpu.py; captured work is
+recorded, and done when its graph is launched.
 """
 
 import contextlib
@@ -16,25 +13,23 @@ import types
 
 import cuda_on_cpu
 import numpy as np
+import standin_driver
+import standin_memory
 import standin_streams
-from standin_streams import Event, Stream, on_stream
+from standin_driver import CUDARuntimeError, Machine, call, current_card, set_device, thread
+from standin_memory import Block
+from standin_streams import Event, Stream, current_stream, elapsed_milliseconds, on_stream
 
 import d2lmgpu.collectives.library as library_module
 
-_state = standin_streams.state
-
-
-class CUDARuntimeError(RuntimeError):
-    pass
-
 
 class ndarray:
-    """A CuPy array: no NumPy array, so that NumPy cannot take it by mistake."""
+    """A CuPy array: no NumPy array, so that NumPy cannot take it by mistake. It holds the block of its bytes."""
 
     __array_priority__ = 100
 
-    def __init__(self, values, card):
-        self.values, self.card = values, card
+    def __init__(self, values, card, block):
+        self.values, self.card, self.block = values, card, block
 
     def __getattr__(self, name):
         value = getattr(self.values, name)
@@ -42,13 +37,17 @@ class ndarray:
             return lambda *args: self._view(value(*args))
         if callable(value):
             return lambda *args, **kwargs: _call(value, args, kwargs, self)
-        return _result(value, self.card)
+        if isinstance(value, np.ndarray) and name == "base":
+            return ndarray(value, self.card, self.block)
+        return _result(value, [self])
 
     def _view(self, values):
         if values.size and not np.may_share_memory(values, self.values):  # a reshape that had to copy
-            standin_streams.forget(values)
-            on_stream(None, [self.values], [values])
-        return ndarray(values, self.card)
+            new = _new(values.shape, values.dtype)
+            target = new.values
+            on_stream("launchKernel", lambda: np.copyto(target, values), [self.values], [target])
+            return new
+        return ndarray(values, self.card, self.block)
 
     @property
     def __cuda_array_interface__(self):
@@ -57,6 +56,10 @@ class ndarray:
     @property
     def data(self):
         return types.SimpleNamespace(ptr=self.values.ctypes.data)
+
+    @property
+    def device(self):
+        return Device(self.card)
 
     def __array__(self, *args, **kwargs):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -72,35 +75,60 @@ class ndarray:
 
     def __getitem__(self, index):
         if _is_view(index):
-            return ndarray(self.values[index], self.card)
+            return ndarray(self.values[index], self.card, self.block)
         return _call(self.values.__getitem__, (index,), {}, self)
 
     def __setitem__(self, index, value):
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
         _check([self, value])
-        index, value, values = _plain(index), value, self.values
-        reads = [value.values] if isinstance(value, ndarray) else []
-        on_stream(lambda: values.__setitem__(index, _plain(value)), reads, [values])
+        index, plain, values = _plain(index), _plain(value), self.values
+        reads = [plain] if isinstance(value, ndarray) else []
+        on_stream("launchKernel", lambda: values.__setitem__(index, plain), reads, [values])
 
     def set(self, values):
-        assert values.shape == self.shape and values.dtype == self.dtype and _state.stream.capture is None
-        _check([self])
-        on_stream(lambda: np.copyto(self.values, values), [], [self.values])  # the host's memory is no stream's
+        """From the host's memory, which is read at some time until somebody waits for this stream."""
+        assert values.shape == self.shape and values.dtype == self.dtype and self.flags.c_contiguous
+        values, target = np.ascontiguousarray(values), self.values
+        with _device(self.card, current_stream()):
+            on_stream("memcpyAsync host to device", lambda: np.copyto(target, values), [], [target])
+            standin_memory.copy_from_host(current_stream(), values)
 
     def fill(self, value):
         self[...] = value
 
     def get(self, out=None):
-        _check([self])
-        on_stream(None, [self.values], [])
-        _state.stream.synchronize()
+        stream = current_stream()
+        source = self
+        if not (self.flags.c_contiguous and (out is None or out.flags.c_contiguous)):
+            assert out is None or out.flags.c_contiguous
+            with stream:  # as CuPy does, which changes the current stream of who had not entered one
+                source = _call(np.ascontiguousarray, (self,), {})
+        with _device(self.card, stream):
+            on_stream("memcpyAsync device to host", None, [source.values], [])
+            stream.synchronize()
         if out is None:
-            return self.values.copy()
-        assert out.shape == self.shape and out.dtype == self.dtype and out.flags.c_contiguous
-        np.copyto(out, self.values)
+            return source.values.copy()
+        assert out.shape == self.shape and out.dtype == self.dtype
+        np.copyto(out, source.values)
         return out
 
     def __bool__(self):
         return bool(self.get())
+
+
+@contextlib.contextmanager
+def _device(card, stream):
+    """Copies with the host make the array's card current, and use the stream that was current before."""
+    before = current_card()
+    thread.card = card
+    current = standin_streams.current_stream()
+    thread.current[card] = stream
+    try:
+        yield
+    finally:
+        thread.current[card] = current
+        thread.card = before
 
 
 def _is_view(index):
@@ -122,20 +150,15 @@ for _name in OPERATORS:
 ndarray.__neg__, ndarray.__invert__ = _operator("__neg__"), _operator("__invert__")
 
 
-def _current():
-    return getattr(_state, "card", 0)
-
-
 def _check(values):
+    """CuPy's ufuncs read another card's memory where they can, and warn; matrix products go wrong. Here: never."""
     for value in values:
         if isinstance(value, (list, tuple)):
             _check(value)
         elif isinstance(value, np.ndarray):
             raise TypeError("Unsupported type <class 'numpy.ndarray'>")
-        elif isinstance(value, ndarray) and value.card != _current():
-            raise ValueError(f"array of card {value.card} used on card {_current()}")
-        elif isinstance(value, ndarray) and _state.stream.card != _current():
-            raise ValueError("the current stream is another card's")
+        elif isinstance(value, ndarray) and value.card != current_card():
+            raise ValueError(f"array of card {value.card} used on card {current_card()}")
 
 
 def _plain(value):
@@ -144,27 +167,56 @@ def _plain(value):
     return value.values if isinstance(value, ndarray) else value
 
 
-def _result(value, card):
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = np.asarray(value)
-        if value.base is None:
-            standin_streams.forget(value)
-        return ndarray(value, card)
-    return value
+def _new(shape, dtype):
+    """An array in new memory of the current card, taken by the current stream."""
+    dtype = np.dtype(dtype)
+    block = Block(int(np.prod(shape)) * dtype.itemsize, current_stream())
+    return ndarray(block.array(shape, dtype), current_card(), block)
+
+
+def _result(value, arrays):
+    """What a NumPy function of ``arrays`` gave: a view of one of them, or something new."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_result(item, arrays) for item in value)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    value = np.asarray(value)
+    for array in arrays:
+        if value.size and np.may_share_memory(value, array.block.values):
+            return ndarray(value, array.card, array.block)
+    new = _new(value.shape, value.dtype)
+    new.values[...] = value
+    return new
 
 
 def _call(function, args, kwargs, *more):
+    """A NumPy function as one kernel. ``more``: the array whose method it is."""
     _check([*args, *kwargs.values(), *more])
     out = kwargs.get("out")
     in_place = getattr(function, "__name__", "") in IN_PLACE
-    reads = [array.values for array in _arrays([*args, *kwargs.values(), *more])]
-    writes = [out.values] if out is not None else [more[0].values] if in_place else []
+    arrays = list(_arrays([*args, *kwargs.values(), *more]))
+    written = out if out is not None else more[0] if in_place else None
+    plain_args, plain_kwargs = _plain(list(args)), {key: _plain(value) for key, value in kwargs.items()}
+    values = [array.values for array in arrays]
 
     def work():
-        return function(*_plain(list(args)), **{key: _plain(value) for key, value in kwargs.items()})
+        return function(*plain_args, **plain_kwargs)
 
-    result = on_stream(work, reads, writes, makes_array=not writes)
-    return out if out is not None else more[0] if in_place else _result(result, _current())
+    if written is None and current_stream().capture is not None:
+        call("malloc", current_stream().capture)  # for the result
+    name = (
+        "cublas"
+        if getattr(function, "__name__", "") in ("matmul", "dot", "tensordot", "__matmul__")
+        else "launchKernel"
+    )
+    result = on_stream(name, work, values, [] if written is None else [written.values])
+    if written is not None:
+        return written
+    result = _result(result, arrays)
+    for new in _arrays([result]):
+        if all(new.block is not array.block for array in arrays):
+            on_stream("memsetAsync", None, [], [new.values])  # it is this stream that wrote it
+    return result
 
 
 def _arrays(values):
@@ -181,41 +233,70 @@ class Device:
     attributes = {"MultiProcessorCount": 6}
 
     def __init__(self, card=None):
-        self.id = _current() if card is None else card
+        self.id = current_card() if card is None else card
 
     def use(self):
-        _state.card = self.id
+        set_device(self.id)
 
     def __enter__(self):
-        self.outer = _current()
+        thread.__dict__.setdefault("outer_cards", []).append(current_card())
         self.use()
+        return self
 
     def __exit__(self, *exception):
-        _state.card = self.outer
+        set_device(thread.outer_cards.pop())
+
+
+MEMCPY_DEFAULT = 4
+
+
+def _memcpy_async(target, source, nbytes, kind, stream):
+    """Between any two places of the cards' memory. Without peer access it goes through the host: not in a capture."""
+    assert kind == MEMCPY_DEFAULT, "the stand-in copies from card to card"
+    here, there = standin_memory.card_of(target), standin_memory.card_of(source)
+    direct = standin_driver.machine.reaches(current_card(), here) and standin_driver.machine.reaches(
+        current_card(), there
+    )
+    _copy("device to device" if direct else "through the host", target, here, source, there, nbytes, stream)
 
 
 def _memcpy_peer(target, target_card, source, source_card, nbytes, stream):
-    assert target_card == _current() and stream == _state.stream.ptr
+    _copy("peer", target, target_card, source, source_card, nbytes, stream)
+
+
+def _copy(how, target, here, source, there, nbytes, stream):
+    current = current_stream()
+    assert stream == current.ptr, "a copy on a stream that is not the current one"
+    if here != there and not standin_driver.machine.reaches(here, there):
+        standin_driver.machine.staged.append((there, here, nbytes))
     work = lambda: ctypes.memmove(target, source, nbytes)  # noqa: E731
-    on_stream(work, [(source, source + nbytes)], [(target, target + nbytes)])
+    on_stream(f"memcpyAsync {how}", work, [(source, source + nbytes)], [(target, target + nbytes)])
 
 
 class RawModule:
     """The real sources, compiled for the CPU."""
 
     def __init__(self, *, code, options):
-        self.module, self.card = cuda_on_cpu.RawModule(code=code, options=options), _current()
+        call("moduleLoad", current_stream().capture)
+        self.module, self.card = cuda_on_cpu.RawModule(code=code, options=options), current_card()
 
     def get_function(self, name):
+        call("moduleGetFunction", current_stream().capture)
         kernel, card = self.module.get_function(name), self.card
 
         def launch(grid, block, args, shared_mem=0):
-            assert card == _current(), "a module of another card"
-            _check(args)
-            arrays = [arg.values if isinstance(arg, ndarray) else arg for arg in args]
+            if card != current_card():
+                raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
+            arrays = []
+            for arg in args:
+                if isinstance(arg, np.ndarray):
+                    raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+                if isinstance(arg, ndarray) and not standin_driver.machine.reaches(card, arg.card):
+                    raise CUDARuntimeError("cudaErrorIllegalAddress")
+                arrays.append(_plain(arg))
             pairs = [(a, p) for a, p in zip(arrays, kernel.parameters, strict=True) if p.is_pointer]
             writes = [a for a, p in pairs if not p.is_const]
-            on_stream(lambda: kernel(grid, block, arrays), [a for a, _ in pairs], writes)
+            on_stream("launchKernel", lambda: kernel(grid, block, arrays), [a for a, _ in pairs], writes)
 
         return launch
 
@@ -234,7 +315,7 @@ class MemoryPool:
 
 @contextlib.contextmanager
 def _using_allocator(malloc):
-    pools = _state.__dict__.setdefault("pools", [])
+    pools = thread.__dict__.setdefault("pools", [])
     pools.append(malloc.__self__)
     try:
         yield
@@ -242,37 +323,87 @@ def _using_allocator(malloc):
         assert pools.pop() is malloc.__self__
 
 
-def install(monkeypatch, cards):
-    """Let ``import cupy`` give a stand-in with this number of cards."""
+def _array(values):
+    """CuPy copies it to pinned memory of its own first, so that the host's may change."""
+    values = np.asarray(values)
+    new = _new(values.shape, values.dtype)
+    target, values = new.values, np.array(values, order="C")
+    on_stream("memcpyAsync pinned to device", lambda: np.copyto(target, values), [], [target])
+    return new
+
+
+def _filled(value):
+    def make(shape, *args):
+        dtype = args[-1] if args else np.float64
+        new = _new(shape, dtype)
+        if value is not None or len(args) > 1:
+            target, number = new.values, args[0] if len(args) > 1 else value
+            on_stream("memsetAsync", lambda: target.fill(number), [], [target])
+        return new
+
+    return make
+
+
+def install(monkeypatch, cards=2, **machine):
+    """Let ``import cupy`` give a stand-in with this number of cards; returns its `Machine`, made with ``machine``."""
+    standin_driver.start(Machine(cards, **machine))
+    standin_streams.restart()
     cupy = types.ModuleType("cupy")
     runtime = types.SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,
-        getDeviceCount=lambda: cards,
-        getDevice=_current,
-        getDeviceProperties=lambda card: {"name": b"Stand-in", "major": 9, "minor": 0},
+        getDeviceCount=lambda: standin_driver.machine.cards,
+        getDevice=current_card,
+        setDevice=set_device,
+        getDeviceProperties=_properties,
+        runtimeGetVersion=lambda: standin_driver.machine.version,
+        deviceCanAccessPeer=standin_driver.can_access_peer,
+        deviceEnablePeerAccess=standin_driver.enable_peer_access,
         memcpyPeerAsync=_memcpy_peer,
+        memcpyAsync=_memcpy_async,
+        memcpyDefault=MEMCPY_DEFAULT,
     )
     cupy.cuda = types.SimpleNamespace(
         Device=Device,
         Stream=Stream,
         Event=Event,
         runtime=runtime,
-        get_elapsed_time=lambda begin, end: 1000 * (end.time - begin.time),
+        get_current_stream=current_stream,
+        get_elapsed_time=elapsed_milliseconds,
         Graph=standin_streams.Graph,
         MemoryPool=MemoryPool,
         using_allocator=_using_allocator,
     )
     cupy.ndarray = ndarray
     cupy.RawModule = RawModule
-    standin_streams.restart()
-    cupy.array = lambda values: _result(np.array(values), _current())
+    cupy.array = cupy.asarray = lambda values, *args: (
+        values
+        if isinstance(values, ndarray) and not args
+        else (
+            _call(np.asarray, (values, *args), {}) if isinstance(values, ndarray) else _array(np.asarray(values, *args))
+        )
+    )
+    cupy.empty, cupy.zeros, cupy.ones = _filled(None), _filled(0), _filled(1)
+    cupy.full = lambda shape, value, dtype: _filled(None)(shape, value, dtype)
     cupy.lib = types.SimpleNamespace(
         stride_tricks=types.SimpleNamespace(
             as_strided=lambda x, **kwargs: _call(np.lib.stride_tricks.as_strided, (x,), kwargs)
         )
     )
-    cupy.__getattr__ = lambda name: _Function(getattr(np, name))
+    cupy.__getattr__ = _function_of_numpy
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    return standin_driver.machine
+
+
+def _function_of_numpy(name):
+    if name.startswith("__"):  # Python asks a module for its path, for example
+        raise AttributeError(name)
+    return _Function(getattr(np, name))
+
+
+def _properties(card):
+    call("getDeviceProperties")
+    major, minor = standin_driver.machine.capability
+    return {"name": b"Stand-in", "major": major, "minor": minor}
 
 
 def install_nccl(monkeypatch):
@@ -288,7 +419,7 @@ def install_nccl(monkeypatch):
             return [cls(card) for card in cards]
 
         def allReduce(self, source, target, count, kind, op, stream):
-            calls.append((self.card, _current(), count, kind, op))
+            calls.append((self.card, current_card(), count, kind, op))
 
     library = types.ModuleType("cupy.cuda.nccl")
     library.NcclCommunicator, library.NCCL_SUM = NcclCommunicator, "sum"

@@ -1,170 +1,256 @@
-"""Streams, events and graphs of the stand-in for CuPy, with a detector of missing waits.
+"""Streams, events and graphs of the stand-in for CuPy, and which of them is current.
 
-Work is done as soon as it is launched, so results are right even if a program
-forgets that streams run at their own pace. Here such a mistake is found by
-*vector clocks* (Lamport 1978; Mattern 1989): each stream counts its work, and
-knows of every other stream up to which number it has waited for it. Whoever
-reads or writes memory must know of those who wrote it, whoever writes also of
-those who read it. Otherwise on a GPU it would sometimes be too early.
+CuPy keeps a stack of current streams for each card and thread. ``with stream:`` pushes and pops; ``stream.use()``
+replaces what is current without a place on the stack, so that the end of any ``with`` block brings back what was on the
+stack before, and not the stream that was in use. Where nobody chose a stream, work goes to the card's *null stream*,
+which waits for the streams that are not ``non_blocking``, as they for it; the others do not care.
 """
 
 import itertools
-import threading
 import time
 
 import numpy as np
+import standin_memory
+from standin_driver import CUDARuntimeError, call, current_card, lock, thread
+from standin_memory import RaceError, bounds, check_alive, use, wait_for
 
-state = threading.local()  # .card and .stream: what is current on a thread
-_lock = threading.RLock()
+__all__ = ["Event", "Graph", "RaceError", "Stream", "current_stream", "elapsed_milliseconds", "on_stream", "restart"]
+
 _numbers = itertools.count(1)
-_accesses = []  # (start, stop, stream, count, is_write): who used which bytes last
-_done = {}  # stream: count up to which the host program has waited for it
-
-
-class RaceError(RuntimeError):
-    """Work that uses memory without having waited for other work that uses it."""
+_null_streams = {}  # card: its null stream
+_blocking = []  # the streams that wait for the null stream
 
 
 def restart():
     """Forget all work: a new test."""
-    with _lock:
-        _accesses.clear()
-        _done.clear()
+    with lock:
+        standin_memory.restart()
+        _null_streams.clear()
+        _blocking.clear()
 
 
-def forget(values):
-    """New memory has no history."""
-    start, stop = _bounds(values)
-    with _lock:
-        _accesses[:] = [a for a in _accesses if a[1] <= start or stop <= a[0]]
+def _null_stream(card):
+    with lock:
+        if card not in _null_streams:
+            _null_streams[card] = Stream(null=True, card=card)
+        return _null_streams[card]
+
+
+def _stack(card):
+    """The current streams of a card on this thread; the first is the null stream."""
+    stacks = thread.__dict__.setdefault("stacks", {})
+    null = _null_stream(card)
+    if card not in stacks or stacks[card][0] is not null:  # of a machine before this one
+        stacks[card] = [null]
+        thread.__dict__.setdefault("current", {})[card] = null
+    return stacks[card]
+
+
+def current_stream(card=None):
+    card = current_card() if card is None else card
+    _stack(card)
+    return thread.current[card]
 
 
 class Stream:
-    def __init__(self, non_blocking=False):
-        self.card, self.ptr, self.calls = getattr(state, "card", 0), next(_numbers), []
+    def __init__(self, null=False, non_blocking=False, card=None):
+        self.card = current_card() if card is None else card
+        self.device_id = -1 if null else self.card
+        self.ptr, self.non_blocking = 0 if null else next(_numbers), non_blocking
         self.count, self.known, self.capture = 0, {}, None
+        self.depth = 0  # of what is captured: how many nodes follow one another up to here
+        if not null:
+            call("streamCreate")
+            if not non_blocking:
+                _blocking.append(self)
+
+    def _check_card(self):
+        if self.card != current_card():
+            raise RuntimeError(
+                f"The device that the stream is created on ({self.card}) does not match with the current device "
+                f"({current_card()})"
+            )
 
     def use(self):
-        if self.card != getattr(state, "card", 0):
-            raise ValueError("a stream of another card")
-        state.stream = self
+        self._check_card()
+        _stack(self.card)
+        thread.current[self.card] = self
+        return self
 
     def __enter__(self):
-        self.outer = getattr(state, "stream", None)
-        self.use()
+        self._check_card()
+        _stack(self.card).append(self)
+        thread.__dict__.setdefault("entered", []).append(self.card)
+        thread.current[self.card] = self
+        return self
 
     def __exit__(self, *exception):
-        state.stream = self.outer
+        card = thread.entered.pop()
+        stack = _stack(card)
+        stack.pop()
+        thread.current[card] = stack[-1]
 
-    def record(self):
-        self.calls.append("record")
-        return Event(self)
+    def record(self, event=None):
+        event = event or Event()
+        event.record(self)
+        return event
 
     def wait_event(self, event):
         assert isinstance(event, Event)
-        self.calls.append("wait")
-        with _lock:
+        call("streamWaitEvent", self.capture or event.capture)
+        with lock:
+            if event.capture is not None and event.capture.ended:
+                raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
             if event.capture is not None and self.capture is None:
-                self.capture = event.capture  # the capture forks to this stream
-                event.capture.streams.append(self)
-                self.known_before, self.known = self.known, {}
-            for stream, count in event.known.items():
-                self.known[stream] = max(count, self.known.get(stream, 0))
+                event.capture.fork(self)
+            elif event.capture is None and self.capture is not None:
+                self.capture.invalid = True
+                raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
+            _learn(self, event.known)
+            self.depth = max(self.depth, event.depth)
 
     def synchronize(self):
-        self.calls.append("synchronize")
-        assert self.capture is None, "synchronize is not allowed while a stream is captured"
-        with _lock:
-            _done.update({s: max(c, _done.get(s, 0)) for s, c in {**self.known, self: self.count}.items()})
+        call("streamSynchronize", self.capture)
+        self._order_after_null()
+        wait_for({**self.known, self: self.count})
 
     def begin_capture(self, mode=None):
-        assert self.capture is None
+        call("streamBeginCapture", self.capture)
+        if self.ptr == 0:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
         self.capture = Graph(self)
+        thread.__dict__.setdefault("captures", []).append(self.capture)
 
     def end_capture(self):
+        """The graph. Whatever happened since `begin_capture`, no stream is captured afterwards."""
         graph = self.capture
-        assert graph is not None and graph.streams[0] is self, "capture ends where it began"
-        for stream in graph.streams:
-            if stream is not self and self.known.get(stream, 0) < stream.count:
-                raise RuntimeError("cudaErrorStreamCaptureUnjoined: a forked stream was not joined")
-            stream.capture = None
-        for stream in graph.streams[1:]:
-            stream.known = stream.known_before  # nothing was done yet, so nothing was waited for
+        if graph is None or graph.streams[0] is not self:
+            call("streamEndCapture")
+            raise CUDARuntimeError("cudaErrorIllegalState")
+        unjoined = any(self.known.get(s, 0) < s.count for s in graph.streams[1:])
+        thread.captures.remove(graph)
+        graph.ended = True
+        for stream in graph.streams:  # nothing was done yet, so nothing was waited for
+            stream.capture, stream.count, stream.known = None, *graph.before[stream]
+        call("streamEndCapture")
+        if graph.invalid:
+            raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
+        if unjoined:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined")
+        call("graphInstantiate")
         return graph
+
+    def is_capturing(self):
+        call("streamIsCapturing", self.capture)
+        return self.capture is not None
+
+    def _order_after_null(self):
+        """The null stream's work comes after that of all streams that are not ``non_blocking``, and theirs after it."""
+        if self.ptr == 0:
+            for stream in _blocking:
+                if stream.card == self.card:
+                    _learn(self, {**stream.known, stream: stream.count})
+        elif not self.non_blocking:
+            null = _null_stream(self.card)
+            _learn(self, {**null.known, null: null.count})
+
+
+def _learn(stream, known):
+    for other, count in known.items():
+        stream.known[other] = max(count, stream.known.get(other, 0))
 
 
 class Event:
     """Knows what its stream knew when it was recorded."""
 
-    def __init__(self, stream):
+    def __init__(self, block=False, disable_timing=False):
+        call("eventCreate")
+        self.card, self.known, self.capture, self.time, self.depth = current_card(), {}, None, None, 0
+
+    def record(self, stream=None):
+        stream = stream or current_stream()
+        call("eventRecord", stream.capture)
+        if self.card != stream.card:
+            raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
         self.time, self.capture = time.perf_counter(), stream.capture
-        self.known = {**stream.known, stream: stream.count}
+        self.known, self.depth = {**stream.known, stream: stream.count}, stream.depth
 
     def synchronize(self):
-        assert self.capture is None
-        with _lock:
-            _done.update({s: max(c, _done.get(s, 0)) for s, c in self.known.items()})
+        call("eventSynchronize", self.capture)
+        wait_for(self.known)
+
+    @property
+    def done(self):
+        call("eventQuery", self.capture)
+        return standin_memory.is_done(self.known)
+
+
+def elapsed_milliseconds(begin, end):
+    """As CUDA tells it: in float32, and only of events that are sure to have happened, on one card."""
+    call("eventElapsedTime", begin.capture or end.capture)
+    if begin.time is None or end.time is None or begin.card != end.card:
+        raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
+    if not (standin_memory.is_done(begin.known) and standin_memory.is_done(end.known)):
+        raise CUDARuntimeError("cudaErrorNotReady")
+    return float(np.float32(1000 * (end.time - begin.time)))
 
 
 class Graph:
-    """Captured work: done by `launch`, as one piece of work of the stream that launches it."""
+    """Captured work: done by `launch`, as one piece of work of the stream that launches it.
+
+    It knows which memory its work uses, and where that lies, but it does not hold it: that is its maker's business.
+    """
 
     def __init__(self, origin):
-        self.streams, self.work, self.accesses, self.launches = [origin], [], [], 0
+        self.streams, self.work, self.accesses, self.launches = [], [], [], 0
+        self.depth = 0  # nodes on the longest path
+        self.invalid = self.ended = False
+        self.table, self.before = [], {}  # who uses what; stream: its count and what it knew before
+        self.fork(origin)
+
+    def fork(self, stream):
+        """This stream's work is captured, too, from now on."""
+        self.before[stream] = stream.count, stream.known
+        stream.capture, stream.count, stream.known, stream.depth = self, 0, {}, 0
+        self.streams.append(stream)
 
     def upload(self, stream=None):
-        pass
+        call("graphUpload", (stream or current_stream()).capture)
 
     def launch(self, stream=None):
+        stream = stream or current_stream()
+        call("graphLaunch", stream.capture)
         self.launches += 1
-        stream = stream or state.stream
-        with _lock:
+        with lock:
             stream.count += 1
             for start, stop, is_write in self.accesses:
-                _use(stream, start, stop, is_write)
+                check_alive(start, stop)
+                use(stream, start, stop, is_write)
             for work in self.work:
                 work()
 
 
-def on_stream(work, reads, writes, makes_array=False):
-    """Do ``work`` on the current stream, or record it while that is captured; check whom it must have waited for."""
-    stream = state.stream
-    bounds = [(*_bounds(a), False) for a in reads] + [(*_bounds(a), True) for a in writes]
-    with _lock:
-        if stream.capture is None and any(s.capture is not None for s in stream.known):
-            raise RuntimeError("cudaErrorStreamCaptureIsolation: work outside of a capture depends on captured work")
+def on_stream(name, work, reads, writes):
+    """Do ``work`` on the current stream, or record it while that is captured; check whom it must have waited for.
+
+    ``name``: the call to CUDA that it is. ``work`` must hold no memory: the driver does not either.
+    """
+    stream = current_stream()
+    call(name, stream.capture)
+    accesses = [(*bounds(a), False) for a in reads] + [(*bounds(a), True) for a in writes]
+    with lock:
+        graph = stream.capture
+        if graph is None:
+            stream._order_after_null()
         stream.count += 1
-        for access in bounds:
-            _use(stream, *access)
-        if stream.capture is None:
+        for start, stop, is_write in accesses:
+            if start != stop:
+                check_alive(start, stop)
+            use(stream, start, stop, is_write, *([graph.table] if graph else []))
+        if graph is None:
             return work() if work else None
-        if makes_array:
-            raise RuntimeError("memory is made while a stream is captured")
-        stream.capture.work.append(work)
-        stream.capture.accesses += bounds
+        stream.depth += 1
+        graph.depth = max(graph.depth, stream.depth)
+        graph.work.append(work)
+        graph.accesses += [access for access in accesses if access[0] != access[1]]
         return None
-
-
-def _use(stream, start, stop, is_write):
-    if start == stop:
-        return  # an empty array
-    kept = []
-    for access in _accesses:
-        begin, end, other, count, wrote = access
-        apart = end <= start or stop <= begin
-        if not apart and (wrote or is_write) and other is not stream:
-            if max(stream.known.get(other, 0), _done.get(other, 0)) < count:
-                use = "writes" if is_write else "reads"
-                raise RaceError(
-                    f"stream {stream.ptr} of card {stream.card} {use} memory that stream {other.ptr} of card "
-                    f"{other.card} {'writes' if wrote else 'reads'}, without having waited for it"
-                )
-        replaced = start <= begin and end <= stop and (is_write or (other is stream and not wrote))
-        if not replaced:
-            kept.append(access)
-    kept.append((start, stop, stream, stream.count, is_write))
-    _accesses[:] = kept
-
-
-def _bounds(memory):
-    return memory if isinstance(memory, tuple) else np.lib.array_utils.byte_bounds(memory)

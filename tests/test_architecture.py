@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "devices timing layers kernels networks collectives fashion_mnist images data optimizers schedules "
+    "devices timing layers kernels networks collectives checkup fashion_mnist images data optimizers schedules "
     "parallel plots monitor live_plot output checkpoints training scaling sweeps exercises cli"
 ).split()
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import references
 from cuda_compilers import compile_for_gpus
-from cuda_machines import close, normal, unwritten
+from cuda_machines import close, normal, rounded, unwritten
 
 from d2lmgpu.kernels.cuda import Convolution, batch_norm, convolution, launch, read, sources, tensor_cores
+from d2lmgpu.kernels.cuda.head import head
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
 LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
@@ -33,6 +34,9 @@ def compilations():
         launch.dense_forward(128, 10, 256),
         *(batch_norm.moments(norm, 256) for norm in NORMS),
         launch.softmax_cross_entropy(10, 256),
+        *(head(128, 10, 256, kind=kind) for kind in (None, *tensor_cores.TYPES)),
+        head(800, 32, 256),
+        head(3, 1, 256, input_grad=False),
         launch.gather(784, 256),
         launch.pool(26, 26, 2, False, 256),
         launch.pool(13, 9, 3, True, 256),
@@ -44,7 +48,11 @@ def compilations():
         launch.add(100),
     ]
     for kind in tensor_cores.TYPES:
-        launches.append(tensor_cores.conv_forward(kind, LENET_2, 256))
+        launches += [
+            make(kind, conv, 256)
+            for conv in (LENET_2, ODD)
+            for make in (tensor_cores.conv_forward, tensor_cores.conv_input_grad, tensor_cores.conv_weight_grad)
+        ]
         launches.append(tensor_cores.dense_forward(kind, 800, 128, 256, relu=True))
     launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
     return sorted({(step.file, step.options) for step in launches})
@@ -56,7 +64,7 @@ def test_every_file_is_compiled_here():
 
 def first_architecture(file, options):
     kind = next((kind for kind, number in tensor_cores.TYPES.items() if f"-DTYPE={number}" in options), None)
-    return tensor_cores.OLDEST[kind] if "tensor_cores" in file else 70
+    return tensor_cores.OLDEST[kind] if "tensor_cores" in file or file == "head.cu" and kind else 70
 
 
 @pytest.mark.parametrize("file, options", compilations(), ids=lambda value: value if isinstance(value, str) else "")
@@ -198,26 +206,76 @@ def test_softmax_cross_entropy(machine, rng, N, count, classes):
     labels = rng.integers(classes, size=N).astype(np.int32)
     labels[N // 2] = 0 if N % 2 else classes - 1
     dlogits, losses, hits = unwritten(N, classes), unwritten(N), unwritten(N, dtype=np.int32)
-    step = launch.softmax_cross_entropy(classes, N)
-    machine.run(step, logits, labels, np.array([count], np.int32), dlogits, losses, hits, np.int32(N))
+    counts, scale = np.array([count], np.int32), np.array([1024], np.float32)
+    how = launch.softmax_cross_entropy(classes, N)
+    machine.run(how, logits, labels, counts, scale, dlogits, losses, hits, np.int32(N))
     loss_expected, dlogits_expected = references.cross_entropy(logits[:count].astype(float), labels[:count])
-    close(dlogits[:count], dlogits_expected)
+    close(dlogits[:count], 1024 * dlogits_expected)
     assert not dlogits[count:].any()
 
-    loss, correct = unwritten(1), unwritten(1, dtype=np.int32)
+    loss, correct, step = unwritten(1), unwritten(1, dtype=np.int32), np.array([5], np.int32)
     epoch_loss, epoch_correct = np.array([1000], np.float32), np.array([7], np.int32)
-    step = launch.softmax_cross_entropy_sum(classes, N)
-    machine.run(step, losses, hits, loss, correct, epoch_loss, epoch_correct, np.int32(N))
+    how = launch.softmax_cross_entropy_sum(classes, N)
+    machine.run(how, losses, hits, loss, correct, epoch_loss, epoch_correct, step, np.int32(N))
     close(loss, [loss_expected])
     close(epoch_loss, [1000 + loss_expected])
     assert correct == (logits[:count].argmax(axis=1) == labels[:count]).sum() and epoch_correct == correct + 7
+    assert step == 6
 
 
 def test_softmax_of_large_logits_does_not_overflow(machine):
     logits, dlogits, losses = np.array([[1000, -1000, 0]], np.float32), unwritten(1, 3), unwritten(1)
-    one, hits = np.array([1], np.int32), unwritten(1, dtype=np.int32)
-    machine.run(launch.softmax_cross_entropy(3, 1), logits, one, one, dlogits, losses, hits, np.int32(1))
+    one, scale, hits = np.array([1], np.int32), np.ones(1, np.float32), unwritten(1, dtype=np.int32)
+    machine.run(launch.softmax_cross_entropy(3, 1), logits, one, one, scale, dlogits, losses, hits, np.int32(1))
     assert losses == 2000 and (dlogits == [[1, -1, 0]]).all() and hits == 0
+    weight, dx = np.eye(3, dtype=np.float32), unwritten(1, 3)
+    results = again, losses, hits, dlogits, dx = (unwritten(1, 3), unwritten(1), hits, unwritten(1, 3), unwritten(1, 3))
+    machine.run(head(3, 3, 1), logits, weight, np.zeros(3, np.float32), one, one, scale, *results, np.int32(1))
+    np.testing.assert_array_equal(again, logits)
+    assert losses == 2000 and (dlogits == [[1, -1, 0]]).all() and (dx == dlogits).all() and hits == 0
+
+
+@pytest.mark.parametrize("kind", [None, *tensor_cores.TYPES])
+@pytest.mark.parametrize(
+    "N, count, D, O, input_grad",
+    [
+        (5, 5, 128, 10, True),
+        (9, 6, 31, 7, True),
+        (3, 0, 40, 2, True),
+        (1, 1, 1, 1, False),
+        (4, 3, 700, 32, True),  # the weights in three chunks
+        (6, 6, 257, 11, False),
+    ],
+)
+def test_head(machine, rng, N, count, D, O, input_grad, kind):
+    """The layer, the loss and the gradients with factors rounded as on tensor cores, in float64."""
+    x, weight, bias = normal(rng, N, D), normal(rng, D, O), normal(rng, O)
+    x[N // 2] = 0
+    bias[:: O - 1 or 1] = bias.max() + 1  # of an image of zeros, the first and the last class are the largest
+    labels = rng.integers(O, size=N).astype(np.int32)
+    labels[N // 2] = 0 if N % 2 else O - 1
+    x_r, weight_r = (rounded(array, kind).astype(float) for array in (x, weight))
+    logits_expected = references.dense(x_r, weight_r, bias)
+    loss_expected, d = references.cross_entropy(logits_expected[:count], labels[:count])
+    dlogits_expected = np.concatenate([1024 * d, np.zeros((N - count, O))])
+
+    logits, dlogits, losses, dx = unwritten(N, O), unwritten(N, O), unwritten(N), unwritten(N, D)
+    hits, counts, scale = unwritten(N, dtype=np.int32), np.array([count], np.int32), np.array([1024], np.float32)
+    results = logits, losses, hits, dlogits, dx if input_grad else dlogits
+    how = head(D, O, N, input_grad, kind)
+    machine.run(how, x, weight, bias, labels, counts, scale, *results, np.int32(N))
+    close(logits, logits_expected)
+    close(dlogits, dlogits_expected, 1e-5 * max(1, np.abs(logits_expected).max()))
+    close(losses.sum(), loss_expected)
+    np.testing.assert_array_equal(hits[:count], logits_expected[:count].argmax(axis=1) == labels[:count])
+    assert not losses[count:].any() and not hits[count:].any()
+    if input_grad:
+        close(dx, references.dense_grad(rounded(dlogits, kind).astype(float), x_r, weight_r)[0])
+
+
+def test_the_head_takes_few_classes():
+    with pytest.raises(ValueError, match="33 classes; the kernel takes up to 32"):
+        head(128, 33, 5)
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 1027, 300_001])
@@ -271,16 +329,15 @@ def test_add_from_anywhere(machine, rng, n, dst_start, src_start):
 def test_gather_walks_through_an_epoch(machine, rng, P):
     images, labels = rng.integers(256, size=(20, P)).astype(np.uint8), rng.integers(10, size=20).astype(np.uint8)
     order = rng.permutation(20).astype(np.int32)[:9]
-    starts, step, n = np.array([0, 4, 8, 9, 9], np.int32), np.array([0], np.int32), 4  # shards of 4, 4, 1 and 0
-    for start, size in [(0, 4), (4, 4), (8, 1), (9, 0)]:
+    starts, n = np.array([0, 4, 8, 9, 9], np.int32), 4  # shards of 4, 4, 1 and 0
+    for step, (start, size) in enumerate([(0, 4), (4, 4), (8, 1), (9, 0)]):
         x, y, count = unwritten(n, P), unwritten(n, dtype=np.int32), unwritten(1, dtype=np.int32)
-        machine.run(launch.gather(P, n), images, labels, order, starts, step, x, y, count, np.int32(n))
+        number = np.array([step], np.int32)
+        machine.run(launch.gather(P, n), images, labels, order, starts, number, x, y, count, np.int32(n))
         chosen = order[start : start + size]
         np.testing.assert_array_equal(x[:size], images[chosen] / np.float32(255))
         np.testing.assert_array_equal(y[:size], labels[chosen])
         assert not x[size:].any() and not y[size:].any() and count == size
-        machine.run(launch.next_step(P), step)
-    assert step == 4
 
 
 @pytest.mark.parametrize("max_pool", [False, True])

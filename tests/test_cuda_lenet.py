@@ -7,7 +7,8 @@ from cuda_machines import close, unwritten
 from test_cuda_kernels import LENET_1, LENET_2
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import convolution, launch, tensor_cores
+from d2lmgpu.kernels.cuda import PRECISIONS, convolution, launch, tensor_cores
+from d2lmgpu.kernels.cuda.head import head
 
 
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("tf32", 1e-2)])
@@ -16,7 +17,7 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     n, size, batch_size = 4, 3, 256
     images, labels = rng.integers(256, size=(9, 784)).astype(np.uint8), rng.integers(10, size=9).astype(np.uint8)
     order, starts = rng.permutation(9).astype(np.int32), np.array([0, 4, 4 + size], np.int32)
-    step, rates = np.array([1], np.int32), np.array([0, 0.2 / batch_size], np.float32)
+    step, rates = np.array([1], np.int32), np.array([0, 0, 0.2 / batch_size], np.float32)
     before = d2l.init_params(seed=1, init="he")
     flat = np.concatenate([param.reshape(-1) for param in before])
     W1, b1, W2, b2, W3, b3, W4, b4 = split(flat, before)
@@ -35,18 +36,17 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     machine.run(like("conv_forward", LENET_1, n), x, W1, b1, p1, mask1, N)
     p2, mask2 = unwritten(n, 50, 4, 4), unwritten(n, 50, 4, 4, dtype=np.uint16)
     machine.run(like("conv_forward", LENET_2, n), p1, W2, b2, p2, mask2, N)
-    h, logits = unwritten(n, 128), unwritten(n, 10)
+    h, dh, logits, dlogits = unwritten(n, 128), unwritten(n, 128), unwritten(n, 10), unwritten(n, 10)
     machine.run(like("dense_forward", 800, 128, n, True), p2, W3, b3, h, N)
-    machine.run(like("dense_forward", 128, 10, n), h, W4, b4, logits, N)
-    dlogits, losses, hits = unwritten(n, 10), unwritten(n), unwritten(n, dtype=np.int32)
-    machine.run(launch.softmax_cross_entropy(10, n), logits, y, count, dlogits, losses, hits, N)
+    losses, hits, scale = unwritten(n), unwritten(n, dtype=np.int32), np.ones(1, np.float32)
+    arguments = h, W4, b4, y, count, scale, logits, losses, hits, dlogits, dh, N
+    machine.run(head(128, 10, n, kind=PRECISIONS[precision]), *arguments)
     loss, correct, epoch_loss, epoch_correct = (np.zeros(1, dtype) for dtype in (np.float32, np.int32) * 2)
-    reduce = launch.softmax_cross_entropy_sum(10, n)
-    machine.run(reduce, losses, hits, loss, correct, epoch_loss, epoch_correct, N)
+    books = launch.softmax_cross_entropy_sum(10, n)
+    machine.run(books, losses, hits, loss, correct, epoch_loss, epoch_correct, step, N)
 
-    dh, dp2, dp1 = unwritten(*h.shape), unwritten(*p2.shape), unwritten(*p1.shape)
+    dp2, dp1 = unwritten(*p2.shape), unwritten(*p1.shape)
     machine.run(like("dense_weight_grad", 128, 10, n), h, dlogits, logits, dW4, db4, N)
-    machine.run(like("dense_input_grad", 128, 10, n), dlogits, logits, W4, dh, N)
     machine.run(like("dense_weight_grad", 800, 128, n, True), p2, dh, h, dW3, db3, N)
     machine.run(like("dense_input_grad", 800, 128, n, True), dh, h, W3, dp2, N)
     machine.run(like("conv_input_grad", LENET_2, n), dp2, mask2, W2, dp1, N)
@@ -60,7 +60,6 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
         reduce = convolution.conv_weight_grad_reduce(conv, partial)
         machine.run(reduce, workspace, dy, mask, dweight, dbias, rows, N)
     machine.run(launch.sgd(len(flat)), flat, flat_grads, rates, step, np.int32(len(flat)))
-    machine.run(launch.next_step(784), step)
 
     chosen = order[4 : 4 + size]
     X = (images[chosen] / np.float32(255)).reshape(size, 1, 28, 28)

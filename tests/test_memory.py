@@ -99,7 +99,7 @@ def test_gpus_have_pools_of_their_own(standin):
     first, second = d2l.gpu(0), d2l.gpu(1)
     first.limit_memory(1000)
     first.limit_memory(2000)  # in place of the first limit
-    pools = [device.submit(lambda: getattr(standin_cupy._state, "pools", [])).result() for device in (first, second)]
+    pools = [device.submit(lambda: getattr(standin_cupy.thread, "pools", [])).result() for device in (first, second)]
     assert [pool.limit for pool in pools[0]] == [2000] and pools[1] == []
     first.limit_memory(None)
     assert [pool.limit for pool in pools[0]] == [0]

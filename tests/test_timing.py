@@ -104,3 +104,27 @@ def test_a_plot_of_spans_with_names_of_ones_own():
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["update", "second", "first"]
     assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 3
+
+
+def test_spans_of_a_gpu_are_as_precise_in_a_long_run(standin, monkeypatch):
+    """CUDA tells milliseconds between two events as float32: an hour after the start they are 0.25 ms apart."""
+    now = [0.0]
+    monkeypatch.setattr("standin_streams.time.perf_counter", lambda: now[0])
+
+    def compute():
+        for seconds in (2e-5, 3e-5):
+            with span("forward"):
+                now[0] += seconds
+            now[0] += 1e-5
+
+    device = d2l.gpu(0)
+    with Timeline([device], spans=True) as timeline:
+        for start in (0, 3600, 7200):
+            now[0] = start + 0.1234567
+            device.run(compute).result()
+            device.synchronize()
+            timeline.settle()
+    lengths = [s.end - s.begin for s in timeline.all_spans()]
+    assert lengths == pytest.approx([2e-5, 3e-5] * 3, abs=1e-9)
+    begins = [s.begin for s in timeline.all_spans()]
+    assert [late - early for early, late in zip(begins[::2], begins[1::2], strict=True)] == pytest.approx([3e-5] * 3)

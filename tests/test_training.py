@@ -106,7 +106,7 @@ def test_evaluate_uses_all_devices(make_devices, small):
         d2l.evaluate(d2l.init_params(), *small[2:], devices)
     for device in devices:  # parameters, and a third of the images and labels
         received = sum(t.nbytes for t in transfers if t.destination == str(device))
-        assert received >= 4 * 129_068 + 33 * (4 * 784 + 1)
+        assert received >= 4 * 129_068 + 33 * (784 + 1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""``d2lmgpu devices``: the table of devices."""
+"""``d2lmgpu devices``: the table of devices, and with ``--check`` what works on them."""
 
+from ..checkup import check_machine
 from ..devices import device_table, find_gpus
 from ..output import write_json
 from .options import check_outputs
@@ -10,11 +11,14 @@ def add_to(commands):
     command = commands.add_parser("devices", help="list the devices of this machine")
     command.set_defaults(command=run)
     command.add_argument("--json", metavar="FILE", help="write the table as JSON")
+    command.add_argument("--check", action="store_true", help="try what training relies on, and say what works")
 
 
 def run(options):
-    """Print the table; returns the exit code."""
+    """Print the table, or what works; returns the exit code."""
     check_outputs(options.json)
+    if options.check:
+        return _check(options)
     rows = device_table()
     print(f"{'device':<8} {'memory free':>12} {'total':>9} {'busy':>5}  {'compute':<7}  description")
     for row in rows:
@@ -28,3 +32,17 @@ def run(options):
     if options.json:
         write_json(options.json, {"devices": [row.as_dict() for row in rows]})
     return 0
+
+
+def _check(options):
+    """The exit code is 1 if something does not work."""
+    trials = check_machine()
+    print(f"{'device':<20} {'tried':<30} {'seconds':>7}  works")
+    for device, tried, works, why, seconds in trials:
+        print(f"{device:<20} {tried:<30} {seconds:>7.3f}  {'yes' if works else f'no: {why}'}")
+    cards, reason = find_gpus()
+    if not cards:
+        print(f"no GPU: {reason}.")
+    if options.json:
+        write_json(options.json, {"trials": [trial._asdict() for trial in trials]})
+    return 0 if all(trial.works for trial in trials) else 1

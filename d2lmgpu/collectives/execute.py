@@ -4,17 +4,21 @@ Each device gets its part of the schedule as work for its queue, phase by phase
 (see program.py), and waits for others' phases only where it must, so that all
 parts run at the same time. On a GPU a phase is done when its work was given to
 the stream; a GPU that waits for it lets its own stream wait for a CUDA event, and
-a virtual device fetches in the GPU's stream. Short
-arrays of virtual devices are an exception: see `SHORT`.
+a virtual device fetches in the GPU's stream. A kernel adds what lies on another
+card where the cards use each other's memory; otherwise messages are copied to a
+staging buffer first. Short arrays of virtual devices are an exception: see `SHORT`.
 """
 
+import itertools
 import threading
 
 import numpy as np
 
 from ..devices import DeviceArray, array_module, check_devices
 from ..devices.device import take_turns
+from ..devices.peers import connect
 from ..devices.transfer import copy_between, note_transfer, timed
+from ..kernels.cuda import add
 from ..timing import span, spans
 from .program import compile_schedule
 from .prove import check_form
@@ -81,17 +85,25 @@ def _submit_phases(program, devices, flat, records):
     for i, phase in program.order:
         for other, count in phase.waits:
             devices[i].wait(done[other][count])
-        done[i].append(devices[i].submit(_do_phase, phase, i, devices, flat, program.stage_sizes, records))
+        before = [done[other][count] for other, count in phase.waits if count]
+        done[i].append(devices[i].submit(_do_phase, phase, i, devices, flat, program, records, before))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # what overwrites the array next comes after those who still read it
             device.wait(done[reader][-1])
 
 
-def _do_phase(phase, i, devices, flat, stage_sizes, records):
-    """Runs on device i; its result, a mark of the phase's end, makes the task an event."""
+def _do_phase(phase, i, devices, flat, program, records, before):
+    """Runs on device i; its result, a mark of the phase's end, makes the task an event.
+
+    ``before``: others' phases that are done. If one of them failed, so does this one, and whoever waits for its device.
+    """
+    for task in before:
+        if task.exception():
+            raise task.exception()
     with span("allreduce"):
+        stage = _stage(program, i, devices[i], flat[i].dtype)
         for action in phase.actions:
-            do_action(action, i, devices[i], devices, flat, stage_sizes[i], records[action.number])
+            do_action(action, i, devices, flat, stage, records[action.number])
     return devices[i].mark()
 
 
@@ -99,16 +111,33 @@ def _do_all(program, devices, flat, records):
     """All devices' phases on the calling thread."""
     with spans(devices, "allreduce"):
         for i, phase in program.order:
+            stage = _stage(program, i, devices[i], flat[i].dtype)
             for action in phase.actions:
-                do_action(action, i, devices[i], devices, flat, program.stage_sizes[i], records[action.number])
+                do_action(action, i, devices, flat, stage, records[action.number])
+
+
+def _stage(program, i, device, dtype):
+    """Device i's staging buffer: it lasts until the next collective."""
+    size = program.stage_sizes[i]
+    return device.buffer("stage", size, dtype) if size else None
 
 
 def needs_staging(arrays):
-    """Whether every message must be staged: where a device cannot read another's memory.
+    """Whether every message must be staged: where a device's code cannot read another's memory.
 
-    That is so for GPUs on several cards, and where some devices are GPUs and others not.
+    That is so where some devices are GPUs and others not, between cards that do not
+    use each other's memory, and for dtypes that no kernel of ours adds.
     """
-    return len({getattr(array.device, "card", "host") for array in arrays}) > 1
+    places = {getattr(array.device, "card", "host") for array in arrays}
+    if len(places) == 1:
+        return False
+    return "host" in places or str(arrays[0].dtype) not in add.DTYPES or not are_connected(places)
+
+
+def are_connected(cards):
+    """Whether kernels on each of the cards can add what lies on the others."""
+    pairs = itertools.combinations(sorted(cards), 2)
+    return all(connect(card, other) and add.adds_across(card, other) for card, other in pairs)
 
 
 def check_arrays(arrays):
@@ -131,27 +160,29 @@ def check_arrays(arrays):
     check_devices(array.device for array in arrays)
 
 
-def do_action(action, i, device, devices, flat, stage_size, record):
-    """Do an `Action` of device i's program on all devices' flat plain arrays. Runs where ``device`` is current."""
-    kind, source, start, stop, op, stage, _ = action
-    target = flat[i][start:stop]
-    if kind == "direct":
-        timed(record, _APPLY[op], target, flat[source][start:stop])
-        return
-    staged = device.buffer("stage", stage_size, target.dtype)[stage : stage + stop - start]
-    if kind == "fetch":
-        timed(record, copy_between, staged, device, flat[source][start:stop], devices[source])
+def do_action(action, i, devices, flat, stage, record):
+    """Do an `Action` of device i's program on all devices' flat plain arrays. Runs where that device is current.
+
+    ``stage``: the device's plain staging buffer, None if the program has no use for one.
+    """
+    kind, source, start, stop, op, place, _ = action
+    target, message = flat[i][start:stop], flat[source][start:stop]
+    if kind == "direct" and op == "add":
+        timed(record, _add, target, message, devices[i], devices[source])
+    elif kind == "direct":
+        timed(record, copy_between, target, devices[i], message, devices[source])
+    elif kind == "fetch":
+        timed(record, copy_between, stage[place : place + stop - start], devices[i], message, devices[source])
+    elif op == "add":
+        _add(target, stage[place : place + stop - start], devices[i], devices[i])
     else:
-        _APPLY[op](target, staged)
+        target[...] = stage[place : place + stop - start]
 
 
-def _add(target, message):
+def _add(target, message, device, source):
+    """target += message, which may lie on another card than the target."""
+    if getattr(device, "card", None) != getattr(source, "card", None):
+        add.add(target, message)
+        return
     with np.errstate(invalid="ignore"):  # infinities may cancel; see parallel/loss_scale.py
         array_module(target).add(target, message, out=target)
-
-
-def _copy(target, message):
-    target[...] = message
-
-
-_APPLY = {"add": _add, "copy": _copy}

@@ -5,6 +5,7 @@ adds on the GPU while data arrive. It needs a card of its own for each device.
 """
 
 import functools
+import warnings
 
 from ..devices import DeviceError
 
@@ -38,7 +39,9 @@ def _all_reduce(communicator, raw, kind, add, device):
 
 def _library():
     try:
-        from cupy.cuda import nccl as library
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # CuPy's, of what is said below
+            from cupy.cuda import nccl as library
     except ImportError as error:
         raise DeviceError(f"allreduce 'nccl': this CuPy has no NCCL ({error}); use 'ring'") from error
     if not getattr(library, "available", True):

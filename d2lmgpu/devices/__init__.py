@@ -2,7 +2,7 @@
 
 from .array import DeviceArray, array_module, on_device
 from .choose import ENVIRONMENTS, check_devices, choose_devices, choose_indices, parse_devices
-from .device import Device, Task, synchronize
+from .device import Device, Task, nothing_left_behind, synchronize
 from .discovery import count_cores, find_gpus
 from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
@@ -31,6 +31,7 @@ __all__ = [
     "find_gpus",
     "gpu",
     "in_one_piece",
+    "nothing_left_behind",
     "on_device",
     "one_buffer",
     "parse_devices",

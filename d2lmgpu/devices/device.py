@@ -104,6 +104,16 @@ class Device:
         """Wait until all work submitted so far is done; raise the error of a task nobody waited for."""
         synchronize([self])
 
+    def take_failures(self):
+        """The errors of tasks that nobody waited for, which are then forgotten."""
+        failed, self._failed = self._failed, []
+        return [task.exception() for task in failed if not task.asked]
+
+    def raise_failures(self):
+        """Raise the first error of a task that nobody waited for, if there is one."""
+        for error in self.take_failures():
+            raise error
+
     def record(self):
         """An event that happens when all work submitted here so far is done."""
         if self._awaited:
@@ -139,6 +149,7 @@ class Device:
 
     def _outcome(self, awaited, function, args):
         try:
+            self.prepare()
             for event in awaited:
                 self.await_event(event)
             return function(*args), None
@@ -209,6 +220,9 @@ class Device:
         if self._has_more():
             self._workers.serve(self)
 
+    def prepare(self):
+        """Called by the worker before each piece of work."""
+
     def await_event(self, event):
         """Called on this device's thread when ``event`` has happened: for a stream to wait for its mark."""
 
@@ -223,12 +237,21 @@ def synchronize(devices):
     """Wait until every device has done all its work; raise the first error of a task nobody waited for."""
     ends = [device.submit(device.finish) for device in devices if not device.is_idle()]
     for end in ends:
-        end.result()
-    errors = [task.exception() for device in devices for task in device._failed if not task.asked]
-    for device in devices:
-        device._failed.clear()
+        end.exception()  # waits
+    errors = [error for device in devices for error in device.take_failures()]  # of these ends, too
     if errors:
         raise errors[0]
+
+
+@contextlib.contextmanager
+def nothing_left_behind(devices):
+    """After an error in the ``with`` block, wait for the devices, and forget what else failed on them because of it."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is told already
+            synchronize(devices)
+        raise
 
 
 @contextlib.contextmanager

@@ -21,7 +21,11 @@ from .device import Device
 from .discovery import count_cores, find_gpus
 from .errors import DeviceError
 from .memory import Ledger, check_bytes
+from .peers import connect
 from .workers import Workers
+
+OLDEST = 75
+"""Compute capability, times ten, of the oldest GPUs that CUDA 13 compiles for."""
 
 
 class CPU(Device):
@@ -74,8 +78,20 @@ class GPU(Device):
         import cupy
 
         cupy.cuda.Device(self.card).use()
+        if self.compute_capability < OLDEST and cupy.cuda.runtime.runtimeGetVersion() >= 13000:
+            raise DeviceError(
+                f"{self} has compute capability {self.compute_capability / 10}, for which CUDA 13 compiles nothing: it "
+                f"needs {OLDEST / 10}. Install d2lmgpu[gpu-cuda12] instead of [gpu], or use cpu({self.index})."
+            )
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream.use()
+        self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the next `with stream`
+
+    def prepare(self):
+        """Called on this device's thread before each piece of work: its card is current, whatever happened before."""
+        import cupy
+
+        if cupy.cuda.runtime.getDevice() != self.card:  # the end of a `with` block failed
+            cupy.cuda.runtime.setDevice(self.card)
 
     def limit_memory(self, nbytes):
         """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
@@ -133,11 +149,15 @@ class GPU(Device):
         """Called on this device's thread: an event at the end of its stream, whose time is known later."""
         return self.stream.record()
 
-    def read_clock(self, start, event):
-        """The program's time, in seconds, at which ``event`` happened; it must have."""
+    def read_clock(self, known, event):
+        """``event``, which must have happened, with the program's time, in seconds, at which it did.
+
+        ``known``: another event with its time, as `start_clock` and this function give them. CUDA tells the time
+        between two events as milliseconds in float32: after ten minutes to 62 microseconds only.
+        """
         import cupy
 
-        return start[1] + cupy.cuda.get_elapsed_time(start[0], event) / 1000
+        return event, known[1] + cupy.cuda.get_elapsed_time(known[0], event) / 1000
 
     def _make_channel(self):
         return GPU(self.index, self.card)
@@ -216,7 +236,10 @@ def gpu(i=0):
     cards, reason = find_gpus()
     if cards == 0:
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    return _device(GPU, i, i % cards if isinstance(i, int) else 0)
+    device = _device(GPU, i, i % cards if isinstance(i, int) else 0)
+    for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU]:
+        connect(device.card, other.card)
+    return device
 
 
 def try_gpu(i=0):

@@ -18,6 +18,7 @@ import numpy as np
 
 from .array import HOST, DeviceArray, array_module
 from .errors import DeviceError
+from .peers import copy_async
 from .workers import current_device
 
 _logs = []
@@ -87,10 +88,15 @@ def put(x, device):
 
 
 def to_host(x):
-    """A copy of ``x`` as a NumPy array, after all work submitted to its device so far."""
+    """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
+
+    Raises the error of work on the device that nobody waited for, such as a collective's part: ``x`` may be wrong.
+    """
     if not isinstance(x, DeviceArray):
         return np.array(x)
-    return _to_host(x, note_transfer(x.device, HOST, x.nbytes))
+    copy = _to_host(x, note_transfer(x.device, HOST, x.nbytes))
+    x.device.raise_failures()
+    return copy
 
 
 def result_to_host(x):
@@ -143,13 +149,11 @@ def copy_between(target, device, raw, source):
     elif device.kind == "cpu":  # in the source's stream, so after all that was launched there
         with source.as_current():
             raw.get(out=target)
-    elif source.kind == "cpu":  # returns when the source may be overwritten: its memory is not pinned
+    elif source.kind == "cpu":
         target.set(raw)
+        device.stream.synchronize()  # the source may be overwritten when this returns, and a copy may lag behind
     else:
-        import cupy
-
-        copy = cupy.cuda.runtime.memcpyPeerAsync
-        copy(target.data.ptr, device.card, raw.data.ptr, source.card, raw.nbytes, device.stream.ptr)
+        copy_async(target, raw, device.stream)
 
 
 def note_transfer(source, destination, nbytes):

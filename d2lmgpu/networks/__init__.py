@@ -24,6 +24,7 @@ from .compute import (
 from .initial import INITS, check_init, init_params, init_statistics
 from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, known_network, lenet_network
 from .mixed import half_weights, in_half
+from .trial import kernels_work
 
 __all__ = [
     "CNN",
@@ -49,6 +50,7 @@ __all__ = [
     "in_parts",
     "init_params",
     "init_statistics",
+    "kernels_work",
     "known_network",
     "lenet",
     "lenet_network",

@@ -30,6 +30,7 @@ from ..layers import (
 from ..timing import span
 from .build import channels
 from .known import LENET
+from .trial import kernels_work
 
 USE_CUDA_KERNELS = True
 """Whether GPUs compute with the CUDA kernels; False leaves them to the layers, which is slow but simple."""
@@ -176,4 +177,8 @@ def kernels_for(X, params):
     kernels, dtypes = cpu_kernels, (np.float32, np.float64)
     if array_module(X) is not np:
         kernels, dtypes = cuda_kernels if USE_CUDA_KERNELS else None, (np.float32,)
-    return kernels if X.dtype in dtypes and all(param.dtype == X.dtype for param in params) else None
+    if X.dtype not in dtypes or not all(param.dtype == X.dtype for param in params):
+        return None
+    if kernels is cuda_kernels and not kernels_work(f"gpu({cuda_kernels.current_card()})", array_module(X)):
+        return None
+    return kernels

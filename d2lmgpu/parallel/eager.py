@@ -12,6 +12,7 @@ import numpy as np
 from ..devices import synchronize
 from .data import submit_step, summed_loss
 from .minibatch_queue import MinibatchQueue
+from .shards import most_examples
 
 
 class EagerStep:
@@ -39,6 +40,9 @@ class EagerStep:
         self.ahead = 1 if prefetch else 0
         self.queue = MinibatchQueue(X, y, self.devices, batch_size, seed, loads, preprocess, drop_last)
         self.steps = self.queue.steps
+        sizes = most_examples(min(batch_size, len(X)), len(self.devices), self.queue.loads)
+        for replica, size in zip(replicas, sizes, strict=True):
+            replica.warm_up(size, X.shape[1:], y.dtype)
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
@@ -65,11 +69,18 @@ class EagerStep:
         self._wait(self.ahead)
         return examples
 
+    def several(self, most):
+        """As `GraphStep.several`: eager steps go one by one."""
+        return [self.step()]
+
     def pause(self):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
         self._wait(0)
         synchronize(self.devices)
         return [self.loss]
+
+    def close(self):
+        """Nothing: each device does its steps' work in its own queue."""
 
     def scaling(self):
         """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""

@@ -5,9 +5,10 @@ one by one from Python takes longer than they run. A *graph* is the step as a
 recording: kernels, their arguments, and who waits for whom, over the streams of
 all devices. One call then starts it all.
 
-    data set, order of the epoch  ──►  gather ► forward ► backward ─┐
-    (in every device's memory)                                      ├─ allreduce ► update ► next_step
-                                       gather ► forward ► backward ─┘
+    a minibatch  ──►  forward ► backward ─┐
+                                          ├─ allreduce ► update
+    another one  ──►  forward ► backward ─┘
+                                       └► gather: the next one, out of the data set in the device's memory
 
 What changes from step to step must be in the devices' memory, since arguments
 are frozen: the number of the step, which the step itself counts up, the order
@@ -20,17 +21,20 @@ import numpy as np
 
 from .. import networks
 from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
-from ..collectives.execute import do_action
+from ..collectives.execute import are_connected, do_action
 from ..data import epoch_size
 from ..devices import DeviceArray, DeviceError, put
-from ..kernels.cuda import PRECISIONS, has_kernels, tensor_cores
-from ..networks import compute
+from ..kernels.cuda import PRECISIONS, capture, current_card, graphs_work, has_kernels, tensor_cores
+from ..networks import compute, kernels_work
 from ..timing import paused, span
 from .graph_part import Part
 from .shards import most_examples, shard_bounds
 
 AHEAD = 8
-"""Steps that the host program may be ahead of the devices."""
+"""Launches that the host program may be ahead of the devices."""
+
+TOGETHER = 8
+"""Steps of the longer graph, for when nobody looks in between: one call starts them all."""
 
 
 def check_precision(precision, devices):
@@ -59,10 +63,12 @@ class GraphStep:
     in place. ``precision`` is "float32", "tf32" (products of factors rounded to 10
     bits) or "mixed" (factors of float16, parameters and sums of float32, the loss
     scaled so that small gradients are not lost; Micikevicius et al. 2018).
-    ``drop_last``: leave out an epoch's ragged rest.
+    ``drop_last``: leave out an epoch's ragged rest. The step is recorded here; it
+    changes nothing, and if it cannot be recorded, the devices are as they were.
 
     Raises ValueError for an unknown precision or a network with a layer that has
-    no kernel, DeviceError if a GPU is too old for the precision.
+    no kernel, DeviceError if a GPU is too old for the precision, and what CuPy
+    raises if the step cannot be recorded.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class GraphStep:
         loads=None,
         drop_last=False,
     ):
+        self.replicas = replicas
         self.devices = devices = [replica.device for replica in replicas]
         check_precision(precision, devices)
         if not has_kernels(replicas[0].network):
@@ -92,21 +99,27 @@ class GraphStep:
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
             part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
-        self.program, self.arrays = None, []
+        self.program, self.arrays, self.stages = None, [], []
         if len(devices) > 1:
             flats = (part.flat_grads for part in self.parts)
             self.arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
             staging = needs_staging(self.arrays)
             self.program = compile_algorithm(ALGORITHMS[algorithm], len(devices), self.arrays[0].size, staging)
-            for device, size in zip(devices, self.program.stage_sizes, strict=True):
-                device.buffer("stage", size, np.float32)  # made now: nothing can be while the step is recorded
-        self.graph = None
+            sizes = self.program.stage_sizes  # buffers of its own: a graph keeps nothing alive that it uses
+            self.stages = [device.empty(size, np.float32) for device, size in zip(devices, sizes, strict=True)]
         self.mean_loss = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
+        for device in devices[1:]:
+            devices[0].wait(device.record())
+        self.graph, self.longer_graph = devices[0].submit(self._record).result()
 
     @staticmethod
-    def can_do(X, y, devices, algorithm, network=networks.LENET):
-        """Whether these can be trained in graphs: GPUs, uint8 data, an allreduce of ours, a kernel for every layer."""
+    def can_do(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
+        """Whether these can be trained in graphs.
+
+        That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer;
+        and that kernels and graphs work on these GPUs, which is tried once.
+        """
         return (
             compute.USE_CUDA_KERNELS
             and all(device.kind == "gpu" for device in devices)
@@ -114,6 +127,8 @@ class GraphStep:
             and algorithm in ALGORITHMS
             and has_kernels(network)
             and not networks.channels(network)  # a graph is not interrupted where their sums are to be added up
+            and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
+            and all(device.submit(_all_works, precision).result() for device in devices)
         )
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
@@ -146,27 +161,42 @@ class GraphStep:
     def step(self):
         """Launch the next step; returns how many examples it has.
 
-        The host program does not wait, unless it is `AHEAD` steps ahead.
+        The host program does not wait, unless it is `AHEAD` launches ahead.
         """
-        first = self.devices[0]
-        if self.graph is None:
-            self.graph = first.submit(self._record).result()
-        self._launched.append(first.submit(self._launch))
+        self._submit(self.graph)
+        return next(self._sizes)
+
+    def several(self, most):
+        """Launch `TOGETHER` steps at once if that is not more than ``most``, else one; how many examples each has."""
+        if self.longer_graph is None or most < TOGETHER:
+            return [self.step()]
+        self._submit(self.longer_graph)
+        return [next(self._sizes) for _ in range(TOGETHER)]
+
+    def _submit(self, graph):
+        self._launched.append(self.devices[0].submit(self._launch, graph))
         if len(self._launched) > AHEAD:
             self._launched.popleft().result().synchronize()
-        return next(self._sizes)
 
     def pause(self):
         """Wait for all steps so far; of each device the loss summed over the epoch so far.
 
         What the devices are given next comes after its steps.
         """
+        self.close()
+        sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
+        return [loss for loss, _ in sums]
+
+    def close(self):
+        """Let what all devices are given next come after the steps so far; to be called before this is let go.
+
+        The graph uses all devices' memory, but runs in the first one's stream: the
+        others would give that memory to somebody else while it is still in use.
+        """
         if self._launched:
             for device in self.devices[1:]:
                 device.wait(self._launched[-1])
             self._launched.clear()
-        sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
-        return [loss for loss, _ in sums]
 
     def scaling(self):
         """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
@@ -178,28 +208,38 @@ class GraphStep:
             if part.kind:
                 device.submit(part.set_scaling, *arrays).result()
 
-    def _launch(self):
+    def _launch(self, graph):
         stream = self.devices[0].stream
         with span("step"):
-            self.graph.launch(stream)
+            graph.launch(stream)
         return stream.record()
 
     def _record(self):
-        """The recorded step. Runs on the first device's thread, which plays all devices' parts.
+        """The recorded step, and `TOGETHER` of them if an epoch has as many, else None.
 
-        First for real, so that all kernels are compiled and loaded, then once more
-        into the recording; in between the parameters are put back.
+        Runs on the first device's thread, which plays all devices' parts. First for
+        real, so that all kernels are compiled and loaded, then once more into the
+        recording; in between the parameters are put back.
         """
         with paused(self.devices):
             self._on_each(Part.save)
-            self._issue()
-            self._on_each(Part.restore)
+            try:
+                self._issue()
+            finally:
+                self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()
-            stream = self.devices[0].stream
-            stream.begin_capture()
-            self._issue()
-            graph = stream.end_capture()
+            return self._capture(1), self._capture(TOGETHER) if self.steps >= TOGETHER else None
+
+    def _capture(self, steps):
+        """A graph of so many steps: which they are, is in the devices' memory."""
+
+        def issue():
+            for _ in range(steps):
+                self._issue()
+
+        stream = self.devices[0].stream
+        graph = capture(stream, issue)
         graph.upload(stream)
         return graph
 
@@ -216,16 +256,19 @@ class GraphStep:
             _let_wait(first, device)
 
     def _exchange(self):
-        """The allreduce. Who reads waits until the source is there, and the source until it was read."""
-        flat = [array.raw for array in self.arrays]
-        for i, action in [(i, action) for i, phase in self.program.order for action in phase.actions]:
-            device, source = self.devices[i], self.devices[action.source]
-            if source is not device:
-                _let_wait(device, source)
-            with device.as_current():
-                do_action(action, i, device, self.devices, flat, self.program.stage_sizes[i], None)
-            if source is not device:
-                _let_wait(source, device)
+        """The allreduce: each phase waits for those that the program says, as in collectives/execute.py.
+
+        Who still reads gradients when the others are done need not be waited for: they are written in the next step.
+        """
+        flat, devices = [array.raw for array in self.arrays], self.devices
+        done = [[_record(device)] for device in devices]  # each is there; to be followed by the ends of its phases
+        for i, phase in self.program.order:
+            with devices[i].as_current():
+                for other, count in phase.waits:
+                    devices[i].stream.wait_event(done[other][count])
+                for action in phase.actions:
+                    do_action(action, i, devices, flat, self.stages[i], None)
+            done[i].append(_record(devices[i]))
 
     def _on_each(self, do):
         for device, part in zip(self.devices, self.parts, strict=True):
@@ -233,9 +276,22 @@ class GraphStep:
                 do(part)
 
 
+def _all_works(precision):
+    """Runs on a device."""
+    import cupy
+
+    name = f"gpu({current_card()})"
+    return kernels_work(name, cupy) and kernels_work(name, cupy, precision) and graphs_work()
+
+
 def _let_wait(device, other):
     """What the stream of ``device`` is given from now on comes after what the other's was given so far."""
-    with other.as_current():
-        event = other.stream.record()
+    event = _record(other)
     with device.as_current():
         device.stream.wait_event(event)
+
+
+def _record(device):
+    """An event at the end of the device's stream so far."""
+    with device.as_current():
+        return device.stream.record()

@@ -6,7 +6,7 @@ Everything that changes from step to step is in these arrays, see graph.py.
 import numpy as np
 
 from ..devices import in_one_piece, parts_of
-from ..kernels.cuda import PRECISIONS, Plan, launch, run, tensor_cores
+from ..kernels.cuda import PRECISIONS, Branches, Plan, launch, run, tensor_cores
 from ..kernels.stages import to_the_end
 from . import loss_scale
 
@@ -23,35 +23,41 @@ class Part:
         self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
         self.grads = parts_of(self.flat_grads, params)
         self.kept = [array.raw for array in replica.flat_kept]
-        self.plan = Plan(replica.network, params, images.shape[1:], size, precision)
+        self.branches = Branches(replica.device.stream)
+        self.plan = plan = Plan(replica.network, params, images.shape[1:], size, precision, self.branches)
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(3))
-        self.scale = cupy.zeros(1, np.float32)
+        self.scale, self.number = plan.scale, plan.step
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
-        self.starts = cupy.zeros(steps + 1, np.int32)
-        self.rates, self.sizes = cupy.zeros(steps, np.float32), cupy.zeros(steps, np.float32)
-        self.number = cupy.zeros(1, np.int32)
+        self.starts = cupy.zeros(steps + 2, np.int32)  # see gather.cu
+        self.rates, self.sizes = cupy.zeros(steps + 1, np.float32), cupy.zeros(steps + 1, np.float32)  # see sgd.cu
         self.pixels = images.size // len(images)
+        self._gather()  # an empty minibatch: a step that is tried before the first epoch finds labels
 
     def start_epoch(self, order, starts, rates, sizes, done, loss):
         self.order[: len(order)].set(order)
-        self.starts.set(starts)
-        self.rates.set(rates)
-        self.sizes.set(sizes)
+        self.starts.set(np.append(starts, starts[-1]))
+        self.rates.set(np.insert(rates, 0, 0))
+        self.sizes.set(np.insert(sizes, 0, 0))
         self.taken.fill(self.replica.steps)
         self.number.fill(done)
         self.plan.epoch_loss.fill(loss)
         self.plan.epoch_correct.fill(0)
+        self._gather()
 
     def compute(self):
+        """The gradients of the minibatch that lies ready. The next one is made ready until `update` ends."""
+        to_the_end(self.plan.forward(self.params))
+        to_the_end(self.plan.backward(self.params, self.grads))
+        self.branches.join()
+        with self.plan.books:
+            self._gather()
+
+    def _gather(self):
         plan, n = self.plan, self.plan.N
         arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
         run(launch.gather(self.pixels, n), *arguments, np.int32(n))
-        to_the_end(plan.forward(self.params))
-        if self.kind:
-            self._run_mixed("scale_gradient", plan.dlogits.size, plan.dlogits, self.scale)
-        to_the_end(plan.backward(self.params, self.grads))
 
     def update(self):
         if self.kind:
@@ -60,7 +66,7 @@ class Part:
         if self.kind:
             update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(update_scale, self.scale, self.overflow, self.good_steps)
-        run(launch.next_step(self.pixels), self.number)
+        self.branches.join()
 
     def _sgd(self, n):
         arguments = self.flat_params, self.flat_grads, self.rates, self.number
@@ -86,14 +92,15 @@ class Part:
         self.saved = [(array, array.copy()) for array in self._changing()]
 
     def restore(self):
+        self.branches.join()  # a step that failed has not come to it
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None
 
     def _changing(self):
-        sums = self.plan.epoch_loss, self.plan.epoch_correct
-        scaling = self.scale, self.overflow, self.good_steps
-        return [self.flat_params, *self.kept, self.taken, self.number, *sums, *scaling]
+        plan = self.plan
+        minibatch = self.number, plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct
+        return [self.flat_params, *self.kept, self.taken, *minibatch, self.scale, self.overflow, self.good_steps]
 
     def scaling(self):
         """Of precision "mixed" the scale of the loss and how many steps went well with it, for a checkpoint."""

@@ -53,6 +53,13 @@ class Replica:
         with self.quiet():
             return loss_and_grads(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
 
+    def warm_up(self, size, shape, label_dtype):
+        """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
+        if self.device.kind == "gpu":
+            X, y = np.zeros((size, *shape), self.params[0].dtype), np.zeros(size, label_dtype)
+            arrays = put(X, self.device), put(y, self.device), self.working, self.grads
+            self.device.run(self.loss_and_grads, *arrays).result()
+
     def in_parts(self, X, y, params, out, ready=None):
         """Runs on the device: the same of plain arrays, as a generator, which should be advanced in `quiet`."""
         return in_parts(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())

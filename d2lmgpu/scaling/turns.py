@@ -18,7 +18,7 @@ from ..devices import synchronize
 from ..networks import init_params
 from ..timing import Timeline
 from ..training import History
-from ..training.runner import can_use_graphs, make_replicas, make_runner
+from ..training.runner import make_runner
 
 LR = 0.01
 """Small enough that no run diverges, whatever its minibatch. Nothing else depends on it."""
@@ -98,7 +98,4 @@ def _runner(devices, network, batch_size, X, y, algorithm):
         allreduce=algorithm,
         init="he",
     )
-    in_graphs = can_use_graphs(X, y, devices, network, history, None, True)
-    replicas = make_replicas(init_params(0, init="he", network=network), devices, network, history, in_graphs)
-    how = {"preprocess": None, "flat": True, "overlap": False, "prefetch": True}
-    return make_runner(X, y, replicas, history, in_graphs, **how)
+    return make_runner(X, y, init_params(0, init="he", network=network), devices, network, history)

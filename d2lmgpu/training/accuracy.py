@@ -27,19 +27,39 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
 
     Raises ValueError if there are no examples, or not one label for each, of the network's classes.
     """
-    devices = check_devices(devices)
-    check_data(X, y, network)
-    device_params = _on_each(params_or_device_params, devices)
-    device_statistics = _on_each(statistics, devices)
-    count = functools.partial(count_correct, network=network)
-    tasks = []
-    for start in range(0, len(X), EVALUATION_BATCH):
-        part = slice(start, start + EVALUATION_BATCH)
-        X_shards, y_shards = split_batch(to_float(X[part]), y[part], devices)
-        each_device = zip(devices, X_shards, y_shards, device_params, device_statistics, strict=True)
-        for device, X_shard, y_shard, params, fixed in each_device:
-            tasks.append(device.run(count, X_shard, y_shard, params, statistics=fixed))
-    return sum(int(task.result()) for task in tasks) / len(X)
+    return TestSet(X, y, devices, network).accuracy(params_or_device_params, statistics)
+
+
+class TestSet:
+    """Images and labels that stay on the devices, to be evaluated again and again; arguments are those of `evaluate`.
+
+    They stay as they are, uint8 maybe, and become floats on the devices when they are used.
+    """
+
+    __test__ = False  # pytest would take it for a test
+
+    def __init__(self, X, y, devices, network=LENET):
+        self.devices, self.network, self.size = check_devices(devices), network, len(X)
+        check_data(X, y, network)
+        starts = range(0, len(X), EVALUATION_BATCH)
+        parts = [slice(start, start + EVALUATION_BATCH) for start in starts]
+        self.shards = [split_batch(X[part], y[part], self.devices) for part in parts]
+
+    def accuracy(self, params_or_device_params, statistics=()):
+        """As `evaluate` does it."""
+        device_params = _on_each(params_or_device_params, self.devices)
+        device_statistics = _on_each(statistics, self.devices)
+        tasks = []
+        for X_shards, y_shards in self.shards:
+            each_device = zip(self.devices, X_shards, y_shards, device_params, device_statistics, strict=True)
+            for device, X_shard, y_shard, params, fixed in each_device:
+                tasks.append(device.run(_count_correct, X_shard, y_shard, params, self.network, fixed))
+        return sum(int(task.result()) for task in tasks) / self.size
+
+
+def _count_correct(X, y, params, network, statistics):
+    """Runs on a device."""
+    return count_correct(to_float(X), y, params, network, statistics)
 
 
 def predict(params_or_device_params, X, devices, network=LENET, statistics=()):

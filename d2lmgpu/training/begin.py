@@ -2,7 +2,7 @@
 
 from ..checkpoints import load_checkpoint, save_checkpoint
 from ..data import epoch_order, epoch_size
-from ..devices import check_devices, to_host, try_gpu
+from ..devices import check_devices, nothing_left_behind, to_host, try_gpu
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
 from ..monitor import Progress
@@ -10,11 +10,12 @@ from ..networks import init_params
 from ..parallel import check_loads, check_precision, name_of
 from ..schedules import learning_rates
 from ..timing import Timeline
+from .accuracy import TestSet
 from .checks import check_checkpoint, check_data, check_settings, find_network
 from .history import History, Result, sha256
 from .loop import Loop
 from .resume import Position, data_checksum, restore, snapshot
-from .runner import can_use_graphs, find_loads, make_replicas, make_runner
+from .runner import make_runner
 
 
 def train(
@@ -137,40 +138,52 @@ def train(
         schedule=schedule if isinstance(schedule, str) else "custom",
     )
     bar = Progress(num_epochs, examples, progress)
-    params = init_params(seed, init=init, network=network)
-    in_graphs = can_use_graphs(X_train, y_train, devices, network, history, preprocess, graphs)
-    replicas = make_replicas(params, devices, network, history, in_graphs)
-    find_loads(X_train, y_train, replicas, history, start and start.state["history"]["loads"], bar)
-    how = {"preprocess": preprocess, "flat": flat, "overlap": overlap, "prefetch": prefetch}
-    runner = make_runner(X_train, y_train, replicas, history, in_graphs, **how)
-    if progress and in_notebook():
-        bar.visible = False  # the live plot says it all
-        if not any(isinstance(callback, LivePlot) for callback in callbacks):
-            callbacks = [*callbacks, LivePlot()]
-    checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
-    position = Position() if start is None else restore(start, history, runner, replicas, checksum)
-    loop = Loop(
-        history=history,
-        network=network,
-        test_data=(X_test, y_test),
-        replicas=replicas,
-        runner=runner,
-        order=lambda epoch: epoch_order(len(X_train), seed, epoch),
-        rates=lambda epoch: learning_rates(lr, epoch, runner.steps, num_epochs, warmup, schedule),
-        bar=bar,
-        timeline=timeline or Timeline(devices),
-        callbacks=callbacks,
-        save=_saver(checkpoint, history, runner, replicas, checksum),
-        save_steps=checkpoint_steps,
-    )
-    try:
-        loop.run(position)
-        params = [to_host(param) for param in replicas[0].params]
-        statistics = [to_host(array) for array in replicas[0].statistics]
-        history.final_parameters_sha256 = sha256([*params, *statistics])
-    finally:
-        loop.tell("on_end", history)
-    return Result(history, params, statistics, network)
+    with nothing_left_behind(devices):
+        runner = make_runner(
+            X_train,
+            y_train,
+            init_params(seed, init=init, network=network),
+            devices,
+            network,
+            history,
+            note=bar.note,
+            saved_loads=start and start.state["history"]["loads"],
+            preprocess=preprocess,
+            graphs=graphs,
+            flat=flat,
+            overlap=overlap,
+            prefetch=prefetch,
+        )
+        replicas = runner.replicas
+        if progress and in_notebook():
+            bar.visible = False  # the live plot says it all
+            if not any(isinstance(callback, LivePlot) for callback in callbacks):
+                callbacks = [*callbacks, LivePlot()]
+        checksum = data_checksum(X_train, y_train) if checkpoint or resume else None
+        position = Position() if start is None else restore(start, history, runner, replicas, checksum)
+        loop = Loop(
+            history=history,
+            network=network,
+            test_set=TestSet(X_test, y_test, devices, network),
+            replicas=replicas,
+            runner=runner,
+            order=lambda epoch: epoch_order(len(X_train), seed, epoch),
+            rates=lambda epoch: learning_rates(lr, epoch, runner.steps, num_epochs, warmup, schedule),
+            bar=bar,
+            timeline=timeline or Timeline(devices),
+            callbacks=callbacks,
+            save=_saver(checkpoint, history, runner, replicas, checksum),
+            save_steps=checkpoint_steps,
+        )
+        try:
+            loop.run(position)
+            params = [to_host(param) for param in replicas[0].params]
+            statistics = [to_host(array) for array in replicas[0].statistics]
+            history.final_parameters_sha256 = sha256([*params, *statistics])
+        finally:
+            runner.close()
+            loop.tell("on_end", history)
+        return Result(history, params, statistics, network)
 
 
 def _saver(checkpoint, history, runner, replicas, checksum):

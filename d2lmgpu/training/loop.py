@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..monitor import Progress, Stop, stop_on_interrupt
 from ..networks import Network
 from ..timing import Timeline
-from .accuracy import evaluate
+from .accuracy import TestSet
 from .history import History, why_diverged
 from .resume import Position
 
@@ -22,7 +22,7 @@ class Loop:
 
     history: History
     network: Network
-    test_data: tuple
+    test_set: TestSet
     replicas: list
     runner: object
     order: Callable
@@ -50,11 +50,9 @@ class Loop:
         before = position
         position = self._steps(position)
         self.timeline.settle()
-        X_test, y_test = self.test_data
         device_params = [replica.params for replica in self.replicas]
         statistics = [replica.statistics for replica in self.replicas]
-        devices = [replica.device for replica in self.replicas]
-        accuracy = evaluate(device_params, X_test, y_test, devices, self.network, statistics)
+        accuracy = self.test_set.accuracy(device_params, statistics)
         loss = sum(position.losses) / max(1, self.bar.end_epoch())
         complete = position.steps == self.runner.steps
         if complete:
@@ -80,12 +78,20 @@ class Loop:
         self.bar.start_epoch(epoch, steps * batch_size)
         self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses, epoch)
         while steps < self.runner.steps and not self.stop.requested:
-            self.bar.step(self.runner.step(), self.runner.mean_loss)
-            steps += 1
-            self.tell("on_step", epoch, steps, self.runner.mean_loss)
+            for examples in self.runner.several(self._unwatched(steps)):
+                self.bar.step(examples, self.runner.mean_loss)
+                steps += 1
+                self.tell("on_step", epoch, steps, self.runner.mean_loss)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.save(Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin))
         return Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin)
+
+    def _unwatched(self, steps):
+        """How many of an epoch's steps may follow these before somebody looks: a callback, a checkpoint, its end."""
+        left = self.runner.steps - steps
+        if self.save_steps:
+            left = min(left, self.save_steps - steps % self.save_steps)
+        return 1 if self.callbacks else left
 
     def _enter(self, loss, accuracy, seconds):
         """Enter a complete epoch in the history, and say how it went."""

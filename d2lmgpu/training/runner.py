@@ -1,5 +1,7 @@
 """Who does the steps of a run: a replica on each device, and CUDA graphs or eager steps with them."""
 
+from ..devices import DeviceError
+from ..devices.trials import tell
 from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
 
 
@@ -12,43 +14,40 @@ def make_replicas(params, devices, network, history, in_graphs):
     ]
 
 
-def find_loads(X, y, replicas, history, saved, bar):
-    """If ``history.loads`` are "auto", enter measured ones, or those ``saved`` by the same run; say what is idle."""
-    devices = [replica.device for replica in replicas]
-    if history.loads == "auto":
-        same = saved and len(saved) == len(devices)  # a run goes on as it was
-        history.loads = saved if same else measure_loads(X, y, replicas, history.batch_size)
-        found = zip(devices, history.loads, strict=True)
-        bar.note("loads: " + ", ".join(f"{device} {load:.2f}" for device, load in found))
-    for device, load in zip(devices, history.loads or [1] * len(devices), strict=True):
-        if load == 0:
-            bar.note(f"{device} has load 0 and stays idle")
+def make_runner(
+    X,
+    y,
+    params,
+    devices,
+    network,
+    history,
+    note=print,
+    saved_loads=None,
+    preprocess=None,
+    graphs=True,
+    flat=True,
+    overlap=False,
+    prefetch=True,
+):
+    """A `GraphStep` or an `EagerStep` on new ``replicas``, for the settings in ``history``, where loads are entered.
 
-
-def can_use_graphs(X, y, devices, network, history, preprocess, wanted):
-    """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
-    can = wanted and preprocess is None and GraphStep.can_do(X, y, devices, history.allreduce, network)
-    if history.precision == "tf32" and not can:
-        raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no batch norm, "
-            "no preprocess"
-        )
-    return can
-
-
-def make_runner(X, y, replicas, history, in_graphs, preprocess, flat, overlap, prefetch):
-    """A `GraphStep` or an `EagerStep` for the settings in ``history``."""
+    ``note`` is told what a user should know; for ``saved_loads`` see `find_loads`, for the others `train`.
+    Steps that should be graphs but cannot be recorded are launched one by one, which is said.
+    """
+    in_graphs = can_use_graphs(X, y, devices, network, history, preprocess, graphs)
+    replicas = make_replicas(params, devices, network, history, in_graphs)
+    find_loads(X, y, replicas, history, saved_loads, note)
     if in_graphs:
-        return GraphStep(
-            X,
-            y,
-            replicas,
-            history.batch_size,
-            history.allreduce,
-            precision=history.precision,
-            loads=history.loads,
-            drop_last=history.drop_last,
-        )
+        try:
+            choices = {"precision": history.precision, "loads": history.loads, "drop_last": history.drop_last}
+            return GraphStep(X, y, replicas, history.batch_size, history.allreduce, **choices)
+        except (ValueError, DeviceError):  # settings that make no sense
+            raise
+        except Exception as error:
+            if history.precision == "tf32":
+                raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}") from error
+            tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
+            replicas = make_replicas(params, devices, network, history, in_graphs=False)
     return EagerStep(
         X,
         y,
@@ -64,3 +63,28 @@ def make_runner(X, y, replicas, history, in_graphs, preprocess, flat, overlap, p
         overlap=overlap,
         batch_statistics=history.batch_statistics,
     )
+
+
+def find_loads(X, y, replicas, history, saved, note):
+    """If ``history.loads`` are "auto", enter measured ones, or those ``saved`` by the same run; say what is idle."""
+    devices = [replica.device for replica in replicas]
+    if history.loads == "auto":
+        same = saved and len(saved) == len(devices)  # a run goes on as it was
+        history.loads = saved if same else measure_loads(X, y, replicas, history.batch_size)
+        found = zip(devices, history.loads, strict=True)
+        note("loads: " + ", ".join(f"{device} {load:.2f}" for device, load in found))
+    for device, load in zip(devices, history.loads or [1] * len(devices), strict=True):
+        if load == 0:
+            note(f"{device} has load 0 and stays idle")
+
+
+def can_use_graphs(X, y, devices, network, history, preprocess, wanted):
+    """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
+    choices = history.allreduce, network, history.precision
+    can = wanted and preprocess is None and GraphStep.can_do(X, y, devices, *choices)
+    if history.precision == "tf32" and not can:
+        raise ValueError(
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no batch norm, "
+            "no preprocess, GPUs that use each other's memory"
+        )
+    return can

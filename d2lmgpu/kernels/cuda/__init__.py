@@ -1,18 +1,24 @@
 """Readable CUDA kernels (the ``.cu`` files), and how they are launched. Nothing here needs CuPy or a GPU to import."""
 
+from .branches import Branches
+from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
 from .plan import Plan, count_correct, in_parts, loss_and_grads
-from .run import run
+from .run import current_card, run
 from .source import read, sources
 from .stages import PRECISIONS, has_kernels
 
 __all__ = [
     "PRECISIONS",
+    "Branches",
     "Convolution",
     "Launch",
     "Plan",
+    "capture",
     "count_correct",
+    "current_card",
+    "graphs_work",
     "has_kernels",
     "in_parts",
     "loss_and_grads",

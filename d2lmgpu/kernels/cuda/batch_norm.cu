@@ -37,7 +37,7 @@
 // the two that add up workspaces: (1, C / 8 rounded up), a warp a channel, and rows is the parts that wrote it.
 // Workspaces are (2, parts, C).
 
-#include "pool.cuh"
+#include "squares.cuh"
 
 #define PH (H / S)
 #define PW (W / S)

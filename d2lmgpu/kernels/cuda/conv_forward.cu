@@ -1,24 +1,24 @@
 // Convolution, bias, ReLU and pooling in one kernel, because between them nothing need go through global memory.
 //
-//   x (N, C, H, W), weight (O, C, KH, KW), bias (O) → y (N, O, PH, PW), mask (N, O, PH, PW), float32, NCHW
-//   z[n,o,i,j] = bias[o] + Σ_c,ki,kj x[n,c,i+ki,j+kj] · weight[o,c,ki,kj]     no padding, stride 1, no kernel flipped
-//   y[n,o,p,q] = mean or maximum of relu(z) over the S × S square at (p·S, q·S)
+//   x (N, C, H, W), weight (O, C, KH, KW), bias (O) -> y (N, O, PH, PW), mask (N, O, PH, PW), float32, NCHW
+//   z[n,o,i,j] = bias[o] + sum_c,ki,kj x[n,c,i+ki,j+kj] * weight[o,c,ki,kj]     no padding, stride 1, no kernel flipped
+//   y[n,o,p,q] = mean or maximum of relu(z) over the S x S square at (p*S, q*S)
 //
 // PH = (H-KH+1)/S and PW = (W-KW+1)/S are rounded down: outputs z that fill no whole square are not computed.
-// For the backward pass, bit i·S+j of mask[n,o,p,q] says whether a gradient passes to output (i, j) of the square:
+// For the backward pass, bit i*S+j of mask[n,o,p,q] says whether a gradient passes to output (i, j) of the square:
 // with mean, where z > 0 (everywhere without ReLU); with maximum, to the first of the largest, if ReLU lets it.
 //
 // Macros: C O H W KH KW; S = 1 (no pooling) to 4; MAX_POOL and RELU 0 or 1; N is an argument.
 // For v3 also OB, CB, RH, RW, explained there. d2lmgpu/kernels/cuda/launch.py computes them, and grid and block.
 //
-// The ladder (counting the instructions of LeNet's second convolution: C=20, O=50, K=5, S=2, 8 × 8 outputs z):
+// The ladder (counting the instructions of LeNet's second convolution: C=20, O=50, K=5, S=2, 8 x 8 outputs z):
 //   v1  one thread a y. Every multiplication loads its two factors from global memory.
 //   v2  one block a tile of one channel of y; what its threads read again and again is in shared memory.
 //       Still two shared loads a multiplication, and the load unit is as busy as four multipliers.
-//   v3  one thread computes 4 channels × 2 × 4 outputs z in registers. For one channel of x it loads 12 vectors of x
+//   v3  one thread computes 4 channels x 2 x 4 outputs z in registers. For one channel of x it loads 12 vectors of x
 //       and 25 vectors of weights, and multiplies 800 times: 21 multiplications a load.
 //       For 256 images an H100's multiprocessor gets two blocks of four warps. A warp executes about 19,500
-//       instructions, 16,000 of them multiplications; at one a clock (1.75 GHz) and scheduler, that is 22 µs. An
+//       instructions, 16,000 of them multiplications; at one a clock (1.75 GHz) and scheduler, that is 22 us. An
 //       estimate from the machine code; what waiting adds has to be measured.
 //
 // The idea of register tiles is that of every fast matrix product (Volkov and Demmel 2008; S. Boehm's notes on SGEMM).
@@ -27,30 +27,7 @@
 #define PW ((W - KW + 1) / S)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
-// One square z (bias already added) → its y, and its mask. What is not a number stays so, to be seen in the loss.
-static __device__ __forceinline__ float pool(const float z[S * S], unsigned short* mask)
-{
-    unsigned bits = 0;
-    float y = MAX_POOL ? z[0] : 0.0f;
-    int first = 0;
-#pragma unroll
-    for (int q = 0; q < S * S; ++q) {
-        if (MAX_POOL) {
-            if (z[q] > y || z[q] != z[q]) { y = z[q]; first = q; }
-        } else {
-            y += RELU && z[q] <= 0.0f ? 0.0f : z[q];
-            if (!RELU || z[q] > 0.0f) bits |= 1u << q;
-        }
-    }
-    if (MAX_POOL) {
-        if (!RELU || y > 0.0f) bits = 1u << first;
-        if (RELU && y <= 0.0f) y = 0.0f;
-    } else {
-        y *= 1.0f / (S * S);
-    }
-    *mask = (unsigned short)bits;
-    return y;
-}
+#include "squares.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
@@ -72,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
     y[index] = pool(z, &mask[index]);
 }
 
-// Block: T × T threads, one a y. Grid: (tiles of T × T over PH × PW, O, N).
+// Block: T x T threads, one a y. Grid: (tiles of T x T over PH x PW, O, N).
 #define T 8
 #define PATCH_H (T * S + KH - 1)  // the part of a channel of x that a tile's z read
 #define PATCH_W (T * S + KW - 1)
@@ -109,9 +86,9 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
 }
 
 #ifdef OB
-// A block computes OB output channels (a multiple of 4) of a region of RH × RW outputs y of one image, and takes the
-// input in chunks of CB channels. A thread computes a tile: 4 channels of TH × TW outputs z, that is PY × PX squares.
-// Grid: (N, output channels / OB, regions of an image). Block: the tiles of a region × OB/4, tiles first.
+// A block computes OB output channels (a multiple of 4) of a region of RH x RW outputs y of one image, and takes the
+// input in chunks of CB channels. A thread computes a tile: 4 channels of TH x TW outputs z, that is PY x PX squares.
+// Grid: (N, output channels / OB, regions of an image). Block: the tiles of a region x OB/4, tiles first.
 #define PY (S == 1 ? 2 : 1)
 #define PX (S == 1 ? 4 : S == 2 ? 2 : 1)
 #define TH (PY * S)

@@ -1,22 +1,22 @@
 // The gradient of convolution + bias + ReLU + pooling (conv_forward.cu) with respect to its input.
 //
-//   dy, mask (N, O, PH, PW), weight (O, C, KH, KW) → dx (N, C, H, W), float32 (mask: uint16), NCHW
-//   dz[n,o,i,j] = dy[n,o,i/S,j/S], times 1/S² for mean pooling, if bit (i%S)·S + j%S of the mask is set, else 0
-//   dx[n,c,h,w] = Σ_o,ki,kj dz[n,o,h-ki,w-kj] · weight[o,c,ki,kj]       over 0 ≤ h-ki < PH·S and 0 ≤ w-kj < PW·S
+//   dy, mask (N, O, PH, PW), weight (O, C, KH, KW) -> dx (N, C, H, W), float32 (mask: uint16), NCHW
+//   dz[n,o,i,j] = dy[n,o,i/S,j/S], times 1/S^2 for mean pooling, if bit (i%S)*S + j%S of the mask is set, else 0
+//   dx[n,c,h,w] = sum_o,ki,kj dz[n,o,h-ki,w-kj] * weight[o,c,ki,kj]       over 0 <= h-ki < PH*S and 0 <= w-kj < PW*S
 //
-// dz has S² times as many elements as dy. It is never stored in global memory: who needs a part makes it.
+// dz has S^2 times as many elements as dy. It is never stored in global memory: who needs a part makes it.
 //
 // Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; N is an argument. For v3 also CB and OB.
 //
-// The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 × 8 outputs z):
+// The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 x 8 outputs z):
 //   v1  one thread a dx gathers what contributed, all from global memory.
 //   v2  one block a tile of a channel of dx; dz and kernels in shared memory. Right for all shapes. Much of the work is
-//       lost at the border: 12 × 12 elements of dx × 25, although only 8 × 8 × 25 products are not with zero.
+//       lost at the border: 12 x 12 elements of dx x 25, although only 8 x 8 x 25 products are not with zero.
 //   v3  scatters instead: a thread owns one row of dz and one input channel, and multiplies 8 elements with 25 weights
 //       into the 5 rows of dx that they touch, in registers: 200 multiplications, none with zero, for 9 vector loads.
 //       At the end threads add their rows to dx in shared memory, in a fixed order, so the result is always the same.
 //       For 256 images a scheduler of an H100 gets at most three warps, of about 14,000 instructions each, 10,000 of
-//       them multiplications: 24 µs at one a clock. An estimate, as in conv_forward.cu.
+//       them multiplications: 24 us at one a clock. An estimate, as in conv_forward.cu.
 
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_input_grad_v1(
     dx[index] = sum;
 }
 
-// Block: T × T threads, one a dx. Grid: (tiles of T × T over H × W, C, N).
+// Block: T x T threads, one a dx. Grid: (tiles of T x T over H x W, C, N).
 #define T 8
 #define PATCH_H (T + KH - 1)  // the part of dz that a tile reads
 #define PATCH_W (T + KW - 1)
@@ -80,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
 #ifdef CB
 // A block computes CB channels of dx of one image, and takes dz and weights in chunks of OB output channels.
 // A thread owns SEGMENT columns of one row of dz and one input channel.
-// Grid: (N, input channels / CB). Block: rows of dz × segments of a row × CB, rows first.
-// Registers: KH · (SEGMENT + KW - 1) sums, so this is for kernels up to 5 × 5; launch.py takes v2 for larger ones.
+// Grid: (N, input channels / CB). Block: rows of dz x segments of a row x CB, rows first.
+// Registers: KH * (SEGMENT + KW - 1) sums, so this is for kernels up to 5 x 5; launch.py takes v2 for larger ones.
 #define SEGMENT (ZW <= 4 ? 4 : 8)
 #define SEGMENTS CEIL_DIV(ZW, SEGMENT)
 #define REACH (SEGMENT + KW - 1)          // columns of dx that a segment touches

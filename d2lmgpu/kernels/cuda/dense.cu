@@ -1,18 +1,18 @@
 // The dense layer and its gradients: three matrix products.
 //
 //   forward      y = relu(x @ weight + bias)        x (N, D), weight (D, O), bias (O,), y (N, O), float32
-//   input grad   dx = dz @ weightᵀ                  dz = dy where y > 0, else 0; without ReLU dz = dy
-//   weight grad  dweight = xᵀ @ dz, dbias = 1ᵀ @ dz
+//   input grad   dx = dz @ weight^T                  dz = dy where y > 0, else 0; without ReLU dz = dy
+//   weight grad  dweight = x^T @ dz, dbias = 1^T @ dz
 //
 // Macros: D O; RELU 0 or 1; TILE 16 or 32, the side of the square of the result that a block computes.
 // N is an argument.
 //
 // The ladder:
 //   v1  (forward only) one thread an output, two global loads a multiplication.
-//   v2  all three. The matrices of a small network are small: 256 × 128 results are just 32 tiles of 32 × 32, and would
+//   v2  all three. The matrices of a small network are small: 256 x 128 results are just 32 tiles of 32 x 32, and would
 //       keep 32 of a GPU's hundred multiprocessors busy with 800 steps one after another. So tiles are small, and the
 //       threads of a block also share the *sum*: each group of threads (a slice) takes every SLICES-th step of it, and
-//       adds 4 × 4 outputs in registers, 16 multiplications for 2 vector loads. At the end the slices' sums are added
+//       adds 4 x 4 outputs in registers, 16 multiplications for 2 vector loads. At the end the slices' sums are added
 //       in a fixed order. The next chunk's loads from global memory are under way while this one is multiplied.
 //
 // Grid of v2: (tiles across, tiles down) of the result; of dweight with one more row, which is dbias. Block: 256.
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_forward_v1(
     y[index] = RELU && sum <= 0.0f ? 0.0f : sum;  // what is not a number stays so
 }
 
-// One factor of a product: element (i, k) is values[i · step + k · step_k], for i < size; k is what is summed over.
+// One factor of a product: element (i, k) is values[i * step + k * step_k], for i < size; k is what is summed over.
 // Where gate is given and not positive, the element counts as 0. Row `ones`, if any, is all ones.
 struct Factor {
     const float *values, *gate;
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void store(Factor f, const float4 vectors[LOAD
     }
 }
 
-// Σ_k a(i, k) · b(j, k) for the tile at (i0, j0). Leaves the slices' sums in shared memory: see `total`.
+// sum over k of a(i, k) * b(j, k), for the tile at (i0, j0). Leaves the slices' sums in shared memory: see `total`.
 static __device__ __forceinline__ void product(Factor a, Factor b, int i0, int j0, int K, float4* shared)
 {
     float4 *a_s = shared, *b_s = shared + CHUNK * ROW, a_next[LOADS], b_next[LOADS];
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void product(Factor a, Factor b, int i0, int j
     __syncthreads();
 }
 
-// Element e = row · TILE + column of the tile: the slices' sums added.
+// Element e = row * TILE + column of the tile: the slices' sums added.
 static __device__ __forceinline__ float total(const float4* shared, int e)
 {
     float sum = 0.0f;

@@ -1,11 +1,11 @@
 // The dense layer and its gradients on tensor cores. Shapes and arguments as in dense.cu.
 //
-// Macros: D O; RELU 0 or 1; TYPE, TM, TN and WARPS as in tensor_cores.cuh.
-// Grid: (tiles across, tiles down) of the result; of dweight with one more row, which is dbias. Block: 32 · WARPS.
+// Macros: D O; RELU 0 or 1; TYPE, TM, TN, WARPS and PASSES as in tensor_cores.cuh.
+// Grid: (tiles across, tiles down) of the result; of dweight with one more row, which is dbias. Block: 32 * WARPS.
 
 #include "tensor_cores.cuh"
 
-// Element (i, k) is values[i · STEP_I + k · STEP_K], for i < size, and where gate, if given, is positive; else 0.
+// Element (i, k) is values[i * STEP_I + k * STEP_K], for i < size, and where gate, if given, is positive; else 0.
 // Row `ones`, if any, is all ones.
 template <int STEP_I, int STEP_K>
 struct Matrix {
@@ -23,11 +23,11 @@ struct Matrix {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) dense_forward_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_forward_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, int N)
 {
-    __shared__ __align__(128) float tile[TILE_FLOATS];
+    __shared__ __align__(16) unsigned tile[TILE_WORDS];
     int i0 = blockIdx.y * TM, j0 = blockIdx.x * TN;
     Matrix<D, 1> rows = {x, nullptr, i0, N, -1};
     Matrix<1, O> columns = {weight, nullptr, j0, O, -1};
@@ -40,11 +40,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) dense_forward_tensor_cores
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) dense_input_grad_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_input_grad_tensor_cores(
     const float* __restrict__ dy, const float* __restrict__ y, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {
-    __shared__ __align__(128) float tile[TILE_FLOATS];
+    __shared__ __align__(16) unsigned tile[TILE_WORDS];
     int i0 = blockIdx.y * TM, j0 = blockIdx.x * TN;
     Matrix<O, 1> rows = {dy, RELU ? y : nullptr, i0, N, -1}, columns = {weight, nullptr, j0, D, -1};
     product(rows, columns, O, tile);
@@ -54,11 +54,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) dense_input_grad_tensor_co
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) dense_weight_grad_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_weight_grad_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ dy, const float* __restrict__ y,
     float* __restrict__ dweight, float* __restrict__ dbias, int N)
 {
-    __shared__ __align__(128) float tile[TILE_FLOATS];
+    __shared__ __align__(16) unsigned tile[TILE_WORDS];
     int i0 = blockIdx.y * TM, j0 = blockIdx.x * TN;
     Matrix<1, D> rows = {x, nullptr, i0, D, D};
     Matrix<1, O> columns = {dy, RELU ? y : nullptr, j0, O, -1};

@@ -4,15 +4,17 @@
 //   order int32: the numbers of the images in the order of this epoch, this device's shard of each minibatch in turn
 //   starts int32: minibatch s of this device is order[starts[s] : starts[s+1]]
 //   step (1,) int32: the number of the minibatch
-//   → x (n, P) float32 in 0..1, y (n,) int32, count (1,) int32: how many of the n are examples
+//   -> x (n, P) float32 in 0..1, y (n,) int32, count (1,) int32: how many of the n are examples
 //
 // A captured graph replays the same kernels with the same arguments. What changes from step to step is therefore in
-// device memory: `next_step`, the last kernel of a training step, adds 1 to the step, and the replay finds the next
-// minibatch. Before an epoch the host writes order and sets step to 0.
+// device memory: softmax_cross_entropy_sum adds 1 to the step, and what comes later finds the next minibatch. A training
+// step ends with gathering it, beside the update of the parameters, so that no step begins with waiting for its images.
+// Before an epoch the host writes order and starts, sets step to 0, and launches this kernel for the first minibatch.
 //
-// A shard may be smaller than n, or empty. The rows of x that are left get zeros, and the label 0.
+// After the last minibatch it is one more that is empty, so starts has an element more for it. A shard may be smaller
+// than n, or empty. The rows of x that are left get zeros, and the label 0.
 //
-// Macro: P, pixels of an image. gather: grid n, an image a block; block 256. next_step: grid 1, block 1.
+// Macro: P, pixels of an image. Grid: n, an image a block. Block: 256.
 
 extern "C" __global__ void __launch_bounds__(256) gather(
     const unsigned char* __restrict__ images, const unsigned char* __restrict__ labels, const int* __restrict__ order,
@@ -26,9 +28,4 @@ extern "C" __global__ void __launch_bounds__(256) gather(
         x[i * P + p] = there ? images[(long long)image * P + p] / 255.0f : 0.0f;
     if (threadIdx.x == 0) y[i] = there ? labels[image] : 0;
     if (threadIdx.x == 0 && i == 0) count[0] = size;
-}
-
-extern "C" __global__ void next_step(int* step)
-{
-    step[0] += 1;
 }

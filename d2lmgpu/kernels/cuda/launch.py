@@ -49,9 +49,9 @@ def elementwise(file, name, n, options=()):
     return Launch(file, name, options, (ceil_div(n, 256),), (256,))
 
 
-def streaming(file, name, n):
+def streaming(file, name, n, options=()):
     """At most 1024 blocks, each thread going on with the next elements: for kernels that only move memory."""
-    return Launch(file, name, (), (min(ceil_div(n, 1024), 1024),), (256,))
+    return Launch(file, name, options, (min(ceil_div(n, 1024), 1024),), (256,))
 
 
 def dense_forward(D, O, N, relu=False, version=2):
@@ -81,24 +81,19 @@ def _product(name, D, O, relu, rows, columns):
 
 
 def softmax_cross_entropy(classes, N):
-    """Arguments: logits, labels, count, dlogits, losses, hits, N."""
+    """Arguments: logits, labels, count, scale, dlogits, losses, hits, N."""
     options = macros(CLASSES=classes)
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy", options, (ceil_div(N, 8),), (256,))
 
 
 def softmax_cross_entropy_sum(classes, N):
-    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, N."""
+    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, step, N."""
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
 
 
 def gather(P, n):
     """Images of P pixels. Arguments: images, labels, order, starts, step, x, y, count, n."""
     return Launch("gather.cu", "gather", macros(P=P), (n,), (256,))
-
-
-def next_step(P):
-    """Arguments: step."""
-    return Launch("gather.cu", "next_step", macros(P=P), (1,), (1,))
 
 
 def pool(H, W, S, max_pool, planes):
@@ -142,6 +137,6 @@ def count_step():
     return Launch("optimizers.cu", "count_step", (), (1,), (1,))
 
 
-def add(n):
-    """Arguments: dst, src, n."""
-    return streaming("add.cu", "add", n)
+def add(n, dtype="float32"):
+    """Arguments: dst, src, n. For float32 or float64."""
+    return streaming("add.cu", "add", n, macros(DOUBLE=dtype == "float64"))

@@ -1,12 +1,12 @@
 // What training with 16-bit products needs besides them (Micikevicius et al. 2018, "Mixed Precision Training").
 //
 // Gradients are often smaller than the smallest float16. So the gradient of the loss is multiplied by a large `scale`
-// before the backward pass, and all gradients come out that much larger. If one becomes infinite, the step is skipped
-// and the scale halved; after INTERVAL good steps it is doubled. The parameters themselves stay float32.
+// where it is made (head.cu or softmax_cross_entropy.cu), and all gradients come out that much larger. If one becomes
+// infinite, the step is skipped and the scale halved; after INTERVAL good steps it is doubled. The parameters themselves
+// stay float32.
 //
-//   scale_gradient   dlogits *= scale                               after softmax_cross_entropy
 //   check_finite     overflow = 1 if any gradient is not finite     after the gradients are summed over the devices
-//   scaled_sgd       param -= rate / scale · grad, unless overflow
+//   scaled_sgd       param -= rate / scale * grad, unless overflow
 //   update_scale     adapts the scale, and sets overflow to 0       the last of the step
 //   cast_*           between float32 and 16 bits, for messages of half the size
 //
@@ -44,12 +44,6 @@ extern "C" __global__ void __launch_bounds__(256) cast_to_float(
     const ELEMENT* __restrict__ x, float* __restrict__ y, int n)
 {
     FOR_EACH(i, n) y[i] = TO_FLOAT(x[i]);
-}
-
-extern "C" __global__ void __launch_bounds__(256) scale_gradient(
-    float* __restrict__ dlogits, const float* __restrict__ scale, int n)
-{
-    FOR_EACH(i, n) dlogits[i] *= scale[0];
 }
 
 // x - x is 0 for every number, and not a number for the others. All threads that write, write the same.

@@ -18,6 +18,7 @@ from ...timing import span
 from ..stages import make_stages, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
+from .head import Head, can_be_head
 from .run import current_card, run
 from .stages import PRECISIONS, make_stage
 
@@ -27,18 +28,18 @@ KEPT = 4
 _thread = threading.local()
 
 
-def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
+def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precision="float32"):
     """The cross-entropy summed over examples, a new 0-d array; its gradients are written to ``grads``.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
     device. ``ready(i)`` is called when all work that gives the gradients from
     number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
-    For networks without batch norm: see `in_parts`.
+    ``precision`` is one of `PRECISIONS`. For networks without batch norm: see `in_parts`.
     """
-    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))
+    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale, precision=precision))
 
 
-def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
+def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0, precision="float32"):
     """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     if len(X) == 0:
         for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
@@ -49,12 +50,12 @@ def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
         if ready is not None:
             ready(0)
         return X.sum()
-    with borrowed_plan(network, params, X) as plan:
+    with borrowed_plan(network, params, X, precision) as plan:
         plan.meet(meetings)
-        plan.take(X, y)
+        with span("forward"):
+            plan.take(X, y)
+            plan.scale.fill(scale)
         yield from _timed("forward", plan.forward(params))
-        if scale != 1:
-            plan.dlogits *= np.float32(scale)
         yield from _timed("backward", plan.backward(params, grads, ready))
         return plan.loss.copy().reshape(())
 
@@ -85,14 +86,14 @@ def count_correct(X, y, params, network, statistics=()):
 
 
 @contextlib.contextmanager
-def borrowed_plan(network, params, X):
+def borrowed_plan(network, params, X, precision="float32"):
     """This device's plan for these sizes, of nobody else until it is given back; made if there is none.
 
     Raises what the layers raise if nothing fits.
     """
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params))
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision)
     plans = _thread.__dict__.setdefault("plans", {})
-    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X))
+    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision)
     yield plan  # if work with it fails, it is not given back
     plans[key] = plan  # last in order: used last
     if len(plans) > KEPT:
@@ -102,24 +103,37 @@ def borrowed_plan(network, params, X):
 class Plan:
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
-    ``precision`` is one of `PRECISIONS`.
+    ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
+    nothing in the plan waits for is computed beside the main stream: who calls
+    `backward` then joins them.
     """
 
-    def __init__(self, network, params, shape, N, precision="float32"):
+    def __init__(self, network, params, shape, N, precision="float32", branches=None):
         import cupy
 
         self.N = N
         self.x = cupy.empty((N, *shape), np.float32)
         self.labels = cupy.empty(N, np.int32)
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
+        self.scale = cupy.ones(1, np.float32)  # of all gradients
+        self.step = cupy.zeros(1, np.int32)  # how often the plan went forward
         make = functools.partial(make_stage, kind=PRECISIONS[precision], count=self.count)
-        self.stages, self.owners = make_stages(network, params, self.x, cupy.zeros((1, *shape), np.float32), make)
+        on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
+        self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
         self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.epoch_loss, self.epoch_correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
+        self.books = branches.branch() if branches else contextlib.nullcontext()  # of losses, hits and steps
+        for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
+            if owned.start < owned.stop and stage.dx is not None and stage not in self.norms:
+                stage.beside = branches.branch()
+        self.has_head = can_be_head(self.stages[-1])
+        if self.has_head:
+            arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
+            self.stages[-1] = Head(self.stages[-1], *arguments, PRECISIONS[precision])
 
     def take(self, X, y):
         """Copy N images and labels to where the launches read them."""
@@ -146,14 +160,19 @@ class Plan:
                 stage.measure()
                 yield
             stage.forward(*params[owned])
-        classes = self.logits.shape[1]
-        arguments = self.logits, self.labels, self.count, self.dlogits, self.losses, self.hits
-        run(launch.softmax_cross_entropy(classes, self.N), *arguments, np.int32(self.N))
-        arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct
-        run(launch.softmax_cross_entropy_sum(classes, self.N), *arguments, np.int32(self.N))
+        N, classes = self.logits.shape
+        if not self.has_head:
+            arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits
+            run(launch.softmax_cross_entropy(classes, N), *arguments, np.int32(N))
+        arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
+        with self.books:
+            run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
 
     def backward(self, params, grads, ready=None):
-        """The gradients of what went forward last: a generator that pauses likewise."""
+        """The gradients of what went forward last: a generator that pauses likewise, outside of branches.
+
+        ``ready`` is for plans without branches.
+        """
         dy = self.dlogits
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
             if isinstance(stage, BatchNorm):

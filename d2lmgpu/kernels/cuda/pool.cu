@@ -1,8 +1,8 @@
 // Pooling by itself, for networks in which no convolution stands right before it (see conv_forward.cu).
 //
-//   x (planes, H, W) → y (planes, H/S, W/S), mask (planes, H/S, W/S) uint16      planes = N · C, float32
-//   y[p,i,j] = mean or maximum of the S × S square at (i·S, j·S); rows and columns that fill no square are left out
-//   dx[p,h,w] = dy of its square, times 1/S² for the mean, if the square's mask has bit (h%S)·S + w%S, else 0
+//   x (planes, H, W) -> y (planes, H/S, W/S), mask (planes, H/S, W/S) uint16      planes = N * C, float32
+//   y[p,i,j] = mean or maximum of the S x S square at (i*S, j*S); rows and columns that fill no square are left out
+//   dx[p,h,w] = dy of its square, times 1/S^2 for the mean, if the square's mask has bit (h%S)*S + w%S, else 0
 //
 // Macros: H W; S = 1 to 4; MAX_POOL 0 or 1. Planes is an argument.
 // Each element of the result is independent of the others and reads or writes memory once, so one thread makes one.

@@ -1,7 +1,8 @@
-// Minibatch stochastic gradient descent over all parameters at once: param -= rate · grad.
+// Minibatch stochastic gradient descent over all parameters at once: param -= rate * grad.
 //
 //   param, grad (n,) float32: flat buffers with all parameters and gradients, each starting at a multiple of 16 bytes
 //   rates float32, step (1,) int32: the rate is rates[step[0]], that is learning rate / size of the full batch
+//   (step counts the minibatches that were taken, this one included, so rates[0] is for none)
 //
 // The rates lie in device memory, one for each step of an epoch (or just one, with step 0), because a scalar argument
 // would be frozen into a captured graph. Schedules, warm-up, and a last batch that is smaller, cost nothing this way.

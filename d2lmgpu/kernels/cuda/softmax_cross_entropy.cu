@@ -1,13 +1,15 @@
 // Softmax and cross-entropy: the summed loss, the number of right answers, and the gradient of the logits.
 //
-//   logits (N, CLASSES) float32, labels (N,) int32 in 0..CLASSES-1, count (1,) int32
-//   losses[n] = log Σ_k exp(logits[n,k]) - logits[n,labels[n]]
-//   dlogits[n,k] = softmax(logits[n])[k] - [k = label]
+//   logits (N, CLASSES) float32, labels (N,) int32 in 0..CLASSES-1, count (1,) int32, scale (1,) float32
+//   losses[n] = log sum_k exp(logits[n,k]) - logits[n,labels[n]]
+//   dlogits[n,k] = scale * (softmax(logits[n])[k] - [k = label])       scale is 1, or that of mixed_precision.cu
 //   hits[n] = 1 if the largest logit, the first of equals, is the label's
 //
 // Only the first count[0] rows are examples. The rest of a batch that is not full have losses, hits and gradients of 0,
 // so that nothing after this kernel need know of them. count is in device memory: a captured graph can be replayed for
 // a full batch and for the last one.
+//
+// Where the last layer is dense and has few classes, head.cu does it and this in one kernel.
 //
 // Macro: CLASSES. One warp a row: its 32 lanes share the classes, and meet by shuffles, without shared memory.
 // Grid: N / 8 rounded up. Block: 256, that is 8 rows. The sum over rows is a second kernel of one block, because sums
@@ -17,7 +19,8 @@
 
 extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
     const float* __restrict__ logits, const int* __restrict__ labels, const int* __restrict__ count,
-    float* __restrict__ dlogits, float* __restrict__ losses, int* __restrict__ hits, int N)
+    const float* __restrict__ scale, float* __restrict__ dlogits, float* __restrict__ losses, int* __restrict__ hits,
+    int N)
 {
     int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (n >= N) return;  // the whole warp
@@ -45,14 +48,19 @@ extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
     for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffff, sum, other);
 
     int label = labels[n];
-    for (int k = lane; k < CLASSES; k += 32) drow[k] = expf(row[k] - largest) / sum - (k == label ? 1.0f : 0.0f);
+    float times = scale[0];
+    for (int k = lane; k < CLASSES; k += 32)
+        drow[k] = times * (expf(row[k] - largest) / sum - (k == label ? 1.0f : 0.0f));
     if (lane == 0) losses[n] = logf(sum) - (row[label] - largest), hits[n] = place == label;
 }
 
-// loss[0] = Σ losses, correct[0] = Σ hits; both are also added to the epoch's. Grid: 1. Block: 1024.
+// The books of a step: loss[0] = sum losses and correct[0] = sum hits, which are also added to the epoch's, and step[0],
+// the number of minibatches that were taken in the epoch, counts this one. It is the one place where a step is counted:
+// what comes before it in a step finds the old number there, and what waits for it the new one.
+// Grid: 1. Block: 1024.
 extern "C" __global__ void __launch_bounds__(1024) softmax_cross_entropy_sum(
     const float* __restrict__ losses, const int* __restrict__ hits, float* __restrict__ loss, int* __restrict__ correct,
-    float* __restrict__ epoch_loss, int* __restrict__ epoch_correct, int N)
+    float* __restrict__ epoch_loss, int* __restrict__ epoch_correct, int* __restrict__ step, int N)
 {
     __shared__ float loss_s[32];
     __shared__ int hits_s[32];
@@ -75,5 +83,6 @@ extern "C" __global__ void __launch_bounds__(1024) softmax_cross_entropy_sum(
     if (lane == 0) {
         loss[0] = sum, correct[0] = right;
         epoch_loss[0] += sum, epoch_correct[0] += right;
+        step[0] += 1;
     }
 }

@@ -1,9 +1,12 @@
 """The stages of a plan: layers that belong together, as launches of kernels, with their arrays.
 
 Every stage has its output ``y``, and ``forward(*params)``, ``backward(dy, params,
-grads)``, which sets ``dx`` and writes the parameters' gradients.
+grads)``, which sets ``dx`` and writes the parameters' gradients. These are no
+stage's input: they are computed within ``beside``, a context manager, which a plan
+may replace by one that leaves them to another stream (see branches.py).
 """
 
+import contextlib
 import functools
 
 import numpy as np
@@ -26,6 +29,8 @@ POOLS = {avg_pool2d: False, max_pool2d: True}
 
 class Convolution:
     """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW)."""
+
+    beside = contextlib.nullcontext()
 
     def __init__(self, x, kernel_shape, S, max_pool, relu, input_grad, launches):
         import cupy
@@ -50,25 +55,31 @@ class Convolution:
         run(self.launch_forward, self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
-        """``dx``, if it is wanted, and the gradients of weight and bias."""
-        if self.workspace is None:
-            run(self.launch_weight_grad, self.x, dy, self.mask, *grads, self.N)
-        else:
-            run(self.launch_weight_grad, self.x, dy, self.mask, self.workspace, self.N)
-            run(self.launch_reduce, self.workspace, dy, self.mask, *grads, self.rows, self.N)
+        """``dx``, if it is wanted, and the gradients of weight and bias.
+
+        ``dx`` first: both keep a whole GPU busy, and only ``dx`` is waited for.
+        """
         if self.dx is not None:
             run(self.launch_input_grad, dy, self.mask, params[0], self.dx, self.N)
+        with self.beside:
+            if self.workspace is None:
+                run(self.launch_weight_grad, self.x, dy, self.mask, *grads, self.N)
+            else:
+                run(self.launch_weight_grad, self.x, dy, self.mask, self.workspace, self.N)
+                run(self.launch_reduce, self.workspace, dy, self.mask, *grads, self.rows, self.N)
 
 
 class Dense:
     """x (N, D) → y (N, O), with ReLU if ``relu``."""
+
+    beside = contextlib.nullcontext()
 
     def __init__(self, x, weight_shape, relu, input_grad, launches):
         import cupy
 
         D, O = weight_shape
         N = len(x)
-        self.x, self.N = x, np.int32(N)
+        self.x, self.N, self.relu = x, np.int32(N), relu
         self.y = cupy.empty((N, O), np.float32)
         self.dx = cupy.empty_like(x) if input_grad else None
         self.launch_forward = launches.dense_forward(D, O, N, relu)
@@ -79,9 +90,13 @@ class Dense:
         run(self.launch_forward, self.x, weight, bias, self.y, self.N)
 
     def backward(self, dy, params, grads):
-        run(self.launch_weight_grad, self.x, dy, self.y, *grads, self.N)
+        self.weight_grad(dy, grads)
         if self.dx is not None:
             run(self.launch_input_grad, dy, self.y, params[0], self.dx, self.N)
+
+    def weight_grad(self, dy, grads):
+        with self.beside:
+            run(self.launch_weight_grad, self.x, dy, self.y, *grads, self.N)
 
 
 class Flatten:

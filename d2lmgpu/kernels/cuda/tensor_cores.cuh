@@ -1,117 +1,111 @@
-// A tile of a matrix product on tensor cores: what conv_tensor_cores.cu and dense_tensor_cores.cu share.
+// A tile of a matrix product on tensor cores, for dense_tensor_cores.cu.
 //
-// A tensor core multiplies small matrices, 16 × 16 × 16, in one instruction of a whole warp. The factors have fewer
-// bits than float32; the sums are float32. Macro TYPE:
-//   0  tf32      8 bits exponent, 10 bits fraction, kept as float32; from sm_80
-//   1  float16   5 bits exponent, 10 bits fraction: below 6e-8 everything is 0, above 65504 infinite; from sm_70
-//   2  bfloat16  8 bits exponent,  7 bits fraction; from sm_80
-// Arrays in global memory stay float32: numbers are rounded on their way to shared memory. So these kernels take the
-// place of those in float32, with the same arguments. For small gradients in float16 see mixed_precision.cu.
+// Arrays in global memory stay float32: numbers are rounded, to what TYPE of mma.cuh says, on their way to shared
+// memory. So these kernels take the place of those in float32, with the same arguments. For small gradients in float16
+// see mixed_precision.cu.
 //
-// Macros TM, TN: the tile, in multiples of 16. WARPS: the warps of a block. All work on the same tile: each takes every
-// WARPS-th step of the sum, and at the end the warps' sums are added in a fixed order.
-//
-// Source of the interface: CUDA C++ Programming Guide, "Warp Matrix Functions".
+// Macros TM, TN: the tile, in multiples of 16. WARPS: the warps of a block. All work on the same tile: of every chunk
+// of the sum each takes PASSES steps, and at the end the warps' sums are added in a fixed order. A thread loads all its
+// numbers of a chunk before it stores the first: so many loads are under way that few chunks are waited for.
 
-#ifdef __CUDACC__
-#include <mma.h>
-#if TYPE == 1
-#include <cuda_fp16.h>
-#elif TYPE == 2
-#include <cuda_bf16.h>
-#endif
-#endif
-
-using namespace nvcuda;
-
-#if TYPE == 0
-typedef float Element;
-typedef wmma::precision::tf32 Precision;
-#define STEP 8   // of the sum, in one instruction
-#define ALIGN 4  // rows in shared memory begin at multiples of 16 bytes
-static __device__ __forceinline__ Element rounded(float value) { return wmma::__float_to_tf32(value); }
-#elif TYPE == 1
-typedef half Element;
-typedef half Precision;
-#define STEP 16
-#define ALIGN 8
-static __device__ __forceinline__ Element rounded(float value) { return __float2half(value); }
-#else
-typedef __nv_bfloat16 Element;
-typedef __nv_bfloat16 Precision;
-#define STEP 16
-#define ALIGN 8
-static __device__ __forceinline__ Element rounded(float value) { return __float2bfloat16(value); }
-#endif
+#include "mma.cuh"
 
 #define THREADS (32 * WARPS)
-#define CHUNK (STEP * WARPS)  // steps of the sum in shared memory at a time
-#define SHARED_A (TM * (CHUNK + ALIGN) > CHUNK * (TM + ALIGN) ? TM * (CHUNK + ALIGN) : CHUNK * (TM + ALIGN))
-#define SHARED_B (TN * (CHUNK + ALIGN) > CHUNK * (TN + ALIGN) ? TN * (CHUNK + ALIGN) : CHUNK * (TN + ALIGN))
-#define SHARED_BYTES ((SHARED_A + SHARED_B) * (int)sizeof(Element))
-#define SUM_BYTES (WARPS * TM * TN * 4)
-#define TILE_FLOATS ((SHARED_BYTES > SUM_BYTES ? SHARED_BYTES : SUM_BYTES) / 4)
+#define STEP (2 * UNIT)                // of the sum, in one instruction
+#define CHUNK (STEP * WARPS * PASSES)  // steps of the sum in shared memory at a time
+#define WORDS (CHUNK / PER_WORD)       // of a row: a power of 2, at most THREADS
+#define ROW (WORDS + 4)                // an odd number of units avoids bank conflicts
+#define FACTOR_WORDS ((TM + TN) * ROW)
+#define TILE_WORDS (FACTOR_WORDS > WARPS * TM * TN ? FACTOR_WORDS : WARPS * TM * TN)
 
-// Rounds a chunk of a factor into shared memory. Factors are objects: factor(i, k) is an element, i < SIZE across the
+// A chunk of a factor on its way to shared memory. Factors are objects: factor(i, k) is an element, i < SIZE across the
 // tile, k along the sum; Factor::ALONG_SUM says that neighbours along the sum are neighbours in global memory. Those
-// are read by neighbouring threads, and are neighbours in shared memory too.
+// are read by neighbouring threads; if not, a warp reads eight i of four words, and writes them to 32 banks.
 template <int SIZE, class Factor>
-static __device__ __forceinline__ void stage(const Factor& factor, int k0, int K, Element* shared)
-{
-    for (int at = threadIdx.x; at < SIZE * CHUNK; at += THREADS) {
-        int i = Factor::ALONG_SUM ? at / CHUNK : at % SIZE, k = Factor::ALONG_SUM ? at % CHUNK : at / SIZE;
-        int place = Factor::ALONG_SUM ? i * (CHUNK + ALIGN) + k : k * (SIZE + ALIGN) + i;
-        shared[place] = rounded(k0 + k < K ? factor(i, k0 + k) : 0.0f);
+struct Chunk {
+    static const int LOADS = SIZE * WORDS / THREADS;  // by one thread
+    float value[LOADS][PER_WORD];
+
+    static __device__ __forceinline__ int row(int load)
+    {
+        if (Factor::ALONG_SUM) return threadIdx.x / WORDS + load * (THREADS / WORDS);
+        return threadIdx.x % 8 + threadIdx.x / 32 % (SIZE / 8) * 8;
     }
-}
 
-template <bool> struct Layout { typedef wmma::row_major A; typedef wmma::col_major B; };  // along the sum
-template <> struct Layout<false> { typedef wmma::col_major A; typedef wmma::row_major B; };
+    static __device__ __forceinline__ int word(int load)
+    {
+        if (Factor::ALONG_SUM) return threadIdx.x % WORDS;
+        return threadIdx.x / 8 % 4 + threadIdx.x / (4 * SIZE) * 4 + load * (THREADS / SIZE);
+    }
 
-// Σ_k a(i, k) · b(j, k) for 0 ≤ k < K, all i < TM, j < TN. tile: TILE_FLOATS of shared memory; read it with `total`.
+    __device__ __forceinline__ void load(const Factor& factor, int k0, int K)
+    {
+#pragma unroll
+        for (int load = 0; load < LOADS; ++load)
+#pragma unroll
+            for (int p = 0; p < PER_WORD; ++p) {
+                int k = k0 + word(load) * PER_WORD + p;
+                value[load][p] = k < K ? factor(row(load), k) : 0.0f;
+            }
+    }
+
+    __device__ __forceinline__ void store(unsigned* shared) const
+    {
+#pragma unroll
+        for (int load = 0; load < LOADS; ++load) shared[row(load) * ROW + word(load)] = pack(value[load]);
+    }
+};
+
+// sum_k a(i, k) b(j, k) for 0 <= k < K, all i < TM, j < TN. tile: TILE_WORDS of shared memory; read it with `total`.
 template <class FactorA, class FactorB>
-static __device__ __forceinline__ void product(const FactorA& a, const FactorB& b, int K, float* tile)
+static __device__ __forceinline__ void product(const FactorA& a, const FactorB& b, int K, unsigned* tile)
 {
-    Element *a_s = (Element*)tile, *b_s = a_s + SHARED_A;
-    int warp = threadIdx.x / 32;
-    wmma::fragment<wmma::accumulator, 16, 16, STEP, float> sum[TM / 16][TN / 16];
-#pragma unroll
-    for (int i = 0; i < TM / 16; ++i)
-#pragma unroll
-        for (int j = 0; j < TN / 16; ++j) wmma::fill_fragment(sum[i][j], 0.0f);
-
-    const int a_row = FactorA::ALONG_SUM ? CHUNK + ALIGN : TM + ALIGN, a_k = FactorA::ALONG_SUM ? 1 : a_row;
-    const int b_row = FactorB::ALONG_SUM ? CHUNK + ALIGN : TN + ALIGN, b_k = FactorB::ALONG_SUM ? 1 : b_row;
+    unsigned *a_s = tile, *b_s = tile + TM * ROW;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    // The units of which this lane gives the addresses: of a rows 0 to 15 by unit, of b unit 0 and 1 by eight columns.
+    const unsigned* from_a = a_s + (lane % 16) * ROW + (warp * 2 + lane / 16) * 4;
+    const unsigned* from_b = b_s + (lane % 8 + lane / 16 * 8) * ROW + (warp * 2 + lane / 8 % 2) * 4;
+    float sum[TM / 16][TN / 8][4] = {};
     for (int k0 = 0; k0 < K; k0 += CHUNK) {
-        stage<TM>(a, k0, K, a_s);
-        stage<TN>(b, k0, K, b_s);
+        Chunk<TM, FactorA> chunk_a;
+        Chunk<TN, FactorB> chunk_b;
+        chunk_a.load(a, k0, K);
+        chunk_b.load(b, k0, K);
+        if (k0 > 0) __syncthreads();  // all have read what was there
+        chunk_a.store(a_s);
+        chunk_b.store(b_s);
         __syncthreads();
-        wmma::fragment<wmma::matrix_a, 16, 16, STEP, Precision, typename Layout<FactorA::ALONG_SUM>::A> fa[TM / 16];
-        wmma::fragment<wmma::matrix_b, 16, 16, STEP, Precision, typename Layout<FactorB::ALONG_SUM>::B> fb;
 #pragma unroll
-        for (int i = 0; i < TM / 16; ++i)
-            wmma::load_matrix_sync(fa[i], a_s + warp * STEP * a_k + i * 16 * (a_k == 1 ? a_row : 1), a_row);
+        for (int pass = 0; pass < PASSES; ++pass) {
+            unsigned fa[TM / 16][4], fb[TN / 16][4];
 #pragma unroll
-        for (int j = 0; j < TN / 16; ++j) {
-            wmma::load_matrix_sync(fb, b_s + warp * STEP * b_k + j * 16 * (b_k == 1 ? b_row : 1), b_row);
+            for (int i = 0; i < TM / 16; ++i) load_units<4>(fa[i], from_a + i * 16 * ROW + pass * WARPS * 8);
 #pragma unroll
-            for (int i = 0; i < TM / 16; ++i) wmma::mma_sync(sum[i][j], fa[i], fb, sum[i][j]);
+            for (int j = 0; j < TN / 16; ++j) load_units<4>(fb[j], from_b + j * 16 * ROW + pass * WARPS * 8);
+#pragma unroll
+            for (int i = 0; i < TM / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < TN / 8; ++j) multiply(sum[i][j], fa[i], fb[j / 2] + j % 2 * 2);
         }
-        __syncthreads();
     }
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < TM / 16; ++i)
 #pragma unroll
-        for (int j = 0; j < TN / 16; ++j)
-            wmma::store_matrix_sync(tile + (warp * TM + i * 16) * TN + j * 16, sum[i][j], TN, wmma::mem_row_major);
+        for (int j = 0; j < TN / 8; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                int row = i * 16 + lane / 4 + e / 2 * 8, column = j * 8 + lane % 4 * 2 + e % 2;
+                ((float*)tile)[(warp * TM + row) * TN + column] = sum[i][j][e];
+            }
     __syncthreads();
 }
 
 // Element (i, j) of the product: the warps' sums added.
-static __device__ __forceinline__ float total(const float* tile, int i, int j)
+static __device__ __forceinline__ float total(const unsigned* tile, int i, int j)
 {
     float sum = 0.0f;
 #pragma unroll
-    for (int warp = 0; warp < WARPS; ++warp) sum += tile[(warp * TM + i) * TN + j];
+    for (int warp = 0; warp < WARPS; ++warp) sum += ((const float*)tile)[(warp * TM + i) * TN + j];
     return sum;
 }

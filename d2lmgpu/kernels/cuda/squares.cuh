@@ -1,7 +1,6 @@
-// A square of S x S numbers z, for a kernel that pools what it has just computed.
+// What follows a convolution's output z: bias is added already, ReLU and pooling of S x S are still to be done.
 //
-// Macros: S = 1 to 4; MAX_POOL and RELU 0 or 1. Bit q of the mask says whether a gradient passes back to z[q]: with
-// mean, where z > 0 (everywhere without ReLU); with maximum, to the first of the largest, if ReLU lets it.
+// Macros: S; MAX_POOL and RELU 0 or 1. What the bits of a mask mean is told in conv_forward.cu.
 
 // One square z -> its y, and its mask. What is not a number stays so, to be seen in the loss.
 static __device__ __forceinline__ float pool(const float z[S * S], unsigned short* mask)

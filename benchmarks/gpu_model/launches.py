@@ -1,0 +1,72 @@
+"""What a training step asks of its GPUs: every kernel with its grid, block and arguments, and who waits for whom.
+
+The package's own code is driven, with a module in the place of CuPy that writes
+down: arrays are copied and computed with as NumPy's, kernels are not run, streams
+and events know what they come after. So the list is that of the program
+as it is, on any branch of it, without a GPU, and for any number of images.
+"""
+
+import contextlib
+import sys
+
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.devices import kinds
+from d2lmgpu.kernels.cuda import Plan
+from d2lmgpu.kernels.stages import to_the_end
+from d2lmgpu.parallel import GraphStep, Replica
+
+from .recorder import Recorder
+
+SHAPE = 1, 28, 28
+
+
+def record_step(network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring", shape=SHAPE):
+    """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it."""
+    with recording(cards) as recorder:
+        devices = [d2l.gpu(i) for i in range(cards)]
+        params = d2l.init_params(1, init="he", network=network)
+        replicas = [Replica(d2l.get_params(params, device), device, network, optimizer) for device in devices]
+        X, y = np.zeros((batch_size, *shape), np.uint8), np.zeros(batch_size, np.uint8)
+        step = GraphStep(X, y, replicas, batch_size, algorithm, precision)
+        step.start_epoch(np.arange(batch_size), 0.1)
+        step.step()
+        return list(recorder.captured)
+
+
+def record_plan(network, params, shape, N, precision="float32"):
+    """The kernels that a plan launches, forward and backward, in order: also of networks that no graph can take."""
+    with recording(1) as recorder:
+        gpu = d2l.gpu(0)
+        params = d2l.get_params(params, gpu)
+
+        def launch():
+            raws = [param.raw for param in params]
+            plan = Plan(network, raws, shape, N, precision)
+            plan.meet(plan.own_meetings())
+            to_the_end(plan.forward(raws))
+            to_the_end(plan.backward(raws, raws))
+
+        with np.errstate(all="ignore"):
+            gpu.submit(launch).result()
+        return [node for node in recorder.nodes if node.kind == "kernel"]
+
+
+@contextlib.contextmanager
+def recording(cards):
+    """Within the ``with`` block ``import cupy`` gives a module that writes down: yields its `Recorder`."""
+    names = [name for name in sys.modules if name == "cupy" or name.startswith("cupy.")]
+    real = {name: sys.modules.pop(name) for name in names}
+    devices = {key: kinds._devices.pop(key) for key in list(kinds._devices) if key[0] is kinds.GPU}
+    recorder = Recorder(cards)
+    sys.modules["cupy"], sys.modules["cupy.cuda"] = recorder.module, recorder.module.cuda
+    try:
+        yield recorder
+    finally:
+        for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
+            del kinds._devices[key]
+        kinds._devices.update(devices)
+        for name in ("cupy", "cupy.cuda"):
+            del sys.modules[name]
+        sys.modules.update(real)

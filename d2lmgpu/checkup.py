@@ -1,0 +1,67 @@
+"""What works on this machine: everything that the program relies on, tried again on each of its devices.
+
+A program tries these things by itself when it first uses a device, and takes a slower way where one does not work.
+Here all are tried at once, so that a person with a new machine sees what to expect of it.
+"""
+
+import numpy as np
+
+from .collectives import allreduce
+from .collectives.library import nccl
+from .devices import cpu, find_gpus, gpu, put, to_host
+from .devices.trials import all_again, trials, works
+from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
+from .networks import kernels_work
+
+LENGTH = 1003
+"""Elements of the arrays that are added up."""
+
+
+def check_machine():
+    """Try everything on all GPUs and on two virtual devices: a list of `devices.trials.Trial`.
+
+    Nothing is raised: what fails is in the list, with the reason.
+    """
+    with all_again():
+        cards = range(find_gpus()[0])
+        gpus = [gpu for gpu in map(_try_gpu, cards) if gpu is not None]
+        for i, one in enumerate(gpus):
+            for other in gpus[i + 1 :]:
+                works(f"{one} and {other}", "a sum over both", "", lambda pair=(one, other): _try_sum(pair, "ring"))
+        if len(gpus) > 1:
+            works(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
+        cpus = [cpu(0), cpu(1)]
+        kernels_work("cpu(0)", np)
+        works("cpu(0) and cpu(1)", "a sum over both", "", lambda: _try_sum(cpus, "ring"))
+        return trials()
+
+
+def _try_gpu(card):
+    """Try what a GPU does by itself; returns it, or None where it is of no use at all."""
+    name = f"gpu({card})"
+    if not works(name, "a stream of its own", "", lambda: gpu(card).synchronize()):
+        return None
+    device = gpu(card)
+    device.submit(_try_precisions, name, device.compute_capability).result()
+    device.submit(graphs_work).result()
+    return device
+
+
+def _try_precisions(name, capability):
+    """Runs on the device."""
+    import cupy
+
+    for precision, kind in PRECISIONS.items():
+        if kind is None or capability >= tensor_cores.OLDEST[kind]:
+            kernels_work(name, cupy, precision)
+
+
+def _try_sum(devices, algorithm):
+    """Sum arrays over devices, twice; raises RuntimeError for a wrong sum."""
+    for n in (LENGTH, 100 * LENGTH):
+        values = [np.random.default_rng(i).integers(0, 1000, n).astype(np.float32) for i in range(len(devices))]
+        arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
+        nccl(arrays) if algorithm == "nccl" else allreduce(arrays, algorithm)
+        for array in arrays:
+            if not np.array_equal(to_host(array), sum(values)):
+                raise RuntimeError(f"the sum of {n} elements on {array.device} is wrong")

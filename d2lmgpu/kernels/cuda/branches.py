@@ -1,0 +1,52 @@
+"""Work beside the main stream of a device, for what the next kernel on the way need not wait for.
+
+Backward goes from gradient to gradient, dx → dx → dx. The weights' gradients hang
+on that way, but nothing there waits for them. In one stream every kernel waits
+for the one before it. On a branch they only wait for what they need:
+
+    main       head ── dense1 dx ── conv2 dx ── conv1 dW, reduce ─┬─ update
+                 │                     └─ conv2 dW, reduce ───────┤
+                 ├─ dense1 dW ────────────────────────────────────┤
+                 └─ dense2 dW ────────────────────────────────────┘
+
+A branch is a stream that waits for an event of the main one, and the main one
+waits for an event of it in the end. While streams are captured, that becomes the
+edges of the graph.
+"""
+
+
+class Branches:
+    """Makes branches of the current device's stream ``main``."""
+
+    def __init__(self, main):
+        self._main, self._under_way = main, []
+
+    def branch(self):
+        """A new `Branch`, which is used again in every step."""
+        import cupy
+
+        return Branch(self._main, cupy.cuda.Stream(non_blocking=True), self._under_way)
+
+    def join(self):
+        """What the main stream is given from now on comes after all that the branches were given."""
+        while self._under_way:
+            self._main.wait_event(self._under_way.pop().record())
+
+
+class Branch:
+    """``with branch:`` gives work to its stream, to begin when what the main stream has been given so far is done.
+
+    What it computes with must not be overwritten before the next `Branches.join`.
+    """
+
+    def __init__(self, main, stream, under_way):
+        self._main, self._stream, self._under_way = main, stream, under_way
+
+    def __enter__(self):
+        self._stream.wait_event(self._main.record())
+        if self._stream not in self._under_way:
+            self._under_way.append(self._stream)
+        self._stream.__enter__()
+
+    def __exit__(self, *exception):
+        self._stream.__exit__(*exception)

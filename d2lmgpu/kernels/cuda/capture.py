@@ -1,0 +1,63 @@
+"""Recording work as a CUDA graph, and trying whether that works here."""
+
+import contextlib
+
+import numpy as np
+
+from ...devices.trials import works
+from .add import add
+from .run import current_card
+
+LAUNCHES = 3
+"""Of the graph that is tried."""
+
+
+def capture(stream, issue):
+    """What ``issue()`` gives to ``stream``, and to streams that fork from it and join it again, as a graph.
+
+    The stream's card is current. However it ends, nothing is being recorded afterwards. Raises what ``issue``
+    raises, and CuPy's errors if it did what cannot be recorded.
+    """
+    stream.begin_capture()
+    try:
+        issue()
+    except BaseException:
+        with contextlib.suppress(Exception):  # it may say that nothing can come of this: that is known
+            stream.end_capture()  # otherwise all streams would go on recording, for ever
+        raise
+    return stream.end_capture()
+
+
+def graphs_work():
+    """Whether a graph of two streams can be recorded on the current card and does what it should; tried once."""
+    return works(f"gpu({current_card()})", "a CUDA graph", "steps are launched kernel by kernel", _try_graph)
+
+
+def _try_graph():
+    """One stream adds, another goes on from there, and the first from that one. Raises RuntimeError for wrong sums."""
+    import cupy
+
+    main, side = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    x, y, one = cupy.zeros(100, np.float32), cupy.zeros(100, np.float32), cupy.ones(100, np.float32)
+
+    def issue():
+        add(x, one)
+        side.wait_event(main.record())
+        with side:
+            add(y, x)
+        main.wait_event(side.record())
+        add(x, y)
+
+    add(x, y)  # compiled now: while work is recorded, nothing can be
+    main.synchronize()
+    graph = capture(main, issue)
+    graph.upload(main)
+    expected = sums = 0
+    for _ in range(LAUNCHES):
+        graph.launch(main)
+        expected += 1
+        sums += expected
+        expected += sums
+    found = x.get()
+    if not np.array_equal(found, np.full(100, expected, np.float32)):
+        raise RuntimeError(f"launched {LAUNCHES} times it gives {found.min()} to {found.max()} instead of {expected}")

@@ -1,0 +1,50 @@
+"""The head of a network: its last dense layer together with softmax and cross-entropy, as one launch of head.cu."""
+
+import numpy as np
+
+from .launch import Launch, ceil_div, evenly, macros
+from .run import run
+from .stages import Dense
+from .tensor_cores import TYPES
+
+MOST_CLASSES = 32
+"""A thread has all logits of an image in its registers."""
+
+ROWS = 8
+
+
+def head(D, O, N, input_grad=True, kind=None):
+    """x, weight, bias, labels → logits, losses, hits, dlogits, dx. ``kind`` is a value of `stages.PRECISIONS`.
+
+    Arguments: x, weight, bias, labels, count, scale, logits, losses, hits, dlogits, dx, N. Without ``input_grad``
+    dx is not written. Raises ValueError for more than `MOST_CLASSES` outputs.
+    """
+    if O > MOST_CLASSES:
+        raise ValueError(f"head: {O} classes; the kernel takes up to {MOST_CLASSES}")
+    each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
+    sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
+    options = sizes + macros(TYPE=-1 if kind is None else TYPES[kind])
+    return Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
+
+
+def can_be_head(stage):
+    """Whether a plan's last stage and the loss can be a `Head`."""
+    return isinstance(stage, Dense) and not stage.relu and stage.y.shape[1] <= MOST_CLASSES
+
+
+class Head:
+    """A network's last `Dense` stage and the loss: forward also computes what backward begins with, and dx."""
+
+    def __init__(self, dense, labels, count, scale, losses, hits, dlogits, kind):
+        self.x, self.y, self.dx = dense.x, dense.y, dense.dx
+        self.dense, self.N = dense, dense.N
+        (N, D), O = self.x.shape, self.y.shape[1]
+        self.launch = head(D, O, N, self.dx is not None, kind)
+        dx = dlogits if self.dx is None else self.dx  # some array: then it is not written
+        self.arguments = labels, count, scale, self.y, losses, hits, dlogits, dx, np.int32(N)
+
+    def forward(self, weight, bias):
+        run(self.launch, self.x, weight, bias, *self.arguments)
+
+    def backward(self, dy, params, grads):
+        self.dense.weight_grad(dy, grads)

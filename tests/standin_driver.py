@@ -1,0 +1,126 @@
+"""The driver of the stand-in for CuPy: a machine with some cards, and every call that a program makes to CUDA.
+
+Whatever the stand-in does for the library goes through `call`, as everything goes through the driver on a real machine.
+There it is decided what a capture permits, there calls are counted, and there tests let them fail.
+"""
+
+import collections
+import itertools
+import threading
+
+MESSAGES = {
+    "cudaErrorInvalidResourceHandle": "invalid resource handle",
+    "cudaErrorInvalidDevice": "invalid device ordinal",
+    "cudaErrorNotReady": "device not ready",
+    "cudaErrorIllegalAddress": "an illegal memory access was encountered",
+    "cudaErrorPeerAccessAlreadyEnabled": "peer access is already enabled",
+    "cudaErrorPeerAccessUnsupported": "peer access is not supported between these two devices",
+    "cudaErrorStreamCaptureUnsupported": "operation not permitted when stream is capturing",
+    "cudaErrorStreamCaptureInvalidated": "operation failed due to a previous error during capture",
+    "cudaErrorStreamCaptureUnjoined": "capturing stream has unjoined work",
+    "cudaErrorStreamCaptureIsolation": "dependency created on uncaptured work in another stream",
+    "cudaErrorIllegalState": "the operation cannot be performed in the present state",
+    "cudaErrorUnknown": "unknown error",
+}
+
+LEGAL_IN_CAPTURE = {
+    "launchKernel",
+    "memcpyAsync device to device",
+    "memsetAsync",
+    "eventCreate",
+    "eventRecord",
+    "streamWaitEvent",
+    "streamEndCapture",
+    "streamIsCapturing",
+    "getDevice",
+    "setDevice",
+    "getDeviceCount",
+}
+"""What may be called while a stream of the thread is being captured (CUDA Programming Guide, "Prohibited and Unhandled
+Operations"; the runtime's documentation of each call). Among the others are all that wait or ask whether work is done,
+copies with the host, `memcpyPeerAsync`, and what takes memory or loads code: those CUDA lets pass in CuPy's mode of
+capture, but a program that wants to be captured has done them before."""
+
+
+class CUDARuntimeError(RuntimeError):
+    def __init__(self, name):
+        super().__init__(f"{name}: {MESSAGES[name]}")
+        self.name = name
+
+
+class Machine:
+    """``cards`` GPUs. ``peers``: pairs of cards that can reach each other's memory; all, unless given.
+
+    ``capability`` of the cards, and the CUDA ``version`` that is installed. ``broken`` names what does not work here:
+    calls that always fail. ``fails``: a function of a call's number (from 1) and name, which says whether it fails.
+    """
+
+    def __init__(self, cards=2, peers=None, capability=(9, 0), version=13000, broken=(), fails=None):
+        self.cards = cards
+        pairs = itertools.permutations(range(cards), 2)
+        self.peers = set(pairs if peers is None else (pair for a, b in peers for pair in ((a, b), (b, a))))
+        self.capability, self.version = capability, version
+        self.broken, self.fails = set(broken), fails
+        self.enabled = set()  # pairs (card, peer): code on the card may use the peer's memory
+        self.calls = collections.Counter()
+        self.made = 0
+        self.staged = []  # copies between cards that went through the host: (source, target, bytes)
+
+    def reaches(self, card, peer):
+        """Whether code on a card may use this memory."""
+        return card == peer or (card, peer) in self.enabled
+
+
+machine = Machine()
+thread = threading.local()  # .card, the current one; .captures, which the thread has begun
+lock = threading.RLock()
+
+
+def start(new):
+    """Let this machine be the one."""
+    global machine
+    machine = new
+
+
+def current_card():
+    return getattr(thread, "card", 0)
+
+
+def call(name, capture=None):
+    """Note a call to CUDA; raises what it would raise. ``capture``: of the stream that it concerns, if that has one."""
+    with lock:
+        machine.made += 1
+        machine.calls[name] += 1
+        captures = {capture, *getattr(thread, "captures", ())} - {None}
+        for graph in captures:
+            if graph.invalid and name not in ("streamEndCapture", "getDevice", "setDevice"):
+                raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
+            if name not in LEGAL_IN_CAPTURE:
+                graph.invalid = True
+                raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
+        if name in machine.broken or (machine.fails is not None and machine.fails(machine.made, name)):
+            for graph in captures:
+                graph.invalid = True
+            raise CUDARuntimeError("cudaErrorUnknown")
+
+
+def set_device(card):
+    call("setDevice")
+    if not 0 <= card < machine.cards:
+        raise CUDARuntimeError("cudaErrorInvalidDevice")
+    thread.card = card
+
+
+def can_access_peer(card, peer):
+    call("deviceCanAccessPeer")
+    return int((card, peer) in machine.peers)
+
+
+def enable_peer_access(peer):
+    call("deviceEnablePeerAccess")
+    pair = current_card(), peer
+    if pair not in machine.peers:
+        raise CUDARuntimeError("cudaErrorPeerAccessUnsupported")
+    if pair in machine.enabled:
+        raise CUDARuntimeError("cudaErrorPeerAccessAlreadyEnabled")
+    machine.enabled.add(pair)

@@ -1,0 +1,160 @@
+"""Memory of the stand-in for CuPy: who may use it, until when, and who must have waited for whom.
+
+Work is done as soon as it is launched, so results are right even if a program forgets that streams run at their own
+pace, or gives memory back that is still in use. Here such mistakes are found:
+
+- by *vector clocks* (Lamport 1978; Mattern 1989): each stream counts its work, and knows of every other stream up to
+  which number it has waited for it. Whoever reads or writes memory must know of those who wrote it, whoever writes also
+  of those who read it. Otherwise on a GPU it would sometimes be too early;
+- memory that nobody holds any more is poisoned, and to use it, as a captured graph may try, is an error;
+- CuPy gives it to the stream that took it as soon as that asks for memory: by then other streams must be done with it;
+- what is copied from the host's memory must not change before somebody waited for the copy. It need not be done when
+  the call returns: on machines whose GPUs can read all of the host's memory it is not.
+"""
+
+import bisect
+import weakref
+
+import numpy as np
+from standin_driver import call, lock
+
+accesses = []  # (start, stop, stream, count, is_write): who used which bytes last
+_done = {}  # stream: count up to which the host program has waited for it
+_blocks = {}  # address: Block, of all memory that was taken and not given back
+_addresses = []  # the same addresses, sorted
+_given_back = {}  # stream: [(other stream, count)] who used what will be given to it next
+_copied = []  # (stream, count, the host's array, its bytes): copies from the host that nobody waited for yet
+
+
+class RaceError(RuntimeError):
+    """Work that uses memory without having waited for other work that uses it."""
+
+
+class FreedError(RuntimeError):
+    """Work that uses memory which its owner has given back."""
+
+
+def restart():
+    """Forget all work: a new test."""
+    with lock:
+        for things in (accesses, _done, _blocks, _addresses, _given_back, _copied):
+            things.clear()
+
+
+class Block:
+    """Some bytes, taken by ``stream``. Whoever holds the block may use them: when nobody does, they are given back."""
+
+    def __init__(self, nbytes, stream):
+        call("malloc", stream.capture)
+        self.values = np.full(max(1, nbytes), 0xFF, np.uint8)  # not a number, or -1, where nobody writes
+        self.card = stream.card
+        start = self.values.ctypes.data
+        with lock:
+            for other, count in _given_back.pop(stream, ()):
+                if not has_waited(stream, other, count):
+                    raise RaceError(
+                        f"stream {stream.ptr} of card {stream.card} takes memory that stream {other.ptr} of card "
+                        f"{other.card} may still use: it was given back without waiting for that"
+                    )
+            _forget(start, start + len(self.values))
+            _blocks[start] = weakref.ref(self)
+            bisect.insort(_addresses, start)
+        weakref.finalize(self, _give_back, self.values, stream).atexit = False
+
+    def array(self, shape, dtype):
+        """The block as a NumPy array."""
+        return np.ndarray(shape, dtype, self.values)
+
+
+def _give_back(values, stream):
+    start, stop = values.ctypes.data, values.ctypes.data + len(values)
+    with lock:
+        if start not in _blocks:
+            return  # a machine before this one had it
+        del _blocks[start]
+        _addresses.remove(start)
+        users = [(a[2], a[3]) for a in accesses if a[0] < stop and start < a[1] and a[2] is not stream]
+        _given_back.setdefault(stream, []).extend(users)
+        _forget(start, stop)
+        values.fill(0xFF)
+
+
+def _forget(start, stop):
+    accesses[:] = [a for a in accesses if a[1] <= start or stop <= a[0]]
+
+
+def has_waited(stream, other, count, table=accesses):
+    """Whether the stream's next work comes after so much work of the other."""
+    if other is stream or stream.known.get(other, 0) >= count:
+        return True
+    return table is accesses and _done.get(other, 0) >= count  # for captured work nobody can wait
+
+
+def wait_for(known):
+    """The host program waits for all that is known, {stream: count}."""
+    with lock:
+        _done.update({s: max(c, _done.get(s, 0)) for s, c in known.items()})
+        for copy in list(_copied):
+            stream, count, host, before = copy
+            if _done.get(stream, 0) >= count:
+                _copied.remove(copy)
+                if host.tobytes() != before:
+                    raise RaceError("the host's memory was changed before somebody waited for a copy of it")
+
+
+def is_done(known):
+    """Whether the host program has waited for all that is known, so that it is sure to have happened."""
+    return all(_done.get(stream, 0) >= count for stream, count in known.items())
+
+
+def copy_from_host(stream, host):
+    """Note that ``stream`` reads the host's array."""
+    _copied.append((stream, stream.count, host, host.tobytes()))
+
+
+def _block_at(start, stop):
+    """The block that these bytes are of. Raises FreedError unless they belong to somebody."""
+    with lock:
+        place = bisect.bisect_right(_addresses, start) - 1
+        block = _blocks[_addresses[place]]() if place >= 0 else None
+        if block is None or stop > block.values.ctypes.data + len(block.values):
+            raise FreedError("memory is used whose owner is gone")
+        return block
+
+
+def check_alive(start, stop):
+    """Raise FreedError unless these bytes belong to somebody."""
+    _block_at(start, stop)
+
+
+def card_of(address):
+    """The card that has the memory at this address."""
+    return _block_at(address, address).card
+
+
+def use(stream, start, stop, is_write, table=accesses):
+    """Note that the stream's newest work uses these bytes. Raises RaceError if it has not waited for who uses them.
+
+    ``table``: that of a capture, if it is captured. What was done before counts for when its graph is launched.
+    """
+    if start == stop:
+        return  # an empty array
+    kept = []
+    for access in table:
+        begin, end, other, count, wrote = access
+        apart = end <= start or stop <= begin
+        if not apart and (wrote or is_write) and not has_waited(stream, other, count, table):
+            use = "writes" if is_write else "reads"
+            raise RaceError(
+                f"stream {stream.ptr} of card {stream.card} {use} memory that stream {other.ptr} of card "
+                f"{other.card} {'writes' if wrote else 'reads'}, without having waited for it"
+            )
+        replaced = start <= begin and end <= stop and (is_write or (other is stream and not wrote))
+        if not replaced:
+            kept.append(access)
+    kept.append((start, stop, stream, stream.count, is_write))
+    table[:] = kept
+
+
+def bounds(memory):
+    return memory if isinstance(memory, tuple) else np.lib.array_utils.byte_bounds(memory)

@@ -1,0 +1,116 @@
+"""The compile table's pure parts: what is launched, in which order it is compiled, and how tables are compared."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import compile_kernels
+from gpu_model import every_launch, sass
+
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'one' for 'sm_90'
+ptxas info    : Function properties for one
+ptxas         .     8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 96 registers, used 1 barriers, 24128 bytes smem
+ptxas info    : Compiling entry function 'other' for 'sm_90'
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, used 0 barriers
+"""
+
+
+def test_what_the_compiler_says():
+    assert sass.resources(LOG) == {"one": (96, 24128, 8), "other": (32, 0, 0)}
+
+
+def test_the_most_important_first():
+    assert every_launch.in_order("ab", [1, 2, 3])[:4] == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
+    settings = every_launch.settings_in_order()
+    assert settings[0] == ("lenet", 1, 256, (1, 28, 28), "float32")
+    assert len(settings) == len(set(settings)) == 3 * 4 * 5 * 2 * 3
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_launches_are_those_of_the_package(precision):
+    nodes = every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision)
+    names = {node.name for node in nodes}
+    assert any(name.startswith("conv") for name in names) and any(name.startswith("dense") for name in names)
+    convolutions = [node.options for node in nodes if node.name.startswith("conv")]
+    assert any({"-DH=31", "-DW=17", "-DO=10"} <= set(options) for options in convolutions)
+    assert every_launch.record("cnn", 2, 7, (1, 31, 17), precision) == []  # it has no width
+
+
+def test_every_module_once_and_for_what_can_run_it(monkeypatch):
+    monkeypatch.setattr(every_launch, "WIDTHS", (1,))
+    monkeypatch.setattr(every_launch, "BATCHES", (7,))
+    modules = every_launch.every_module()
+    assert len({(m.code, m.options) for m in modules}) == len(modules)
+    jobs = every_launch.jobs(modules, (75, 90, 121))
+    assert jobs[0] == (modules[0], 90) and {arch for _, arch in jobs} == {75, 90}
+    tf32 = [m for m in modules if "-DTYPE=0" in m.options]
+    assert tf32 and all(arch >= 80 for m, arch in jobs if m in tf32)
+    assert {arch for m, arch in jobs if m not in tf32} == {75, 90}
+
+
+@pytest.mark.parametrize("seconds", [0, 1000])
+def test_only_as_many_as_the_time_allows(monkeypatch, seconds):
+    class Pool:  # in this process
+        def __init__(self, processes):
+            self.done = compile_kernels.concurrent.futures.Future
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+        def submit(self, function, *arguments):
+            future = self.done()
+            future.set_result(function(*arguments))
+            return future
+
+    def compile_one(code, options, launches, arch):
+        return {f"k {code}": [arch, 0, 1]}, ["bad"] if arch == 80 else []
+
+    monkeypatch.setattr(compile_kernels.concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(compile_kernels, "compile_one", compile_one)
+    work = [
+        (every_launch.Module(str(i), (), 0, frozenset({("k", 32, 0)})), arch) for i in range(9) for arch in (80, 90)
+    ]
+    table, faults, done = compile_kernels.compile_all(work, seconds, 2)
+    if seconds:
+        assert done == 18 and len(table) == 9 and table["k 3"] == {"80": [80, 0, 1], "90": [90, 0, 1]}
+        assert list(faults) == ["bad"] and len(faults["bad"]) == 9
+    else:
+        assert done == 0 and not table
+
+
+def test_tables_are_compared():
+    kept = {"a": {"80": [32, 0, 8], "90": [32, 0, 8]}, "gone": {"90": [1, 2, 3]}, "not compiled": {"90": [1, 2, 3]}}
+    same = {"a": {"90": [32, 0, 8]}}
+    assert compile_kernels.compare(same, kept, {"a", "gone", "not compiled"}) == []
+    other = {"a": {"90": [40, 0, 6]}, "b": {"80": [8, 16, 2]}}
+    assert compile_kernels.compare(other, kept, {"a", "b", "not compiled"}) == [
+        "changed: sm_90 a: 32 registers, 0 bytes shared, 8 blocks a multiprocessor -> "
+        "40 registers, 0 bytes shared, 6 blocks a multiprocessor",
+        "new: sm_80 b: 8 registers, 16 bytes shared, 2 blocks a multiprocessor",
+        "no longer launched: gone",
+    ]
+
+
+def test_the_table_can_be_read_line_by_line():
+    whole = {
+        "13.5": {"b": {"90": [1, 2, 3]}, "a": {"90": [1, 2, 3], "80": [4, 5, 6]}},
+        "12.9": {"a": {"75": [7, 8, 9]}},
+    }
+    text = compile_kernels.dump(whole)
+    assert json.loads(text) == whole
+    assert '  "a": {"80": [4, 5, 6], "90": [1, 2, 3]},\n' in text
+
+
+def test_a_launchs_key_says_what_it_is():
+    options = "-std=c++17", "-DC=1", "-DRELU=1"
+    assert compile_kernels.key_of("conv", 128, options) == "conv<128> C=1 RELU=1"

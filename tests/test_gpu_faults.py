@@ -1,0 +1,131 @@
+"""A call to CUDA fails, any call of a training run: the run goes on a slower way, or ends with an error.
+
+It never hangs, gives wrong numbers, or leaves devices on which nothing works any more. Every place in the library that
+calls CUDA fails once, when it calls first or last. With D2LMGPU_EVERY_CALL=1 every call of the run fails in turn, which
+takes about half an hour.
+"""
+
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+import standin_cupy
+from conftest import assert_close, forget_gpus
+from test_cuda_plan import TINY_NETWORK
+
+import d2lmgpu as d2l
+
+PATIENCE = 120
+"""Seconds after which a run is said to hang; it takes less than one."""
+
+SETTINGS = {
+    "graphs on two cards": {"k": 2, "cards": 2},
+    "graphs on one card": {"k": 2, "cards": 1, "optimizer": "adam"},
+    "eager on two cards": {"k": 2, "cards": 2, "graphs": False},
+    "mixed, through the host": {"k": 3, "cards": 2, "peers": [], "precision": "mixed"},
+}
+
+
+class Injector:
+    """Where the library calls CUDA, and whether the call with this number is to fail: only that, or all from it on."""
+
+    def __init__(self, number=None, for_ever=False):
+        self.number, self.for_ever, self.sites = number, for_ever, {}
+
+    def __call__(self, number, name):
+        if self.number is None:
+            self.sites.setdefault((name, *_library_frames()), []).append(number)
+            return False
+        return number >= self.number if self.for_ever else number == self.number
+
+
+def _library_frames():
+    """Where in the library we are: the innermost lines of code."""
+    frames, frame = [], sys._getframe(2)
+    while frame is not None and len(frames) < 2:
+        if os.sep + "d2lmgpu" + os.sep in frame.f_code.co_filename:
+            frames.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return frames
+
+
+def run(data, k, cards=None, peers=None, **settings):
+    settings = {"batch_size": 4, "lr": 0.05, "num_epochs": 1, "init": "he", "network": TINY_NETWORK} | settings
+    return d2l.train([d2l.gpu(i) for i in range(k)], data=data, progress=False, **settings)
+
+
+def in_time(function):
+    """The result of a function, or what it raised; a function that hangs fails the test."""
+    outcome = []
+
+    def call():
+        try:
+            outcome.append(function())
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert outcome, "it hangs"
+    return outcome[0]
+
+
+def assert_same(result, expected, tolerance):
+    assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=tolerance)
+    for param, other in zip(result.params, expected.params, strict=True):
+        assert_close(param, other, 10 * tolerance)
+
+
+@pytest.fixture(params=SETTINGS)
+def rehearsal(request, monkeypatch):
+    """A function that makes the machine and trains, what comes of it without a fault, and which calls are to fail."""
+    settings = SETTINGS[request.param]
+    rng = np.random.default_rng(5)
+    X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
+    data = X[:6], y[:6], X[6:], y[6:]
+
+    def train(fails):
+        forget_gpus()
+        machine = standin_cupy.install(monkeypatch, settings["cards"], peers=settings.get("peers"), fails=fails)
+        return in_time(lambda: run(data, **settings)), machine
+
+    train(None)  # kernels are compiled
+    injector = Injector()
+    expected, machine = train(injector)
+    if os.environ.get("D2LMGPU_EVERY_CALL"):
+        numbers = range(1, machine.made + 1)
+    else:
+        numbers = sorted(calls[-(i % 2)] for i, calls in enumerate(injector.sites.values()))
+    yield train, expected, numbers, lambda: in_time(lambda: run(data, **settings))
+    forget_gpus()
+
+
+def test_a_call_that_fails(rehearsal):
+    train, expected, numbers, again = rehearsal
+    tolerance = 2e-5 if expected.history.precision == "float32" else 1e-2
+    slower = ended = 0
+    for number in numbers:
+        result, machine = train(Injector(number))
+        if isinstance(result, BaseException):
+            assert isinstance(result, (RuntimeError, MemoryError)) and str(result), result
+            ended += 1
+        else:
+            assert_same(result, expected, tolerance)
+            slower += 1
+        machine.fails = None
+        result = again()  # on the same devices
+        assert not isinstance(result, BaseException), f"after call {number} failed: {result!r}"
+        assert_same(result, expected, tolerance)
+    assert slower and ended
+
+
+def test_a_device_that_is_lost(rehearsal):
+    """From some call on all fail: nothing hangs, the error comes out, and virtual devices go on."""
+    train, expected, numbers, _ = rehearsal
+    for number in list(numbers)[:: max(1, len(numbers) // 25)]:
+        result, _ = train(Injector(number, for_ever=True))
+        assert isinstance(result, RuntimeError), number
+    assert float(d2l.put(np.ones(3), d2l.cpu(0)).sum()) == 3

@@ -1,0 +1,372 @@
+"""What CuPy and CUDA demand, held by the stand-in; and how the library gets on where something does not work."""
+
+import json
+
+import numpy as np
+import pytest
+import standin_cupy
+import standin_driver
+import standin_memory
+from conftest import assert_close, forget_gpus
+from test_cuda_plan import TINY_NETWORK
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.devices.trials import trials
+from d2lmgpu.parallel import GraphStep, Replica
+
+CUDARuntimeError = standin_driver.CUDARuntimeError
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A function that makes a machine of the stand-in, see `standin_driver.Machine`."""
+
+    def make(cards=2, **properties):
+        forget_gpus()
+        return standin_cupy.install(monkeypatch, cards, **properties)
+
+    yield make
+    forget_gpus()
+
+
+@pytest.fixture
+def cupy(machine):
+    machine()
+    import cupy
+
+    with cupy.cuda.Stream(non_blocking=True):
+        yield cupy
+
+
+def small_data(rng, n=11):
+    X, y = rng.integers(0, 256, (n + 3, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, n + 3).astype(np.uint8)
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+def train(data, k=2, **settings):
+    defaults = {"batch_size": 4, "lr": 0.05, "num_epochs": 2, "init": "he", "network": TINY_NETWORK, "progress": False}
+    return d2l.train([d2l.gpu(i) for i in range(k)], data=data, **(defaults | settings))
+
+
+@pytest.fixture
+def alone(rng):
+    """Data, and the run of one virtual device with it."""
+    data = small_data(rng)
+    settings = {"batch_size": 4, "lr": 0.05, "num_epochs": 2, "init": "he", "network": TINY_NETWORK}
+    return data, d2l.train([d2l.cpu(0)], data=data, progress=False, **settings)
+
+
+def assert_as(run, expected, tolerance=2e-5):
+    assert run.history.train_loss == pytest.approx(expected.history.train_loss, rel=tolerance)
+    for param, other in zip(run.params, expected.params, strict=True):
+        assert_close(param, other, 10 * tolerance)
+
+
+# What the stand-in holds. CuPy's words are those of its upgrade notes and its test_mix_use_context.
+
+
+def test_a_stream_in_use_is_forgotten_after_a_with_block(cupy):
+    one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    before = cupy.cuda.get_current_stream()
+    one.use()
+    with other:
+        assert cupy.cuda.get_current_stream() is other
+    assert cupy.cuda.get_current_stream() is before
+    cupy.zeros((3, 4), np.float32).T.get()  # copied within a `with stream` of CuPy's own
+    assert cupy.cuda.get_current_stream() is before
+
+
+def test_the_null_stream_does_not_wait_for_others(cupy):
+    x = cupy.zeros(5, np.float32)
+    null = standin_cupy.standin_streams._null_stream(0)
+    with pytest.raises(standin_memory.RaceError), null:
+        x + 1
+    blocking = cupy.cuda.Stream()
+    with blocking:
+        y = cupy.zeros(5, np.float32)
+    with null:
+        y += 1
+    with blocking:
+        y += 1
+
+
+FORBIDDEN = {
+    "to wait": lambda cupy, x, stream: stream.synchronize(),
+    "to take memory": lambda cupy, x, stream: cupy.zeros(3, np.float32),
+    "a result in new memory": lambda cupy, x, stream: x + 1,
+    "to look at numbers": lambda cupy, x, stream: x.get(),
+    "to copy from the host": lambda cupy, x, stream: x.set(np.ones(5, np.float32)),
+    "to load code": lambda cupy, x, stream: cupy.RawModule(code="", options=()),
+    "cuBLAS": lambda cupy, x, stream: cupy.matmul(x, x, out=x),
+    "memcpyPeerAsync": lambda cupy, x, stream: cupy.cuda.runtime.memcpyPeerAsync(
+        x.data.ptr, 0, x.data.ptr, 0, 4, stream.ptr
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_what_a_capture_does_not_permit(cupy, what):
+    stream = cupy.cuda.get_current_stream()
+    x = cupy.zeros(5, np.float32)
+    stream.begin_capture()
+    with pytest.raises(CUDARuntimeError, match="not permitted when stream is capturing"):
+        FORBIDDEN[what](cupy, x, stream)
+    with pytest.raises(CUDARuntimeError, match="previous error during capture"):
+        x += 1
+    with pytest.raises(CUDARuntimeError, match="previous error"):
+        stream.end_capture()
+    x += 1  # the stream is free again
+    assert x.get()[0] == 1
+
+
+def test_a_capture_joins_its_streams_and_knows_nothing_of_work_outside(cupy):
+    main, side = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    x, outside = cupy.zeros(5, np.float32), side.record()
+    main.begin_capture()
+    with pytest.raises(CUDARuntimeError, match="uncaptured work"):
+        main.wait_event(outside)
+    with pytest.raises(CUDARuntimeError):
+        main.end_capture()
+    main.begin_capture()
+    side.wait_event(main.record())
+    with side:
+        x += 1
+    with pytest.raises(CUDARuntimeError, match="unjoined"):
+        main.end_capture()
+    main.begin_capture()
+    side.wait_event(main.record())
+    with side:
+        x += 1
+    with pytest.raises(standin_memory.RaceError):
+        x += 1
+    main.wait_event(side.record())
+    x += 1
+    graph = main.end_capture()
+    graph.launch(main)
+    graph.launch(main)
+    assert x.get()[0] == 4
+
+
+def test_a_graph_keeps_no_memory_alive(cupy):
+    stream = cupy.cuda.get_current_stream()
+    x = cupy.zeros(5, np.float32)
+    stream.begin_capture()
+    x += 1
+    graph = stream.end_capture()
+    graph.launch(stream)
+    del x
+    with pytest.raises(standin_memory.FreedError):
+        graph.launch(stream)
+
+
+def test_memory_is_poisoned_and_not_given_out_while_another_stream_uses_it(cupy):
+    stream, other = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    x = cupy.ones(5, np.float32)
+    values = x.values
+    other.wait_event(stream.record())
+    with other:
+        x + 1
+    del x
+    assert np.isnan(values).all()
+    with pytest.raises(standin_memory.RaceError, match="may still use"):
+        cupy.empty(5, np.float32)
+    x = cupy.ones(5, np.float32)
+    with other:
+        other.wait_event(stream.record())
+        x + 1
+    del x
+    stream.wait_event(other.record())
+    cupy.empty(5, np.float32)
+
+
+def test_the_hosts_memory_stays_as_it_is_until_a_copy_is_waited_for(cupy):
+    stream, host, x = cupy.cuda.get_current_stream(), np.ones(5, np.float32), cupy.zeros(5, np.float32)
+    x.set(host)
+    host[0] = 2
+    with pytest.raises(standin_memory.RaceError, match="changed before"):
+        stream.synchronize()
+    x.set(host)
+    stream.synchronize()
+    host[0] = 3
+
+
+def test_another_cards_memory_needs_peer_access(cupy):
+    from d2lmgpu.kernels.cuda.add import add
+
+    x = cupy.zeros(5, np.float32)
+    cupy.cuda.get_current_stream().synchronize()
+    with cupy.cuda.Device(1), cupy.cuda.Stream(non_blocking=True):
+        y = cupy.zeros(5, np.float32)
+        with pytest.raises(CUDARuntimeError, match="illegal memory access"):
+            add(y, x)
+        cupy.cuda.runtime.deviceEnablePeerAccess(0)
+        with pytest.raises(CUDARuntimeError, match="already enabled"):
+            cupy.cuda.runtime.deviceEnablePeerAccess(0)
+        add(y, x)
+
+
+def test_times_are_those_of_events_that_happened(cupy):
+    stream = cupy.cuda.get_current_stream()
+    begin, x = stream.record(), cupy.zeros(5, np.float32)
+    end = stream.record()
+    with pytest.raises(CUDARuntimeError, match="not ready"):
+        cupy.cuda.get_elapsed_time(begin, end)
+    end.synchronize()
+    assert x.get()[0] == 0 <= cupy.cuda.get_elapsed_time(begin, end)
+
+
+# How the library gets on.
+
+
+@pytest.mark.parametrize("k, cards", [(1, 1), (2, 1), (2, 2), (3, 2), (5, 3)])
+def test_nothing_goes_through_the_host_between_cards_with_access(machine, alone, k, cards):
+    made = machine(cards)
+    data, expected = alone
+    run = train(data, k, algorithm="halving_doubling")
+    assert run.history.phases["step"] > 0 and made.staged == []
+    assert_as(run, expected)
+    arrays = [d2l.put(np.full(1001, i, np.float32), d2l.gpu(i)) for i in range(k)]
+    d2l.allreduce([*arrays], "ring")
+    for array in arrays:
+        np.testing.assert_array_equal(d2l.to_host(array), sum(range(k)))
+    d2l.put(arrays[0], d2l.gpu(k - 1))
+    assert made.staged == []
+
+
+@pytest.mark.parametrize("k, peers", [(2, []), (3, [(0, 2)])])
+def test_without_access_steps_are_launched_one_by_one(machine, alone, capsys, k, peers):
+    made = machine(3, peers=peers)
+    data, expected = alone
+    run = train(data, k)
+    assert run.history.phases["step"] == 0 < run.history.phases["forward"] and made.staged
+    assert_as(run, expected)
+    notes = [line for line in capsys.readouterr().err.splitlines() if "peer access" in line]
+    assert notes[0].startswith("note: gpu(0) and gpu(1): peer access: does not work here (")
+    assert notes[0].endswith("; copies between them go through the host")
+    assert len(notes) == len({*notes})
+
+
+BROKEN = {
+    "graphInstantiate": ("a CUDA graph", "steps are launched kernel by kernel"),
+    "graphLaunch": ("a CUDA graph", "steps are launched kernel by kernel"),
+    "streamBeginCapture": ("a CUDA graph", "steps are launched kernel by kernel"),
+    "moduleLoad": ("the kernels", "the layers compute as they are written, which is slow"),
+    "deviceEnablePeerAccess": ("peer access", "copies between them go through the host"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_does_not_work_is_named_and_something_slower_used(machine, alone, capsys, broken):
+    machine(2, broken=[broken])
+    data, expected = alone
+    tried, instead = BROKEN[broken]
+    run = train(data)
+    assert run.history.phases["step"] == 0 < run.history.phases["forward"]
+    assert_as(run, expected)
+    notes = capsys.readouterr().err.splitlines()
+    assert any(f": {tried}: does not work here" in note and note.endswith(instead) for note in notes)
+    assert all(note.startswith("note: ") for note in notes)
+    assert [trial.why for trial in trials() if trial.tried == tried][0]
+
+
+def test_kernels_that_compute_something_else_are_found(machine, alone, monkeypatch, capsys):
+    machine(1)
+    data, expected = alone
+    right = standin_cupy.RawModule.get_function
+
+    def wrong(self, name):
+        kernel = right(self, name)
+        return (lambda grid, block, args: kernel(grid, block, args)) if name != "dense_forward" else lambda *args: None
+
+    monkeypatch.setattr(standin_cupy.RawModule, "get_function", wrong)
+    assert_as(train(data, 1), expected)
+    assert "gpu(0): the kernels: does not work here (RuntimeError: gradients are off by" in capsys.readouterr().err
+
+
+def test_a_step_that_cannot_be_recorded_is_launched_by_hand(machine, alone, monkeypatch, capsys):
+    """And a recording that fails leaves devices on which anything else works: here a graph by another allreduce."""
+    machine(2)
+    data, expected = alone
+    exchange = GraphStep._exchange
+
+    def fail_in_capture(self):
+        exchange(self)
+        if self.devices[0].stream.is_capturing():
+            self.devices[1].stream.synchronize()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GraphStep, "_exchange", fail_in_capture)
+        for precision in ("float32", "mixed"):
+            run = train(data, precision=precision)
+            assert run.history.phases["step"] == 0
+            assert_as(run, expected, 2e-5 if precision == "float32" else 1e-2)
+        assert "the step cannot be a CUDA graph (cudaErrorStreamCaptureUnsupported" in capsys.readouterr().err
+        with pytest.raises(d2l.DeviceError, match="'tf32' needs CUDA graphs, and the step cannot be one"):
+            train(data, precision="tf32")
+    run = train(data, algorithm="tree")
+    assert run.history.phases["step"] > 0
+    assert_as(run, expected)
+
+
+def test_a_graph_outlives_larger_collectives_on_its_devices(machine, rng, alone):
+    """Its staging buffers are its own. Those of devices are replaced when a larger one is asked for."""
+    machine(1)
+    data, expected = alone
+    devices = [d2l.gpu(i) for i in range(3)]
+    params = d2l.init_params(0, init="he", network=TINY_NETWORK)
+    replicas = [Replica(d2l.get_params(params, device), device, TINY_NETWORK) for device in devices]
+    runner = GraphStep(*data[:2], replicas, 4, "recursive_doubling")
+    assert max(runner.program.stage_sizes) > 0
+    from d2lmgpu.data import epoch_order
+
+    losses = []
+    for epoch in range(2):
+        runner.start_epoch(epoch_order(len(data[0]), 0, epoch), 0.05)
+        for _ in range(runner.steps):
+            runner.step()
+            arrays = [d2l.put(np.ones(5001 * (epoch + 1), np.float32), device) for device in devices]
+            d2l.allreduce(arrays, "recursive_doubling")
+        losses.append(sum(runner.pause()) / len(data[0]))
+    assert losses == pytest.approx(expected.history.train_loss, rel=2e-5)
+
+
+def test_a_failed_part_of_a_collective_is_no_secret(machine):
+    made = machine(2)
+    devices = [d2l.gpu(0), d2l.gpu(1)]
+    arrays = [d2l.put(np.ones(100, np.float32), device) for device in devices]
+    d2l.allreduce(arrays, "ring")  # everything is compiled
+    d2l.synchronize(devices)
+    made.broken.add("launchKernel")
+    d2l.allreduce(arrays, "ring")
+    for array in arrays:
+        with pytest.raises(CUDARuntimeError):
+            d2l.to_host(array)
+    made.broken.clear()
+    arrays = [d2l.put(np.ones(100, np.float32), device) for device in devices]
+    d2l.allreduce(arrays, "ring")
+    assert [d2l.to_host(array)[0] for array in arrays] == [2, 2]
+
+
+def test_a_card_too_old_is_told_what_to_install(machine):
+    machine(1, capability=(7, 0))
+    with pytest.raises(d2l.DeviceError, match=r"gpu\(0\) has compute capability 7.0, .* Install d2lmgpu\[gpu-cuda12\]"):
+        d2l.gpu(0)
+    machine(1, capability=(7, 0), version=12090)
+    d2l.gpu(0).synchronize()
+
+
+def test_check_of_a_good_machine(machine, tmp_path, capsys, monkeypatch):
+    machine(2)
+    assert cli.main(["devices", "--check", "--json", str(tmp_path / "file")]) == 1  # no NCCL
+    captured = capsys.readouterr()
+    found = {(trial.device, trial.tried): trial.works for trial in trials()}
+    assert found.pop(("gpu(0), gpu(1)", "NCCL")) is False and all(found.values()) and captured.err == ""
+    single = {"a stream of its own", "the kernels", "kernels with precision tf32", "kernels with precision mixed"}
+    for i in range(2):
+        assert {tried for device, tried in found if device == f"gpu({i})"} == single | {"a CUDA graph"}
+    both = {tried for device, tried in found if device == "gpu(0) and gpu(1)"}
+    assert both == {"peer access", "adding across", "a sum over both"}
+    assert ("cpu(0)", "the kernels") in found and ("cpu(0) and cpu(1)", "a sum over both") in found
+    rows = json.loads((tmp_path / "file").read_text())["trials"]
+    assert len(rows) == len(trials()) and {*rows[0]} == {"device", "tried", "works", "why", "seconds"}
