@@ -10,12 +10,18 @@ import references
 from cuda_compilers import compile_for_gpus
 from cuda_machines import close, normal, rounded, unwritten
 
-from d2lmgpu.kernels.cuda import Convolution, convolution, launch, read, sources, tensor_cores, winograd
+from d2lmgpu.kernels.cuda import Convolution, batch_norm, convolution, launch, read, sources, tensor_cores, winograd
 from d2lmgpu.kernels.cuda.head import head
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
 LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
 ODD = Convolution(C=2, H=12, W=11, O=5, KH=1, KW=2, S=3, max_pool=True, relu=True)
+
+NORMS = [
+    batch_norm.Norm(C=20, H=26, W=26, S=2, relu=True),
+    batch_norm.Norm(C=7, H=13, W=17, S=4, max_pool=True),
+    batch_norm.Norm(C=128, relu=True),
+]
 
 
 def compilations():
@@ -26,6 +32,7 @@ def compilations():
         *(convolution.conv_weight_grad(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
         *(make(800, 128, 256, relu=True) for make in (launch.dense_forward, launch.dense_input_grad)),
         launch.dense_forward(128, 10, 256),
+        *(batch_norm.moments(norm, 256) for norm in NORMS),
         launch.softmax_cross_entropy(10, 256),
         *(head(128, 10, 256, kind=kind) for kind in (None, *tensor_cores.TYPES)),
         head(800, 32, 256),

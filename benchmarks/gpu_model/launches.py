@@ -14,6 +14,7 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu.devices import kinds, trials
 from d2lmgpu.kernels.cuda import Plan
+from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.parallel import GraphStep, Replica
 
 from .recorder import Recorder
@@ -43,8 +44,9 @@ def record_plan(network, params, shape, N, precision="float32"):
         def launch():
             raws = [param.raw for param in params]
             plan = Plan(network, raws, shape, N, precision)
-            plan.forward(raws)
-            plan.backward(raws, raws)
+            plan.meet(plan.own_meetings())
+            to_the_end(plan.forward(raws))
+            to_the_end(plan.backward(raws, raws))
 
         with np.errstate(all="ignore"):
             gpu.submit(launch).result()

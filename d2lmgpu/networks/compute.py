@@ -100,7 +100,7 @@ def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None, s
     if meetings is None:
         meetings = make_meetings(channels(network), array_module(X))
     grads = zeros_in_one_buffer(params) if out is None else out
-    kernels = kernels_for(X, params, network)
+    kernels = kernels_for(X, params)
     if kernels is None:
         loss = yield from as_written(X, y, params, network, grads, ready, meetings, scale)
     elif meetings:
@@ -166,19 +166,17 @@ def _one_each(network, meetings):
 @on_device
 def count_correct(X, y, params, network=LENET, statistics=()):
     """How many of the images ``X`` (N, C, H, W) get their label of ``y`` (N,) as the largest logit (0-d)."""
-    kernels = kernels_for(X, params, network)
+    kernels = kernels_for(X, params)
     if kernels is not None:
         return array_module(X).asarray(kernels.count_correct(X, y, params, network, statistics))
     return (logits(X, params, network, statistics).argmax(axis=1) == y).sum()
 
 
-def kernels_for(X, params, network):
+def kernels_for(X, params):
     """The module of kernels/ that computes with these plain arrays; None if it is left to the layers."""
     kernels, dtypes = cpu_kernels, (np.float32, np.float64)
     if array_module(X) is not np:
         kernels, dtypes = cuda_kernels if USE_CUDA_KERNELS else None, (np.float32,)
-        if channels(network):
-            return None
     if X.dtype not in dtypes or not all(param.dtype == X.dtype for param in params):
         return None
     if kernels is cuda_kernels and not kernels_work(f"gpu({cuda_kernels.current_card()})", array_module(X)):

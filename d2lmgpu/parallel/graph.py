@@ -87,6 +87,8 @@ class GraphStep:
         check_precision(precision, devices)
         if not has_kernels(replicas[0].network):
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
+        if networks.channels(replicas[0].network):
+            raise ValueError("GraphStep: the network has batch norm; train it without graphs")
         self.batch_size = min(batch_size, len(X))
         self.M = epoch_size(len(X), batch_size, drop_last)
         self.loads = loads
@@ -124,6 +126,7 @@ class GraphStep:
             and X.dtype == y.dtype == np.uint8
             and algorithm in ALGORITHMS
             and has_kernels(network)
+            and not networks.channels(network)  # a graph is not interrupted where their sums are to be added up
             and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
             and all(device.submit(_all_works, precision).result() for device in devices)
         )

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..devices import in_one_piece, parts_of
 from ..kernels.cuda import PRECISIONS, Branches, Plan, launch, run, tensor_cores
+from ..kernels.stages import to_the_end
 from . import loss_scale
 
 
@@ -47,8 +48,8 @@ class Part:
 
     def compute(self):
         """The gradients of the minibatch that lies ready. The next one is made ready until `update` ends."""
-        self.plan.forward(self.params)
-        self.plan.backward(self.params, self.grads)
+        to_the_end(self.plan.forward(self.params))
+        to_the_end(self.plan.backward(self.params, self.grads))
         self.branches.join()
         with self.plan.books:
             self._gather()

@@ -4,7 +4,7 @@ from .branches import Branches
 from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
-from .plan import Plan, count_correct, loss_and_grads
+from .plan import Plan, count_correct, in_parts, loss_and_grads
 from .run import current_card, run
 from .source import read, sources
 from .stages import PRECISIONS, has_kernels
@@ -20,6 +20,7 @@ __all__ = [
     "current_card",
     "graphs_work",
     "has_kernels",
+    "in_parts",
     "loss_and_grads",
     "read",
     "run",

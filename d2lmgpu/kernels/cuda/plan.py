@@ -1,7 +1,8 @@
 """Plans: a network of layers as launches of CUDA kernels, with all the arrays they need, for N images.
 
 As in kernels/cpu/plan.py, layers that belong together are one stage: bias, ReLU
-and pooling are fused to the convolution before them, ReLU to a dense layer.
+and pooling are fused to the convolution before them, ReLU to a dense layer, ReLU
+and pooling to batch norm.
 Nothing is allocated and nothing is waited for once a plan is made, so that its
 launches can be captured in a CUDA graph.
 """
@@ -12,9 +13,11 @@ import threading
 
 import numpy as np
 
+from ...layers import make_meetings
 from ...timing import span
-from ..stages import make_stages
+from ..stages import make_stages, to_the_end
 from . import launch
+from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, run
 from .stages import PRECISIONS, WinogradConvolution, make_stage
@@ -31,43 +34,70 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precisio
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
     device. ``ready(i)`` is called when all work that gives the gradients from
     number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
-    ``precision`` is one of `PRECISIONS`.
+    ``precision`` is one of `PRECISIONS`. For networks without batch norm: see `in_parts`.
     """
+    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale, precision=precision))
+
+
+def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0, precision="float32"):
+    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     if len(X) == 0:
+        for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
+            share[...] = 0
+            yield
         for grad in grads:
             grad[...] = 0
         if ready is not None:
             ready(0)
         return X.sum()
-    plan = plan_for(network, params, X, precision)
-    with span("forward"):
-        plan.take(X, y)
-        plan.scale.fill(scale)
-        plan.forward(params)
-    with span("backward"):
-        plan.backward(params, grads, ready)
-    return plan.loss.copy().reshape(())
+    with borrowed_plan(network, params, X, precision) as plan:
+        plan.meet(meetings)
+        with span("forward"):
+            plan.take(X, y)
+            plan.scale.fill(scale)
+        yield from _timed("forward", plan.forward(params))
+        yield from _timed("backward", plan.backward(params, grads, ready))
+        return plan.loss.copy().reshape(())
+
+
+def _timed(name, parts):
+    """A generator's parts, each as a span of time."""
+    while True:
+        with span(name):
+            try:
+                next(parts)
+            except StopIteration:
+                return
+        yield
 
 
 def count_correct(X, y, params, network, statistics=()):
-    """How many of the images have their label as the largest logit, a new 0-d array."""
+    """How many of the images have their label as the largest logit, a new 0-d array.
+
+    ``statistics``: the mean and variance of each batch norm layer, in one list.
+    """
     if len(X) == 0:
         return X.sum().astype(np.int32)
-    plan = plan_for(network, params, X)
-    plan.take(X, y)
-    plan.forward(params)
-    return plan.correct.copy().reshape(())
+    with borrowed_plan(network, params, X) as plan:
+        plan.meet(() if statistics else plan.own_meetings(), statistics)
+        plan.take(X, y)
+        to_the_end(plan.forward(params))
+        return plan.correct.copy().reshape(())
 
 
-def plan_for(network, params, X, precision="float32"):
-    """This device's plan for these sizes, made if there is none. Raises what the layers raise if nothing fits."""
+@contextlib.contextmanager
+def borrowed_plan(network, params, X, precision="float32"):
+    """This device's plan for these sizes, of nobody else until it is given back; made if there is none.
+
+    Raises what the layers raise if nothing fits.
+    """
     key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision)
     plans = _thread.__dict__.setdefault("plans", {})
     plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision)
+    yield plan  # if work with it fails, it is not given back
     plans[key] = plan  # last in order: used last
     if len(plans) > KEPT:
         del plans[next(iter(plans))]
-    return plan
 
 
 class Plan:
@@ -87,9 +117,10 @@ class Plan:
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
         self.scale = cupy.ones(1, np.float32)  # of all gradients
         self.step = cupy.zeros(1, np.int32)  # how often the plan went forward
-        make = functools.partial(make_stage, kind=PRECISIONS[precision])
+        make = functools.partial(make_stage, kind=PRECISIONS[precision], count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
+        self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
@@ -97,7 +128,7 @@ class Plan:
         self.epoch_loss, self.epoch_correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.books = branches.branch() if branches else contextlib.nullcontext()  # of losses, hits and steps
         for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
-            if owned.start < owned.stop and stage.dx is not None:
+            if owned.start < owned.stop and stage.dx is not None and stage not in self.norms:
                 stage.beside = branches.branch()
         for stage in self.stages if branches else ():
             if isinstance(stage, WinogradConvolution):
@@ -112,12 +143,28 @@ class Plan:
         self.x[...] = X
         self.labels[...] = y
 
+    def meet(self, meetings=(), statistics=()):
+        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
+        meetings = meetings or [None] * len(self.norms)
+        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
+        for norm, meeting, fixed in zip(self.norms, meetings, statistics, strict=True):
+            norm.meeting, norm.statistics = meeting, fixed
+
+    def own_meetings(self):
+        """New ones, for sums over nobody else's images."""
+        import cupy
+
+        return make_meetings([norm.x.shape[1] for norm in self.norms], cupy)
+
     def forward(self, params):
-        """Logits, the summed loss, and the number of right answers."""
+        """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if isinstance(stage, WinogradConvolution):
                 stage.prepare(*params[owned])
         for stage, owned in zip(self.stages, self.owners, strict=True):
+            if isinstance(stage, BatchNorm) and stage.statistics is None:
+                stage.measure()
+                yield
             stage.forward(*params[owned])
         N, classes = self.logits.shape
         if not self.has_head:
@@ -128,9 +175,15 @@ class Plan:
             run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
 
     def backward(self, params, grads, ready=None):
-        """The gradients of what went forward last. ``ready`` is for plans without branches."""
+        """The gradients of what went forward last: a generator that pauses likewise, outside of branches.
+
+        ``ready`` is for plans without branches.
+        """
         dy = self.dlogits
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
+            if isinstance(stage, BatchNorm):
+                stage.measure_back(dy, grads[owned])
+                yield
             stage.backward(dy, params[owned], grads[owned])
             dy = stage.dx
             if ready is not None:

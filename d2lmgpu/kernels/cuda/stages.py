@@ -11,9 +11,10 @@ import functools
 
 import numpy as np
 
-from ...layers import avg_pool2d, conv2d, dense, flatten, max_pool2d, relu
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
 from ..stages import function_of
 from . import convolution, launch, tensor_cores, winograd
+from .batch_norm import BatchNorm
 from .run import run
 
 PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
@@ -209,21 +210,25 @@ class AsWritten:
         self.dx = None if dx is None else cupy.ascontiguousarray(dx)
 
 
-def make_stage(layers, x, shapes, input_grad, kind):
+def make_stage(layers, x, shapes, input_grad, kind, count):
     """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
 
-    ``kind`` is a value of `PRECISIONS`.
+    ``kind`` is a value of `PRECISIONS`; ``count`` (1,) of the images are examples.
     """
     launches = _Launches(kind)
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     rectified = bool(rest) and function_of(rest[0])[0] is relu
-    if function is conv2d:
+    if function in (conv2d, batch_norm):
         pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
         S = pool_options.get("size", 2)
         pooled = pool in POOLS and S <= LARGEST_SQUARE
-        arguments = x, first.shapes[0], S if pooled else 1, pooled and POOLS[pool], rectified, input_grad, launches
-        return make_convolution(*arguments), 1 + rectified + pooled
+        fused = S if pooled else 1, pooled and POOLS[pool], rectified, input_grad
+        if function is conv2d:
+            stage = make_convolution(x, first.shapes[0], *fused, launches)
+        else:
+            stage = BatchNorm(x, *fused, count)
+        return stage, 1 + rectified + pooled
     if function is dense:
         return Dense(x, first.shapes[0], rectified, input_grad, launches), 1 + rectified
     if function is flatten:
@@ -254,7 +259,7 @@ def has_kernels(network):
         function, options = function_of(layer)
         if function in POOLS and options.get("size", 2) > LARGEST_SQUARE:
             return False
-        if function not in {conv2d, dense, flatten, relu, *POOLS}:
+        if function not in {batch_norm, conv2d, dense, flatten, relu, *POOLS}:
             return False
     return True
 
