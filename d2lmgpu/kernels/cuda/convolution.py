@@ -9,6 +9,10 @@ from typing import NamedTuple
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 
+STRIPS = "conv_weight_grad_strips.cu"
+"""Version 3 of the weight's gradient, whose rows of partial sums hold the bias's, too."""
+
+
 class Convolution(NamedTuple):
     """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
 
@@ -113,14 +117,17 @@ def conv_input_grad(conv, N, version=3):
     return Launch("conv_input_grad.cu", "conv_input_grad", options, (N, ceil_div(conv.C, CB)), (rows * CB,))
 
 
-def conv_weight_grad(conv, N, version=2, multiprocessors=132):
+def conv_weight_grad(conv, N, version=3, multiprocessors=132):
     """x, dy, mask → partial sums, then `conv_weight_grad_reduce`; or, without a workspace, the gradients at once.
 
     Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
     because kernels are large, or for version 1: x, dy, mask, dweight, dbias, N.
-    ``multiprocessors`` is the number that the GPU has.
+    Version 2 where 3 needs too many registers. ``multiprocessors`` is the number that the GPU has.
     """
     check(conv)
+    strips = _conv_weight_grad_strips(conv, N, multiprocessors) if version == 3 else None
+    if strips:
+        return strips
     ZH, ZW, K = conv.PH * conv.S, conv.PW * conv.S, conv.KH * conv.KW
     tile_w = 4 if ZW <= 4 else 8
     tile_h = evenly(ZH, 8)
@@ -150,13 +157,65 @@ def conv_weight_grad(conv, N, version=2, multiprocessors=132):
     )
 
 
+def _conv_weight_grad_strips(conv, N, multiprocessors):
+    """Version 3, for few input channels; None if there are too many, or kernels are large."""
+    C, S, sums = conv.C, conv.S, conv.C * conv.KH * conv.KW + 1
+    if sums > 41 or sums + C * (S + conv.KH - 1) * (S + conv.KW - 1) > 90:  # registers
+        return None
+    strip = evenly(conv.PW, 16)
+    strips = ceil_div(conv.PW, strip)
+    OB, rows, images = evenly(conv.O, 32), conv.PH, 1
+
+    def threads():
+        return OB * strips * rows * images
+
+    def shared_bytes():  # as in conv_weight_grad_strips.cu
+        x = images * C * (rows * S + conv.KH - 1) * ceil_div(conv.PW * S + conv.KW + 2, 4) * 4
+        return max(x + 4 + images * OB * odd(rows * conv.PW) * 2, sums * threads()) * 4
+
+    while threads() > 512 or shared_bytes() > SHARED_BYTES:
+        if rows > 1:
+            rows = evenly(conv.PH, rows - 1)
+        elif OB > 1:
+            OB = ceil_div(OB, 2)
+        else:
+            return None
+    parts = ceil_div(conv.O, OB)
+    while N * ceil_div(conv.PH, rows) * parts < multiprocessors and threads() > 64 and rows > 1:
+        rows = evenly(conv.PH, rows - 1)  # few images: smaller tiles, so that there is one for each multiprocessor
+    while rows == conv.PH and threads() * (images + 1) // images <= 256:
+        images += 1
+        if shared_bytes() > SHARED_BYTES or ceil_div(N, images) * parts < multiprocessors:
+            images -= 1
+            break
+    tiles = ceil_div(N, images) * ceil_div(conv.PH, rows)
+    groups = max(1, min(tiles, multiprocessors * max(1, 1024 // threads()) // parts))
+    return Launch(
+        STRIPS,
+        "conv_weight_grad_strips",
+        conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip),
+        (groups, parts),
+        (threads(),),
+        workspace=groups * sums * conv.O,
+    )
+
+
+def conv_weight_grad_rows(conv, partial):
+    """How many rows of partial sums the launch ``partial`` writes, on tensor cores or not; 0 if it needs no workspace."""
+    columns = conv.C * conv.KH * conv.KW + (partial.file == STRIPS)
+    return partial.workspace // (columns * conv.O)
+
+
 def conv_weight_grad_reduce(conv, partial):
     """workspace → dweight, dbias, after the launch ``partial``, on tensor cores or not.
 
-    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is
-    ``partial.workspace // dweight.size``.
+    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is `conv_weight_grad_rows`.
     """
-    blocks = ceil_div(conv.O * conv.C * conv.KH * conv.KW, 32) + conv.O
+    weights = conv.O * conv.C * conv.KH * conv.KW
+    if partial.file == STRIPS:
+        blocks = ceil_div(weights + conv.O, 32)
+        return Launch(STRIPS, "conv_weight_grad_strips_reduce", partial.options, (blocks,), (32, 32))
+    blocks = ceil_div(weights, 32) + conv.O
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
     return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, 32))
 

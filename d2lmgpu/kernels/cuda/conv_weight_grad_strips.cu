@@ -1,0 +1,160 @@
+// The gradients of conv_weight_grad.cu where there are few input channels, as in a first convolution: version 3.
+//
+//   x (N, C, H, W), dy, mask (N, O, PH, PW) -> dweight (O, C, KH, KW), dbias (O,), float32 (mask: uint16), NCHW
+//
+// Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; OB, IMAGES, ROWS, STRIP below. N is an argument.
+//
+// Another rung of the ladder (counting for LeNet's first convolution: C=1, O=20, K=3, S=2, 13 x 13 pooled outputs):
+//   v2  gives a thread a kernel, but here are only 20 of those: a GPU full of threads then is 80 and more groups of
+//       images on each multiprocessor, and each thread unpools, again for every element of dz, what it writes to shared
+//       memory. A warp's 20,545 instructions are mostly that; multiplications are 6,084.
+//   v3  a thread owns an output channel and a strip of pooled squares, and has the sums of all C kernels and of the bias
+//       in registers. It unpools while it walks: a square is one load of 8 bytes, gradient and mask together, which
+//       serves its S x S elements of dz; x slides along in registers, S new columns a square. Lanes of a warp have
+//       different output channels and mostly the same strip, so that they read x at the same address, at once.
+//       A square is some 60 instructions, 40 of them arithmetic, and the bias needs no second pass over dy.
+//
+// The sums of a block's strips meet in shared memory, and those of blocks in a workspace, always in the same order.
+
+#define PH ((H - KH + 1) / S)
+#define PW ((W - KW + 1) / S)
+#define K (KH * KW)
+#define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+#define SUMS (C * K + 1)                                    // of an output channel: its weights and its bias
+#define ROW_OF_WORKSPACE (SUMS * O)
+
+#ifdef STRIP
+// A block takes tiles of IMAGES images, ROWS rows of pooled squares, all input and OB output channels: tile blockIdx.x,
+// tile blockIdx.x + gridDim.x, ... A row is cut into strips of STRIP squares. Grid: (groups, O / OB).
+// Block: OB x strips x ROWS x IMAGES, OB first. Workspace: gridDim.x rows of SUMS x O floats.
+#define STRIPS CEIL_DIV(PW, STRIP)                          // of a row
+#define BANDS CEIL_DIV(PH, ROWS)                            // of an image
+#define THREADS (OB * STRIPS * ROWS * IMAGES)
+#define VECTOR (S == 3 ? 1 : S)                             // S new columns of x are one load, but for S = 3
+#define PAD ((VECTOR - (KW - 1) % VECTOR) % VECTOR)         // they begin at column KW - 1, which is to be aligned
+#define XH (ROWS * S + KH - 1)
+#define XW (PW * S + KW - 1)
+#define X_ROW (CEIL_DIV(PAD + XW, VECTOR) * VECTOR)
+#define X_FLOATS (CEIL_DIV(IMAGES * C * XH * X_ROW, 4) * 4)
+#define SQUARES (IMAGES * OB * ROWS * PW)
+#define PLANE (ROWS * PW | 1)                               // odd: lanes, with an o each, are in different banks
+#define STAGED (X_FLOATS + IMAGES * OB * PLANE * 2)
+#define SHARED (STAGED > SUMS * THREADS ? STAGED : SUMS * THREADS)
+
+struct __align__(8) Square {
+    float g;        // dz, where it is not zero
+    unsigned mask;  // where that is
+};
+
+// S neighbouring floats, aligned.
+static __device__ __forceinline__ void load(float* to, const float* from)
+{
+#if S == 2
+    float2 two = *(const float2*)from;
+    to[0] = two.x, to[1] = two.y;
+#elif S == 4
+    float4 four = *(const float4*)from;
+    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+#else
+#pragma unroll
+    for (int j = 0; j < S; ++j) to[j] = from[j];
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad_strips(
+    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
+    float* __restrict__ workspace, int N)
+{
+    __shared__ __align__(16) float shared[SHARED];
+    Square* squares = (Square*)(shared + X_FLOATS);
+    int o = threadIdx.x % OB, o0 = blockIdx.y * OB;
+    int strip = threadIdx.x / OB % STRIPS, row = threadIdx.x / (OB * STRIPS) % ROWS;
+    int image = threadIdx.x / (OB * STRIPS * ROWS);
+    int length = PW % STRIP ? min(STRIP, PW - strip * STRIP) : STRIP;
+    float sum[SUMS] = {};  // the last is the bias's
+
+    for (int tile = blockIdx.x; tile < CEIL_DIV(N, IMAGES) * BANDS; tile += gridDim.x) {
+        int n0 = tile / BANDS * IMAGES, row0 = tile % BANDS * ROWS;
+#pragma unroll 4
+        for (int i = threadIdx.x; i < IMAGES * C * XH * XW; i += THREADS) {
+            int w = i % XW, r = i / XW % XH, h = row0 * S + r, plane = i / (XW * XH), n = n0 + plane / C;
+            bool there = n < N && h < H;
+            shared[(plane * XH + r) * X_ROW + PAD + w] = there ? x[((n * C + plane % C) * H + h) * W + w] : 0.0f;
+        }
+#pragma unroll 8
+        for (int i = threadIdx.x; i < SQUARES; i += THREADS) {
+            int s = i % (ROWS * PW), plane = i / (ROWS * PW), n = n0 + plane / OB, channel = o0 + plane % OB;
+            int index = (n * O + channel) * (PH * PW) + row0 * PW + s;
+            bool there = n < N && channel < O && row0 * PW + s < PH * PW;
+            Square square = {there ? dy[index] : 0.0f, there ? mask[index] : 0u};
+            if (!MAX_POOL) square.g *= 1.0f / (S * S);
+            squares[plane * PLANE + s] = square;
+        }
+        __syncthreads();
+
+        const float* x_s = shared + (image * C * XH + row * S) * X_ROW + PAD + strip * STRIP * S;
+        const Square* square = squares + (image * OB + o) * PLANE + row * PW + strip * STRIP;
+        float patch[C][S + KH - 1][S + KW - 1];  // what a square meets
+#pragma unroll
+        for (int i = 0; i < C * (S + KH - 1); ++i)
+#pragma unroll
+            for (int j = 0; j < KW - 1; ++j)
+                patch[i / (S + KH - 1)][i % (S + KH - 1)][S + j] =
+                    x_s[(i / (S + KH - 1) * XH + i % (S + KH - 1)) * X_ROW + j];
+#pragma unroll (S * S * C * K <= 64 ? 4 : 1)
+        for (int s = 0; s < length; ++s) {
+#pragma unroll
+            for (int i = 0; i < C * (S + KH - 1); ++i) {
+                int c = i / (S + KH - 1), r = i % (S + KH - 1);
+#pragma unroll
+                for (int j = 0; j < KW - 1; ++j) patch[c][r][j] = patch[c][r][S + j];
+                load(patch[c][r] + KW - 1, x_s + (c * XH + r) * X_ROW + KW - 1 + s * S);
+            }
+            Square here = square[s];
+#pragma unroll
+            for (int z = 0; z < S * S; ++z) {
+                float dz = here.mask >> z & 1 ? here.g : 0.0f;
+#pragma unroll
+                for (int k = 0; k < C * K; ++k)
+                    sum[k] += dz * patch[k / K][z / S + k % K / KW][z % S + k % KW];
+                sum[C * K] += dz;
+            }
+        }
+        __syncthreads();
+    }
+
+#pragma unroll
+    for (int k = 0; k < SUMS; ++k) shared[k * THREADS + threadIdx.x] = sum[k];
+    __syncthreads();
+    for (int i = threadIdx.x; i < SUMS * OB; i += THREADS) {
+        int k = i / OB, channel = o0 + i % OB;
+        float total = 0.0f;
+        for (int part = 0; part < THREADS / OB; ++part) total += shared[k * THREADS + part * OB + i % OB];
+        if (channel < O) workspace[blockIdx.x * ROW_OF_WORKSPACE + k * O + channel] = total;
+    }
+}
+#endif
+
+// Adds up the rows of the workspace, 32 columns a block. Block: (32, 32). Threads of one x share a sum; their 32 parts
+// meet in shared memory, and one thread adds those. It takes what conv_weight_grad_reduce takes, dy, mask and N for
+// nothing: one may be launched in place of the other.
+extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_strips_reduce(
+    const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
+    float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
+{
+    __shared__ float parts[32][33];
+    int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
+    int k = column / O, o = column % O;
+    float sum = 0.0f;
+    if (column < ROW_OF_WORKSPACE)
+#pragma unroll 4
+        for (int r = part; r < rows; r += 32) sum += workspace[r * ROW_OF_WORKSPACE + column];
+    parts[part][lane] = sum;
+    __syncthreads();
+    if (part || column >= ROW_OF_WORKSPACE) return;
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < 32; ++p) sum += parts[p][lane];
+    if (k < C * K) dweight[o * (C * K) + k] = sum;
+    else dbias[o] = sum;
+}
