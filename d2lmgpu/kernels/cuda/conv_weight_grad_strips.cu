@@ -33,8 +33,7 @@
 #define VECTOR (S == 3 ? 1 : S)                             // S new columns of x are one load, but for S = 3
 #define PAD ((VECTOR - (KW - 1) % VECTOR) % VECTOR)         // they begin at column KW - 1, which is to be aligned
 #define XH (ROWS * S + KH - 1)
-#define XW (PW * S + KW - 1)
-#define X_ROW (CEIL_DIV(PAD + XW, VECTOR) * VECTOR)
+#define X_ROW (CEIL_DIV(PAD + W, VECTOR) * VECTOR)
 #define X_FLOATS (CEIL_DIV(IMAGES * C * XH * X_ROW, 4) * 4)
 #define SQUARES (IMAGES * OB * ROWS * PW)
 #define PLANE (ROWS * PW | 1)                               // odd: lanes, with an o each, are in different banks
@@ -61,13 +60,62 @@ static __device__ __forceinline__ void load(float* to, const float* from)
 #endif
 }
 
+// A thread's loads of a tile are under way together, BATCH(...) at a time. What is outside of an array is not a branch,
+// which would make the next load wait, but a load of the array's last element and then, where it matters, a zero.
+#define EACH(count) CEIL_DIV(count, THREADS)
+#define BATCH(count) CEIL_DIV(EACH(count), CEIL_DIV(EACH(count), 16))
+
+// The rows of x that the tile needs, the first at x[start]; ``size``: of x.
+static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int start, int size)
+{
+    const int count = IMAGES * C * XH * W, batch = BATCH(count);
+    for (int first = threadIdx.x; first < count; first += batch * THREADS) {
+        float value[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = first + u * THREADS, index = start + i / (XH * W) * (H * W) + i % (XH * W);
+            value[u] = index < size ? x[min(index, size - 1)] : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = first + u * THREADS;
+            if (i < count) x_s[i / W * X_ROW + PAD + i % W] = value[u];
+        }
+    }
+}
+
+// The tile's squares. Those of images and rows that are not there are zero, those of channels are never used.
+static __device__ __forceinline__ void stage_squares(Square* squares, const float* __restrict__ dy,
+    const unsigned short* __restrict__ mask, int n0, int o0, int row0, int N)
+{
+    const int count = SQUARES, batch = BATCH(SQUARES), start = (n0 * O + o0) * (PH * PW) + row0 * PW;
+    for (int first = threadIdx.x; first < count; first += batch * THREADS) {
+        Square value[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = first + u * THREADS, plane = i / (ROWS * PW), s = i % (ROWS * PW);
+            bool whole = ROWS == PH && (IMAGES == 1 || OB == O);  // then the tile is one piece of dy
+            int index = start + (whole ? i : (plane / OB * O + plane % OB) * (PH * PW) + s);
+            index = min(index, N * O * (PH * PW) - 1);
+            value[u].g = dy[index] * (MAX_POOL ? 1.0f : 1.0f / (S * S));
+            value[u].mask = mask[index];
+            if (IMAGES > 1 && n0 + plane / OB >= N || PH % ROWS && row0 * PW + s >= PH * PW) value[u] = {0.0f, 0u};
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = first + u * THREADS;
+            if (i < count) squares[i / (ROWS * PW) * PLANE + i % (ROWS * PW)] = value[u];
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad_strips(
     const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ workspace, int N)
 {
     __shared__ __align__(16) float shared[SHARED];
     Square* squares = (Square*)(shared + X_FLOATS);
-    int o = threadIdx.x % OB, o0 = blockIdx.y * OB;
+    int o = threadIdx.x % OB;
     int strip = threadIdx.x / OB % STRIPS, row = threadIdx.x / (OB * STRIPS) % ROWS;
     int image = threadIdx.x / (OB * STRIPS * ROWS);
     int length = PW % STRIP ? min(STRIP, PW - strip * STRIP) : STRIP;
@@ -75,21 +123,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad_strips(
 
     for (int tile = blockIdx.x; tile < CEIL_DIV(N, IMAGES) * BANDS; tile += gridDim.x) {
         int n0 = tile / BANDS * IMAGES, row0 = tile % BANDS * ROWS;
-#pragma unroll 4
-        for (int i = threadIdx.x; i < IMAGES * C * XH * XW; i += THREADS) {
-            int w = i % XW, r = i / XW % XH, h = row0 * S + r, plane = i / (XW * XH), n = n0 + plane / C;
-            bool there = n < N && h < H;
-            shared[(plane * XH + r) * X_ROW + PAD + w] = there ? x[((n * C + plane % C) * H + h) * W + w] : 0.0f;
-        }
-#pragma unroll 8
-        for (int i = threadIdx.x; i < SQUARES; i += THREADS) {
-            int s = i % (ROWS * PW), plane = i / (ROWS * PW), n = n0 + plane / OB, channel = o0 + plane % OB;
-            int index = (n * O + channel) * (PH * PW) + row0 * PW + s;
-            bool there = n < N && channel < O && row0 * PW + s < PH * PW;
-            Square square = {there ? dy[index] : 0.0f, there ? mask[index] : 0u};
-            if (!MAX_POOL) square.g *= 1.0f / (S * S);
-            squares[plane * PLANE + s] = square;
-        }
+        stage_x(shared, x, (n0 * C * H + row0 * S) * W, N * C * H * W);
+        stage_squares(squares, dy, mask, n0, blockIdx.y * OB, row0, N);
         __syncthreads();
 
         const float* x_s = shared + (image * C * XH + row * S) * X_ROW + PAD + strip * STRIP * S;
@@ -127,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad_strips(
     for (int k = 0; k < SUMS; ++k) shared[k * THREADS + threadIdx.x] = sum[k];
     __syncthreads();
     for (int i = threadIdx.x; i < SUMS * OB; i += THREADS) {
-        int k = i / OB, channel = o0 + i % OB;
+        int k = i / OB, channel = blockIdx.y * OB + i % OB;
         float total = 0.0f;
         for (int part = 0; part < THREADS / OB; ++part) total += shared[k * THREADS + part * OB + i % OB];
         if (channel < O) workspace[blockIdx.x * ROW_OF_WORKSPACE + k * O + channel] = total;

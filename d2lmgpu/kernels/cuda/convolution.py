@@ -170,7 +170,7 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
         return OB * strips * rows * images
 
     def shared_bytes():  # as in conv_weight_grad_strips.cu
-        x = images * C * (rows * S + conv.KH - 1) * ceil_div(conv.PW * S + conv.KW + 2, 4) * 4
+        x = images * C * (rows * S + conv.KH - 1) * ceil_div(conv.W + 3, 4) * 4
         return max(x + 4 + images * OB * odd(rows * conv.PW) * 2, sums * threads()) * 4
 
     while threads() > 512 or shared_bytes() > SHARED_BYTES:
