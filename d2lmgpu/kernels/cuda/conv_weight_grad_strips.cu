@@ -63,7 +63,7 @@ static __device__ __forceinline__ void load(float* to, const float* from)
 // A thread's loads of a tile are under way together, BATCH(...) at a time. What is outside of an array is not a branch,
 // which would make the next load wait, but a load of the array's last element and then, where it matters, a zero.
 #define EACH(count) CEIL_DIV(count, THREADS)
-#define BATCH(count) CEIL_DIV(EACH(count), CEIL_DIV(EACH(count), 16))
+#define BATCH(count) CEIL_DIV(EACH(count), CEIL_DIV(EACH(count), 8))
 
 // The rows of x that the tile needs, the first at x[start]; ``size``: of x.
 static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int start, int size)
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void stage_squares(Square* squares, const floa
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad_strips(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_weight_grad_strips(
     const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ workspace, int N)
 {
