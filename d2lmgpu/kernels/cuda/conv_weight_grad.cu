@@ -70,30 +70,70 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
 #define X_PLANE ((XH * XW / 4 | 1) * 4)               // an odd number of vectors avoids bank conflicts
 #define DZ_PLANE ((TILE_H * TILE_W / 4 | 1) * 4)
 
-extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad(
+// A thread's loads of a tile are under way together, up to 8 at a time, and what they need to know of their place does
+// not change from tile to tile. What is outside of an array is not a branch, which would make the next load wait, but a
+// load of the array's last element; it meets a zero of dz, or belongs to channels that are not there.
+#define EACH(count) CEIL_DIV(count, THREADS)
+#define BATCHES(count) CEIL_DIV(EACH(count), 8)
+
+static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int tile0, int c0, int N)
+{
+    const int count = SLOTS * CB * X_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
+    for (int b = 0; b < batches; ++b) {
+        float value[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x, plane = i / X_PLANE, in_plane = i % X_PLANE;
+            int tile = tile0 + plane / CB % SLOTS, n = blockIdx.x + tile / TILES * gridDim.x, c = c0 + plane % CB;
+            int h = tile % TILES / TILES_X * TILE_H + in_plane / XW, w = tile % TILES_X * TILE_W + in_plane % XW;
+            value[u] = x[min(n * (C * H * W) + ((c * H + h) * W + w), N * (C * H * W) - 1)];
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x;
+            if ((b * batch + u + 1) * THREADS <= count || i < count) x_s[i] = value[u];
+        }
+    }
+}
+
+static __device__ __forceinline__ void stage_dz(float* dz_s, const float* __restrict__ dy,
+    const unsigned short* __restrict__ mask, int tile0, int o0, int N)
+{
+    const int count = SLOTS * OB * DZ_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
+    for (int b = 0; b < batches; ++b) {
+        float value[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x, plane = i / DZ_PLANE, in_plane = i % DZ_PLANE;
+            int tile = tile0 + plane / OB % SLOTS, n = blockIdx.x + tile / TILES * gridDim.x, o = o0 + plane % OB;
+            int zi = tile % TILES / TILES_X * TILE_H + in_plane / TILE_W;
+            int zj = tile % TILES_X * TILE_W + in_plane % TILE_W;
+            int index = n * (O * PH * PW) + ((o * PH + zi / S) * PW + zj / S);
+            index = min(index, N * (O * PH * PW) - 1);
+            bool there = (SLOTS == 1 || n < N) && (ZH % TILE_H == 0 || zi < ZH) && (ZW % TILE_W == 0 || zj < ZW);
+            float g = MAX_POOL ? dy[index] : dy[index] * (1.0f / (S * S));
+            value[u] = mask[index] >> (zi % S * S + zj % S) & there ? g : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x;
+            if ((b * batch + u + 1) * THREADS <= count || i < count) dz_s[i] = value[u];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad(
     const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ workspace, int N)
 {
     __shared__ __align__(16) float x_s[SLOTS * CB * X_PLANE], dz_s[SLOTS * OB * DZ_PLANE];
     int o0 = blockIdx.y * OB, c0 = blockIdx.z * CB;
     int c = threadIdx.x % CB, o = threadIdx.x / CB % OB, slot = threadIdx.x / PAIRS;
-    int images = CEIL_DIV(N - (int)blockIdx.x, (int)gridDim.x);  // in this group
     float sum[K] = {};
 
-    for (int tile0 = 0; tile0 < images * TILES; tile0 += SLOTS) {
-        for (int i = threadIdx.x; i < SLOTS * CB * XH * XW; i += THREADS) {
-            int col = i % XW, row = i / XW % XH, plane = i / (XW * XH), tile = tile0 + plane / CB;
-            int n = blockIdx.x + tile / TILES * gridDim.x, channel = c0 + plane % CB;
-            int h = tile % TILES / TILES_X * TILE_H + row, w = tile % TILES_X * TILE_W + col;
-            bool there = n < N && channel < C && h < H && w < W;
-            x_s[plane * X_PLANE + row * XW + col] = there ? x[((n * C + channel) * H + h) * W + w] : 0.0f;
-        }
-        for (int i = threadIdx.x; i < SLOTS * OB * TILE_H * TILE_W; i += THREADS) {
-            int col = i % TILE_W, row = i / TILE_W % TILE_H, plane = i / (TILE_W * TILE_H), tile = tile0 + plane / OB;
-            int n = blockIdx.x + tile / TILES * gridDim.x;
-            int zi = tile % TILES / TILES_X * TILE_H + row, zj = tile % TILES_X * TILE_W + col;
-            dz_s[plane * DZ_PLANE + row * TILE_W + col] = n < N ? unpool(dy, mask, n, o0 + plane % OB, zi, zj) : 0.0f;
-        }
+    for (int tile0 = 0; (int)(blockIdx.x + tile0 / TILES * gridDim.x) < N; tile0 += SLOTS) {
+        stage_x(x_s, x, tile0, c0, N);
+        stage_dz(dz_s, dy, mask, tile0, o0, N);
         __syncthreads();
 
         const float4* x4 = (const float4*)(x_s + (slot * CB + c) * X_PLANE);
@@ -129,38 +169,35 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad(
 }
 #endif
 
-// Adds up: the rows of the workspace to dweight (the first blocks, 32 weights each), and dz to dbias (then O blocks).
-// Block: (32, 32). Threads of one x share a sum; their 32 parts meet in shared memory, and one thread adds those.
+// Adds up: dz to dbias (the first O blocks), and the rows of the workspace to dweight (then 32 weights a block).
+// Block: (32, up to 32). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
 extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_reduce(
     const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
 {
     __shared__ float parts[32][33];
-    int weight_blocks = CEIL_DIV(O * C * K, 32), lane = threadIdx.x, part = threadIdx.y;
-    int index = blockIdx.x * 32 + lane, o = blockIdx.x - weight_blocks;
+    int lane = threadIdx.x, part = threadIdx.y, o = blockIdx.x, index = ((int)blockIdx.x - O) * 32 + lane;
     float sum = 0.0f;
-    if (o < 0) {
-        if (index < O * C * K)
-            for (int r = part; r < rows; r += 32) sum += workspace[r * (O * C * K) + index];
-    } else {
-        // Σ dz over a square is dy times the number of bits in its mask.
-        for (int i = part * 32 + lane; i < N * PH * PW; i += 1024) {
+    if (o < O) {
+        // The sum of dz over a square is dy times the number of bits in its mask.
+#pragma unroll 8
+        for (int i = part * 32 + lane; i < N * PH * PW; i += 32 * blockDim.y) {
             int square = (i / (PH * PW) * O + o) * (PH * PW) + i % (PH * PW);
             sum += dy[square] * __popc(mask[square]);
         }
+    } else if (index < O * C * K) {
+#pragma unroll 8
+        for (int r = part; r < rows; r += blockDim.y) sum += workspace[r * (O * C * K) + index];
     }
     parts[part][lane] = sum;
     __syncthreads();
-    if (part == 0) {
-        sum = 0.0f;
-        for (int p = 0; p < 32; ++p) sum += parts[p][lane];
-        if (o < 0 && index < O * C * K) dweight[index % (O * C) * K + index / (O * C)] = sum;
-        parts[0][lane] = sum;
+    if (part) return;
+    sum = 0.0f;
+    for (int p = 0; p < blockDim.y; ++p) sum += parts[p][lane];
+    if (o >= O) {
+        if (index < O * C * K) dweight[index % (O * C) * K + index / (O * C)] = sum;
+        return;
     }
-    __syncthreads();
-    if (o >= 0 && part == 0 && lane == 0) {
-        sum = 0.0f;
-        for (int l = 0; l < 32; ++l) sum += parts[0][l];
-        dbias[o] = MAX_POOL ? sum : sum * (1.0f / (S * S));
-    }
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, step);
+    if (lane == 0) dbias[o] = MAX_POOL ? sum : sum * (1.0f / (S * S));
 }

@@ -145,12 +145,12 @@ def conv_weight_grad(conv, N, version=3, multiprocessors=132):
     while CB * x_plane + OB * dz_plane > SHARED_BYTES:
         CB = ceil_div(CB, 2)
     parts = ceil_div(conv.O, OB) * ceil_div(conv.C, CB)  # blocks for one group of images
-    resident = multiprocessors * max(1, most // (slots * OB * CB))  # blocks that the GPU runs at a time
-    groups = max(1, min(N, resident // parts))
+    resident = max(1, most // (slots * OB * CB))  # blocks that a multiprocessor is to run at a time
+    groups = max(1, min(N, multiprocessors * resident // parts))
     return Launch(
         "conv_weight_grad.cu",
         "conv_weight_grad",
-        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h),
+        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident),
         (groups, ceil_div(conv.O, OB), ceil_div(conv.C, CB)),
         (CB * OB * slots,),
         workspace=groups * slots * K * conv.O * conv.C,
@@ -217,7 +217,8 @@ def conv_weight_grad_reduce(conv, partial):
         return Launch(STRIPS, "conv_weight_grad_strips_reduce", partial.options, (blocks,), (32, 32))
     blocks = ceil_div(weights, 32) + conv.O
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
-    return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, 32))
+    parts = 8 if blocks > 256 else 32  # enough threads that sum, and no more that meet than need be
+    return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, parts))
 
 
 def check(conv):
