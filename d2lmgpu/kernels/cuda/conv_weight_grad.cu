@@ -1,7 +1,7 @@
 // The gradients of convolution + bias + ReLU + pooling (conv_forward.cu) with respect to weight and bias.
 //
-//   x (N, C, H, W), dy, mask (N, O, PH, PW) → dweight (O, C, KH, KW), dbias (O,), float32 (mask: uint16), NCHW
-//   dweight[o,c,ki,kj] = Σ_n,i,j dz[n,o,i,j] · x[n,c,i+ki,j+kj]    dbias[o] = Σ_n,i,j dz[n,o,i,j]
+//   x (N, C, H, W), dy, mask (N, O, PH, PW) -> dweight (O, C, KH, KW), dbias (O,), float32 (mask: uint16), NCHW
+//   dweight[o,c,ki,kj] = sum _n,i,j dz[n,o,i,j] * x[n,c,i+ki,j+kj]    dbias[o] = sum _n,i,j dz[n,o,i,j]
 //
 // with dz as in conv_input_grad.cu. The gradients are written, not added to what was there.
 //
@@ -11,19 +11,20 @@
 //
 // Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; N is an argument. For v2 also OB, CB, SLOTS, TILE_H.
 //
-// The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 × 8 outputs z):
+// The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 x 8 outputs z):
 //   v1  one thread a weight goes through all images in global memory: two loads a multiplication, and only 25,000
 //       threads, each with 16,384 multiplications one after another.
 //   v2  a thread owns a kernel, its 25 sums in registers, for a group of images. It walks down the tile of dz: a row of
 //       dz (8 elements) meets 5 rows of x, of which 4 are still in registers: 200 multiplications for 5 vector loads.
 //       For 256 images a scheduler of an H100 gets four warps, of about 7,900 instructions each, 6,400 of them
-//       multiplications: 18 µs at one a clock. An estimate, as in conv_forward.cu.
+//       multiplications: 18 us at one a clock. An estimate, as in conv_forward.cu.
 
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)
 #define ZH (PH * S)  // rows and columns of dz
 #define ZW (PW * S)
 #define K (KH * KW)
+#define COLUMNS (O * C * K + O)  // of the workspace: weights, and then biases
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
 // dz[n, o, i, j]; zero outside.
@@ -56,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
 }
 
 #ifdef OB
-// A block computes the kernels of OB output and CB input channels. It walks through the tiles (TILE_H × TILE_W of dz)
+// A block computes the kernels of OB output and CB input channels. It walks through the tiles (TILE_H x TILE_W of dz)
 // of its group of images, SLOTS tiles at a time: a thread has a kernel and a slot, and each slot sums for itself.
-// Group g has the images g, g + gridDim.x, … Grid: (groups, O / OB, C / CB). Block: CB × OB × SLOTS, CB first.
-// Workspace: gridDim.x · SLOTS rows of K × O × C floats.
+// Group g has the images g, g + gridDim.x, ... Grid: (groups, O / OB, C / CB). Block: CB x OB x SLOTS, CB first.
+// Workspace: gridDim.x x SLOTS rows of K x O x C floats, and O for the bias.
 #define TILE_W (ZW <= 4 ? 4 : 8)
 #define TILES_X CEIL_DIV(ZW, TILE_W)
 #define TILES (CEIL_DIV(ZH, TILE_H) * TILES_X)        // of an image
@@ -127,15 +128,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
     float* __restrict__ workspace, int N)
 {
     __shared__ __align__(16) float x_s[SLOTS * CB * X_PLANE], dz_s[SLOTS * OB * DZ_PLANE];
+    __shared__ float bias_s[THREADS];
     int o0 = blockIdx.y * OB, c0 = blockIdx.z * CB;
     int c = threadIdx.x % CB, o = threadIdx.x / CB % OB, slot = threadIdx.x / PAIRS;
-    float sum[K] = {};
+    float sum[K] = {}, bias = 0.0f;
 
     for (int tile0 = 0; (int)(blockIdx.x + tile0 / TILES * gridDim.x) < N; tile0 += SLOTS) {
         stage_x(x_s, x, tile0, c0, N);
         stage_dz(dz_s, dy, mask, tile0, o0, N);
         __syncthreads();
 
+        if (c0 == 0)  // the threads of an output channel share its elements
+            for (int e = c; e < TILE_H * TILE_W; e += CB) bias += dz_s[(slot * OB + o) * DZ_PLANE + e];
         const float4* x4 = (const float4*)(x_s + (slot * CB + c) * X_PLANE);
         const float4* dz4 = (const float4*)(dz_s + (slot * OB + o) * DZ_PLANE);
         float rows[KH][XW];  // the KH rows of x that a row of dz meets; the oldest makes way
@@ -162,14 +166,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
         __syncthreads();
     }
     // Pairs of channels last in the workspace: neighbouring threads then write neighbouring addresses.
+    float* row = workspace + (blockIdx.x * SLOTS + slot) * COLUMNS;
     if (o0 + o < O && c0 + c < C)
 #pragma unroll
-        for (int k = 0; k < K; ++k)
-            workspace[(((blockIdx.x * SLOTS + slot) * K + k) * O + o0 + o) * C + c0 + c] = sum[k];
+        for (int k = 0; k < K; ++k) row[(k * O + o0 + o) * C + c0 + c] = sum[k];
+    bias_s[threadIdx.x] = bias;
+    __syncthreads();
+    if (c || c0 || o0 + o >= O) return;
+    for (int part = 1; part < CB; ++part) bias += bias_s[threadIdx.x + part];
+    row[O * C * K + o0 + o] = bias;
 }
 #endif
 
-// Adds up: dz to dbias (the first O blocks), and the rows of the workspace to dweight (then 32 weights a block).
+// Adds up the rows of the workspace, of the kernel above and of conv_weight_grad_strips, 32 columns a block.
+// Block: (32, up to 32). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
+// Of the arguments, which are those of conv_weight_grad_reduce, it does not need dy, mask and N.
+extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_sum(
+    const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
+    float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
+{
+    __shared__ float parts[32][33];
+    int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
+    float sum = 0.0f;
+    if (column < COLUMNS)
+#pragma unroll 8
+        for (int r = part; r < rows; r += blockDim.y) sum += workspace[r * COLUMNS + column];
+    parts[part][lane] = sum;
+    __syncthreads();
+    if (part || column >= COLUMNS) return;
+    for (int p = 1; p < blockDim.y; ++p) sum += parts[p][lane];
+    if (column < O * C * K) dweight[column % (O * C) * K + column / (O * C)] = sum;
+    else dbias[column - O * C * K] = sum;
+}
+
+// The same after a kernel on tensor cores, whose rows have no biases. dz to dbias (the first O blocks), and the rows to
+// dweight (then 32 weights a block).
 // Block: (32, up to 32). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
 extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_reduce(
     const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,

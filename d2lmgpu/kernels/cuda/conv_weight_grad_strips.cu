@@ -21,12 +21,10 @@
 #define K (KH * KW)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 #define SUMS (C * K + 1)                                    // of an output channel: its weights and its bias
-#define ROW_OF_WORKSPACE (SUMS * O)
 
-#ifdef STRIP
 // A block takes tiles of IMAGES images, ROWS rows of pooled squares, all input and OB output channels: tile blockIdx.x,
 // tile blockIdx.x + gridDim.x, ... A row is cut into strips of STRIP squares. Grid: (groups, O / OB).
-// Block: OB x strips x ROWS x IMAGES, OB first. Workspace: gridDim.x rows of SUMS x O floats.
+// Block: OB x strips x ROWS x IMAGES, OB first. Workspace: gridDim.x rows, as of conv_weight_grad.
 #define STRIPS CEIL_DIV(PW, STRIP)                          // of a row
 #define BANDS CEIL_DIV(PH, ROWS)                            // of an image
 #define THREADS (OB * STRIPS * ROWS * IMAGES)
@@ -165,31 +163,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_weight_grad_strips
         int k = i / OB, channel = blockIdx.y * OB + i % OB;
         float total = 0.0f;
         for (int part = 0; part < THREADS / OB; ++part) total += shared[k * THREADS + part * OB + i % OB];
-        if (channel < O) workspace[blockIdx.x * ROW_OF_WORKSPACE + k * O + channel] = total;
+        if (channel < O) {
+            int column = k < C * K ? (k % K * O + channel) * C + k / K : C * K * O + channel;
+            workspace[blockIdx.x * (SUMS * O) + column] = total;
+        }
     }
-}
-#endif
-
-// Adds up the rows of the workspace, 32 columns a block. Block: (32, 32). Threads of one x share a sum; their 32 parts
-// meet in shared memory, and one thread adds those. It takes what conv_weight_grad_reduce takes, dy, mask and N for
-// nothing: one may be launched in place of the other.
-extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_strips_reduce(
-    const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
-{
-    __shared__ float parts[32][33];
-    int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
-    int k = column / O, o = column % O;
-    float sum = 0.0f;
-    if (column < ROW_OF_WORKSPACE)
-#pragma unroll 4
-        for (int r = part; r < rows; r += 32) sum += workspace[r * ROW_OF_WORKSPACE + column];
-    parts[part][lane] = sum;
-    __syncthreads();
-    if (part || column >= ROW_OF_WORKSPACE) return;
-    sum = 0.0f;
-#pragma unroll
-    for (int p = 0; p < 32; ++p) sum += parts[p][lane];
-    if (k < C * K) dweight[o * (C * K) + k] = sum;
-    else dbias[o] = sum;
 }

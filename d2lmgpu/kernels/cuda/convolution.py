@@ -9,10 +9,6 @@ from typing import NamedTuple
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 
-STRIPS = "conv_weight_grad_strips.cu"
-"""Version 3 of the weight's gradient, whose rows of partial sums hold the bias's, too."""
-
-
 class Convolution(NamedTuple):
     """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
 
@@ -142,7 +138,7 @@ def conv_weight_grad(conv, N, version=3, multiprocessors=132):
     OB = evenly(conv.O, min(64, most // CB))
     x_plane, dz_plane = odd((tile_h + conv.KH - 1) * row // 4) * 16, odd(tile_h * tile_w // 4) * 16  # bytes
     slots = max(1, min(128 // (OB * CB), 24 * 1024 // (CB * x_plane + OB * dz_plane)))
-    while CB * x_plane + OB * dz_plane > SHARED_BYTES:
+    while CB * x_plane + OB * dz_plane > SHARED_BYTES - 4 * most:
         CB = ceil_div(CB, 2)
     parts = ceil_div(conv.O, OB) * ceil_div(conv.C, CB)  # blocks for one group of images
     resident = max(1, most // (slots * OB * CB))  # blocks that a multiprocessor is to run at a time
@@ -153,7 +149,7 @@ def conv_weight_grad(conv, N, version=3, multiprocessors=132):
         conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident),
         (groups, ceil_div(conv.O, OB), ceil_div(conv.C, CB)),
         (CB * OB * slots,),
-        workspace=groups * slots * K * conv.O * conv.C,
+        workspace=groups * slots * (K * conv.C + 1) * conv.O,
     )
 
 
@@ -191,7 +187,7 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
     tiles = ceil_div(N, images) * ceil_div(conv.PH, rows)
     groups = max(1, min(tiles, multiprocessors * max(1, 1024 // threads()) // parts))
     return Launch(
-        STRIPS,
+        "conv_weight_grad_strips.cu",
         "conv_weight_grad_strips",
         conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip),
         (groups, parts),
@@ -202,8 +198,8 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
 
 def conv_weight_grad_rows(conv, partial):
     """How many rows of partial sums the launch ``partial`` writes, on tensor cores or not; 0 if it needs no workspace."""
-    columns = conv.C * conv.KH * conv.KW + (partial.file == STRIPS)
-    return partial.workspace // (columns * conv.O)
+    weights = conv.O * conv.C * conv.KH * conv.KW
+    return partial.workspace // (weights + conv.O * _sums_bias(partial))
 
 
 def conv_weight_grad_reduce(conv, partial):
@@ -212,13 +208,18 @@ def conv_weight_grad_reduce(conv, partial):
     Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is `conv_weight_grad_rows`.
     """
     weights = conv.O * conv.C * conv.KH * conv.KW
-    if partial.file == STRIPS:
-        blocks = ceil_div(weights + conv.O, 32)
-        return Launch(STRIPS, "conv_weight_grad_strips_reduce", partial.options, (blocks,), (32, 32))
-    blocks = ceil_div(weights, 32) + conv.O
-    options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
+    if _sums_bias(partial):
+        name, blocks = "conv_weight_grad_sum", ceil_div(weights + conv.O, 32)
+    else:
+        name, blocks = "conv_weight_grad_reduce", ceil_div(weights, 32) + conv.O
     parts = 8 if blocks > 256 else 32  # enough threads that sum, and no more that meet than need be
-    return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, parts))
+    options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
+    return Launch("conv_weight_grad.cu", name, options, (blocks,), (32, parts))
+
+
+def _sums_bias(partial):
+    """Whether the rows hold the bias's partial sums, too: not on tensor cores."""
+    return partial.file.startswith("conv_weight_grad")
 
 
 def check(conv):
