@@ -139,7 +139,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
         __syncthreads();
 
         if (c0 == 0)  // the threads of an output channel share its elements
-            for (int e = c; e < TILE_H * TILE_W; e += CB) bias += dz_s[(slot * OB + o) * DZ_PLANE + e];
+#pragma unroll
+            for (int e = 0; e < TILE_H * TILE_W; e += CB)
+                if (e + CB <= TILE_H * TILE_W || e + c < TILE_H * TILE_W)
+                    bias += dz_s[(slot * OB + o) * DZ_PLANE + e + c];
         const float4* x4 = (const float4*)(x_s + (slot * CB + c) * X_PLANE);
         const float4* dz4 = (const float4*)(dz_s + (slot * OB + o) * DZ_PLANE);
         float rows[KH][XW];  // the KH rows of x that a row of dz meets; the oldest makes way
@@ -178,53 +181,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
 }
 #endif
 
+#define PARTS (COLUMNS > 8192 ? 8 : 32)  // with many columns there are threads enough that add
+
 // Adds up the rows of the workspace, of the kernel above and of conv_weight_grad_strips, 32 columns a block.
-// Block: (32, up to 32). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
+// Block: (32, PARTS). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
 // Of the arguments, which are those of conv_weight_grad_reduce, it does not need dy, mask and N.
-extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_sum(
+extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_sum(
     const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
 {
-    __shared__ float parts[32][33];
+    __shared__ float parts[PARTS][33];
     int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
     float sum = 0.0f;
     if (column < COLUMNS)
 #pragma unroll 8
-        for (int r = part; r < rows; r += blockDim.y) sum += workspace[r * COLUMNS + column];
+        for (int r = part; r < rows; r += PARTS) sum += workspace[r * COLUMNS + column];
     parts[part][lane] = sum;
     __syncthreads();
     if (part || column >= COLUMNS) return;
-    for (int p = 1; p < blockDim.y; ++p) sum += parts[p][lane];
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) sum += parts[p][lane];
     if (column < O * C * K) dweight[column % (O * C) * K + column / (O * C)] = sum;
     else dbias[column - O * C * K] = sum;
 }
 
 // The same after a kernel on tensor cores, whose rows have no biases. dz to dbias (the first O blocks), and the rows to
-// dweight (then 32 weights a block).
-// Block: (32, up to 32). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
-extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_reduce(
+// dweight (then 32 weights a block). Block: (32, PARTS).
+extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_reduce(
     const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
 {
-    __shared__ float parts[32][33];
+    __shared__ float parts[PARTS][33];
     int lane = threadIdx.x, part = threadIdx.y, o = blockIdx.x, index = ((int)blockIdx.x - O) * 32 + lane;
     float sum = 0.0f;
     if (o < O) {
         // The sum of dz over a square is dy times the number of bits in its mask.
 #pragma unroll 8
-        for (int i = part * 32 + lane; i < N * PH * PW; i += 32 * blockDim.y) {
+        for (int i = part * 32 + lane; i < N * PH * PW; i += 32 * PARTS) {
             int square = (i / (PH * PW) * O + o) * (PH * PW) + i % (PH * PW);
             sum += dy[square] * __popc(mask[square]);
         }
     } else if (index < O * C * K) {
 #pragma unroll 8
-        for (int r = part; r < rows; r += blockDim.y) sum += workspace[r * (O * C * K) + index];
+        for (int r = part; r < rows; r += PARTS) sum += workspace[r * (O * C * K) + index];
     }
     parts[part][lane] = sum;
     __syncthreads();
     if (part) return;
     sum = 0.0f;
-    for (int p = 0; p < blockDim.y; ++p) sum += parts[p][lane];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) sum += parts[p][lane];
     if (o >= O) {
         if (index < O * C * K) dweight[index % (O * C) * K + index / (O * C)] = sum;
         return;

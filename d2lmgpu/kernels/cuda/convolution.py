@@ -212,7 +212,7 @@ def conv_weight_grad_reduce(conv, partial):
         name, blocks = "conv_weight_grad_sum", ceil_div(weights + conv.O, 32)
     else:
         name, blocks = "conv_weight_grad_reduce", ceil_div(weights, 32) + conv.O
-    parts = 8 if blocks > 256 else 32  # enough threads that sum, and no more that meet than need be
+    parts = 8 if weights + conv.O > 8192 else 32  # PARTS in conv_weight_grad.cu
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
     return Launch("conv_weight_grad.cu", name, options, (blocks,), (32, parts))
 
