@@ -134,7 +134,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_weight_grad_strips
             for (int j = 0; j < KW - 1; ++j)
                 patch[i / (S + KH - 1)][i % (S + KH - 1)][S + j] =
                     x_s[(i / (S + KH - 1) * XH + i % (S + KH - 1)) * X_ROW + j];
-#pragma unroll (S * S * C * K <= 64 ? 4 : 1)
+        constexpr int squares_at_once = S * S * C * K <= 64 ? 4 : 1;
+#pragma unroll squares_at_once
         for (int s = 0; s < length; ++s) {
 #pragma unroll
             for (int i = 0; i < C * (S + KH - 1); ++i) {

@@ -197,7 +197,7 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
 
 
 def conv_weight_grad_rows(conv, partial):
-    """How many rows of partial sums the launch ``partial`` writes, on tensor cores or not; 0 if it needs no workspace."""
+    """How many rows of partial sums the launch ``partial`` writes, on tensor cores or not; 0 without a workspace."""
     weights = conv.O * conv.C * conv.KH * conv.KW
     return partial.workspace // (weights + conv.O * _sums_bias(partial))
 
