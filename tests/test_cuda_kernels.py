@@ -29,7 +29,7 @@ def compilations():
     launches = [
         *(convolution.conv_forward(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
         *(convolution.conv_input_grad(conv, 256) for conv in (LENET_2, ODD)),
-        *(convolution.conv_weight_grad(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
+        *(convolution.conv_weight_grad(conv, 256, version) for conv in (LENET_1, LENET_2, ODD) for version in (2, 3)),
         *(make(800, 128, 256, relu=True) for make in (launch.dense_forward, launch.dense_input_grad)),
         launch.dense_forward(128, 10, 256),
         *(batch_norm.moments(norm, 256) for norm in NORMS),
@@ -84,6 +84,9 @@ CONVOLUTIONS = [
     (2, Convolution(C=40, H=5, W=8, O=70, KH=1, KW=1, S=4)),  # more channels than a block takes
     (1, Convolution(C=1, H=70, W=68, O=5, KH=3, KW=3, S=2)),  # more outputs than a block takes
     (1, Convolution(C=7, H=8, W=9, O=62, KH=5, KW=5, S=2)),  # channels in chunks, and the last is smaller
+    (3, Convolution(C=1, H=31, W=17, O=35, KH=2, KW=2, S=4)),  # a row left over in bands, one in groups of channels
+    (7, Convolution(C=3, H=8, W=9, O=6, KH=3, KW=3, S=2, max_pool=True, relu=True)),  # several images in a block
+    (2, Convolution(C=2, H=3, W=45, O=3, KH=3, KW=2)),  # a row in strips of different lengths
     (2, Convolution(C=2, H=9, W=11, O=3, KH=7, KW=6)),  # kernels too large for the last version of the gradients
 ]
 
@@ -128,13 +131,17 @@ def test_conv_grads(machine, rng, N, conv):
         dx = unwritten(*x.shape)
         machine.run(step, dy, mask, weight, dx, np.int32(N))
         close(dx, dx_expected)
+    second = convolution.conv_weight_grad(conv, N, version=2)
     for step in [
-        *ladder(convolution.conv_weight_grad, conv, N, versions=2),
-        convolution.conv_weight_grad(conv, N, multiprocessors=2),  # several images in a group
+        convolution.conv_weight_grad(conv, N, version=1)._replace(options=second.options),
+        second,
+        convolution.conv_weight_grad(conv, N, version=2, multiprocessors=2),  # several images in a group
+        convolution.conv_weight_grad(conv, N),
+        convolution.conv_weight_grad(conv, N, multiprocessors=2),
     ]:
         dweight, dbias = unwritten(*weight.shape), unwritten(conv.O)
         if step.workspace:
-            workspace, rows = unwritten(step.workspace), step.workspace // weight.size
+            workspace, rows = unwritten(step.workspace), convolution.conv_weight_grad_rows(conv, step)
             machine.run(step, x, dy, mask, workspace, np.int32(N))
             reduce = convolution.conv_weight_grad_reduce(conv, step)
             machine.run(reduce, workspace, dy, mask, dweight, dbias, np.int32(rows), np.int32(N))

@@ -55,7 +55,7 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
         (LENET_1, x, dp1, mask1, dW1, db1),
     ]:
         partial = like("conv_weight_grad", conv, n)
-        workspace, rows = unwritten(partial.workspace), np.int32(partial.workspace // dweight.size)
+        workspace, rows = unwritten(partial.workspace), np.int32(convolution.conv_weight_grad_rows(conv, partial))
         machine.run(partial, inputs, dy, mask, workspace, N)
         reduce = convolution.conv_weight_grad_reduce(conv, partial)
         machine.run(reduce, workspace, dy, mask, dweight, dbias, rows, N)

@@ -1,7 +1,7 @@
 // The gradients of convolution + bias + ReLU + pooling (conv_forward.cu) with respect to weight and bias.
 //
-//   x (N, C, H, W), dy, mask (N, O, PH, PW) → dweight (O, C, KH, KW), dbias (O,), float32 (mask: uint16), NCHW
-//   dweight[o,c,ki,kj] = Σ_n,i,j dz[n,o,i,j] · x[n,c,i+ki,j+kj]    dbias[o] = Σ_n,i,j dz[n,o,i,j]
+//   x (N, C, H, W), dy, mask (N, O, PH, PW) -> dweight (O, C, KH, KW), dbias (O,), float32 (mask: uint16), NCHW
+//   dweight[o,c,ki,kj] = sum _n,i,j dz[n,o,i,j] * x[n,c,i+ki,j+kj]    dbias[o] = sum _n,i,j dz[n,o,i,j]
 //
 // with dz as in conv_input_grad.cu. The gradients are written, not added to what was there.
 //
@@ -11,19 +11,20 @@
 //
 // Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; N is an argument. For v2 also OB, CB, SLOTS, TILE_H.
 //
-// The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 × 8 outputs z):
+// The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 x 8 outputs z):
 //   v1  one thread a weight goes through all images in global memory: two loads a multiplication, and only 25,000
 //       threads, each with 16,384 multiplications one after another.
 //   v2  a thread owns a kernel, its 25 sums in registers, for a group of images. It walks down the tile of dz: a row of
 //       dz (8 elements) meets 5 rows of x, of which 4 are still in registers: 200 multiplications for 5 vector loads.
 //       For 256 images a scheduler of an H100 gets four warps, of about 7,900 instructions each, 6,400 of them
-//       multiplications: 18 µs at one a clock. An estimate, as in conv_forward.cu.
+//       multiplications: 18 us at one a clock. An estimate, as in conv_forward.cu.
 
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)
 #define ZH (PH * S)  // rows and columns of dz
 #define ZW (PW * S)
 #define K (KH * KW)
+#define COLUMNS (O * C * K + O)  // of the workspace: weights, and then biases
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
 // dz[n, o, i, j]; zero outside.
@@ -56,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
 }
 
 #ifdef OB
-// A block computes the kernels of OB output and CB input channels. It walks through the tiles (TILE_H × TILE_W of dz)
+// A block computes the kernels of OB output and CB input channels. It walks through the tiles (TILE_H x TILE_W of dz)
 // of its group of images, SLOTS tiles at a time: a thread has a kernel and a slot, and each slot sums for itself.
-// Group g has the images g, g + gridDim.x, … Grid: (groups, O / OB, C / CB). Block: CB × OB × SLOTS, CB first.
-// Workspace: gridDim.x · SLOTS rows of K × O × C floats.
+// Group g has the images g, g + gridDim.x, ... Grid: (groups, O / OB, C / CB). Block: CB x OB x SLOTS, CB first.
+// Workspace: gridDim.x x SLOTS rows of K x O x C floats, and O for the bias.
 #define TILE_W (ZW <= 4 ? 4 : 8)
 #define TILES_X CEIL_DIV(ZW, TILE_W)
 #define TILES (CEIL_DIV(ZH, TILE_H) * TILES_X)        // of an image
@@ -70,32 +71,78 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
 #define X_PLANE ((XH * XW / 4 | 1) * 4)               // an odd number of vectors avoids bank conflicts
 #define DZ_PLANE ((TILE_H * TILE_W / 4 | 1) * 4)
 
-extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad(
+// A thread's loads of a tile are under way together, up to 8 at a time, and what they need to know of their place does
+// not change from tile to tile. What is outside of an array is not a branch, which would make the next load wait, but a
+// load of the array's last element; it meets a zero of dz, or belongs to channels that are not there.
+#define EACH(count) CEIL_DIV(count, THREADS)
+#define BATCHES(count) CEIL_DIV(EACH(count), 8)
+
+static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int tile0, int c0, int N)
+{
+    const int count = SLOTS * CB * X_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
+    for (int b = 0; b < batches; ++b) {
+        float value[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x, plane = i / X_PLANE, in_plane = i % X_PLANE;
+            int tile = tile0 + plane / CB % SLOTS, n = blockIdx.x + tile / TILES * gridDim.x, c = c0 + plane % CB;
+            int h = tile % TILES / TILES_X * TILE_H + in_plane / XW, w = tile % TILES_X * TILE_W + in_plane % XW;
+            value[u] = x[min(n * (C * H * W) + ((c * H + h) * W + w), N * (C * H * W) - 1)];
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x;
+            if ((b * batch + u + 1) * THREADS <= count || i < count) x_s[i] = value[u];
+        }
+    }
+}
+
+static __device__ __forceinline__ void stage_dz(float* dz_s, const float* __restrict__ dy,
+    const unsigned short* __restrict__ mask, int tile0, int o0, int N)
+{
+    const int count = SLOTS * OB * DZ_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
+    for (int b = 0; b < batches; ++b) {
+        float value[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x, plane = i / DZ_PLANE, in_plane = i % DZ_PLANE;
+            int tile = tile0 + plane / OB % SLOTS, n = blockIdx.x + tile / TILES * gridDim.x, o = o0 + plane % OB;
+            int zi = tile % TILES / TILES_X * TILE_H + in_plane / TILE_W;
+            int zj = tile % TILES_X * TILE_W + in_plane % TILE_W;
+            int index = n * (O * PH * PW) + ((o * PH + zi / S) * PW + zj / S);
+            index = min(index, N * (O * PH * PW) - 1);
+            bool there = (SLOTS == 1 || n < N) && (ZH % TILE_H == 0 || zi < ZH) && (ZW % TILE_W == 0 || zj < ZW);
+            float g = MAX_POOL ? dy[index] : dy[index] * (1.0f / (S * S));
+            value[u] = mask[index] >> (zi % S * S + zj % S) & there ? g : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            int i = (b * batch + u) * THREADS + threadIdx.x;
+            if ((b * batch + u + 1) * THREADS <= count || i < count) dz_s[i] = value[u];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad(
     const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ workspace, int N)
 {
     __shared__ __align__(16) float x_s[SLOTS * CB * X_PLANE], dz_s[SLOTS * OB * DZ_PLANE];
+    __shared__ float bias_s[THREADS];
     int o0 = blockIdx.y * OB, c0 = blockIdx.z * CB;
     int c = threadIdx.x % CB, o = threadIdx.x / CB % OB, slot = threadIdx.x / PAIRS;
-    int images = CEIL_DIV(N - (int)blockIdx.x, (int)gridDim.x);  // in this group
-    float sum[K] = {};
+    float sum[K] = {}, bias = 0.0f;
 
-    for (int tile0 = 0; tile0 < images * TILES; tile0 += SLOTS) {
-        for (int i = threadIdx.x; i < SLOTS * CB * XH * XW; i += THREADS) {
-            int col = i % XW, row = i / XW % XH, plane = i / (XW * XH), tile = tile0 + plane / CB;
-            int n = blockIdx.x + tile / TILES * gridDim.x, channel = c0 + plane % CB;
-            int h = tile % TILES / TILES_X * TILE_H + row, w = tile % TILES_X * TILE_W + col;
-            bool there = n < N && channel < C && h < H && w < W;
-            x_s[plane * X_PLANE + row * XW + col] = there ? x[((n * C + channel) * H + h) * W + w] : 0.0f;
-        }
-        for (int i = threadIdx.x; i < SLOTS * OB * TILE_H * TILE_W; i += THREADS) {
-            int col = i % TILE_W, row = i / TILE_W % TILE_H, plane = i / (TILE_W * TILE_H), tile = tile0 + plane / OB;
-            int n = blockIdx.x + tile / TILES * gridDim.x;
-            int zi = tile % TILES / TILES_X * TILE_H + row, zj = tile % TILES_X * TILE_W + col;
-            dz_s[plane * DZ_PLANE + row * TILE_W + col] = n < N ? unpool(dy, mask, n, o0 + plane % OB, zi, zj) : 0.0f;
-        }
+    for (int tile0 = 0; (int)(blockIdx.x + tile0 / TILES * gridDim.x) < N; tile0 += SLOTS) {
+        stage_x(x_s, x, tile0, c0, N);
+        stage_dz(dz_s, dy, mask, tile0, o0, N);
         __syncthreads();
 
+        if (c0 == 0)  // the threads of an output channel share its elements
+#pragma unroll
+            for (int e = 0; e < TILE_H * TILE_W; e += CB)
+                if (e + CB <= TILE_H * TILE_W || e + c < TILE_H * TILE_W)
+                    bias += dz_s[(slot * OB + o) * DZ_PLANE + e + c];
         const float4* x4 = (const float4*)(x_s + (slot * CB + c) * X_PLANE);
         const float4* dz4 = (const float4*)(dz_s + (slot * OB + o) * DZ_PLANE);
         float rows[KH][XW];  // the KH rows of x that a row of dz meets; the oldest makes way
@@ -122,45 +169,73 @@ extern "C" __global__ void __launch_bounds__(THREADS) conv_weight_grad(
         __syncthreads();
     }
     // Pairs of channels last in the workspace: neighbouring threads then write neighbouring addresses.
+    float* row = workspace + (blockIdx.x * SLOTS + slot) * COLUMNS;
     if (o0 + o < O && c0 + c < C)
 #pragma unroll
-        for (int k = 0; k < K; ++k)
-            workspace[(((blockIdx.x * SLOTS + slot) * K + k) * O + o0 + o) * C + c0 + c] = sum[k];
+        for (int k = 0; k < K; ++k) row[(k * O + o0 + o) * C + c0 + c] = sum[k];
+    bias_s[threadIdx.x] = bias;
+    __syncthreads();
+    if (c || c0 || o0 + o >= O) return;
+    for (int part = 1; part < CB; ++part) bias += bias_s[threadIdx.x + part];
+    row[O * C * K + o0 + o] = bias;
 }
 #endif
 
-// Adds up: the rows of the workspace to dweight (the first blocks, 32 weights each), and dz to dbias (then O blocks).
-// Block: (32, 32). Threads of one x share a sum; their 32 parts meet in shared memory, and one thread adds those.
-extern "C" __global__ void __launch_bounds__(1024) conv_weight_grad_reduce(
+#define PARTS (COLUMNS > 8192 ? 8 : 32)  // with many columns there are threads enough that add
+
+// Adds up the rows of the workspace, of the kernel above and of conv_weight_grad_strips, 32 columns a block.
+// Block: (32, PARTS). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
+// Of the arguments, which are those of conv_weight_grad_reduce, it does not need dy, mask and N.
+extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_sum(
     const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
     float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
 {
-    __shared__ float parts[32][33];
-    int weight_blocks = CEIL_DIV(O * C * K, 32), lane = threadIdx.x, part = threadIdx.y;
-    int index = blockIdx.x * 32 + lane, o = blockIdx.x - weight_blocks;
+    __shared__ float parts[PARTS][33];
+    int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
     float sum = 0.0f;
-    if (o < 0) {
-        if (index < O * C * K)
-            for (int r = part; r < rows; r += 32) sum += workspace[r * (O * C * K) + index];
-    } else {
-        // Σ dz over a square is dy times the number of bits in its mask.
-        for (int i = part * 32 + lane; i < N * PH * PW; i += 1024) {
+    if (column < COLUMNS)
+#pragma unroll 8
+        for (int r = part; r < rows; r += PARTS) sum += workspace[r * COLUMNS + column];
+    parts[part][lane] = sum;
+    __syncthreads();
+    if (part || column >= COLUMNS) return;
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) sum += parts[p][lane];
+    if (column < O * C * K) dweight[column % (O * C) * K + column / (O * C)] = sum;
+    else dbias[column - O * C * K] = sum;
+}
+
+// The same after a kernel on tensor cores, whose rows have no biases. dz to dbias (the first O blocks), and the rows to
+// dweight (then 32 weights a block). Block: (32, PARTS).
+extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_reduce(
+    const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
+    float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
+{
+    __shared__ float parts[PARTS][33];
+    int lane = threadIdx.x, part = threadIdx.y, o = blockIdx.x, index = ((int)blockIdx.x - O) * 32 + lane;
+    float sum = 0.0f;
+    if (o < O) {
+        // The sum of dz over a square is dy times the number of bits in its mask.
+#pragma unroll 8
+        for (int i = part * 32 + lane; i < N * PH * PW; i += 32 * PARTS) {
             int square = (i / (PH * PW) * O + o) * (PH * PW) + i % (PH * PW);
             sum += dy[square] * __popc(mask[square]);
         }
+    } else if (index < O * C * K) {
+#pragma unroll 8
+        for (int r = part; r < rows; r += PARTS) sum += workspace[r * (O * C * K) + index];
     }
     parts[part][lane] = sum;
     __syncthreads();
-    if (part == 0) {
-        sum = 0.0f;
-        for (int p = 0; p < 32; ++p) sum += parts[p][lane];
-        if (o < 0 && index < O * C * K) dweight[index % (O * C) * K + index / (O * C)] = sum;
-        parts[0][lane] = sum;
+    if (part) return;
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) sum += parts[p][lane];
+    if (o >= O) {
+        if (index < O * C * K) dweight[index % (O * C) * K + index / (O * C)] = sum;
+        return;
     }
-    __syncthreads();
-    if (o >= 0 && part == 0 && lane == 0) {
-        sum = 0.0f;
-        for (int l = 0; l < 32; ++l) sum += parts[0][l];
-        dbias[o] = MAX_POOL ? sum : sum * (1.0f / (S * S));
-    }
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, step);
+    if (lane == 0) dbias[o] = MAX_POOL ? sum : sum * (1.0f / (S * S));
 }

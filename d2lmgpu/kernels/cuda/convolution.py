@@ -113,14 +113,17 @@ def conv_input_grad(conv, N, version=3):
     return Launch("conv_input_grad.cu", "conv_input_grad", options, (N, ceil_div(conv.C, CB)), (rows * CB,))
 
 
-def conv_weight_grad(conv, N, version=2, multiprocessors=132):
+def conv_weight_grad(conv, N, version=3, multiprocessors=132):
     """x, dy, mask → partial sums, then `conv_weight_grad_reduce`; or, without a workspace, the gradients at once.
 
     Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
     because kernels are large, or for version 1: x, dy, mask, dweight, dbias, N.
-    ``multiprocessors`` is the number that the GPU has.
+    Version 2 where 3 needs too many registers. ``multiprocessors`` is the number that the GPU has.
     """
     check(conv)
+    strips = _conv_weight_grad_strips(conv, N, multiprocessors) if version == 3 else None
+    if strips:
+        return strips
     ZH, ZW, K = conv.PH * conv.S, conv.PW * conv.S, conv.KH * conv.KW
     tile_w = 4 if ZW <= 4 else 8
     tile_h = evenly(ZH, 8)
@@ -135,30 +138,88 @@ def conv_weight_grad(conv, N, version=2, multiprocessors=132):
     OB = evenly(conv.O, min(64, most // CB))
     x_plane, dz_plane = odd((tile_h + conv.KH - 1) * row // 4) * 16, odd(tile_h * tile_w // 4) * 16  # bytes
     slots = max(1, min(128 // (OB * CB), 24 * 1024 // (CB * x_plane + OB * dz_plane)))
-    while CB * x_plane + OB * dz_plane > SHARED_BYTES:
+    while CB * x_plane + OB * dz_plane > SHARED_BYTES - 4 * most:
         CB = ceil_div(CB, 2)
     parts = ceil_div(conv.O, OB) * ceil_div(conv.C, CB)  # blocks for one group of images
-    resident = multiprocessors * max(1, most // (slots * OB * CB))  # blocks that the GPU runs at a time
-    groups = max(1, min(N, resident // parts))
+    resident = max(1, most // (slots * OB * CB))  # blocks that a multiprocessor is to run at a time
+    groups = max(1, min(N, multiprocessors * resident // parts))
     return Launch(
         "conv_weight_grad.cu",
         "conv_weight_grad",
-        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h),
+        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident),
         (groups, ceil_div(conv.O, OB), ceil_div(conv.C, CB)),
         (CB * OB * slots,),
-        workspace=groups * slots * K * conv.O * conv.C,
+        workspace=groups * slots * (K * conv.C + 1) * conv.O,
     )
+
+
+def _conv_weight_grad_strips(conv, N, multiprocessors):
+    """Version 3, for few input channels; None if there are too many, or kernels are large."""
+    C, S, sums = conv.C, conv.S, conv.C * conv.KH * conv.KW + 1
+    if sums > 41 or sums + C * (S + conv.KH - 1) * (S + conv.KW - 1) > 90:  # registers
+        return None
+    strip = evenly(conv.PW, 16)
+    strips = ceil_div(conv.PW, strip)
+    OB, rows, images = evenly(conv.O, 32), conv.PH, 1
+
+    def threads():
+        return OB * strips * rows * images
+
+    def shared_bytes():  # as in conv_weight_grad_strips.cu
+        x = images * C * (rows * S + conv.KH - 1) * ceil_div(conv.W + 3, 4) * 4
+        return max(x + 4 + images * OB * odd(rows * conv.PW) * 2, sums * threads()) * 4
+
+    while threads() > 512 or shared_bytes() > SHARED_BYTES:
+        if rows > 1:
+            rows = evenly(conv.PH, rows - 1)
+        elif OB > 1:
+            OB = ceil_div(OB, 2)
+        else:
+            return None
+    parts = ceil_div(conv.O, OB)
+    while N * ceil_div(conv.PH, rows) * parts < multiprocessors and threads() > 64 and rows > 1:
+        rows = evenly(conv.PH, rows - 1)  # few images: smaller tiles, so that there is one for each multiprocessor
+    while rows == conv.PH and threads() * (images + 1) // images <= 256:
+        images += 1
+        if shared_bytes() > SHARED_BYTES or ceil_div(N, images) * parts < multiprocessors:
+            images -= 1
+            break
+    tiles = ceil_div(N, images) * ceil_div(conv.PH, rows)
+    groups = max(1, min(tiles, multiprocessors * max(1, 1024 // threads()) // parts))
+    return Launch(
+        "conv_weight_grad_strips.cu",
+        "conv_weight_grad_strips",
+        conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip),
+        (groups, parts),
+        (threads(),),
+        workspace=groups * sums * conv.O,
+    )
+
+
+def conv_weight_grad_rows(conv, partial):
+    """How many rows of partial sums the launch ``partial`` writes, on tensor cores or not; 0 without a workspace."""
+    weights = conv.O * conv.C * conv.KH * conv.KW
+    return partial.workspace // (weights + conv.O * _sums_bias(partial))
 
 
 def conv_weight_grad_reduce(conv, partial):
     """workspace → dweight, dbias, after the launch ``partial``, on tensor cores or not.
 
-    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is
-    ``partial.workspace // dweight.size``.
+    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is `conv_weight_grad_rows`.
     """
-    blocks = ceil_div(conv.O * conv.C * conv.KH * conv.KW, 32) + conv.O
+    weights = conv.O * conv.C * conv.KH * conv.KW
+    if _sums_bias(partial):
+        name, blocks = "conv_weight_grad_sum", ceil_div(weights + conv.O, 32)
+    else:
+        name, blocks = "conv_weight_grad_reduce", ceil_div(weights, 32) + conv.O
+    parts = 8 if weights + conv.O > 8192 else 32  # PARTS in conv_weight_grad.cu
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
-    return Launch("conv_weight_grad.cu", "conv_weight_grad_reduce", options, (blocks,), (32, 32))
+    return Launch("conv_weight_grad.cu", name, options, (blocks,), (32, parts))
+
+
+def _sums_bias(partial):
+    """Whether the rows hold the bias's partial sums, too: not on tensor cores."""
+    return partial.file in ("conv_weight_grad.cu", "conv_weight_grad_strips.cu")
 
 
 def check(conv):

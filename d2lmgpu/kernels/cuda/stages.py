@@ -49,7 +49,7 @@ class Convolution:
         self.launch_reduce = convolution.conv_weight_grad_reduce(conv, self.launch_weight_grad)
         size = self.launch_weight_grad.workspace
         self.workspace = cupy.empty(size, np.float32) if size else None
-        self.rows = np.int32(size // (O * C * KH * KW))
+        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, self.launch_weight_grad))
 
     def forward(self, weight, bias):
         run(self.launch_forward, self.x, weight, bias, self.y, self.mask, self.N)
