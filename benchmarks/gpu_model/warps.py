@@ -140,8 +140,6 @@ def _step(index, instruction, labels):
         return guard, _local_access(name, modifiers, operands), "touch"
     if name in MEMORY:
         return guard, _memory_access(name, modifiers, operands), "touch"
-    if name == "R2P":
-        return guard, _to_predicates(modifiers, operands), "value"
     uniform = name.startswith("U") and name[1:] in VALUES
     function = VALUES.get(name[1:] if uniform else name)
     if name in FLOATING and re.match(r"R\d", operands[0]):
@@ -152,20 +150,6 @@ def _step(index, instruction, labels):
             raise NotImplementedError(f"{opcode} {', '.join(operands)}: what does it compute? See arithmetic.py")
         return guard, None, None
     return guard, _computation(function, name, modifiers, operands), "value"
-
-
-def _to_predicates(modifiers, operands):
-    """R2P PR, R1, 0xe: bits of a register's lowest byte (.B1: of the next) go to the predicates that the mask names."""
-    register, mask = source(operands[1]), source(operands[2])
-    low = 8 * next((int(m[1]) for m in modifiers if m in ("B1", "B2", "B3")), 0)
-
-    def do(warp, lanes):
-        for i in range(7):
-            if mask(warp) >> i & 1:
-                bit = np.asarray(register(warp) >> low + i & 1, bool)
-                warp.P[i] = np.where(lanes, bit, warp.P[i])
-
-    return do
 
 
 def _computation(function, name, modifiers, operands):
