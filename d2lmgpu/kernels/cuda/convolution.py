@@ -219,7 +219,7 @@ def conv_weight_grad_reduce(conv, partial):
 
 def _sums_bias(partial):
     """Whether the rows hold the bias's partial sums, too: not on tensor cores."""
-    return partial.file.startswith("conv_weight_grad")
+    return partial.file in ("conv_weight_grad.cu", "conv_weight_grad_strips.cu")
 
 
 def check(conv):
