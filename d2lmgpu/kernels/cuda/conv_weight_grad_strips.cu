@@ -7,7 +7,7 @@
 // Another rung of the ladder (counting for LeNet's first convolution: C=1, O=20, K=3, S=2, 13 x 13 pooled outputs):
 //   v2  gives a thread a kernel, but here are only 20 of those: a thread has 9 multiplications for each element of dz
 //       that it unpools and writes to shared memory, and nobody to share it with.
-//   v3  a thread owns an output channel and a strip of pooled squares, and has the sums of all C kernels and of the bias
+//   v3  a thread owns an output channel and a strip of pooled squares, and has the sums of all C kernels and the bias's
 //       in registers. It unpools while it walks: a square is one load of 8 bytes, gradient and mask together, which
 //       serves its S x S elements of dz; x slides along in registers, S new columns a square. Lanes of a warp have
 //       different output channels and mostly the same strip, so that they read x at the same address, at once.
