@@ -1,7 +1,7 @@
 // The gradients of convolution + bias + ReLU + pooling (conv_forward.cu) with respect to weight and bias.
 //
 //   x (N, C, H, W), dy, mask (N, O, PH, PW) -> dweight (O, C, KH, KW), dbias (O,), float32 (mask: uint16), NCHW
-//   dweight[o,c,ki,kj] = sum _n,i,j dz[n,o,i,j] * x[n,c,i+ki,j+kj]    dbias[o] = sum _n,i,j dz[n,o,i,j]
+//   dweight[o,c,ki,kj] = sum over n,i,j of dz[n,o,i,j] * x[n,c,i+ki,j+kj]    dbias[o] = sum over n,i,j of dz[n,o,i,j]
 //
 // with dz as in conv_input_grad.cu. The gradients are written, not added to what was there.
 //
@@ -9,15 +9,17 @@
 // every time. Instead each group of images writes its own partial sums to a workspace, and a second kernel adds those
 // in a fixed order: the same bits, run for run.
 //
-// Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; N is an argument. For v2 also OB, CB, SLOTS, TILE_H.
+// Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; N is an argument. For v2 also OB, CB, SLOTS, TILE_H
+// and RESIDENT, the blocks that a multiprocessor is to hold.
 //
 // The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 x 8 outputs z):
 //   v1  one thread a weight goes through all images in global memory: two loads a multiplication, and only 25,000
 //       threads, each with 16,384 multiplications one after another.
 //   v2  a thread owns a kernel, its 25 sums in registers, for a group of images. It walks down the tile of dz: a row of
 //       dz (8 elements) meets 5 rows of x, of which 4 are still in registers: 200 multiplications for 5 vector loads.
-//       For 256 images a scheduler of an H100 gets four warps, of about 7,900 instructions each, 6,400 of them
-//       multiplications: 18 us at one a clock. An estimate, as in conv_forward.cu.
+//       For 256 images a scheduler of an H100 gets four warps, of about 7,400 instructions each, 6,400 of them
+//       multiplications: 17 us at one a clock, counted; 21 us predicted, as the block waits for each of its tiles.
+//   v3  for few input channels is in conv_weight_grad_strips.cu.
 
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)
