@@ -13,13 +13,15 @@ code=0
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv || exit 1
 python3 -c 'import cupy, numpy; print("cupy", cupy.__version__, "numpy", numpy.__version__)' || exit 1
-python3 -m d2lmgpu devices || code=1
+python3 -m d2lmgpu devices --json "$results/gpu_devices.json" || code=1
+timeout 60 python3 -m d2lmgpu devices --check --json "$results/gpu_check.json" || code=1  # NCCL may be missing
 
 set -o pipefail
 part=${2:-both}
 if [ "$part" != measurements ]; then
-    timeout 200 python3 -m pytest -q tests/test_cuda_*.py -k "gpu and not standin" 2>&1 | tail -40 || code=1
-    timeout 240 python3 -m pytest -q -k "gpu and not standin" --ignore-glob='*test_cuda_*' 2>&1 | tail -30 || code=1
+    # the first run compiles some hundred kernels, which CuPy keeps
+    timeout 330 python3 -m pytest -q tests/test_cuda_*.py -k "gpu and not standin" 2>&1 | tail -40 || code=1
+    timeout 200 python3 -m pytest -q -k "gpu and not standin" --ignore-glob='*test_cuda_*' 2>&1 | tail -30 || code=1
 fi
 [ "$part" != tests ] || exit $code
 for precision in float32 tf32 mixed; do

@@ -37,10 +37,13 @@ def _nvcc(code, options, first, folder):
     known = [int(name.removeprefix("compute_")) for name in answer.split()]
     targets = [arch for arch in known if first <= arch < 90]
     # once to PTX for the oldest, and that to machine code for all up to 8.9; then all anew for 9.0
-    command = ["nvcc", "-fatbin", *OPTIONS, "--Werror", "all-warnings", *options]
+    others = [option for option in options if option[:2] != "-D"]
+    command = ["nvcc", "-fatbin", *OPTIONS, "--Werror", "all-warnings", *others]
     command += ["-gencode", f"arch=compute_{targets[0]},code=[{','.join(f'sm_{arch}' for arch in targets)}]"]
     command += ["-gencode", "arch=compute_90,code=sm_90"] * (90 in known)
-    (folder / "kernels.cu").write_text(code)
+    # nvcc, unlike NVRTC, would take a macro's value apart at commas
+    defines = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in options if option[:2] == "-D")
+    (folder / "kernels.cu").write_text(f"{defines}#line 1\n{code}")
     result = subprocess.run(
         [*command, "-o", "kernels.fatbin", "kernels.cu"], cwd=folder, capture_output=True, text=True
     )

@@ -7,8 +7,8 @@ import pytest
 from conftest import TOLERANCE, assert_close, traced_memory
 
 from d2lmgpu import layers
-from d2lmgpu.kernels import cpu
-from d2lmgpu.kernels.cpu import ladder, products, winograd
+from d2lmgpu.kernels import cpu, winograd
+from d2lmgpu.kernels.cpu import ladder, products
 from d2lmgpu.kernels.cpu.convolution import Convolution
 from d2lmgpu.kernels.cpu.plan import KEPT, Plan, borrowed_plans
 from d2lmgpu.kernels.cpu.stages import AsWritten

@@ -10,7 +10,7 @@ import references
 from cuda_compilers import compile_for_gpus
 from cuda_machines import close, normal, rounded, unwritten
 
-from d2lmgpu.kernels.cuda import Convolution, batch_norm, convolution, launch, read, sources, tensor_cores
+from d2lmgpu.kernels.cuda import Convolution, batch_norm, convolution, launch, read, sources, tensor_cores, winograd
 from d2lmgpu.kernels.cuda.head import head
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
@@ -47,6 +47,8 @@ def compilations():
         launch.count_step(),
         launch.add(100),
     ]
+    for how in (winograd.choose(LENET_2, 256), winograd.Winograd(ODD._replace(KH=3), 6, 3, 1)):
+        launches += [winograd.weights(how, True), winograd.conv_forward(how), winograd.conv_input_grad(how)]
     for kind in tensor_cores.TYPES:
         launches += [
             make(kind, conv, 256)

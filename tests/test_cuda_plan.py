@@ -10,6 +10,7 @@ import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.kernels.cuda import Branches, Plan, has_kernels
+from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.networks import (
     LENET,
@@ -99,6 +100,18 @@ def test_branches_change_nothing(make_gpus, rng, name):
     plain, branched = device.submit(compute).result()
     for one, other in zip(plain, branched, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_winograds_method_is_in_use(make_gpus):
+    """In float32; tensor cores have kernels of their own."""
+    (device,) = make_gpus(1)
+    params = d2l.get_params(init_params(), device)
+
+    def stages(precision):
+        return [type(stage) for stage in Plan(LENET, [p.raw for p in params], (1, 28, 28), 3, precision).stages[:2]]
+
+    assert device.submit(stages, "float32").result() == [Convolution, WinogradConvolution]
+    assert device.submit(stages, "tf32").result() == [Convolution, Convolution]
 
 
 def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
@@ -204,7 +217,7 @@ def test_train_takes_graphs_where_it_can(make_gpus, rng):
 
 
 @pytest.mark.parametrize(
-    "precision, k, nodes, longest", [("float32", 1, 15, 9), ("mixed", 1, 17, 11), ("float32", 2, 34, 11)]
+    "precision, k, nodes, longest", [("float32", 1, 16, 9), ("mixed", 1, 17, 11), ("float32", 2, 36, 11)]
 )
 def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, longest):
     """On the longest path through LeNet's step: three layers, the head, three gradients, a reduction, the update.

@@ -187,6 +187,8 @@ def _make_module(recorder):
         CUDARuntimeError=type("CUDARuntimeError", (RuntimeError,), {}),
         getDeviceCount=lambda: recorder.cards,
         getDevice=lambda: recorder.card,
+        setDevice=lambda card: setattr(recorder.thread, "card", card),
+        runtimeGetVersion=lambda: 13000,
         getDeviceProperties=lambda card: {"name": b"recorder", "major": 9, "minor": 0, "multiProcessorCount": 132},
         memcpyPeerAsync=lambda target, card, source, other, nbytes, *rest: copy(target, source, nbytes),
         memcpyAsync=copy,

@@ -140,6 +140,8 @@ def _step(index, instruction, labels):
         return guard, local_access(name, modifiers, operands), "touch"
     if name in MEMORY:
         return guard, memory_access(name, modifiers, operands), "touch"
+    if name == "R2P":
+        return guard, _to_predicates(operands), "value"
     uniform = name.startswith("U") and name[1:] in VALUES
     function = VALUES.get(name[1:] if uniform else name)
     if name in FLOATING and re.match(r"R\d", operands[0]):
@@ -150,6 +152,20 @@ def _step(index, instruction, labels):
             raise NotImplementedError(f"{opcode} {', '.join(operands)}: what does it compute? See arithmetic.py")
         return guard, None, None
     return guard, _computation(function, name, modifiers, operands), "value"
+
+
+def _to_predicates(operands):
+    """R2P PR, R7.B1, 0xc: predicates 2 and 3 are those bits of the register's byte 1."""
+    register, _, byte = operands[1].partition(".B")
+    read, mask = source(register), int(operands[2], 0)
+    writers = {i: writer(f"P{i}", False) for i in range(7) if mask >> i & 1}
+
+    def do(warp, lanes):
+        bits = read(warp) >> 8 * int(byte or 0)
+        for i, write in writers.items():
+            write(warp, lanes, np.broadcast_to(bits >> i & 1 != 0, 32))
+
+    return do
 
 
 def _computation(function, name, modifiers, operands):

@@ -2,10 +2,10 @@
 
 from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, half, max_pool2d, relu
 from ..stages import function_of
+from ..winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Half, Pooling
-from .winograd import choose_tile
 from .winograd_convolution import WinogradConvolution
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}

@@ -9,14 +9,14 @@
     z             (m·m, O, T)   sorted by place in the square for the pooling
 
 T counts tiles and images: tile rows × tile columns × n. Backward goes the same
-way up, each matrix transposed. winograd.py has the method and its matrices.
+way up, each matrix transposed. ../winograd.py has the method and its matrices.
 """
 
 import numpy as np
 
+from ..winograd import ONE, transforms
 from .products import Product, RunningSum
 from .squares import Squares
-from .winograd import ONE, transforms
 
 
 class WinogradConvolution:

@@ -50,3 +50,9 @@ class Branch:
 
     def __exit__(self, *exception):
         self._stream.__exit__(*exception)
+
+    def join(self):
+        """What the main stream is given from now on comes after what this branch was given."""
+        if self._stream in self._under_way:
+            self._under_way.remove(self._stream)
+            self._main.wait_event(self._stream.record())

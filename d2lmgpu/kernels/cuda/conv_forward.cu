@@ -20,6 +20,7 @@
 //       For 256 images an H100's multiprocessor gets two blocks of four warps. A warp executes about 19,500
 //       instructions, 16,000 of them multiplications; at one a clock (1.75 GHz) and scheduler, that is 22 us. An
 //       estimate from the machine code; what waiting adds has to be measured.
+//   Then there is Winograd's method, with a sixth of the multiplications: winograd_forward.cu.
 //
 // The idea of register tiles is that of every fast matrix product (Volkov and Demmel 2008; S. Boehm's notes on SGEMM).
 

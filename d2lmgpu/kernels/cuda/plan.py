@@ -20,7 +20,7 @@ from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, run
-from .stages import PRECISIONS, make_stage
+from .stages import PRECISIONS, WinogradConvolution, make_stage
 
 KEPT = 4
 """Plans that a device keeps: one for each network and number of images."""
@@ -130,6 +130,9 @@ class Plan:
         for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
             if owned.start < owned.stop and stage.dx is not None and stage not in self.norms:
                 stage.beside = branches.branch()
+        for stage in self.stages if branches else ():
+            if isinstance(stage, WinogradConvolution):
+                stage.ahead = branches.branch()
         self.has_head = can_be_head(self.stages[-1])
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
@@ -155,6 +158,9 @@ class Plan:
 
     def forward(self, params):
         """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer."""
+        for stage, owned in zip(self.stages, self.owners, strict=True):
+            if isinstance(stage, WinogradConvolution):
+                stage.prepare(*params[owned])
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if isinstance(stage, BatchNorm) and stage.statistics is None:
                 stage.measure()

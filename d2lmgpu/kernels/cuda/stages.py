@@ -13,7 +13,7 @@ import numpy as np
 
 from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
 from ..stages import function_of
-from . import convolution, launch, tensor_cores
+from . import convolution, launch, tensor_cores, winograd
 from .batch_norm import BatchNorm
 from .run import run
 
@@ -60,13 +60,52 @@ class Convolution:
         ``dx`` first: both keep a whole GPU busy, and only ``dx`` is waited for.
         """
         if self.dx is not None:
-            run(self.launch_input_grad, dy, self.mask, params[0], self.dx, self.N)
+            self.input_grad(dy, params[0])
         with self.beside:
             if self.workspace is None:
                 run(self.launch_weight_grad, self.x, dy, self.mask, *grads, self.N)
             else:
                 run(self.launch_weight_grad, self.x, dy, self.mask, self.workspace, self.N)
                 run(self.launch_reduce, self.workspace, dy, self.mask, *grads, self.rows, self.N)
+
+    def input_grad(self, dy, weight):
+        run(self.launch_input_grad, dy, self.mask, weight, self.dx, self.N)
+
+
+class WinogradConvolution(Convolution):
+    """The same by Winograd's method, where `winograd.choose` says that it is less work; in float32.
+
+    `prepare` transforms the weights, which only this stage waits for: ``ahead``, a branch, takes it off the way.
+    """
+
+    ahead = None
+
+    def __init__(self, x, kernel_shape, S, max_pool, relu, input_grad, launches, how):
+        import cupy
+
+        super().__init__(x, kernel_shape, S, max_pool, relu, input_grad, launches)
+        self.launch_forward = winograd.conv_forward(how)
+        back = winograd.conv_input_grad(how) if input_grad else None
+        self.launch_weights = winograd.weights(how, input_grad=back is not None)
+        self.u = self.u_back = cupy.empty(self.launch_forward.workspace, np.float32)
+        self.transposed = back is not None  # else dx is computed as in `Convolution`
+        if self.transposed:
+            self.launch_input_grad = back
+            self.u_back = cupy.empty(back.workspace, np.float32)
+
+    def prepare(self, weight, bias):
+        """To be called before `forward`, with the same parameters."""
+        with self.ahead or contextlib.nullcontext():
+            run(self.launch_weights, weight, self.u, self.u_back)
+
+    def forward(self, weight, bias):
+        if self.ahead:
+            self.ahead.join()
+        run(self.launch_forward, self.x, self.u, bias, self.y, self.mask, self.N)
+
+    def input_grad(self, dy, weight):
+        """With what `prepare` made of the same weights."""
+        super().input_grad(dy, self.u_back if self.transposed else weight)
 
 
 class Dense:
@@ -186,7 +225,7 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
         pooled = pool in POOLS and S <= LARGEST_SQUARE
         fused = S if pooled else 1, pooled and POOLS[pool], rectified, input_grad
         if function is conv2d:
-            stage = Convolution(x, first.shapes[0], *fused, launches)
+            stage = make_convolution(x, first.shapes[0], *fused, launches)
         else:
             stage = BatchNorm(x, *fused, count)
         return stage, 1 + rectified + pooled
@@ -199,6 +238,19 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
     if function in POOLS and options.get("size", 2) <= LARGEST_SQUARE:
         return Pooling(x, options.get("size", 2), POOLS[function]), 1
     return AsWritten(x, first, shapes[0], input_grad), 1
+
+
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, launches):
+    """By Winograd's method where that is less work; tensor cores have a kernel of their own."""
+    import cupy
+
+    arguments = x, kernel_shape, S, max_pool, relu, input_grad, launches
+    N, C, H, W = x.shape
+    O, _, KH, KW = kernel_shape
+    conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
+    multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    how = winograd.choose(conv, N, multiprocessors) if launches.kind is None else None
+    return Convolution(*arguments) if how is None else WinogradConvolution(*arguments, how)
 
 
 def has_kernels(network):
@@ -216,9 +268,9 @@ class _Launches:
     """The launch functions of products, in float32 or on tensor cores with factors of ``kind``."""
 
     def __init__(self, kind):
-        self._kind = kind
+        self.kind = kind
 
     def __getattr__(self, name):
-        if self._kind is None:
+        if self.kind is None:
             return getattr(convolution if name.startswith("conv") else launch, name)
-        return functools.partial(getattr(tensor_cores, name), self._kind)
+        return functools.partial(getattr(tensor_cores, name), self.kind)

@@ -1,0 +1,186 @@
+"""How Winograd's method is launched for convolutions, and where it is less work than the kernels of convolution.py.
+
+The method and its matrices are in ../winograd.py; winograd.cuh says what is
+computed where. A convolution by it is three launches: `weights` once a step,
+`conv_forward` and `conv_input_grad` with what it made. All sizes are multiples
+of what a thread has in registers: 16 tiles a block, 8 of them a thread.
+"""
+
+from typing import NamedTuple
+
+from ..winograd import LARGEST_TILE, simple_transforms
+from .convolution import Convolution, check
+from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros
+
+TILES = 16
+"""Of a block."""
+
+MOST_CHANNELS = 13
+"""Of a thread: with 8 tiles each, 104 sums in registers."""
+
+LEAST_CHANNELS = 4
+
+DEPTH = 8
+"""Steps by which a thread reads beyond what it uses, at most."""
+
+TRANSFORMS_PER_POINT = 10
+"""Instructions by which a tile of one channel is loaded, transformed and stored, divided by its points. Counted."""
+
+MARGIN = 1.5
+"""How many times fewer instructions make it worth while: there are more barriers to wait at."""
+
+
+class Winograd(NamedTuple):
+    """A convolution in tiles of MH × MW outputs, for N images on a GPU of so many multiprocessors."""
+
+    conv: Convolution
+    MH: int
+    MW: int
+    N: int
+    multiprocessors: int = 132
+
+    @property
+    def points(self):
+        return (self.MH + self.conv.KH - 1) * (self.MW + self.conv.KW - 1)
+
+    @property
+    def grid(self):
+        """Rows and columns of tiles of an image."""
+        return ceil_div(self.conv.PH * self.conv.S, self.MH), ceil_div(self.conv.PW * self.conv.S, self.MW)
+
+    @property
+    def options(self):
+        tables = []
+        for name, m, r in (("H", self.MH, self.conv.KH), ("W", self.MW, self.conv.KW)):
+            for matrix, values in zip(("A", "G", "BT"), simple_transforms(m, r), strict=True):
+                rows = ",".join("{" + ",".join(f"{value!r}f" for value in row) + "}" for row in values.tolist())
+                tables.append(f"-D{matrix}_{name}={{{rows}}}")
+        return self.conv.options + macros(MH=self.MH, MW=self.MW) + tuple(tables)
+
+    def region(self):
+        """Rows and columns of the tiles of an image that a block has, 16 at most, and images of a block."""
+        rows, columns = self.grid
+        if rows * columns > TILES:
+            columns = evenly(columns, max(4, TILES // rows))
+            rows = evenly(rows, TILES // columns)
+        return rows, columns, TILES // (rows * columns)
+
+    def parts_back(self):
+        """Those of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
+        squares = (self.MH // self.conv.S) * (self.MW // self.conv.S)
+        return self.parts(self.conv.C, MOST_CHANNELS if squares <= 9 else 7)
+
+    def parts(self, channels, most=MOST_CHANNELS):
+        """In how many parts blocks share the channels of a result; parts of threads and channels of a thread, Q and RO.
+
+        As few as keep all multiprocessors busy: each part transforms all its tiles anew.
+        """
+        rows, columns, images = self.region()
+        blocks = ceil_div(self.N, images) * ceil_div(self.grid[0], rows) * ceil_div(self.grid[1], columns)
+        Q = max(1, min(128 // self.points, ceil_div(channels, LEAST_CHANNELS)))
+        parts = ceil_div(channels, most * Q)
+        while blocks * parts < 0.9 * self.multiprocessors and ceil_div(channels, (parts + 1) * Q) >= LEAST_CHANNELS:
+            parts += 1
+        RO = ceil_div(channels, parts * Q)
+        return ceil_div(channels, Q * RO), Q, RO
+
+    def threads(self, Q):
+        return 2 * self.points * Q
+
+    def round(self, Q, RO):
+        """How many of a thread's channels change hands at a time: 16 rows for each of Q, in whole warps."""
+        rows = min(self.threads(Q), SHARED_BYTES // 4 // (self.points + 2)) // 32 * 32
+        return evenly(RO, rows // (16 * Q))
+
+
+def choose(conv, N, multiprocessors=132):
+    """The `Winograd` with the fewest instructions, or None if the kernels of convolution.py take fewer, or none fits.
+
+    As ../winograd.py's `choose_tile`, but transforms are done along one side
+    after the other, and blocks with less than 16 tiles waste the rest.
+    """
+    check(conv)
+    best, choice = conv.PH * conv.PW * conv.S**2 * conv.C * conv.O * conv.KH * conv.KW / MARGIN, None
+    for MH in range(conv.S, LARGEST_TILE - conv.KH + 2, conv.S):
+        for MW in range(conv.S, LARGEST_TILE - conv.KW + 2, conv.S):
+            if not all(_in_pairs(m, r) for m, r in ((MH, conv.KH), (MW, conv.KW))):
+                continue
+            winograd = Winograd(conv, MH, MW, N, multiprocessors)
+            rows, columns, images = winograd.region()
+            regions = ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
+            parts = winograd.parts(conv.O)
+            products = conv.C * parts[0] * parts[1] * parts[2]
+            transforms = TRANSFORMS_PER_POINT * (conv.C * parts[0] + conv.O)
+            cost = TILES / images * regions * winograd.points * (products + transforms)
+            if cost < best and _channels_of_x(winograd) > 0:
+                best, choice = cost, winograd
+    return choice
+
+
+def _in_pairs(m, r):
+    """Whether all points but 0 and infinity have their opposites, on which the kernels rely."""
+    return (m + r - 1) % 2 == 0 or m + r == 2
+
+
+def weights(winograd, input_grad):
+    """weight (O, C, KH, KW) → what the kernels below read. Arguments: weight, u, u_back.
+
+    ``u`` has `conv_forward`'s ``workspace`` float32 numbers, ``u_back`` that of
+    `conv_input_grad`; without ``input_grad`` it is not written.
+    """
+    conv = winograd.conv
+    parts, Q, RO = winograd.parts(conv.O)
+    parts_back, Q_back, RO_back = winograd.parts_back()
+    channels = parts_back * Q_back * RO_back if input_grad else conv.C
+    options = winograd.options + macros(OP=Q * RO, CP=Q_back * RO_back, BACK=input_grad)
+    threads = parts * Q * RO * channels * (winograd.MH + conv.KH - 1)
+    return Launch("winograd_weights.cu", "winograd_weights", options, (ceil_div(threads, 256),), (256,))
+
+
+def conv_forward(winograd):
+    """x, u, bias → y, mask. Arguments: x, u, bias, y, mask, N."""
+    conv = winograd.conv
+    parts, Q, RO = winograd.parts(conv.O)
+    rows, columns, images = winograd.region()
+    own = macros(Q=Q, RO=RO, CB=_channels_of_x(winograd), ROUND=winograd.round(Q, RO), TR=rows, TC=columns)
+    regions = ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
+    return Launch(
+        "winograd_forward.cu",
+        "winograd_forward",
+        winograd.options + own,
+        (ceil_div(winograd.N, images), parts, regions),
+        (winograd.threads(Q),),
+        workspace=(parts * conv.C + DEPTH) * Q * RO * winograd.points,
+    )
+
+
+def _channels_of_x(winograd):
+    """Channels in shared memory at a time: as many as fit, but not more than 128 threads transform; 0 if none fits."""
+    conv, (rows, columns, images) = winograd.conv, winograd.region()
+    plane = (rows * winograd.MH + conv.KH - 1) * (columns * winograd.MW + conv.KW - 1)
+    plane = ceil_div(plane, 8) * 8 | 8
+    room = SHARED_BYTES // 4 - 64 * images
+    most = min(8, room // (TILES * winograd.points + TILES + 2 * images * plane))
+    return evenly(conv.C, most) if most else 0
+
+
+def conv_input_grad(winograd):
+    """dy, mask, u_back → dx. Arguments: dy, mask, u_back, dx, N. None if an image has too many tiles for a block."""
+    conv = winograd.conv
+    parts, Q, RO = winograd.parts_back()
+    (rows, columns), images = winograd.grid, winograd.region()[2]
+    if rows * columns > TILES:
+        return None
+
+    CB = min(8, SHARED_BYTES // 8 // (TILES * winograd.points + TILES), winograd.threads(Q) // TILES)
+    if CB == 0:
+        return None
+    own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=winograd.round(Q, RO), TR=rows, TC=columns)
+    return Launch(
+        "winograd_input_grad.cu",
+        "winograd_input_grad",
+        winograd.options + own,
+        (ceil_div(winograd.N, images), parts),
+        (winograd.threads(Q),),
+        workspace=(parts * conv.O + DEPTH) * Q * RO * winograd.points,
+    )

@@ -1,0 +1,141 @@
+"""Winograd's method on GPUs: against loops in float64, for every kind of tile and shape. See test_cuda_kernels.py."""
+
+import numpy as np
+import pytest
+import references
+from cuda_machines import close, normal, unwritten
+from test_cuda_kernels import LENET_1, LENET_2, conv_id
+
+from d2lmgpu.kernels.cuda import Convolution, convolution, winograd
+from d2lmgpu.kernels.cuda.winograd import Winograd
+from d2lmgpu.kernels.winograd import simple_transforms
+
+CASES = [  # images, convolution, outputs of a tile
+    (3, LENET_2, (4, 4)),
+    (5, Convolution(C=3, H=9, W=14, O=7, KH=3, KW=3), (2, 4)),
+    (3, Convolution(C=5, H=12, W=11, O=6, KH=3, KW=5, S=2, max_pool=True, relu=True), (4, 2)),
+    (2, Convolution(C=4, H=26, W=29, O=9, KH=3, KW=3, S=2, relu=True), (4, 4)),  # an image for several blocks
+    (2, Convolution(C=2, H=13, W=10, O=3, KH=3, KW=3, S=3, max_pool=True, relu=True), (6, 6)),
+    (
+        1,
+        Convolution(C=9, H=31, W=17, O=33, KH=5, KW=5, S=2, relu=True),
+        (4, 4),
+    ),  # the last chunk of channels is smaller
+    (17, Convolution(C=1, H=8, W=8, O=1, KH=5, KW=5, S=4), (4, 4)),  # the last block has fewer images
+    (3, Convolution(C=7, H=10, W=9, O=30, KH=1, KW=5), (1, 4)),
+    (2, Convolution(C=3, H=9, W=9, O=5, KH=5, KW=1, relu=True), (2, 1)),
+    (33, Convolution(C=2, H=6, W=6, O=5, KH=3, KW=3), (2, 2)),
+    (1, Convolution(C=30, H=8, W=20, O=60, KH=5, KW=5), (4, 4)),  # dx: channels in rounds, tiles beyond both neighbours
+]
+
+
+def growth(m, r, transposed):
+    """How many times larger the numbers are whose rounding an output gets, than the products of a plain sum.
+
+    For random factors: the root of the mean square along a path through the three matrices, against √r products.
+    """
+    A, G, Bt = simple_transforms(m, r)
+    first, last = (A, Bt) if transposed else (Bt, A)
+    return np.sqrt((last**2 * ((G**2).sum(1) * (first**2).sum(1))[:, None]).sum(0).max() / r)
+
+
+def tolerance(conv, tile, transposed=False):
+    """Of the largest magnitude: 8 roundings of float32, grown along both sides, and of a plain sum."""
+    both = growth(tile[0], conv.KH, transposed) * growth(tile[1], conv.KW, transposed)
+    return 8 * 2.0**-24 * (1 + both)
+
+
+def forward(machine, how, x, weight, bias, input_grad=True):
+    """y, mask, and what the gradient of the input needs."""
+    launch, back = winograd.conv_forward(how), winograd.conv_input_grad(how) if input_grad else None
+    u = unwritten(launch.workspace)
+    u_back = unwritten(back.workspace) if back else u
+    machine.run(winograd.weights(how, back is not None), weight, u, u_back)
+    shape = len(x), how.conv.O, how.conv.PH, how.conv.PW
+    y, mask = unwritten(*shape), unwritten(*shape, dtype=np.uint16)
+    machine.run(launch, x, u, bias, y, mask, np.int32(len(x)))
+    return y, mask, u_back
+
+
+def arrays(rng, N, conv):
+    x = normal(rng, N, conv.C, conv.H, conv.W)
+    return x, normal(rng, conv.O, conv.C, conv.KH, conv.KW), normal(rng, conv.O)
+
+
+@pytest.mark.parametrize("N, conv, tile", CASES, ids=conv_id)
+def test_as_loops(machine, rng, N, conv, tile):
+    x, weight, bias = arrays(rng, N, conv)
+    y_expected, mask_expected = references.conv_relu_pool(x, weight, bias, conv.S, conv.max_pool, conv.relu)
+    how = Winograd(conv, *tile, N)
+    y, mask, u_back = forward(machine, how, x, weight, bias)
+    close(y, y_expected, tolerance(conv, tile))
+    np.testing.assert_array_equal(mask, mask_expected)
+
+    launch = winograd.conv_input_grad(how)
+    if np.prod(how.grid) > winograd.TILES:
+        assert launch is None
+        return
+    dy = normal(rng, *y.shape)
+    dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
+    dx_expected, _, _ = references.conv2d_grad(dz, x.astype(float), weight.astype(float))
+    results = []
+    for _ in range(2):
+        dx = unwritten(*x.shape)
+        machine.run(launch, dy, mask, u_back, dx, np.int32(N))
+        close(dx, dx_expected, tolerance(conv, tile, transposed=True))
+        results.append(dx.tobytes())
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 20])
+def test_in_fewer_and_more_parts(machine, rng, multiprocessors):
+    """A thread with many channels, and with few: as many images as there may be, and a GPU of another size."""
+    conv, N = LENET_2._replace(C=26), 2
+    how = winograd.choose(conv, N, multiprocessors)
+    x, weight, bias = arrays(rng, N, conv)
+    y, mask, u_back = forward(machine, how, x, weight, bias)
+    y_expected, mask_expected = references.conv_relu_pool(x, weight, bias, conv.S, conv.max_pool, conv.relu)
+    close(y, y_expected, tolerance(conv, (4, 4)))
+    dy, dx = normal(rng, *y.shape), unwritten(*x.shape)
+    machine.run(winograd.conv_input_grad(how), dy, mask, u_back, dx, np.int32(N))
+    plain = unwritten(*x.shape)
+    machine.run(convolution.conv_input_grad(conv, N), dy, mask_expected, weight, plain, np.int32(N))
+    close(dx, plain, tolerance(conv, (4, 4), transposed=True))
+
+
+def test_without_gradient_of_the_input_nothing_is_written_for_it(machine, rng):
+    how = Winograd(LENET_2, 4, 4, 1)
+    x, weight, bias = arrays(rng, 1, LENET_2)
+    y, _, _ = forward(machine, how, x, weight, bias, input_grad=False)
+    close(y, references.conv_relu_pool(x, weight, bias, 2, False, True)[0], tolerance(LENET_2, (4, 4)))
+
+
+def test_a_black_tile_gives_exactly_the_bias(machine, rng):
+    """So that ReLU's gradient at a bias of 0 is that of the layers."""
+    x, weight, _ = arrays(rng, 1, LENET_2)
+    x[..., :8, :8] = 0
+    for bias in (np.zeros(50, np.float32), normal(rng, 50)):
+        y, mask, _ = forward(machine, Winograd(LENET_2, 4, 4, 1), x, weight, bias)
+        positive = bias > 0
+        for row, column in np.ndindex(2, 2):
+            np.testing.assert_array_equal(y[0, :, row, column], np.where(positive, bias, 0))
+            np.testing.assert_array_equal(mask[0, :, row, column], np.where(positive, 15, 0))
+
+
+def test_what_is_not_a_number_shows_in_the_output(machine, rng):
+    x, weight, bias = arrays(rng, 1, LENET_2)
+    x[0, 3, 5, 5] = np.nan
+    y, _, _ = forward(machine, Winograd(LENET_2, 4, 4, 1), x, weight, bias)
+    assert np.isnan(y[:, :, :3, :3]).all()
+
+
+def test_where_it_is_chosen():
+    for width in (1, 2, 4):
+        for N in (1, 7, 96, 256, 2048):
+            conv = LENET_2._replace(C=20 * width, O=50 * width)
+            how = winograd.choose(conv, N)
+            assert (how.MH, how.MW) == (4, 4) and winograd.conv_input_grad(how) is not None
+    assert winograd.choose(LENET_2._replace(C=64, O=64, KH=3, KW=3), 256) is not None
+    for other in ({"C": 64, "O": 64, "KH": 1, "KW": 1}, {"KH": 9, "KW": 9}, {"C": 2, "O": 3}):
+        assert winograd.choose(LENET_2._replace(**other), 256) is None
+    assert winograd.choose(LENET_1, 256) is None
