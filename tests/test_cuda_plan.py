@@ -14,7 +14,6 @@ from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.networks import (
     LENET,
-    LENET_BN,
     Network,
     count_correct,
     init_params,
@@ -365,7 +364,6 @@ def test_what_cannot_be_captured(standin, rng):
     assert not GraphStep.can_do(X.astype(np.float32), y, devices, "ring")
     assert not GraphStep.can_do(X, y, [d2l.cpu(0)], "ring")
     assert not GraphStep.can_do(X, y, devices, "nccl")
-    assert not GraphStep.can_do(X, y, devices, "ring", LENET_BN)
     assert not GraphStep.can_do(X, y, devices, "ring", NETWORKS["too large squares"][1])
     network = NETWORKS["a layer without a kernel"][1]
     assert not GraphStep.can_do(X, y, devices, "ring", network)

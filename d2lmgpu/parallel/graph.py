@@ -10,6 +10,9 @@ all devices. One call then starts it all.
     another one  ──►  forward ► backward ─┘
                                        └► gather: the next one, out of the data set in the device's memory
 
+Where batch norm takes sums over all devices' images, forward and backward are cut,
+and there is an allreduce in between, too.
+
 What changes from step to step must be in the devices' memory, since arguments
 are frozen: the number of the step, which the step itself counts up, the order
 in which examples are taken, and the learning rate of each step.
@@ -20,13 +23,15 @@ import collections
 import numpy as np
 
 from .. import networks
-from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
-from ..collectives.execute import are_connected, do_action
+from ..collectives import ALGORITHMS
+from ..collectives.execute import are_connected
 from ..data import epoch_size
-from ..devices import DeviceArray, DeviceError, put
+from ..devices import DeviceError, put
 from ..kernels.cuda import PRECISIONS, capture, current_card, graphs_work, has_kernels, tensor_cores
+from ..kernels.stages import to_the_end
 from ..networks import compute, kernels_work
 from ..timing import paused, span
+from .graph_exchange import GraphExchange, let_wait
 from .graph_part import Part
 from .shards import most_examples, shard_bounds
 
@@ -63,8 +68,9 @@ class GraphStep:
     in place. ``precision`` is "float32", "tf32" (products of factors rounded to 10
     bits) or "mixed" (factors of float16, parameters and sums of float32, the loss
     scaled so that small gradients are not lost; Micikevicius et al. 2018).
-    ``drop_last``: leave out an epoch's ragged rest. The step is recorded here; it
-    changes nothing, and if it cannot be recorded, the devices are as they were.
+    ``drop_last``: leave out an epoch's ragged rest. ``batch_statistics``: one of
+    `BATCH_STATISTICS` (data.py). The step is recorded here; it changes nothing, and
+    if it cannot be recorded, the devices are as they were.
 
     Raises ValueError for an unknown precision or a network with a layer that has
     no kernel, DeviceError if a GPU is too old for the precision, and what CuPy
@@ -81,14 +87,13 @@ class GraphStep:
         precision="float32",
         loads=None,
         drop_last=False,
+        batch_statistics="local",
     ):
         self.replicas = replicas
         self.devices = devices = [replica.device for replica in replicas]
         check_precision(precision, devices)
         if not has_kernels(replicas[0].network):
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
-        if networks.channels(replicas[0].network):
-            raise ValueError("GraphStep: the network has batch norm; train it without graphs")
         self.batch_size = min(batch_size, len(X))
         self.M = epoch_size(len(X), batch_size, drop_last)
         self.loads = loads
@@ -99,19 +104,29 @@ class GraphStep:
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
             part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
-        self.program, self.arrays, self.stages = None, [], []
-        if len(devices) > 1:
-            flats = (part.flat_grads for part in self.parts)
-            self.arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
-            staging = needs_staging(self.arrays)
-            self.program = compile_algorithm(ALGORITHMS[algorithm], len(devices), self.arrays[0].size, staging)
-            sizes = self.program.stage_sizes  # buffers of its own: a graph keeps nothing alive that it uses
-            self.stages = [device.empty(size, np.float32) for device, size in zip(devices, sizes, strict=True)]
+        self.at_cuts, self.exchanges = self._plan_exchanges(algorithm, batch_statistics)
         self.mean_loss = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
         for device in devices[1:]:
             devices[0].wait(device.record())
         self.graph, self.longer_graph = devices[0].submit(self._record).result()
+
+    def _plan_exchanges(self, algorithm, batch_statistics):
+        """What the devices add up: where forward and backward are cut, in order, and before the update."""
+        if len(self.devices) == 1:
+            return [], []
+
+        def exchange(arrays):
+            return GraphExchange(list(arrays), self.devices, algorithm)
+
+        at_cuts, exchanges = [], [exchange(part.flat_grads for part in self.parts)]
+        layers = list(zip(*(part.meetings for part in self.parts), strict=True))
+        if batch_statistics == "synchronised":
+            at_cuts = [exchange(meeting.moments.reshape(-1) for meeting in layer) for layer in layers]
+            at_cuts += [exchange(meeting.sums.reshape(-1) for meeting in layer) for layer in reversed(layers)]
+        elif batch_statistics == "aggregated" and layers:
+            exchanges.append(exchange(part.flat_moments for part in self.parts))
+        return at_cuts, exchanges
 
     @staticmethod
     def can_do(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
@@ -126,7 +141,6 @@ class GraphStep:
             and X.dtype == y.dtype == np.uint8
             and algorithm in ALGORITHMS
             and has_kernels(network)
-            and not networks.channels(network)  # a graph is not interrupted where their sums are to be added up
             and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
             and all(device.submit(_all_works, precision).result() for device in devices)
         )
@@ -247,33 +261,23 @@ class GraphStep:
         """One step's work into the devices' streams, which fork from the first one's and join it again."""
         first, *others = self.devices
         for device in others:
-            _let_wait(device, first)
-        self._on_each(Part.compute)
-        if self.program is not None:
-            self._exchange()
+            let_wait(device, first)
+        walks = [part.compute() for part in self.parts]
+        for exchange in self.at_cuts:
+            self._on_each(next, walks)
+            exchange.issue()
+        self._on_each(to_the_end, walks)
+        for exchange in self.exchanges:
+            exchange.issue()
         self._on_each(Part.update)
         for device in others:
-            _let_wait(first, device)
+            let_wait(first, device)
 
-    def _exchange(self):
-        """The allreduce: each phase waits for those that the program says, as in collectives/execute.py.
-
-        Who still reads gradients when the others are done need not be waited for: they are written in the next step.
-        """
-        flat, devices = [array.raw for array in self.arrays], self.devices
-        done = [[_record(device)] for device in devices]  # each is there; to be followed by the ends of its phases
-        for i, phase in self.program.order:
-            with devices[i].as_current():
-                for other, count in phase.waits:
-                    devices[i].stream.wait_event(done[other][count])
-                for action in phase.actions:
-                    do_action(action, i, devices, flat, self.stages[i], None)
-            done[i].append(_record(devices[i]))
-
-    def _on_each(self, do):
-        for device, part in zip(self.devices, self.parts, strict=True):
+    def _on_each(self, do, things=None):
+        """With each device current, ``do`` something to its part, or to its one of ``things``."""
+        for device, thing in zip(self.devices, things or self.parts, strict=True):
             with device.as_current():
-                do(part)
+                do(thing)
 
 
 def _all_works(precision):
@@ -282,16 +286,3 @@ def _all_works(precision):
 
     name = f"gpu({current_card()})"
     return kernels_work(name, cupy) and kernels_work(name, cupy, precision) and graphs_work()
-
-
-def _let_wait(device, other):
-    """What the stream of ``device`` is given from now on comes after what the other's was given so far."""
-    event = _record(other)
-    with device.as_current():
-        device.stream.wait_event(event)
-
-
-def _record(device):
-    """An event at the end of the device's stream so far."""
-    with device.as_current():
-        return device.stream.record()

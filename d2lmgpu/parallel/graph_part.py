@@ -6,8 +6,7 @@ Everything that changes from step to step is in these arrays, see graph.py.
 import numpy as np
 
 from ..devices import in_one_piece, parts_of
-from ..kernels.cuda import PRECISIONS, Branches, Plan, launch, run, tensor_cores
-from ..kernels.stages import to_the_end
+from ..kernels.cuda import PRECISIONS, Branches, Plan, batch_norm, launch, run, tensor_cores
 from . import loss_scale
 
 
@@ -25,6 +24,9 @@ class Part:
         self.kept = [array.raw for array in replica.flat_kept]
         self.branches = Branches(replica.device.stream)
         self.plan = plan = Plan(replica.network, params, images.shape[1:], size, precision, self.branches)
+        self.statistics = [array.raw for array in replica.statistics]
+        self.meetings, self.flat_moments = _meetings_in_one_piece(plan)
+        plan.meet(self.meetings)
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(3))
         self.scale, self.number = plan.scale, plan.step
@@ -47,9 +49,12 @@ class Part:
         self._gather()
 
     def compute(self):
-        """The gradients of the minibatch that lies ready. The next one is made ready until `update` ends."""
-        to_the_end(self.plan.forward(self.params))
-        to_the_end(self.plan.backward(self.params, self.grads))
+        """The gradients of the minibatch that lies ready. The next one is made ready until `update` ends.
+
+        A generator that pauses where ``meetings`` may be summed over devices.
+        """
+        yield from self.plan.forward(self.params)
+        yield from self.plan.backward(self.params, self.grads)
         self.branches.join()
         with self.plan.books:
             self._gather()
@@ -60,6 +65,10 @@ class Part:
         run(launch.gather(self.pixels, n), *arguments, np.int32(n))
 
     def update(self):
+        """A step of the optimiser, and of batch norm's running statistics, with the sums over devices."""
+        if self.meetings:
+            with self.plan.books:
+                self._track()
         if self.kind:
             self._run_mixed("check_finite", self.flat_grads.size, self.flat_grads, self.overflow)
         getattr(self, f"_{self.replica.optimizer_name}")(self.flat_params.size)
@@ -67,6 +76,10 @@ class Part:
             update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(update_scale, self.scale, self.overflow, self.good_steps)
         self.branches.join()
+
+    def _track(self):
+        for mean, variance, meeting in zip(self.statistics[::2], self.statistics[1::2], self.meetings, strict=True):
+            run(batch_norm.track(mean.size), meeting.moments, mean, variance)
 
     def _sgd(self, n):
         arguments = self.flat_params, self.flat_grads, self.rates, self.number
@@ -100,7 +113,8 @@ class Part:
     def _changing(self):
         plan = self.plan
         minibatch = self.number, plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct
-        return [self.flat_params, *self.kept, self.taken, *minibatch, self.scale, self.overflow, self.good_steps]
+        scaling = self.scale, self.overflow, self.good_steps
+        return [self.flat_params, *self.kept, *self.statistics, self.taken, *minibatch, *scaling]
 
     def scaling(self):
         """Of precision "mixed" the scale of the loss and how many steps went well with it, for a checkpoint."""
@@ -113,3 +127,13 @@ class Part:
     def sums(self):
         self.replica.steps = int(self.taken.get()[0])
         return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])
+
+
+def _meetings_in_one_piece(plan):
+    """Batch norm's new `Meeting`s, and the flat array that holds all their moments, so that they travel as one."""
+    import cupy
+
+    made = plan.own_meetings()
+    flat = cupy.zeros(sum(meeting.moments.size for meeting in made), np.float64)
+    moments = parts_of(flat, [meeting.moments for meeting in made])
+    return [meeting._replace(moments=part) for meeting, part in zip(made, moments, strict=True)], flat

@@ -39,7 +39,8 @@ def make_runner(
     find_loads(X, y, replicas, history, saved_loads, note)
     if in_graphs:
         try:
-            choices = {"precision": history.precision, "loads": history.loads, "drop_last": history.drop_last}
+            names = "precision", "loads", "drop_last", "batch_statistics"
+            choices = {name: getattr(history, name) for name in names}
             return GraphStep(X, y, replicas, history.batch_size, history.allreduce, **choices)
         except (ValueError, DeviceError):  # settings that make no sense
             raise
@@ -84,7 +85,7 @@ def can_use_graphs(X, y, devices, network, history, preprocess, wanted):
     can = wanted and preprocess is None and GraphStep.can_do(X, y, devices, *choices)
     if history.precision == "tf32" and not can:
         raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no batch norm, "
-            "no preprocess, GPUs that use each other's memory"
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no preprocess, "
+            "GPUs that use each other's memory"
         )
     return can

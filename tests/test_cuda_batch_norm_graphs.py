@@ -1,0 +1,135 @@
+"""Networks with batch norm as CUDA graphs: they do what CPU devices do step by step, over whatever images."""
+
+import numpy as np
+import pytest
+from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
+from test_cuda_plan import make_gpus  # noqa: F401
+
+import d2lmgpu as d2l
+from d2lmgpu.networks import Network, init_params
+from d2lmgpu.parallel import BATCH_STATISTICS, GraphStep, Replica
+
+# No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
+NETWORK = Network(
+    [norm(1), conv(3, 1, 2, 3), RELU, norm(3), RELU, AVERAGE, FLATTEN, dense(36, 5), RELU, dense(5, 4)], (1, 9, 8), 4
+)
+AS_IN_LENET = Network(
+    [conv(3, 1, 2, 3), norm(3), RELU, MAX, FLATTEN, dense(36, 5), norm(5), RELU, dense(5, 4)], (1, 9, 8), 4
+)
+
+
+def settings(rng, **more):
+    """Of a run of two epochs, whose last minibatch has three images."""
+    X, y = rng.integers(0, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
+    data = X[:11], y[:11], X[11:], y[11:]
+    more = {"batch_size": 4, "lr": 0.05, "num_epochs": 2, "network": NETWORK} | more
+    return {"init": "he", "data": data, "progress": False} | more
+
+
+def same(run, expected, tolerance):
+    assert run.history.train_loss == pytest.approx(expected.history.train_loss, rel=tolerance)
+    assert len(run.statistics) == len(expected.statistics)
+    for one, other in zip([*run.params, *run.statistics], [*expected.params, *expected.statistics], strict=True):
+        value = np.asarray(d2l.to_host(other))
+        largest = max(0.1, np.abs(value).max())  # biases before batch norm have but rounding
+        np.testing.assert_allclose(d2l.to_host(one), value, rtol=0, atol=10 * tolerance * largest)
+
+
+@pytest.mark.parametrize("statistics", BATCH_STATISTICS)
+@pytest.mark.parametrize("k, loads", [(1, None), (2, None), (3, None), (3, [2, 0, 1])])
+def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
+    """As on CPU devices; with load 0 a device sees no image at all."""
+    given = settings(rng, loads=loads, batch_statistics=statistics)
+    run = d2l.train(make_gpus(k), **given)
+    assert run.history.phases["step"] > 0 == run.history.phases["forward"]
+    same(run, d2l.train([d2l.cpu(i) for i in range(k)], **given), 2e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "tree"])
+def test_other_algorithms(make_gpus, rng, algorithm):  # noqa: F811
+    given = settings(rng, algorithm=algorithm, batch_statistics="synchronised", network=AS_IN_LENET, lr=0.01)
+    run = d2l.train(make_gpus(3), **given)
+    assert run.history.phases["step"] > 0
+    same(run, d2l.train([d2l.cpu(0)], **given), 2e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_other_optimizers(make_gpus, rng, optimizer, precision):  # noqa: F811
+    given = settings(rng, optimizer=optimizer, precision=precision, lr=0.01, batch_statistics="synchronised")
+    run = d2l.train(make_gpus(2), **given)
+    assert run.history.phases["step"] > 0
+    same(run, d2l.train([d2l.cpu(0)], **given), 2e-5 if precision == "float32" else 5e-3)
+
+
+@pytest.mark.parametrize("statistics", BATCH_STATISTICS)
+def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rng, statistics):  # noqa: F811
+    """To the bit the same on all devices, or not; and the recording has changed nothing."""
+    X, y = rng.integers(0, 256, (12, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 12).astype(np.uint8)
+    devices = make_gpus(2)
+    params = init_params(1, init="he", network=NETWORK)
+    replicas = [Replica(d2l.get_params(params, device), device, NETWORK) for device in devices]
+    assert GraphStep.can_do(X, y, devices, "ring", NETWORK)
+    runner = GraphStep(X, y, replicas, 4, batch_statistics=statistics)
+    for replica in replicas:
+        for mean, variance in zip(replica.statistics[::2], replica.statistics[1::2], strict=True):
+            assert not d2l.to_host(mean).any() and (d2l.to_host(variance) == 1).all()
+    runner.start_epoch(rng.permutation(12), 0.05)
+    for _ in range(runner.steps):
+        runner.step()
+    runner.pause()
+    arrays = [[d2l.to_host(array) for array in replica.statistics] for replica in replicas]
+    for one, other in zip(*arrays, strict=True):
+        assert (one.tobytes() == other.tobytes()) == (statistics != "local")
+    for one, other in zip(*(replica.params for replica in replicas), strict=True):
+        assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
+
+
+@pytest.mark.parametrize("statistics", BATCH_STATISTICS)
+def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  # noqa: F811
+    """Two at once: as one by one, bit for bit."""
+    given = settings(rng, batch_statistics=statistics)
+    expected = d2l.train(make_gpus(2), **given)
+    monkeypatch.setattr("d2lmgpu.parallel.graph.TOGETHER", 2)
+    run = d2l.train(make_gpus(2), **given)
+    assert run.history.final_parameters_sha256 == expected.history.final_parameters_sha256
+    for one, other in zip(run.statistics, expected.statistics, strict=True):
+        assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
+
+
+@pytest.mark.parametrize("others, tolerance", [(2, None), (3, 1e-4)])
+def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, others, tolerance):  # noqa: F811
+    """In the middle of an epoch, with the running statistics; on as many devices bit for bit."""
+    given = settings(rng, batch_statistics="synchronised", optimizer="adam", lr=0.01)
+    whole = d2l.train(make_gpus(2), **given)
+    file, step, count = tmp_path / "file", GraphStep.step, [0]
+
+    def counted(self):
+        count[0] += 1
+        if count[0] == 6:  # of three an epoch
+            raise KeyboardInterrupt
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(GraphStep, "step", counted)
+        d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **given)
+    resumed = d2l.train(make_gpus(others), resume=file, **given)
+    if tolerance is None:
+        assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+        for one, other in zip(resumed.statistics, whole.statistics, strict=True):
+            assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
+    else:
+        same(resumed, whole, tolerance)
+
+
+def test_statistics_are_summed_in_few_nodes(standin, rng):
+    """Synchronised sums lengthen the longest path by two transfers each; aggregated moments travel all at once."""
+    X, y = np.zeros((4, 1, 9, 8), np.uint8), np.zeros(4, np.uint8)
+    depths = {}
+    for statistics in BATCH_STATISTICS:
+        devices = [d2l.gpu(i) for i in range(2)]
+        copies = [d2l.get_params(init_params(network=NETWORK), device) for device in devices]
+        replicas = [Replica(copy, device, NETWORK) for copy, device in zip(copies, devices, strict=True)]
+        depths[statistics] = GraphStep(X, y, replicas, 4, batch_statistics=statistics).graph.depth
+    assert depths["aggregated"] - depths["local"] == 2
+    assert depths["synchronised"] - depths["local"] == 2 * 2 * 2
