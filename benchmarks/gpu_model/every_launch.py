@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cuda import PRECISIONS, has_kernels, tensor_cores
-from d2lmgpu.networks import channels
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 
@@ -66,12 +65,12 @@ def record(name, width, batch, shape, precision):
     network = NETWORKS[name](width=width, input_shape=shape)
     if network is None:
         return []
-    if has_kernels(network) and not channels(network):
+    if has_kernels(network):
         usual = (width, batch, shape) == (WIDTHS[0], BATCHES[0], SHAPES[0])
         runs = [("sgd", 1), *([(optimizer, 2) for optimizer in OPTIMIZERS] if usual else [])]
         nodes = [record_step(network, batch, precision, cards, optimizer, shape=shape) for optimizer, cards in runs]
         return [node for run in nodes for node in run if node.kind == "kernel"]
-    if batch > AS_WRITTEN and not has_kernels(network):
+    if batch > AS_WRITTEN:
         return []
     params = d2l.init_params(1, init="he", network=network)
     return record_plan(network, params, shape, batch, precision)
