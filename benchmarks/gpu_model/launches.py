@@ -75,9 +75,10 @@ def recording(cards):
     try:
         yield recorder
     finally:
-        trials._trials = known
         for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
+            kinds._devices[key].synchronize()  # their threads import cupy, too
             del kinds._devices[key]
+        trials._trials = known
         kinds._devices.update(devices)
         for name in ("cupy", "cupy.cuda"):
             del sys.modules[name]
