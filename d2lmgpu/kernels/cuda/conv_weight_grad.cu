@@ -79,6 +79,12 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
 #define EACH(count) CEIL_DIV(count, THREADS)
 #define BATCHES(count) CEIL_DIV(EACH(count), 8)
 
+// Of this block's tiles, counted one after another.
+static __device__ __forceinline__ int image_of(int tile)
+{
+    return blockIdx.x + tile / TILES * gridDim.x;
+}
+
 static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int tile0, int c0, int N)
 {
     const int count = SLOTS * CB * X_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
@@ -87,9 +93,11 @@ static __device__ __forceinline__ void stage_x(float* x_s, const float* __restri
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
             int i = (b * batch + u) * THREADS + threadIdx.x, plane = i / X_PLANE, in_plane = i % X_PLANE;
-            int tile = tile0 + plane / CB % SLOTS, n = blockIdx.x + tile / TILES * gridDim.x, c = c0 + plane % CB;
+            int tile = tile0 + plane / CB % SLOTS, n = image_of(tile), c = c0 + plane % CB;
             int h = tile % TILES / TILES_X * TILE_H + in_plane / XW, w = tile % TILES_X * TILE_W + in_plane % XW;
-            value[u] = x[min(n * (C * H * W) + ((c * H + h) * W + w), N * (C * H * W) - 1)];
+            if (SLOTS > 1) n = min(n, N - 1);
+            unsigned index = n * (C * H * W) + ((c * H + h) * W + w), size = N * (C * H * W);
+            value[u] = x[min(index, size - 1)];
         }
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
@@ -108,12 +116,13 @@ static __device__ __forceinline__ void stage_dz(float* dz_s, const float* __rest
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
             int i = (b * batch + u) * THREADS + threadIdx.x, plane = i / DZ_PLANE, in_plane = i % DZ_PLANE;
-            int tile = tile0 + plane / OB % SLOTS, n = blockIdx.x + tile / TILES * gridDim.x, o = o0 + plane % OB;
+            int tile = tile0 + plane / OB % SLOTS, n = image_of(tile), o = o0 + plane % OB;
             int zi = tile % TILES / TILES_X * TILE_H + in_plane / TILE_W;
             int zj = tile % TILES_X * TILE_W + in_plane % TILE_W;
-            int index = n * (O * PH * PW) + ((o * PH + zi / S) * PW + zj / S);
-            index = min(index, N * (O * PH * PW) - 1);
             bool there = (SLOTS == 1 || n < N) && (ZH % TILE_H == 0 || zi < ZH) && (ZW % TILE_W == 0 || zj < ZW);
+            if (SLOTS > 1) n = min(n, N - 1);
+            unsigned index = n * (O * PH * PW) + ((o * PH + zi / S) * PW + zj / S), size = N * (O * PH * PW);
+            index = min(index, size - 1);
             float g = MAX_POOL ? dy[index] : dy[index] * (1.0f / (S * S));
             value[u] = mask[index] >> (zi % S * S + zj % S) & there ? g : 0.0f;
         }
@@ -135,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
     int c = threadIdx.x % CB, o = threadIdx.x / CB % OB, slot = threadIdx.x / PAIRS;
     float sum[K] = {}, bias = 0.0f;
 
-    for (int tile0 = 0; (int)(blockIdx.x + tile0 / TILES * gridDim.x) < N; tile0 += SLOTS) {
+    for (int tile0 = 0; image_of(tile0) < N; tile0 += SLOTS) {
         stage_x(x_s, x, tile0, c0, N);
         stage_dz(dz_s, dy, mask, tile0, o0, N);
         __syncthreads();

@@ -64,14 +64,15 @@ static __device__ __forceinline__ void load(float* to, const float* from)
 #define BATCH(count) CEIL_DIV(EACH(count), CEIL_DIV(EACH(count), 8))
 
 // The rows of x that the tile needs, the first at x[start]; ``size``: of x.
-static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int start, int size)
+static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int start, unsigned size)
 {
     const int count = IMAGES * C * XH * W, batch = BATCH(count);
     for (int first = threadIdx.x; first < count; first += batch * THREADS) {
         float value[batch];
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
-            int i = first + u * THREADS, index = start + i / (XH * W) * (H * W) + i % (XH * W);
+            int i = first + u * THREADS;
+            unsigned index = start + (i / (XH * W) * (H * W) + i % (XH * W));
             value[u] = index < size ? x[min(index, size - 1)] : 0.0f;
         }
 #pragma unroll
@@ -87,14 +88,15 @@ static __device__ __forceinline__ void stage_squares(Square* squares, const floa
     const unsigned short* __restrict__ mask, int n0, int o0, int row0, int N)
 {
     const int count = SQUARES, batch = BATCH(SQUARES), start = (n0 * O + o0) * (PH * PW) + row0 * PW;
+    const unsigned size = N * O * (PH * PW);
     for (int first = threadIdx.x; first < count; first += batch * THREADS) {
         Square value[batch];
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
             int i = first + u * THREADS, plane = i / (ROWS * PW), s = i % (ROWS * PW);
             bool whole = ROWS == PH && (IMAGES == 1 || OB == O);  // then the tile is one piece of dy
-            int index = start + (whole ? i : (plane / OB * O + plane % OB) * (PH * PW) + s);
-            index = min(index, N * O * (PH * PW) - 1);
+            unsigned index = start + (whole ? i : (plane / OB * O + plane % OB) * (PH * PW) + s);
+            index = min(index, size - 1);
             value[u].g = dy[index] * (MAX_POOL ? 1.0f : 1.0f / (S * S));
             value[u].mask = mask[index];
             if (IMAGES > 1 && n0 + plane / OB >= N || PH % ROWS && row0 * PW + s >= PH * PW) value[u] = {0.0f, 0u};
