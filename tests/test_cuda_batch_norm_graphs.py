@@ -8,6 +8,7 @@ from test_cuda_plan import make_gpus  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel import BATCH_STATISTICS, GraphStep, Replica
+from d2lmgpu.parallel.graph_exchange import GraphExchange
 
 # No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
 NETWORK = Network(
@@ -120,6 +121,30 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, other
             assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
     else:
         same(resumed, whole, tolerance)
+
+
+def test_a_step_that_fails_at_a_cut_is_launched_by_hand(standin, rng, monkeypatch, capsys):
+    """When it is tried, with work under way on branches, or when it is recorded."""
+    given = settings(rng, batch_statistics="synchronised")
+    expected, issue = d2l.train([d2l.cpu(0)], **given), GraphExchange.issue
+    for while_captured in (False, True):
+        count = [0]
+
+        def fail(self, while_captured=while_captured, count=count):
+            issue(self)
+            count[0] += self.devices[0].stream.is_capturing() == while_captured
+            if count[0] == 3:  # the first cut of backward
+                raise RuntimeError("no more")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GraphExchange, "issue", fail)
+            run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
+        assert run.history.phases["step"] == 0
+        same(run, expected, 2e-5)
+        assert "the step cannot be a CUDA graph (no more)" in capsys.readouterr().err
+    run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
+    assert run.history.phases["step"] > 0
+    same(run, expected, 2e-5)
 
 
 def test_statistics_are_summed_in_few_nodes(standin, rng):

@@ -14,6 +14,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.parallel import GraphStep, Replica
+from d2lmgpu.parallel.graph_exchange import GraphExchange
 
 CUDARuntimeError = standin_driver.CUDARuntimeError
 
@@ -288,15 +289,15 @@ def test_a_step_that_cannot_be_recorded_is_launched_by_hand(machine, alone, monk
     """And a recording that fails leaves devices on which anything else works: here a graph by another allreduce."""
     machine(2)
     data, expected = alone
-    exchange = GraphStep._exchange
+    issue = GraphExchange.issue
 
     def fail_in_capture(self):
-        exchange(self)
+        issue(self)
         if self.devices[0].stream.is_capturing():
             self.devices[1].stream.synchronize()
 
     with monkeypatch.context() as patch:
-        patch.setattr(GraphStep, "_exchange", fail_in_capture)
+        patch.setattr(GraphExchange, "issue", fail_in_capture)
         for precision in ("float32", "mixed"):
             run = train(data, precision=precision)
             assert run.history.phases["step"] == 0
@@ -317,7 +318,7 @@ def test_a_graph_outlives_larger_collectives_on_its_devices(machine, rng, alone)
     params = d2l.init_params(0, init="he", network=TINY_NETWORK)
     replicas = [Replica(d2l.get_params(params, device), device, TINY_NETWORK) for device in devices]
     runner = GraphStep(*data[:2], replicas, 4, "recursive_doubling")
-    assert max(runner.program.stage_sizes) > 0
+    assert max(runner.exchanges[0].program.stage_sizes) > 0
     from d2lmgpu.data import epoch_order
 
     losses = []

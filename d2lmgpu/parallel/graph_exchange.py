@@ -16,11 +16,11 @@ class GraphExchange:
     """Sums ``flats``, plain flat arrays of one dtype, one on each of the ``devices``, in place."""
 
     def __init__(self, flats, devices, algorithm):
-        self._flats, self._devices = flats, devices
+        self._flats, self.devices = flats, devices
         arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
         staging = needs_staging(arrays)
-        self._program = compile_algorithm(ALGORITHMS[algorithm], len(devices), arrays[0].size, staging)
-        sizes, dtype = self._program.stage_sizes, np.dtype(arrays[0].dtype)
+        self.program = compile_algorithm(ALGORITHMS[algorithm], len(devices), arrays[0].size, staging)
+        sizes, dtype = self.program.stage_sizes, np.dtype(arrays[0].dtype)
         self._stages = [device.empty(size, dtype) for device, size in zip(devices, sizes, strict=True)]
 
     def issue(self):
@@ -28,9 +28,9 @@ class GraphExchange:
 
         Who still reads what others have done with need not be waited for: it is written in the next step.
         """
-        devices = self._devices
+        devices = self.devices
         done = [[record(device)] for device in devices]  # each is there; to be followed by the ends of its phases
-        for i, phase in self._program.order:
+        for i, phase in self.program.order:
             with devices[i].as_current():
                 for other, count in phase.waits:
                     devices[i].stream.wait_event(done[other][count])
