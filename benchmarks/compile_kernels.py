@@ -2,14 +2,15 @@
 
     python benchmarks/compile_kernels.py                  # all, compared with results/compiled_kernels.json
     python benchmarks/compile_kernels.py --seconds 150    # as many as that allows, the most important first
-    python benchmarks/compile_kernels.py --write          # all, and keeps what it finds as the new table
+    python benchmarks/compile_kernels.py --write          # keeps what it finds as the new table
 
 In an environment that has what `pip install d2lmgpu[gpu]` brings (of that CuPy, NVRTC and cudart are enough), it calls
 CuPy's own compile function, so options and include folders are CuPy's; and it runs itself in a locale that has only
 ASCII, because CuPy writes the source in the locale's encoding. An error, a warning, a spilled register and a character
 that is not ASCII are faults. The table says for each kernel and architecture how many registers and bytes of shared
 memory it takes, and how many of its blocks a multiprocessor holds. Another NVRTC than that of the table may decide
-otherwise, so only those of the same version are compared.
+otherwise, so only those of the same version are compared. A table that was written in a limited time has the first
+pairs of a source and an architecture, and says how many; the others are compiled, but not compared.
 """
 
 import argparse
@@ -51,31 +52,34 @@ def compile_one(code, options, launches, arch):
 
 
 def key_of(name, threads, options):
-    return f"{name}<{threads}> " + " ".join(option[2:] for option in options if option.startswith("-D"))
+    """Without the matrices of Winograd's method, which follow from the other macros."""
+    macros = (option[2:] for option in options if option.startswith("-D") and "{" not in option)
+    return f"{name}<{threads}> " + " ".join(macros)
 
 
-def compile_all(work, seconds, processes):
+def compile_all(work, seconds, processes, compared=None):
     """Compiles (module, architecture) pairs in order, until the time is up.
 
-    Returns the table {key: {architecture: numbers}}, the faults {text: where}, and how many pairs were done.
+    Returns the table {key: {architecture: numbers}} of the first ``compared`` pairs, the faults {text: where} of all,
+    and how many pairs were done.
     """
     begin, table, faults, done = time.monotonic(), {}, {}, 0
     with concurrent.futures.ProcessPoolExecutor(processes) as pool:
-        waiting, rest = {}, iter(work)
+        waiting, rest = {}, enumerate(work)
         while True:
             while len(waiting) < 2 * processes and time.monotonic() - begin < seconds:
-                module, arch = next(rest, (None, None))
+                number, (module, arch) = next(rest, (None, (None, None)))
                 if module is None:
                     break
                 future = pool.submit(compile_one, module.code, module.options, module.launches, arch)
-                waiting[future] = module, arch
+                waiting[future] = number, module, arch
             if not waiting:
                 return table, faults, done
             for future in concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED").done:
-                module, arch = waiting.pop(future)
+                number, module, arch = waiting.pop(future)
                 rows, found = future.result()
                 done += 1
-                for key, numbers in rows.items():
+                for key, numbers in rows.items() if compared is None or number < compared else ():
                     table.setdefault(key, {})[str(arch)] = numbers
                 names = "/".join(sorted({name for name, _, _ in module.launches}))
                 for fault in found:
@@ -127,17 +131,16 @@ def main(arguments=None):
     modules = every_module()
     work = jobs(modules, nvrtc.getSupportedArchs())
     launched = {key_of(name, threads, m.options) for m in modules for name, threads, _ in m.launches}
-    table, faults, done = compile_all(work, options.seconds, options.processes)
-    version = nvrtc_version()
+    whole = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    version, kept = nvrtc_version(), whole.setdefault("pairs", {})
+    compared = None if options.write else kept.get(version, {}).get("compiled")
+    table, faults, done = compile_all(work, options.seconds, options.processes, compared)
     print(f"NVRTC {version}, locale {locale.getpreferredencoding(False)}: compiled {done} of {len(work)} pairs of")
     print(f"a source with its macros and an architecture ({len(launched)} launches of the package)")
     for fault, places in faults.items():
         print(f"FAULT: {fault}\n    {len(places)} times, first: {places[0]}")
-    whole = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     if options.write:
-        if done < len(work):
-            parser.error("--write needs all compilations: leave out --seconds")
-        whole[version] = table
+        whole[version], kept[version] = table, {"compiled": done, "of": len(work)}
         TABLE.write_text(dump(whole))
         print(f"wrote {len(table)} launches to {TABLE}")
     elif version not in whole:

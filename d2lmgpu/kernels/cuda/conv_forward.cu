@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
 #define XW (CEIL_DIV((TILES_X - 1) * TW + SEGMENT, 4) * 4)
 #define QUADS (OB / 4 | 1)                           // an odd row length in vectors avoids bank conflicts
 
-extern "C" __global__ void __launch_bounds__(THREADS) conv_forward(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_forward(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, unsigned short* __restrict__ mask, int N)
 {

@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
 #define CHUNK (OB * (CB * VECTORS * 4 + ZH * ROW))   // floats of shared memory for one chunk
 #define PLANES (CB * H * W)                          // and for dx, when all chunks are done
 
-extern "C" __global__ void __launch_bounds__(THREADS) conv_input_grad(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad(
     const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {

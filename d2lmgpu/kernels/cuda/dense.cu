@@ -126,7 +126,7 @@ static __device__ __forceinline__ float total(const float4* shared, int e)
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256) dense_forward(
+extern "C" __global__ void __launch_bounds__(256, 2) dense_forward(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, int N)
 {
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_forward(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) dense_input_grad(
+extern "C" __global__ void __launch_bounds__(256, 2) dense_input_grad(
     const float* __restrict__ dy, const float* __restrict__ y, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {
@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_input_grad(
 }
 
 // dbias is the gradient of one more row of weights, whose input is always 1.
-extern "C" __global__ void __launch_bounds__(256) dense_weight_grad(
+extern "C" __global__ void __launch_bounds__(256, 2) dense_weight_grad(
     const float* __restrict__ x, const float* __restrict__ dy, const float* __restrict__ y,
     float* __restrict__ dweight, float* __restrict__ dbias, int N)
 {

@@ -23,7 +23,7 @@ struct Matrix {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_forward_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_forward_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
     float* __restrict__ y, int N)
 {
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_forward_tensor_co
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_input_grad_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_input_grad_tensor_cores(
     const float* __restrict__ dy, const float* __restrict__ y, const float* __restrict__ weight,
     float* __restrict__ dx, int N)
 {
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_input_grad_tensor
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) dense_weight_grad_tensor_cores(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_weight_grad_tensor_cores(
     const float* __restrict__ x, const float* __restrict__ dy, const float* __restrict__ y,
     float* __restrict__ dweight, float* __restrict__ dbias, int N)
 {
