@@ -32,11 +32,7 @@
 
 #define THREADS (32 * WP * WO)
 #define WARP (threadIdx.x / 32)
-#if WP * WO > 8
-#define BOUNDS __launch_bounds__(THREADS)  // the compiler then leaves registers for two blocks
-#else
-#define BOUNDS __launch_bounds__(THREADS, 1)
-#endif
+#define BOUNDS __launch_bounds__(THREADS, 1)  // more resident blocks would cost spilled registers in some shapes
 #define BLOCK_RESULTS (WO * NT * 8)
 #define UNITS CEIL_DIV(CB, UNIT)  // of a pixel
 #define PIXEL (UNITS | 1)         // an odd distance of pixels avoids bank conflicts
