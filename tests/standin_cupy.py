@@ -238,6 +238,10 @@ class Device:
     def use(self):
         set_device(self.id)
 
+    def synchronize(self):
+        call("deviceSynchronize", current_stream().capture)
+        standin_memory.wait_for_card(self.id)
+
     def __enter__(self):
         thread.__dict__.setdefault("outer_cards", []).append(current_card())
         self.use()

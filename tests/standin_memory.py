@@ -102,6 +102,13 @@ def wait_for(known):
                     raise RaceError("the host's memory was changed before somebody waited for a copy of it")
 
 
+def wait_for_card(card):
+    """The host program waits for all work on a card."""
+    with lock:
+        streams = {access[2] for access in accesses} | {other for users in _given_back.values() for other, _ in users}
+        wait_for({stream: stream.count for stream in streams if stream.card == card})
+
+
 def is_done(known):
     """Whether the host program has waited for all that is known, so that it is sure to have happened."""
     return all(_done.get(stream, 0) >= count for stream, count in known.items())

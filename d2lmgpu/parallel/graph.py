@@ -27,7 +27,7 @@ from ..collectives import ALGORITHMS
 from ..collectives.execute import are_connected
 from ..data import epoch_size
 from ..devices import DeviceError, put
-from ..kernels.cuda import PRECISIONS, capture, current_card, graphs_work, has_kernels, tensor_cores
+from ..kernels.cuda import PRECISIONS, capture, current_card, finish_card, graphs_work, has_kernels, tensor_cores
 from ..kernels.stages import to_the_end
 from ..networks import compute, kernels_work
 from ..timing import paused, span
@@ -240,6 +240,7 @@ class GraphStep:
             try:
                 self._issue()
             finally:
+                self._on_each(lambda part: finish_card())  # after an error side streams may not have been joined
                 self._on_each(Part.restore)
             for device in self.devices:
                 device.stream.synchronize()

@@ -5,7 +5,7 @@ from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
 from .plan import Plan, count_correct, in_parts, loss_and_grads
-from .run import current_card, run
+from .run import current_card, finish_card, run
 from .source import read, sources
 from .stages import PRECISIONS, has_kernels
 
@@ -18,6 +18,7 @@ __all__ = [
     "capture",
     "count_correct",
     "current_card",
+    "finish_card",
     "graphs_work",
     "has_kernels",
     "in_parts",

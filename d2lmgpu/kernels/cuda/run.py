@@ -31,3 +31,10 @@ def current_card():
     import cupy
 
     return cupy.cuda.runtime.getDevice()
+
+
+def finish_card():
+    """Wait until the current GPU has done all work, in whatever stream."""
+    import cupy
+
+    cupy.cuda.Device().synchronize()
