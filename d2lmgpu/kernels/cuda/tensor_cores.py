@@ -128,7 +128,7 @@ def conv_weight_grad(kind, conv, N, multiprocessors=132):
         else:
             RW = ceil_div(RW, 2)
     sixteens = ceil_div(conv.KH * conv.KW * X, 2)
-    warps = evenly(ceil_div(sixteens, most), 12)
+    warps = evenly(ceil_div(sixteens, most), 10)  # more would leave a thread too few registers
     MT = evenly(sixteens, most) if warps == 1 else most
     slots = max(1, 8 // warps)
     parts = ceil_div(sixteens, MT * warps) * ceil_div(eights_of_c, X)
