@@ -123,6 +123,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more compilations after these")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--known", action="store_true", help="no more pairs than the table has")
     parser.add_argument("--write", action="store_true", help="keep what is found as the new table")
     options = parser.parse_args(arguments)
 
@@ -134,6 +135,7 @@ def main(arguments=None):
     whole = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     version, kept = nvrtc_version(), whole.setdefault("pairs", {})
     compared = None if options.write else kept.get(version, {}).get("compiled")
+    work = work[:compared] if options.known else work
     table, faults, done = compile_all(work, options.seconds, options.processes, compared)
     print(f"NVRTC {version}, locale {locale.getpreferredencoding(False)}: compiled {done} of {len(work)} pairs of")
     print(f"a source with its macros and an architecture ({len(launched)} launches of the package)")
