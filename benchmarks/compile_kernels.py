@@ -27,7 +27,7 @@ from gpu_model.every_launch import every_module, jobs
 
 TABLE = Path(__file__).parent / "results" / "compiled_kernels.json"
 NOISE = 8
-"""Registers, the granule in which they are given out: NVRTC does not always take the same number for the same source."""
+"""Registers, the granule in which they are given out: NVRTC takes a few more or less for one and the same source."""
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
