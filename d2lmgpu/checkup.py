@@ -7,7 +7,6 @@ Here all are tried at once, so that a person with a new machine sees what to exp
 import numpy as np
 
 from .collectives import allreduce
-from .collectives.library import nccl
 from .devices import cpu, find_gpus, gpu, put, to_host
 from .devices.trials import all_again, trials, works
 from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
@@ -61,7 +60,7 @@ def _try_sum(devices, algorithm):
     for n in (LENGTH, 100 * LENGTH):
         values = [np.random.default_rng(i).integers(0, 1000, n).astype(np.float32) for i in range(len(devices))]
         arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
-        nccl(arrays) if algorithm == "nccl" else allreduce(arrays, algorithm)
+        allreduce(arrays, algorithm)
         for array in arrays:
             if not np.array_equal(to_host(array), sum(values)):
                 raise RuntimeError(f"the sum of {n} elements on {array.device} is wrong")
