@@ -25,7 +25,7 @@ import numpy as np
 from contenders import BATCH, DDP, SGEMM, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
-from d2lmgpu.devices.choose import processor_name
+from d2lmgpu.devices.table import processor_name
 
 STEPS = {"cpu": 24, "gpu": 234}  # of the 235 of an epoch
 EXAMPLES = 60_000  # in an epoch

@@ -4,13 +4,13 @@
     python benchmarks/compile_kernels.py --seconds 150    # as many as that allows, the most important first
     python benchmarks/compile_kernels.py --write          # keeps what it finds as the new table
 
-In an environment that has what `pip install d2lmgpu[gpu]` brings (of that CuPy, NVRTC and cudart are enough), it calls
+In an environment that has what `pip install -e '.[gpu]'` brings (of that CuPy, NVRTC and cudart are enough), it calls
 CuPy's own compile function, so options and include folders are CuPy's; and it runs itself in a locale that has only
 ASCII, because CuPy writes the source in the locale's encoding. An error, a warning, a spilled register and a character
 that is not ASCII are faults. The table says for each kernel and architecture how many registers and bytes of shared
-memory it takes, and how many of its blocks a multiprocessor holds. Another NVRTC than that of the table may decide
-otherwise, so only those of the same version are compared. A table that was written in a limited time has the first
-pairs of a source and an architecture, and says how many; the others are compiled, but not compared.
+memory it takes, and how many of its blocks a multiprocessor holds. It has all launches of the package: another one, one
+that is no longer made, and one that takes something else are faults, too. Another NVRTC than that of the table may
+decide otherwise, so only those of the same version are compared.
 """
 
 import argparse
@@ -59,29 +59,28 @@ def key_of(name, threads, options):
     return f"{name}<{threads}> " + " ".join(macros)
 
 
-def compile_all(work, seconds, processes, compared=None):
+def compile_all(work, seconds, processes):
     """Compiles (module, architecture) pairs in order, until the time is up.
 
-    Returns the table {key: {architecture: numbers}} of the first ``compared`` pairs, the faults {text: where} of all,
-    and how many pairs were done.
+    Returns the table {key: {architecture: numbers}}, the faults {text: where}, and how many pairs were done.
     """
     begin, table, faults, done = time.monotonic(), {}, {}, 0
     with concurrent.futures.ProcessPoolExecutor(processes) as pool:
-        waiting, rest = {}, enumerate(work)
+        waiting, rest = {}, iter(work)
         while True:
             while len(waiting) < 2 * processes and time.monotonic() - begin < seconds:
-                number, (module, arch) = next(rest, (None, (None, None)))
+                module, arch = next(rest, (None, None))
                 if module is None:
                     break
                 future = pool.submit(compile_one, module.code, module.options, module.launches, arch)
-                waiting[future] = number, module, arch
+                waiting[future] = module, arch
             if not waiting:
                 return table, faults, done
             for future in concurrent.futures.wait(waiting, return_when="FIRST_COMPLETED").done:
-                number, module, arch = waiting.pop(future)
+                module, arch = waiting.pop(future)
                 rows, found = future.result()
                 done += 1
-                for key, numbers in rows.items() if compared is None or number < compared else ():
+                for key, numbers in rows.items():
                     table.setdefault(key, {})[str(arch)] = numbers
                 names = "/".join(sorted({name for name, _, _ in module.launches}))
                 for fault in found:
@@ -98,6 +97,7 @@ def compare(table, kept, launched):
                 lines.append(f"new: sm_{arch} {key}: {describe(numbers)}")
             elif before[1] != numbers[1] or abs(before[0] - numbers[0]) >= NOISE:
                 lines.append(f"changed: sm_{arch} {key}: {describe(before)} -> {describe(numbers)}")
+    lines += [f"not in the table: {key}" for key in sorted(launched - kept.keys() - table.keys())]
     lines += [f"no longer launched: {key}" for key in kept if key not in launched]
     return lines
 
@@ -125,9 +125,10 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more compilations after these")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--known", action="store_true", help="no more pairs than the table has")
     parser.add_argument("--write", action="store_true", help="keep what is found as the new table")
     options = parser.parse_args(arguments)
+    if options.write and options.seconds != float("inf"):
+        parser.error("--write: the table has all launches, which takes the time that it takes; leave out --seconds")
 
     from cupy_backends.cuda.libs import nvrtc
 
@@ -135,16 +136,14 @@ def main(arguments=None):
     work = jobs(modules, nvrtc.getSupportedArchs())
     launched = {key_of(name, threads, m.options) for m in modules for name, threads, _ in m.launches}
     whole = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    version, kept = nvrtc_version(), whole.setdefault("pairs", {})
-    compared = None if options.write else kept.get(version, {}).get("compiled")
-    work = work[:compared] if options.known else work
-    table, faults, done = compile_all(work, options.seconds, options.processes, compared)
+    version = nvrtc_version()
+    table, faults, done = compile_all(work, options.seconds, options.processes)
     print(f"NVRTC {version}, locale {locale.getpreferredencoding(False)}: compiled {done} of {len(work)} pairs of")
     print(f"a source with its macros and an architecture ({len(launched)} launches of the package)")
     for fault, places in faults.items():
         print(f"FAULT: {fault}\n    {len(places)} times, first: {places[0]}")
     if options.write:
-        whole[version], kept[version] = table, {"compiled": done, "of": len(work)}
+        whole[version] = table
         TABLE.write_text(dump(whole))
         print(f"wrote {len(table)} launches to {TABLE}")
     elif version not in whole:

@@ -1,8 +1,17 @@
 """d2lmgpu: multi-GPU training from scratch, to learn from and then to trust.
 
 ``import d2lmgpu as d2l``. Importing starts no GPU and imports no CuPy.
+
+Whatever is given to a public function, what it raises is documented, and says in a
+line what was given and what is allowed: ValueError for arguments that make no
+sense, DeviceMismatchError for arrays of different places, DeviceError for devices
+that are not there or used against the rules, OSError for files; what else there is,
+a function's own docstring says.
 """
 
+from . import interrupted as interrupted  # first, for an interrupt during all others
+
+# isort: split
 from . import collectives
 from .collectives import allreduce
 from .data import minibatches, to_float

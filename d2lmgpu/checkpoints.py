@@ -3,18 +3,21 @@
     {"format": "d2lmgpu checkpoint", "version": 1, "bytes": ..., "sha256": ...}    one line of JSON
     arrays and state                                                             NumPy's .npz
 
-Reading one runs no code that is in the file (nothing is unpickled). A file is
-there whole or not at all: it is written under another name and then renamed.
+Reading one runs no code that is in the file (nothing is unpickled), and takes no
+more memory than the file is long (nothing is unpacked). A file is there whole or
+not at all: it is written under another name and then renamed.
 """
 
 import hashlib
 import io
 import json
+import math
 import zipfile
 from typing import NamedTuple
 
 import numpy as np
 
+from .arguments import check_path, shown
 from .output import write_file
 
 FORMAT = "d2lmgpu checkpoint"
@@ -36,8 +39,11 @@ class Checkpoint(NamedTuple):
 def save_checkpoint(path, checkpoint):
     """Write a `Checkpoint`; a failure, or a machine that stops meanwhile, leaves an older file as it was.
 
-    Raises OSError if it cannot be written.
+    Raises OSError if it cannot be written, ValueError for what is no `Checkpoint`.
     """
+    check_path("save_checkpoint: path", path)
+    if not isinstance(checkpoint, Checkpoint):
+        raise ValueError(f"save_checkpoint: {shown(checkpoint)} is no Checkpoint(state, arrays)")
     named = {f"{name}.{i}": array for name, arrays in checkpoint.arrays.items() for i, array in enumerate(arrays)}
     buffer = io.BytesIO()
     np.savez(buffer, state=np.frombuffer(json.dumps(checkpoint.state).encode(), np.uint8), **named)
@@ -52,6 +58,7 @@ def load_checkpoint(path):
     Raises CheckpointError if it is no checkpoint, of a later version, cut short or
     altered; OSError if it cannot be read.
     """
+    check_path("load_checkpoint: path", path)
     with open(path, "rb") as file:
         header = _read_header(path, file.readline(LONGEST_HEADER))
         content = file.read()
@@ -59,26 +66,55 @@ def load_checkpoint(path):
         raise CheckpointError(f"{path} is cut short: {len(content):,} of {header['bytes']:,} bytes; take an older one")
     if len(content) > header["bytes"] or _sha256(content) != header["sha256"]:
         raise CheckpointError(f"{path} was altered: its checksum is not what it should be; take an older one")
-    arrays = {}
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            state = json.loads(file["state"].tobytes())
-            for key in file.files:
-                if key != "state":
-                    arrays.setdefault(key.rpartition(".")[0], []).append(file[key])
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path} is no checkpoint that this version can read: {error}") from error
+        return _unpack(content)
+    except Exception as error:  # NumPy, zipfile and json raise twenty kinds, of what somebody has put together
+        why = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} is no checkpoint that this version can read: {why}") from error
+
+
+def _unpack(content):
+    """The `Checkpoint` in a file's content, which takes no more memory than that. Raises whatever there is to raise."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > len(content):
+            raise ValueError("its arrays are packed, and larger than the file")
+        named = {member.filename.removesuffix(".npy"): _read_array(archive, member) for member in members}
+    state, arrays = named.pop("state"), {}
+    for key, array in named.items():
+        name, _, number = key.rpartition(".")
+        if number != str(len(arrays.setdefault(name, []))):
+            raise ValueError(f"array {key} is in the wrong place")
+        arrays[name].append(array)
+    state = json.loads(state.tobytes())
+    if not isinstance(state, dict):
+        raise ValueError("its state is no dict")
     return Checkpoint(state, arrays)
+
+
+def _read_array(archive, member):
+    """An array of numbers, of the size that its header says it has."""
+    with archive.open(member) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{member.filename} has another format")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+            raise ValueError(f"{member.filename} has not the numbers that it should have")
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _read_header(path, line):
     try:
         header = json.loads(line)
-        assert header["format"] == FORMAT
-        version, size, checksum = (header[name] for name in ("version", "bytes", "sha256"))
-        assert isinstance(version, int) and isinstance(size, int) and isinstance(checksum, str)
-    except (ValueError, TypeError, KeyError, AssertionError):
-        raise CheckpointError(f"{path} is no checkpoint of d2lmgpu") from None
+    except (ValueError, RecursionError):
+        header = None
+    kinds = {"format": str, "version": int, "bytes": int, "sha256": str}
+    if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in kinds.items()):
+        raise CheckpointError(f"{path} is no checkpoint of d2lmgpu")
+    version = header["version"]
+    if header["format"] != FORMAT or version < 1:
+        raise CheckpointError(f"{path} is no checkpoint of d2lmgpu")
     if version > VERSION:
         raise CheckpointError(f"{path} is of version {version}, later than this program's {VERSION}; update d2lmgpu")
     return header

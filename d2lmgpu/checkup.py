@@ -4,10 +4,15 @@ A program tries these things by itself when it first uses a device, and takes a 
 Here all are tried at once, so that a person with a new machine sees what to expect of it.
 """
 
+import contextlib
+import itertools
+
 import numpy as np
 
 from .collectives import allreduce
-from .devices import cpu, find_gpus, gpu, put, to_host
+from .collectives.execute import are_connected
+from .devices import DeviceError, cpu, find_gpus, put, to_host
+from .devices.kinds import GPU
 from .devices.trials import all_again, trials, works
 from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
 from .networks import kernels_work
@@ -22,11 +27,11 @@ def check_machine():
     Nothing is raised: what fails is in the list, with the reason.
     """
     with all_again():
-        cards = range(find_gpus()[0])
-        gpus = [gpu for gpu in map(_try_gpu, cards) if gpu is not None]
-        for i, one in enumerate(gpus):
-            for other in gpus[i + 1 :]:
-                works(f"{one} and {other}", "a sum over both", "", lambda pair=(one, other): _try_sum(pair, "ring"))
+        gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
+        for pair in itertools.combinations(gpus, 2):
+            with contextlib.suppress(DeviceError):  # of two between which nothing works: then the sum says so
+                are_connected({gpu.card for gpu in pair})
+            works(" and ".join(map(str, pair)), "a sum over both", "", lambda pair=pair: _try_sum(pair, "ring"))
         if len(gpus) > 1:
             works(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
@@ -35,24 +40,28 @@ def check_machine():
         return trials()
 
 
-def _try_gpu(card):
-    """Try what a GPU does by itself; returns it, or None where it is of no use at all."""
-    name = f"gpu({card})"
-    if not works(name, "a stream of its own", "", lambda: gpu(card).synchronize()):
+def _try_card(card):
+    """Try what a GPU does by itself; returns it, or None where it is of no use at all.
+
+    It is nobody else's device, so that nothing that fails here, or between this card and another, is left behind.
+    """
+    name, made = f"gpu({card})", []
+
+    if not works(name, "a stream of its own", "", lambda: made.append(GPU(card, card).set_up())):
         return None
-    device = gpu(card)
-    device.submit(_try_precisions, name, device.compute_capability).result()
-    device.submit(graphs_work).result()
-    return device
+    for task in made[0].submit(_try_precisions, made[0]), made[0].submit(graphs_work):
+        if task.exception():  # it has not come to trying anything
+            works(name, "work in its queue", "", task.result)
+    return made[0]
 
 
-def _try_precisions(name, capability):
+def _try_precisions(device):
     """Runs on the device."""
     import cupy
 
     for precision, kind in PRECISIONS.items():
-        if kind is None or capability >= tensor_cores.OLDEST[kind]:
-            kernels_work(name, cupy, precision)
+        if kind is None or device.compute_capability >= tensor_cores.OLDEST[kind]:
+            kernels_work(str(device), cupy, precision)
 
 
 def _try_sum(devices, algorithm):

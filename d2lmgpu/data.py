@@ -2,20 +2,30 @@
 
 import numpy as np
 
+from .arguments import as_array, check_array, check_list, check_seed, check_shape, check_whole
 from .devices import array_module
+from .words import several
 
 
 def minibatches(X, y, batch_size, seed, epoch):
-    """Yield (X, y) for each minibatch of an epoch, images as float32 in 0..1.
+    """An iterator of (X, y) for each minibatch of an epoch, images as float32 in 0..1.
 
     The order follows from ``seed`` and ``epoch`` alone: every epoch has another,
     and any epoch can be repeated. The last minibatch holds what is left
     (60000 mod 256 = 96 examples).
+
+    Raises ValueError, at once, for a batch size, seed or epoch that is none, and unless X and y are of one length.
     """
+    X = as_array("minibatches: X", X, (1, 2, 3, 4), "(N, ...)")
+    y = as_array("minibatches: y", y, (1, 2), "(N,)")
+    if len(X) != len(y):
+        raise ValueError(f"minibatches: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
+    check_whole("batch_size", batch_size)
+    check_seed(seed)
+    check_whole("epoch", epoch, least=0)
     order = epoch_order(len(X), seed, epoch)
-    for start in range(0, len(X), batch_size):
-        chosen = order[start : start + batch_size]
-        yield to_float(X[chosen]), y[chosen]
+    parts = (order[start : start + batch_size] for start in range(0, len(X), batch_size))
+    return ((to_float(X[chosen]), y[chosen]) for chosen in parts)
 
 
 def first_examples(data, limit):
@@ -24,20 +34,28 @@ def first_examples(data, limit):
     Raises ValueError unless it is a whole number, at least 1.
     """
     check_limit(limit)
-    X_train, y_train, *rest = data
+    X_train, y_train, *rest = check_parts(data)
     return X_train[:limit], y_train[:limit], *rest
+
+
+def check_parts(data, least=4):
+    """The parts of a data set as `train` takes it, in a list. Raises ValueError for fewer than ``least``, or others."""
+    parts = "X_train, y_train, X_test, y_test, and maybe the names of the classes"
+    data = check_list("data", data, of=f"arrays: {parts}")
+    if not least <= len(data) <= 5:
+        raise ValueError(f"data: {several(len(data), 'part')} given; it should be {parts}")
+    for i in range(1, min(4, len(data)), 2):
+        data[i] = as_array("labels", data[i])
+    if len(data) == 5:
+        names = data[4].tolist() if isinstance(data[4], np.ndarray) and data[4].ndim else data[4]
+        data[4] = [str(name) for name in check_list("data: the names of the classes", names, of="names")]
+    return data
 
 
 def check_limit(limit):
     """Raise ValueError unless there can be a first ``limit`` examples."""
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise ValueError(f"limit is {limit!r}; it should be a whole number, at least 1")
-
-
-def check_whole(name, value, least=1):
-    """Raise ValueError unless ``value`` is a whole number, at least ``least``; ``name`` says of what."""
-    if not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} is {value!r}; it should be a whole number, at least {least}")
+    if limit is not None:
+        check_whole("limit", limit)
 
 
 def epoch_order(n, seed, epoch):
@@ -68,8 +86,11 @@ def batch_rng(seed, epoch, number):
 def to_float(images, out=None):
     """uint8 images (0..255) as float32 (0..1), float images as they are; written to ``out`` if it is given.
 
-    Plain arrays, of a device or the host's.
+    Plain arrays, of a device or the host's. Raises ValueError for what is no array of numbers, or has another shape.
     """
+    check_array("to_float: images", images)
+    if out is not None:
+        check_shape("to_float: out", out, images.shape)
     if images.dtype == np.uint8:
         return array_module(images).divide(images, np.float32(255), out=out)
     if out is None:

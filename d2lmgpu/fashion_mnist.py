@@ -4,8 +4,8 @@ The four original files are looked for in these places, in this order:
 
 1. the folder that the environment variable ``D2LMGPU_DATA`` names,
 2. ``data/`` of this repository, or of the current folder,
-3. the user's cache,
-4. the folder of Debian's package ``dataset-fashion-mnist``;
+3. the folder of Debian's package ``dataset-fashion-mnist``,
+4. the user's cache;
 
 and are then downloaded to the user's cache. A file is used only if its MD5 sum
 is right. A wrong file is never replaced, and never passed over in silence.
@@ -14,12 +14,12 @@ is right. A wrong file is never replaced, and never passed over in silence.
 import gzip
 import hashlib
 import os
-import tempfile
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import numpy as np
+
+from .download import DownloadError, download
+from .output import check_writable, write_file
 
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """What the labels 0 to 9 stand for."""
@@ -31,11 +31,17 @@ FILES = {  # MD5 of the file as published, and as Debian packs it (the same data
     "t10k-labels-idx1-ubyte.gz": ("bb300cfdad3c16e7a12a480ee83cd310", "0d30e22e447f3c33dab9ed536400ac01"),
 }
 
+SIZES = dict(zip(FILES, (26_421_880, 29_515, 4_422_102, 5_148), strict=True))
+"""Bytes of the files as published: nothing longer is downloaded."""
+
 MIRRORS = (
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # which has no https
 )
+
+PATIENCE, SLOWEST = 30.0, 20_000
+"""Seconds that a mirror has for each file, and one more for so many bytes; then comes the next mirror's turn."""
 
 
 class DataError(RuntimeError):
@@ -72,8 +78,15 @@ def find_file(name):
 
 
 def cache_folder():
-    """Where downloads are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "d2lmgpu" / "fashion-mnist"
+    """Where downloads are kept. Raises DataError where nobody knows the user's folder."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # no HOME, and no such user, as in some containers
+        raise DataError(
+            "Fashion-MNIST is not here, and there is no home folder to download it to; name one in HOME, or the "
+            "folder that has the files in D2LMGPU_DATA"
+        ) from None
+    return folder / "d2lmgpu" / "fashion-mnist"
 
 
 def _folders():
@@ -81,48 +94,44 @@ def _folders():
         yield Path(os.environ["D2LMGPU_DATA"])
     yield Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
     yield Path("data", "fashion-mnist").absolute()
-    yield cache_folder()
     yield Path("/usr/share/datasets/fashion-mnist")
+    yield cache_folder()
 
 
 def _download(name, tried):
-    """Fetch a file to the cache under a temporary name, check its sum, only then give it its name."""
-    expected = FILES[name][0]
+    """Fetch a file to the cache; nothing is written but what has the right sum."""
     target = cache_folder() / name
-    found = "no file"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(target)  # rather before the download than after it
+        data = _from_a_mirror(name, tried)
+        write_file(target, lambda file: file.write(data))
+    except OSError as error:
+        raise DataError(f"{name} cannot be downloaded to {target.parent}: {error}. {_by_hand()}") from error
+    return target
+
+
+def _from_a_mirror(name, tried):
+    """What the first mirror gives that has the file."""
+    expected, found, size = FILES[name][0], "no file", SIZES[name]
     for mirror in MIRRORS:
         url = mirror + name
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=name, suffix=".part")
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    _fetch(url, file, name)
-                sum_of_file = _md5(temporary)
-                if sum_of_file == expected:
-                    os.replace(temporary, target)
-                    return target
-                found = sum_of_file
-                tried.append(f"{url} (MD5 {sum_of_file})")
-            finally:
-                Path(temporary).unlink(missing_ok=True)
-        except (OSError, urllib.error.URLError) as error:
-            tried.append(f"{url} ({getattr(error, 'reason', error)})")
+            data = download(url, size, PATIENCE + size / SLOWEST, name)
+        except DownloadError as error:
+            tried.append(f"{url} ({error})")
+            continue
+        found = hashlib.md5(data).hexdigest()
+        if found == expected:
+            return data
+        tried.append(f"{url} ({len(data):,} bytes of {size:,}, MD5 {found})")
     raise DataError(
-        f"{name} is not to be had: expected MD5 {expected}, found {found}. Put the original file into a folder "
-        f"and name it in D2LMGPU_DATA. Tried: {', '.join(tried)}"
+        f"{name} is not to be had: expected MD5 {expected}, found {found}. {_by_hand()}. Tried: {', '.join(tried)}"
     )
 
 
-def _fetch(url, file, name):
-    from tqdm import tqdm
-
-    with urllib.request.urlopen(url, timeout=30) as response:
-        size = int(response.headers.get("Content-Length") or 0) or None
-        with tqdm(total=size, desc=name, unit="B", unit_scale=True) as bar:
-            while block := response.read(1 << 16):
-                file.write(block)
-                bar.update(len(block))
+def _by_hand():
+    return f"Put the original file into {cache_folder()}, or into a folder that you name in D2LMGPU_DATA"
 
 
 def _md5(path):

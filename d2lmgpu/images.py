@@ -1,39 +1,107 @@
-"""Pictures from files, in the form that networks take: by Pillow, for any format that it reads."""
+"""Pictures from files, in the form that networks take: by Pillow, for any format that it reads.
 
+Training and prediction read pictures with the same function, `read_images`, and so in the same way.
+"""
+
+import warnings
 from pathlib import Path
 
 import numpy as np
 
+from .arguments import check_flag, check_list, check_path, check_whole
+
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+RANGES = (1, 2**8 - 1, 2**16 - 1, 2**31 - 1)
+"""What white may be in a picture of 32 bits a pixel, whose file does not say; 1 for fractions only."""
+
+BEYOND = 0.05
+"""How far, as a part of white, floats may lie below black or above white: a picture that was resized often does."""
 
 
 def read_images(paths, input_shape, invert=False):
     """Pictures as uint8 (N, C, H, W), of ``input_shape`` (C, H, W): grey for C = 1, colour for C = 3, resized.
 
-    ``invert``: black becomes white. (Fashion-MNIST's things are bright on black,
-    unlike most pictures.)
+    A picture is turned upright, as its EXIF data say, and what is transparent is
+    white, as on paper. Pixels of 16 bits go from 0 to 65535; those of 32 bits from
+    0 to the first of `RANGES` that none of them exceeds (floats may do so by `BEYOND`). Of several pictures in
+    a file it is the first.
 
-    Raises ValueError for a file that is no whole picture or another C, OSError for a file that cannot be read.
+    ``invert``: black becomes white, last of all, so that what is transparent
+    becomes black. (Fashion-MNIST's things are bright on black, unlike most pictures.)
+
+    Raises ValueError for a file that is no whole picture, or too large a one, or another C, OSError for a file that
+    cannot be read.
     """
     from PIL import Image
 
-    C, H, W = input_shape
+    C, H, W = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
+    for side in (C, H, W):
+        check_whole("input_shape: a number of (C, H, W)", side, most=2**14)
     modes = {1: "L", 3: "RGB"}
     if C not in modes:
         raise ValueError(f"read_images: the network takes {C} channels; pictures have 1 (grey) or 3 (colour)")
     images = np.empty((len(paths), C, H, W), np.uint8)
     for image, path in zip(images, paths, strict=True):
-        try:
-            with Image.open(path) as file:
-                picture = file.convert(modes[C])
-        except (OSError, SyntaxError) as error:
-            if getattr(error, "errno", None) is not None:  # of the system, not of Pillow
-                raise
-            raise ValueError(f"{path} is no picture that can be read") from None
+        picture = _read(path, modes[C])
         if picture.size != (W, H):
             picture = picture.resize((W, H), Image.Resampling.LANCZOS)
         image[...] = np.asarray(picture).reshape(H, W, C).transpose(2, 0, 1)
     return 255 - images if invert else images
+
+
+def _read(path, mode):
+    """The Pillow image in a file, upright, opaque, and in this mode. Raises as `read_images` does."""
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of what it can read nevertheless
+            # a file, since Pillow 13.0 misreads turned TIFF files that it maps into memory, as it does by name
+            with open(path, "rb") as file, Image.open(file) as picture:
+                picture = _opaque(_of_8_bits(ImageOps.exif_transpose(picture)))
+            return picture.convert(mode)
+    except Image.DecompressionBombError:
+        limit = 2 * Image.MAX_IMAGE_PIXELS
+        raise ValueError(f"{path} is too large a picture; make it smaller than {limit:,} pixels") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's readers raise many kinds for damaged files
+        if getattr(error, "errno", None) is not None:  # of the system, not of Pillow
+            raise
+        why = "" if isinstance(error, Image.UnidentifiedImageError) else f": {error}"
+        raise ValueError(f"{path} is no picture that can be read{why}") from None
+
+
+def _of_8_bits(picture):
+    """A picture of more bits a pixel, which Pillow would clip at 255, from black to white; others as they are."""
+    from PIL import Image
+
+    if picture.mode not in ("I", "F") and not picture.mode.startswith("I;"):
+        return picture
+    pixels = np.asarray(picture)
+    least, most = pixels.min(), pixels.max()
+    beyond = BEYOND if picture.mode == "F" else 0.0
+    if not (np.isfinite(most) and least >= -beyond * max(most, 0)):  # NaN, too
+        raise ValueError(f"its pixels are from {least:g} to {most:g}; they should be numbers from 0 on")
+    if picture.mode.startswith("I;"):
+        white = 2**16 - 1
+    else:
+        ranges = RANGES if picture.mode == "F" else RANGES[1:]
+        white = next((white for white in ranges if most <= white * (1 + beyond)), most)
+    grey = np.round(np.clip(pixels * (255 / white), 0, 255)).astype(np.uint8)
+    grey[pixels == picture.info.get("transparency")] = 255  # the one value that stands for nothing
+    return Image.fromarray(grey)
+
+
+def _opaque(picture):
+    """A picture on white paper, if any of it is transparent."""
+    from PIL import Image
+
+    if not picture.has_transparency_data:
+        return picture
+    picture = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
 
 
 def load_image_folder(folder, input_shape, invert=False):
@@ -43,14 +111,17 @@ def load_image_folder(folder, input_shape, invert=False):
         folder/cat/2.png
         folder/dog/1.png
 
-    Classes and files are in alphabetical order; labels are of the smallest type that holds them.
+    Classes and files are in alphabetical order; labels are of the smallest type that holds them. Hidden files
+    (._1.png), folders, and files of other endings are passed over. Pictures are read as `read_images` does.
 
-    Raises ValueError if there are no such folders, or one without pictures.
+    Raises ValueError if there are no such folders, or one without pictures, or a picture that cannot be read.
     """
-    folder, names = Path(folder), class_names(folder)
+    check_flag("invert", invert)
+    names = class_names(folder)
+    folder = Path(folder)
     paths, labels = [], []
     for label, name in enumerate(names):
-        files = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES)
+        files = sorted(path for path in (folder / name).iterdir() if _is_picture(path))
         if not files:
             raise ValueError(f"{folder / name} has no pictures in it ({', '.join(SUFFIXES)})")
         paths += files
@@ -68,6 +139,7 @@ def load_image_data(folder, input_shape, invert=False):
 
     Raises ValueError if a part is missing or has other classes than the other.
     """
+    check_folder(folder)
     train, test = parts = Path(folder, "train"), Path(folder, "test")
     if not all(part.is_dir() for part in parts):
         raise ValueError(f"{folder} should have two folders in it, train and test, each with a folder for each class")
@@ -80,8 +152,22 @@ def load_image_data(folder, input_shape, invert=False):
     return X_train, y_train, X_test, y_test, names
 
 
+def _is_picture(path):
+    """By its name: other systems leave files such as ._1.png beside pictures."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
+
+
+def check_folder(folder):
+    """Raise ValueError unless there is such a folder."""
+    check_path("folder", folder)
+    if not Path(folder).is_dir():
+        what = "is a file" if Path(folder).exists() else "no such folder"
+        raise ValueError(f"{folder}: {what}; give a folder that has a folder of pictures for each class")
+
+
 def class_names(folder):
     """The names of the folders in a folder but for hidden ones, in alphabetical order; ValueError if there are none."""
+    check_folder(folder)
     names = sorted(path.name for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith("."))
     if not names:
         raise ValueError(f"{folder} has no folders in it; there should be one for each class, with its pictures")

@@ -6,8 +6,10 @@ import math
 import sys
 import time
 
+from .arguments import in_a_clone
 from .monitor import Callback
 from .plots import plot_history
+from .words import several
 
 PAUSE = 0.5
 """Seconds from one look to the next, at least."""
@@ -41,9 +43,11 @@ class LivePlot(Callback):
     shown. Raises ValueError outside of notebooks, and without ipywidgets.
     """
 
+    only_shows = True
+
     def __init__(self):
         if not in_notebook():
-            raise ValueError("LivePlot needs a notebook, and widgets: pip install 'd2lmgpu[notebooks]'")
+            raise ValueError(f"LivePlot needs a notebook, and widgets: {in_a_clone('notebooks')}")
         self._picture = None
 
     def on_start(self, history, steps):
@@ -77,6 +81,10 @@ class LivePlot(Callback):
             if loss is not None:
                 self._update(COST)
         return self._stopping
+
+    def on_evaluate(self, history):
+        done = len(history.train_loss)
+        self._label.value = f"epoch {done + 1}/{history.epochs}, evaluating the test set"
 
     def on_epoch(self, history):
         self._update(COST_BETWEEN)
@@ -114,13 +122,15 @@ class LivePlot(Callback):
         done, stopped = len(history.train_loss), history.interrupted
         if stopped:
             figures = f"loss {stopped['train_loss']:.3f}, test acc {stopped['test_accuracy']:.3f}"
-            return f"stopped after {stopped['steps']} steps of epoch {stopped['epoch']}/{history.epochs}: {figures}"
+            steps = several(stopped["steps"], "step")
+            return f"stopped after {steps} of epoch {stopped['epoch']}/{history.epochs}: {figures}"
         if history.diverged:
             return history.diverged
         if done < history.epochs:
             return f"broken off in epoch {done + 1}/{history.epochs}"
-        epochs, speed = "1 epoch" if done == 1 else f"{done} epochs", f"{history.examples_per_second:,.0f} examples/s"
-        return f"{epochs}: loss {history.train_loss[-1]:.3f}, test acc {history.test_accuracy[-1]:.3f}, {speed}"
+        speed = f"{history.examples_per_second:,.0f} examples/s"
+        figures = f"loss {history.train_loss[-1]:.3f}, test acc {history.test_accuracy[-1]:.3f}, {speed}"
+        return f"{several(done, 'epoch')}: {figures}"
 
     def _update(self, cost):
         """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last."""

@@ -1,14 +1,24 @@
 """What a person sees while training runs: a progress bar, a line an epoch, and a way to stop."""
 
 import contextlib
+import os
 import signal
+import socket
+import sys
 import threading
+import time
+
+from .arguments import check_path, in_a_clone
+from .words import several
+
+SILENCE = 5.0
+"""Seconds without a line after which one tells how far an epoch is, where there is no progress bar."""
 
 
 class Stop:
-    """Whether somebody asked training to end after the current step."""
+    """Whether somebody asked training to end after the current step; ``listening``: whether it still goes on."""
 
-    requested = False
+    requested, listening = False, True
 
 
 @contextlib.contextmanager
@@ -16,27 +26,45 @@ def stop_on_interrupt():
     """Turn the first Ctrl-C within the block into a request to stop: yields a `Stop`.
 
     A step is never torn apart, so all devices keep the same parameters. A second
-    Ctrl-C interrupts at once, as usual. Python delivers signals to the main
-    thread only; elsewhere nothing changes.
+    Ctrl-C interrupts at once, as usual. Where SIGINT is ignored, as in a shell's
+    background jobs, it still is. Python delivers signals to the main thread only;
+    elsewhere nothing changes.
     """
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
+    stop, previous = Stop(), signal.getsignal(signal.SIGINT)
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or previous in (signal.SIG_IGN, None):  # None: what is not Python's, it cannot put back
         yield stop
         return
 
     def request(signum, frame):
-        stop.requested = True
         signal.signal(signal.SIGINT, previous)
+        if stop.listening:
+            stop.requested = True
+        else:  # the end of the block was interrupted: this is the previous handler's
+            signal.raise_signal(signal.SIGINT)
 
-    previous = signal.signal(signal.SIGINT, request)
     try:
+        signal.signal(signal.SIGINT, request)
         yield stop
     finally:
+        stop.listening = False
         signal.signal(signal.SIGINT, previous)
+
+
+def say(text, end="\n", file=None):
+    """Print at once; who can print nothing, to a pipe that is closed or a disk that is full, goes on nevertheless."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, end=end, file=file, flush=True)
 
 
 class Callback:
-    """What `train` calls as it goes on: override what is of interest. Who returns True ends training after the step."""
+    """What `train` calls as it goes on: override what is of interest. Who returns True ends training after the step.
+
+    An error in a callback ends training, unless all it does is to show something (``only_shows``): then training
+    goes on without it, and says so.
+    """
+
+    only_shows = False
 
     def on_start(self, history, steps):
         """Training begins, with so many ``steps`` an epoch."""
@@ -46,6 +74,9 @@ class Callback:
 
         The host program is a step ahead of the devices: the loss is of the steps that it has waited for.
         """
+
+    def on_evaluate(self, history):
+        """An epoch's steps are done, or training is stopped, and the test set is about to be evaluated."""
 
     def on_epoch(self, history):
         """An epoch is complete, and the last in ``history``."""
@@ -57,43 +88,83 @@ class Callback:
 class TensorBoard(Callback):
     """Writes loss, accuracy and speed as event files, which ``tensorboard --logdir DIR`` shows.
 
-    Raises ValueError unless tensorboardX is installed.
+    Its `SummaryWriter` has a thread of its own, which a full disk ends, and then waits for it for ever: events are
+    written here. Raises ValueError unless tensorboardX is installed, and for what names no
+    folder.
     """
 
+    only_shows = True
+
     def __init__(self, folder):
+        check_path("TensorBoard: folder", folder)
         try:
-            from tensorboardX import SummaryWriter
+            from tensorboardX import RecordWriter, record_writer
         except ImportError:
-            raise ValueError("TensorBoard needs a package: pip install 'd2lmgpu[tensorboard]'") from None
-        self._writer = SummaryWriter(str(folder))
+            raise ValueError(f"TensorBoard needs a package: {in_a_clone('tensorboard')}") from None
+        self._folder, self._make_writer = str(folder), RecordWriter
+        record_writer.directory_check(self._folder)
+        self._open()
 
     def on_start(self, history, steps):
+        from tensorboardX.summary import text
+
+        if self._writer is None:  # another run
+            self._open()
         self._steps = steps
         settings = {name: value for name, value in history.as_dict().items() if isinstance(value, (int, float, str))}
-        self._writer.add_text("settings", "  \n".join(f"{name}: {value}" for name, value in settings.items()))
+        described = "  \n".join(f"{name}: {value}" for name, value in settings.items())
+        self._write(0, summary=text("settings", described))
 
     def on_step(self, epoch, step, loss):
         if loss is not None:
-            self._writer.add_scalar("loss/so_far", loss, epoch * self._steps + step)
+            self._write_number("loss/so_far", loss, epoch * self._steps + step)
 
     def on_epoch(self, history):
         step = len(history.train_loss) * self._steps
-        self._writer.add_scalar("loss/training", history.train_loss[-1], step)
-        self._writer.add_scalar("accuracy/test", history.test_accuracy[-1], step)
-        self._writer.add_scalar("seconds/epoch", history.seconds_per_epoch[-1], step)
-        self._writer.flush()
+        self._write_number("loss/training", history.train_loss[-1], step)
+        self._write_number("accuracy/test", history.test_accuracy[-1], step)
+        self._write_number("seconds/epoch", history.seconds_per_epoch[-1], step)
+        self._attempt(self._writer.flush)
 
     def on_end(self, history):
-        self._writer.close()
+        self._attempt(self._writer.close)
+        self._writer = None
+
+    def _open(self):
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._writer = self._make_writer(os.path.join(self._folder, name))
+        self._write(file_version="brain.Event:2")
+
+    def _write_number(self, name, value, step):
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        self._write(step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+
+    def _write(self, step=0, **content):
+        from tensorboardX.proto.event_pb2 import Event
+
+        event = Event(wall_time=time.time(), step=step, **content)
+        self._attempt(self._writer.write, event.SerializeToString())
+
+    def _attempt(self, action, *arguments):
+        try:
+            action(*arguments)
+        except OSError as error:
+            raise OSError(f"cannot write {self._writer.path}: {error.strerror or error}") from error
 
 
 class Progress:
-    """A progress bar for each epoch on standard error (terminals only), and a line for each on standard output."""
+    """A progress bar for each epoch on standard error, and a line for each on standard output.
+
+    Where standard error is no terminal, a line there tells how far an epoch is, after
+    each `SILENCE`.
+    """
 
     def __init__(self, num_epochs, num_examples, visible=True):
         self.num_epochs = num_epochs
         self.num_examples = num_examples
         self.visible = visible
+        self._told = time.monotonic()
 
     def start_epoch(self, epoch, done=0):
         """``epoch`` counts from 0; ``done`` of its examples were trained on before."""
@@ -107,7 +178,7 @@ class Progress:
             desc=self._epoch,
             unit=" examples",
             leave=False,
-            disable=None if self.visible else True,  # None: wherever standard error is no terminal
+            disable=None if self.visible and sys.stderr else True,  # None: wherever standard error is no terminal
         )
 
     def step(self, num_examples, loss):
@@ -116,6 +187,22 @@ class Progress:
         if loss is not None:
             self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
         self._bar.update(num_examples)
+        if time.monotonic() - self._told > SILENCE:
+            known = "" if loss is None else f", loss {loss:.3f}"
+            self._tell(f"{self._examples:,} of {several(self.num_examples, 'example')}{known}")
+
+    def evaluate(self, done, size):
+        """So many of the test set's ``size`` images are evaluated."""
+        with contextlib.suppress(OSError, ValueError):  # see `say`
+            self._bar.set_description(f"{self._epoch}, evaluating {done:,}/{size:,}")
+        if time.monotonic() - self._told > SILENCE:
+            self._tell(f"evaluating, {done:,} of {several(size, 'image')}")
+
+    def _tell(self, text):
+        """How far an epoch is, if no bar shows it."""
+        self._told = time.monotonic()
+        if self.visible and self._bar.disable:
+            say(f"{self._epoch}: {text}", file=sys.stderr)
 
     def end_epoch(self):
         """Remove the bar; returns the number of examples that were trained on."""
@@ -124,10 +211,12 @@ class Progress:
 
     def note(self, text):
         """Print a line about the run."""
+        self._told = time.monotonic()
         if self.visible:
-            print(text, flush=True)
+            say(text)
 
     def report(self, text):
         """Print a line about this epoch."""
+        self._told = time.monotonic()
         if self.visible:
-            print(f"{self._epoch}: {text}", flush=True)
+            say(f"{self._epoch}: {text}")

@@ -1,11 +1,38 @@
-"""Result files: checked before the work begins, written whole or not at all."""
+"""Result files: checked before the work begins, written whole or not at all, by one program at a time.
 
+Beside a file ``NAME`` that is being written lie ``.NAME.lock``, which the operating system gives free when its
+holder ends, however that comes, and ``.NAME.part``, which becomes ``NAME`` when it is complete. What a program
+that was killed has left of them is taken over, and removed, by the next that writes ``NAME``.
+"""
+
+import contextlib
+import errno
 import json
 import os
-import tempfile
+import stat
+import threading
+import time
+import unicodedata
 from pathlib import Path
 
+from .arguments import shown
+from .devices import in_forked_process
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    import msvcrt
+
+    fcntl = None
+
 PLOT_FORMATS = (".png", ".svg", ".pdf")
+PATIENCE = 3.0
+"""Seconds for which a file may be in the hands of another that writes a result to it."""
+
+STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+"""What these names stand for is written to, and never replaced, be it a file."""
+
+_held = {}  # files that are held: by which thread, and the open file that has the lock
 
 
 def check_writable(path):
@@ -16,39 +43,105 @@ def check_writable(path):
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"cannot write {path}: permission denied")
     if not _is_stream(path):
+        with holding(path, PATIENCE), _naming(path):
+            os.close(_create(_beside(path, "part")))
+            _beside(path, "part").unlink()
+
+
+def check_apart(outputs, inputs):
+    """Raise ValueError if an output is another output's file or an input's, by whatever name, or lies in its folder.
+
+    Both are dicts from what a person calls a file to its path, or several, or None. Streams may be shared.
+    """
+    outputs = _each_path(outputs)
+    for i, (name, path) in enumerate(outputs):
+        for other, taken in outputs[:i]:
+            if same_file(path, taken):
+                raise ValueError(f"{name} {path} and {other} {taken} are the same file; give each its own")
+        for other, taken in _each_path(inputs):
+            if same_file(path, taken):
+                raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
+            if Path(os.path.realpath(taken)) in _target(path).parents:
+                raise ValueError(f"{name} {path} would lie among what {other} {taken} holds; give another folder")
+
+
+def same_file(path, other):
+    """Whether two paths are one file, or will be: through links, and where upper and lower case are the same."""
+    path, other = _target(path), _target(other)
+    if path == other or _is_stream(path) or _is_stream(other):
+        return path == other and not _is_stream(path)
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    if path.exists() or other.exists() or _folded(path) != _folded(other) or not path.parent.is_dir():
+        return False
+    with holding(path, PATIENCE), _naming(path):  # neither is there: try what the folder makes of such names
         try:
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+            os.close(_create(_beside(path, "part")))
+            return _beside(other, "part").exists()
+        finally:
+            _beside(path, "part").unlink(missing_ok=True)
 
 
 def write_file(path, write):
     """Let ``write(file)`` fill a temporary file beside ``path``, then give it that name.
 
-    A failure leaves an older file as it was. To a pipe, or to /dev/stdout,
-    ``write`` writes directly.
+    A failure leaves an older file as it was. A new file gets the permissions of an older
+    one. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
     """
     path = _target(path)
     if _is_stream(path):
-        with open(path, "ab") as file:
+        with _naming(path), open(path, "ab") as file:
             write(file)
         return
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())  # or a machine that loses power might keep the name and not the content
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    part = _beside(path, "part")
+    with holding(path, PATIENCE), _naming(path):
+        try:
+            with os.fdopen(_create(part, path), "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())  # or a machine that loses power might keep the name and not the content
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def each_output():
+    """Yields a function that calls what it is given, such as `write_json`, and keeps an error for the end of the block.
+
+    So whatever can be written is written. In the end it raises what was raised, several OSErrors as one.
+    """
+    errors = []
+
+    def attempt(write, *arguments):
+        try:
+            write(*arguments)
+        except Exception as error:
+            errors.append(error)
+
+    yield attempt
+    for error in errors:
+        if len(errors) == 1 or not isinstance(error, OSError):
+            raise error
+    if errors:
+        raise OSError("; ".join(map(str, errors)))
 
 
 def write_json(path, value, indent=2):
-    """Write ``value`` as JSON, indented unless it is for machines only."""
-    text = json.dumps(value, indent=indent, allow_nan=True) + "\n"
+    """Write ``value`` as JSON, indented unless it is for machines only. Raises ValueError for what JSON cannot hold."""
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=True) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{shown(value)} cannot be written to {path} as JSON: {error}") from None
     write_file(path, lambda file: file.write(text.encode()))
+
+
+def read_json(text):
+    """What is in a JSON text (str or bytes), or None if it is none: whoever reads a file says what it should be."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # also of bytes that are no text, and of a thousand brackets
+        return None
 
 
 def check_plot(path):
@@ -69,16 +162,107 @@ def save_figure(path, figure):
     write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150))
 
 
-def _umask():
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
+@contextlib.contextmanager
+def holding(path, patience=0.0):
+    """Within the ``with`` block nobody but this thread writes to ``path``; None is nothing to be held.
+
+    Raises OSError if somebody else holds it for longer than ``patience`` seconds. Where the
+    file system knows no locks, nothing is held.
+    """
+    path = None if path is None else _target(path)
+    if path is None or _is_stream(path) or (path in _held and _held[path][0] == threading.get_ident()):
+        yield
+        return
+    lock = _wait_for_lock(path, time.monotonic() + patience)
+    _held[path] = threading.get_ident(), lock
+    try:
+        yield
+    finally:
+        if _held.get(path, (None, None))[1] is lock:  # in a process that was forked in the block it is the parent's
+            del _held[path]
+            if fcntl is None:  # Windows removes no open file
+                lock.close()
+            with contextlib.suppress(OSError):
+                _beside(path, "lock").unlink()
+            lock.close()  # elsewhere who opens it now finds that it has no name any more
+
+
+@in_forked_process
+def _hold_nothing():
+    """What the parent holds is the parent's: else both would write, and the lock outlive who has it."""
+    for _, lock in _held.values():
+        lock.close()
+    _held.clear()
+
+
+def _wait_for_lock(path, end):
+    """An open file that has the lock. Unlike a bare descriptor it is closed, too, if an interrupt loses it."""
+    while True:
+        with _naming(path):
+            lock = open(_beside(path, "lock"), "ab", buffering=0)
+        locked = _lock(lock.fileno())
+        if locked and os.fstat(lock.fileno()).st_nlink:
+            return lock
+        lock.close()
+        if not locked and time.monotonic() >= end:
+            raise OSError(f"cannot write {path}: another run is writing it; wait for its end, or give another name")
+        time.sleep(0 if locked else 0.01)  # locked without a name: its last holder has just removed it
+
+
+def _lock(descriptor):
+    """Whether the lock is had, or there is none to be had on this file system."""
+    try:
+        if fcntl is None:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
+
+
+def _create(part, older=None):
+    """A descriptor of a new file ``part``, with the permissions of the file ``older`` if there is one."""
+    part.unlink(missing_ok=True)  # of one that was killed
+    mode = stat.S_IMODE(older.stat().st_mode) if older is not None and older.exists() else None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(part, flags, 0o666 if mode is None else 0o600)  # of the former the system takes the umask
+    if mode is not None:
+        with contextlib.suppress(OSError):  # of a file system that has no permissions
+            os.chmod(part, mode)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _naming(path):
+    """Let an OSError within the ``with`` block say which file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        named = type(error)(f"cannot write {path}: {error.strerror or error}")
+        named.errno = error.errno
+        raise named from error
+
+
+def _each_path(named):
+    """(name, path) for each path of a dict of paths and lists of them."""
+    each = [(name, paths if isinstance(paths, list) else [paths]) for name, paths in named.items()]
+    return [(name, path) for name, paths in each for path in paths if path]
+
+
+def _folded(path):
+    """What is the same for two names that some folder might take for one."""
+    return path.parent, unicodedata.normalize("NFKC", path.name).casefold()
+
+
+def _beside(path, ending):
+    return path.with_name(f".{path.name}.{ending}")
 
 
 def _target(path):
-    """The file itself where ``path`` is a link to it; what lies in /dev is left alone."""
-    return Path(path) if str(path).startswith("/dev/") else Path(os.path.realpath(path))
+    """The file itself where ``path`` is a link to it."""
+    return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
 
 
 def _is_stream(path):
-    return str(path).startswith("/dev/") or (path.exists() and not path.is_file())
+    return str(path).startswith(STREAMS) or (path.exists() and not path.is_file())

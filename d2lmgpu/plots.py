@@ -2,8 +2,10 @@
 
 import itertools
 
+from .arguments import as_array, check_array, check_list, check_shape, check_whole, shown
 from .collectives.draw import BLUE, COLOURS, ORANGE
-from .timing import rows_of
+from .timing import check_spans, rows_of
+from .words import listed, several
 
 PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
@@ -11,8 +13,14 @@ PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"),
 def plot_history(history, losses=()):
     """Test accuracy and training loss by epoch, side by side; returns the matplotlib figure.
 
-    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
+    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs. Raises
+    ValueError for what is no history, or no such pairs.
     """
+    if not hasattr(history, "train_loss") or not hasattr(history, "test_accuracy"):
+        raise ValueError(f"plot_history: {shown(history)} is no history; give what train returns first")
+    losses = check_list("losses", losses, of="pairs of a time in epochs and a loss")
+    for pair in losses:
+        check_list("losses: a pair", pair, of="a time in epochs and a loss", length=2)
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -39,7 +47,7 @@ def plot_history(history, losses=()):
         axes.set_xlim(0 if losses else 0.5, history.epochs + 0.5)
         axes.grid(alpha=0.3)
     figure.suptitle(
-        f"{history.network} on {', '.join(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
+        f"{history.network} on {listed(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
         f"{history.allreduce} allreduce, {history.init} weights"
     )
     return figure
@@ -50,8 +58,11 @@ def plot_timeline(spans, steps=2):
 
     ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps after the first
     two, which are slower than the rest; all there are if there are not so many.
-    Spans may have names of one's own: they get the colours that are left.
+    Spans may have names of one's own: they get the colours that are left. Raises
+    ValueError for what are no spans.
     """
+    spans = check_spans(spans)
+    check_whole("steps", steps)
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -74,7 +85,12 @@ def plot_timeline(spans, steps=2):
 
 
 def plot_confusion(matrix, names):
-    """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure."""
+    """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure.
+
+    Raises ValueError unless the matrix is square, with a name for each row.
+    """
+    names = check_list("names", names, of="the classes' names")
+    check_shape("matrix", matrix, (len(names), len(names)))
     import numpy as np
     from matplotlib.figure import Figure
 
@@ -89,7 +105,7 @@ def plot_confusion(matrix, names):
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
     axes.set_yticks(range(len(names)), names)
     right = matrix.trace() / max(matrix.sum(), 1)
-    axes.set(xlabel="taken for", ylabel="is", title=f"{matrix.sum():,} images, {right:.1%} right")
+    axes.set(xlabel="taken for", ylabel="is", title=f"{several(matrix.sum(), 'image')}, {right:.1%} right")
     figure.colorbar(image, label="percent of the row", shrink=0.8)
     return figure
 
@@ -98,7 +114,17 @@ def plot_mistakes(X, y, probabilities, names, count=20):
     """The pictures about which the network is most sure and wrong, with what it says; returns the matplotlib figure.
 
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
+
+    Raises ValueError if they do not fit together.
     """
+    names = check_list("names", names, of="the classes' names")
+    check_array("X", X, 4, "(N, C, H, W)")
+    y = as_array("y", y, 1, "(N,)", kinds="iu")
+    if X.shape[1] not in (1, 3):
+        raise ValueError(f"X is {shown(X)}; pictures have 1 channel (grey) or 3 (colour)")
+    check_shape("y", y, (len(X),))
+    check_shape("probabilities", probabilities, (len(X), len(names)))
+    check_whole("count", count)
     import numpy as np
     from matplotlib.figure import Figure
 

@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from .arguments import check_name, check_number, check_whole, is_number, shown
+
 SCHEDULES = {
     "constant": lambda progress: 1.0,
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,  # Loshchilov and Hutter 2017, without restarts
@@ -26,18 +28,29 @@ def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
     ``warmup``: epochs, maybe a fraction of one, over which the rate rises linearly
     to ``lr``. ``schedule``: a name of `SCHEDULES`, or such a function.
 
-    Raises ValueError for an unknown schedule, or a warm-up that is negative or leaves nothing.
+    Raises ValueError for an unknown schedule, a warm-up that is negative or leaves nothing, and for what are no
+    numbers.
     """
+    check_number("lr", lr)
+    check_whole("epoch", epoch, least=0)
+    check_whole("steps", steps)
+    check_whole("epochs", num_epochs)
+    if not callable(schedule):
+        check_name("schedule", schedule, SCHEDULES, also=", or give a function")
     factor = SCHEDULES.get(schedule, schedule)
-    if not callable(factor):
-        raise ValueError(f"schedule {schedule!r} is unknown; choose from {', '.join(SCHEDULES)}")
-    if not 0 <= warmup < num_epochs:
-        raise ValueError(f"warmup is {warmup} epochs of {num_epochs}; it should be at least 0 and less than all")
+    if not is_number(warmup) or not 0 <= warmup < num_epochs:
+        raise ValueError(f"warmup is {shown(warmup)} epochs of {num_epochs}; it should be at least 0 and less than all")
     rates = np.empty(steps)
     for step in range(steps):
         done = epoch + step / steps  # epochs so far
         if done < warmup:
             rates[step] = lr * (done + 1 / steps) / warmup if done + 1 / steps < warmup else lr
         else:
-            rates[step] = lr * factor((done - warmup) / (num_epochs - warmup))
+            rates[step] = lr * _checked(factor((done - warmup) / (num_epochs - warmup)))
     return rates
+
+
+def _checked(factor):
+    """What somebody's own schedule gave, if it is a number."""
+    check_number("schedule: what the function returned", factor)
+    return factor

@@ -7,18 +7,26 @@ anything. A CPU's clock is the program's. A GPU's work happens later than it is
 launched, so there a reading is a CUDA event in the stream.
 """
 
+import bisect
 import contextlib
+import itertools
+import math
 import threading
 import time
 from typing import NamedTuple
 
-from .devices import current_device, synchronize
+from .arguments import check_flag, check_list, shown
+from .devices import check_devices, current_device, in_forked_process, synchronize
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """What a training run's time is told in. "step" is a step in one piece, a CUDA graph; "waiting" is time in no span."""
 
+ALIKE = ("allreduce", "update")
+"""Work that all devices do alike, however many examples they have, even none."""
+
 _timelines = {}  # device: the timeline that measures it
 _this_thread = threading.local()  # .timeline: the one that measures the host program's thread
+in_forked_process(_timelines.clear)
 
 
 class Span(NamedTuple):
@@ -34,59 +42,85 @@ class Timeline:
     """Measures the calling thread and ``devices`` within a ``with`` block.
 
     ``spans=True`` keeps every span (for a trace), otherwise only sums of seconds
-    are kept. Two measurements can go on at a time, not of the same device.
+    are kept. Where a device's spans overlap (one is part of another), the sums have
+    their time once, under the name of the one that began first: they are never more
+    than the time that passed. `settle` and `leave_out` decide what is summed.
+    Two measurements can go on at a time, not of the same device.
+    ``active``: whether this one goes on. Raises ValueError for what are no devices.
     """
 
+    active = False
+
     def __init__(self, devices, spans=False):
-        self.devices = list(devices)
+        self.devices = check_list("devices", devices, of="devices, such as [cpu(0)]") and check_devices(devices)
+        check_flag("spans", spans)
         self.keeps_spans = spans
-        self._open = {}  # device: readings whose times are not known yet
+        self._readings = []  # of spans since the last `settle`, whose times may not be known yet
         self._sums = {}  # device (None for the host program): {name: seconds}
         self._spans = []
-        self._lock = threading.Lock()
 
     def __enter__(self):
         for device in self.devices:
-            if device in _timelines:
+            if device in _timelines and _timelines[device].active:
                 raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
         self.begin = time.perf_counter()
         self._zeros = {device: device.submit(device.start_clock) for device in self.devices}
         self._zeros = {device: zero.result() for device, zero in self._zeros.items()}
+        self.active = True
         _timelines.update(dict.fromkeys(self.devices, self))
         self._outer = getattr(_this_thread, "timeline", None)
         _this_thread.timeline = self
         return self
 
     def __exit__(self, *exception):
+        self.active = False
         for device in self.devices:
             _timelines.pop(device, None)
         _this_thread.timeline = self._outer
 
-    def add(self, device, name, begin, end):
-        """Enter a span by two readings of the device's clock (None: the host program's)."""
-        if device is not None and device.clock_is_late:
-            with self._lock:
-                self._open.setdefault(device, []).append((name, begin, end))
-            return
-        self._enter(device, name, begin - self.begin, end - self.begin)
+    def add(self, device, name, begin, end, whose=()):
+        """Enter a span by two readings of the device's clock (None: the host program's).
+
+        ``whose``: the devices that did the work, if that is not ``device`` alone.
+        """
+        self._readings.append((device, name, begin, end, whose))
 
     def settle(self):
-        """Read the clocks of late devices; to be called when they are synchronised. Keeps memory from growing."""
-        with self._lock:
-            waiting, self._open = self._open, {}
-        for device, readings in waiting.items():
-            known = self._zeros.get(device) or self._zeros[device.main]
-            for name, begin, end in readings:  # each from the one before: over a short time a GPU tells it well
-                begin = known = device.read_clock(known, begin)
-                end = device.read_clock(known, end)
-                self._enter(device, name, begin[1] - self.begin, end[1] - self.begin)
-            self._zeros[device] = known
+        """Sum what was measured since the last `settle` or `leave_out`, to be called when devices are synchronised.
 
-    def _enter(self, device, name, begin, end):
-        sums = self._sums.setdefault(device, {})
-        sums[name] = sums.get(name, 0.0) + end - begin
-        if self.keeps_spans:
-            self._spans.append(Span("host" if device is None else str(device), name, begin, end))
+        Keeps memory from growing.
+        """
+        found = {device: list(_apart(spans)) for device, spans in self._read().items()}
+        for device, spans in found.items():
+            sums = self._sums.setdefault(device, {})
+            beside = found.get(device.main, []) if device is not None and device.main is not device else []
+            for begin, end, name in spans:
+                sums[name] = sums.get(name, 0.0) + end - begin - _covered(begin, end, beside)
+
+    def leave_out(self):
+        """Sum nothing of what was measured since the last `settle`; spans are kept. Waits for the devices."""
+        synchronize(self.devices)
+        self._read()
+
+    def _read(self):
+        """Times of what was measured since the last call: {device: [(begin, end, name), ...]}, in seconds."""
+        readings, self._readings = self._readings, []
+        found = {}
+        for device, name, begin, end, whose in readings:
+            begin, end = self._times(device, begin, end)
+            for one in whose or [device]:
+                found.setdefault(one, []).append((begin, end, name))
+                if self.keeps_spans:
+                    self._spans.append(Span("host" if one is None else str(one), name, begin, end))
+        return found
+
+    def _times(self, device, begin, end):
+        """Seconds since the start at two readings of a clock."""
+        if device is not None and device.clock_is_late:
+            known = self._zeros.get(device) or self._zeros[device.main]
+            known, begin = device.read_clock(known, begin)  # from the one before: over a short time a GPU tells it well
+            self._zeros[device] = _, end = device.read_clock((known, begin), end)
+        return begin - self.begin, end - self.begin
 
     def all_spans(self):
         """All spans, by begin. Waits for the devices."""
@@ -98,26 +132,44 @@ class Timeline:
         """Seconds in each of `PHASES` of ``seconds`` of training. Waits for the devices.
 
         Means over the devices, which with "waiting" add up to ``seconds``; but for
-        "data", the host program's time, and "allreduce" on the devices' channels,
-        which go on beside the others.
+        "data", to which the host program's own time is added. Of an "allreduce" on the
+        devices' channels only that part counts for which a device did nothing else.
         """
         synchronize(self.devices)
         self.settle()
         rows = [self._sums.get(device, {}) for device in self.devices]
-        result = {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in PHASES}
-        result["waiting"] = max(0.0, seconds - sum(result.values()))
+        rows += [sums for device, sums in self._sums.items() if device is not None and device.main is not device]
+        result = {name: sum(row.get(name, 0.0) for row in rows) / len(self.devices) for name in PHASES}
+        result["waiting"] = seconds - sum(sum(row.values()) for row in rows) / len(self.devices)
         result["data"] += self._sums.get(None, {}).get("data", 0.0)
-        channels = [device for device in self._sums if device is not None and device.main is not device]
-        result["allreduce"] += sum(self._sums[channel].get("allreduce", 0.0) for channel in channels) / len(rows)
         return result
 
     def utilisation(self, seconds):
-        """Of each device, by name, the part of ``seconds`` for which it worked. Waits for the devices."""
+        """Of each device, by name, the part of ``seconds`` for which it worked on its shards. Waits for the devices.
+
+        That is all but `ALIKE`.
+        """
         synchronize(self.devices)
         self.settle()
-        return {
-            str(d): min(1.0, sum(self._sums.get(d, {}).values()) / seconds) if seconds else 0.0 for d in self.devices
-        }
+        rows = {str(device): self._sums.get(device, {}) for device in self.devices}
+        worked = {row: sum(time for name, time in sums.items() if name not in ALIKE) for row, sums in rows.items()}
+        return {row: time / seconds if seconds else 0.0 for row, time in worked.items()}
+
+
+def _apart(spans):
+    """(begin, end, name) without overlaps, in order: what began first has the time."""
+    covered = -math.inf
+    for begin, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+        if end > covered:
+            yield max(begin, covered), end, name
+            covered = end
+
+
+def _covered(begin, end, spans):
+    """How many of the seconds from ``begin`` to ``end`` lie within ``spans``, which are in order without overlaps."""
+    near = itertools.islice(spans, max(0, bisect.bisect(spans, (begin,)) - 1), None)
+    near = itertools.takewhile(lambda span: span[0] < end, near)
+    return sum(max(0.0, min(right, end) - max(left, begin)) for left, right, _ in near)
 
 
 @contextlib.contextmanager
@@ -133,13 +185,14 @@ def paused(devices):
 class span:
     """Mark the ``with`` block as work by name: of the device on whose queue it runs, or of the host program.
 
-    ``begin`` and ``end`` do the same for work that is no block.
+    ``begin`` and ``end`` do the same for work that is no block. ``whose``: the devices
+    that all do the work, one of which launches it.
     """
 
-    __slots__ = ("name", "device", "timeline", "since")
+    __slots__ = ("name", "whose", "device", "timeline", "since")
 
-    def __init__(self, name):
-        self.name = name
+    def __init__(self, name, whose=()):
+        self.name, self.whose = name, whose
 
     def begin(self):
         """The work begins."""
@@ -155,9 +208,18 @@ class span:
         """The work ends; it may begin again."""
         if self.timeline is not None:
             now = time.perf_counter() if self.device is None else self.device.clock()
-            self.timeline.add(self.device, self.name, self.since, now)
+            self.timeline.add(self.device, self.name, self.since, now, self.whose)
 
     __enter__, __exit__ = begin, end
+
+
+def check_spans(spans):
+    """The list of spans. Raises ValueError unless they are `Span` tuples."""
+    spans = check_list("spans", spans, of="spans, as Timeline.all_spans gives them")
+    for span in spans:
+        if not isinstance(span, Span):
+            raise ValueError(f"spans: {shown(span)} is no span; give what Timeline.all_spans gives")
+    return spans
 
 
 def rows_of(spans):
@@ -166,7 +228,11 @@ def rows_of(spans):
 
 
 def chrome_trace(spans):
-    """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it."""
+    """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it.
+
+    Raises ValueError for what are no spans.
+    """
+    spans = check_spans(spans)
     rows = rows_of(spans)
     events = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": row}}

@@ -47,7 +47,7 @@ static inline unsigned round_bfloat16(float low, float high) {
 
 namespace cuda_shim {
 
-struct Shown { unsigned a[4], b[2]; const char* unit; };
+struct Shown { unsigned a[4], b[2]; };
 static Shown shown[1024];  // what each thread shows to its warp in the functions below
 
 static const Shown& lane_shows(int lane) { return shown[current / 32 * 32 + lane]; }
@@ -60,35 +60,17 @@ template <class Look> static void together(const Shown& mine, int line, Look loo
     wait(AT_WARP_BARRIER, -line);
 }
 
-// Unit r of eight i is at the address that lane 8 i + r gives.
-template <int COUNT, bool TRANSPOSED> static void load(unsigned* r, const void* address, int line) {
-    if ((size_t)address % 16) misaligned = true;
-    together({{}, {}, (const char*)address}, line, [&] {
-        int g = current % 32 / 4, t = current % 4;
-        for (int i = 0; i < COUNT; ++i) {
-            if (!TRANSPOSED) {
-                memcpy(&r[i], lane_shows(8 * i + g).unit + 4 * t, 4);
-            } else {
-                unsigned short pair[2];
-                for (int p = 0; p < 2; ++p) memcpy(&pair[p], lane_shows(8 * i + 2 * t + p).unit + 2 * g, 2);
-                r[i] = pair[0] | (unsigned)pair[1] << 16;
-            }
-        }
-    });
-}
-
-// d += a b: number k of a row is in unit k / (numbers in a unit), there in word t, and there in a half.
-template <int NUMBERS, int UNITS, class Value>
+// d += a b: number k of a row is in word k / (numbers in a word) of eight, and there in a half.
+template <int NUMBERS, class Value>
 static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value value) {
-    const int last = UNITS - 1;  // with one unit there are only half as many registers
-    together({{a[0], a[1], a[2 * last], a[1 + 2 * last]}, {b[0], b[last]}, nullptr}, line, [&] {
+    together({{a[0], a[1], a[2], a[3]}, {b[0], b[1]}}, line, [&] {
         int g = current % 32 / 4, t = current % 4;
         for (int e = 0; e < 4; ++e) {
             int row = g + e / 2 * 8, column = 2 * t + e % 2;
-            for (int k = 0; k < UNITS * NUMBERS; ++k) {
-                int unit = k / NUMBERS, word = k % NUMBERS * 4 / NUMBERS, part = k % NUMBERS % (NUMBERS / 4);
-                unsigned from_a = lane_shows(row % 8 * 4 + word).a[unit * 2 + row / 8];
-                unsigned from_b = lane_shows(column * 4 + word).b[unit];
+            for (int k = 0; k < 8 * NUMBERS; ++k) {
+                int word = k / NUMBERS, part = k % NUMBERS;
+                unsigned from_a = lane_shows(row % 8 * 4 + word % 4).a[word / 4 * 2 + row / 8];
+                unsigned from_b = lane_shows(column * 4 + word % 4).b[word / 4];
                 d[e] += value(from_a, part) * value(from_b, part);
             }
         }
@@ -97,13 +79,6 @@ static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value 
 
 }  // namespace cuda_shim
 
-template <int COUNT> static void load_units(unsigned* r, const void* unit) {
-    cuda_shim::load<COUNT, false>(r, unit, __LINE__);
-}
-template <int COUNT> static void load_units_transposed(unsigned* r, const void* unit) {
-    cuda_shim::load<COUNT, true>(r, unit, __LINE__);
-}
-
 static inline float tf32_value(unsigned bits, int) { return float_of(bits & 0xffffe000); }
 static inline float float16_value(unsigned bits, int part) {
     return __half2float({(unsigned short)(bits >> 16 * part)});
@@ -111,11 +86,8 @@ static inline float float16_value(unsigned bits, int part) {
 static inline float bfloat16_value(unsigned bits, int part) { return float_of(bits >> 16 * part << 16); }
 #define MMA(type, numbers) \
     static void mma_##type(float* d, const unsigned* a, const unsigned* b) { \
-        cuda_shim::mma<numbers, 2>(d, a, b, __LINE__, type##_value); \
-    } \
-    static void mma_one_##type(float* d, const unsigned* a, const unsigned* b) { \
-        cuda_shim::mma<numbers, 1>(d, a, b, __LINE__ + 1000, type##_value); \
+        cuda_shim::mma<numbers>(d, a, b, __LINE__, type##_value); \
     }
-MMA(tf32, 4)
-MMA(float16, 8)
-MMA(bfloat16, 8)
+MMA(tf32, 1)
+MMA(float16, 2)
+MMA(bfloat16, 2)

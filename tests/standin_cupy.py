@@ -9,6 +9,7 @@ recorded, and done when its graph is launched.
 import contextlib
 import ctypes
 import sys
+import threading
 import types
 
 import cuda_on_cpu
@@ -28,8 +29,9 @@ class ndarray:
 
     __array_priority__ = 100
 
-    def __init__(self, values, card, block):
+    def __init__(self, values, card, block, base=None):
         self.values, self.card, self.block = values, card, block
+        self.base = base  # None: no view
 
     def __getattr__(self, name):
         value = getattr(self.values, name)
@@ -37,8 +39,6 @@ class ndarray:
             return lambda *args: self._view(value(*args))
         if callable(value):
             return lambda *args, **kwargs: _call(value, args, kwargs, self)
-        if isinstance(value, np.ndarray) and name == "base":
-            return ndarray(value, self.card, self.block)
         return _result(value, [self])
 
     def _view(self, values):
@@ -47,7 +47,7 @@ class ndarray:
             target = new.values
             on_stream("launchKernel", lambda: np.copyto(target, values), [self.values], [target])
             return new
-        return ndarray(values, self.card, self.block)
+        return ndarray(values, self.card, self.block, self if self.base is None else self.base)
 
     @property
     def __cuda_array_interface__(self):
@@ -75,7 +75,7 @@ class ndarray:
 
     def __getitem__(self, index):
         if _is_view(index):
-            return ndarray(self.values[index], self.card, self.block)
+            return self._view(self.values[index])
         return _call(self.values.__getitem__, (index,), {}, self)
 
     def __setitem__(self, index, value):
@@ -183,7 +183,7 @@ def _result(value, arrays):
     value = np.asarray(value)
     for array in arrays:
         if value.size and np.may_share_memory(value, array.block.values):
-            return ndarray(value, array.card, array.block)
+            return ndarray(value, array.card, array.block, array if array.base is None else array.base)
     new = _new(value.shape, value.dtype)
     new.values[...] = value
     return new
@@ -271,9 +271,12 @@ def _memcpy_peer(target, target_card, source, source_card, nbytes, stream):
 def _copy(how, target, here, source, there, nbytes, stream):
     current = current_stream()
     assert stream == current.ptr, "a copy on a stream that is not the current one"
+    do = ctypes.memmove
     if here != there and not standin_driver.machine.reaches(here, there):
         standin_driver.machine.staged.append((there, here, nbytes))
-    work = lambda: ctypes.memmove(target, source, nbytes)  # noqa: E731
+    elif here != there and "copies" in standin_driver.machine.garbled:
+        do = lambda target, source, nbytes: ctypes.memset(target, 1, nbytes)  # noqa: E731
+    work = lambda: do(target, source, nbytes)  # noqa: E731
     on_stream(f"memcpyAsync {how}", work, [(source, source + nbytes)], [(target, target + nbytes)])
 
 
@@ -300,7 +303,10 @@ class RawModule:
                 arrays.append(_plain(arg))
             pairs = [(a, p) for a, p in zip(arrays, kernel.parameters, strict=True) if p.is_pointer]
             writes = [a for a, p in pairs if not p.is_const]
-            on_stream("launchKernel", lambda: kernel(grid, block, arrays), [a for a, _ in pairs], writes)
+            across = any(isinstance(arg, ndarray) and arg.card != card for arg in args)
+            garbled = across and "kernels" in standin_driver.machine.garbled
+            work = (lambda: None) if garbled else lambda: kernel(grid, block, arrays)
+            on_stream("launchKernel", work, [a for a, _ in pairs], writes)
 
         return launch
 
@@ -362,6 +368,7 @@ def install(monkeypatch, cards=2, **machine):
         runtimeGetVersion=lambda: standin_driver.machine.version,
         deviceCanAccessPeer=standin_driver.can_access_peer,
         deviceEnablePeerAccess=standin_driver.enable_peer_access,
+        deviceDisablePeerAccess=standin_driver.disable_peer_access,
         memcpyPeerAsync=_memcpy_peer,
         memcpyAsync=_memcpy_async,
         memcpyDefault=MEMCPY_DEFAULT,
@@ -406,7 +413,7 @@ def _function_of_numpy(name):
 
 def _properties(card):
     call("getDeviceProperties")
-    major, minor = standin_driver.machine.capability
+    major, minor = standin_driver.machine.capabilities[card]
     return {"name": b"Stand-in", "major": major, "minor": minor}
 
 
@@ -415,15 +422,24 @@ def install_nccl(monkeypatch):
     calls = []
 
     class NcclCommunicator:
-        def __init__(self, card):
-            self.card = card
+        def __init__(self, card, shares, meeting):
+            self.card, self.shares, self.meeting = card, shares, meeting
 
         @classmethod
         def initAll(cls, cards):
-            return [cls(card) for card in cards]
+            shares, meeting = {}, threading.Barrier(len(cards), timeout=60)
+            return [cls(card, shares, meeting) for card in cards]
 
         def allReduce(self, source, target, count, kind, op, stream):
+            """The calling threads wait for each other, as real devices do."""
             calls.append((self.card, current_card(), count, kind, op))
+            call("ncclAllReduce")
+            mine = np.frombuffer((ctypes.c_char * (np.dtype(kind).itemsize * count)).from_address(source), kind)
+            self.shares[self.card] = mine.copy()
+            self.meeting.wait()
+            total = sum(self.shares.values())
+            self.meeting.wait()  # until all have read it
+            on_stream("launchKernel", lambda: np.copyto(mine, total), [mine], [mine])
 
     library = types.ModuleType("cupy.cuda.nccl")
     library.NcclCommunicator, library.NCCL_SUM = NcclCommunicator, "sum"

@@ -14,6 +14,7 @@ MESSAGES = {
     "cudaErrorNotReady": "device not ready",
     "cudaErrorIllegalAddress": "an illegal memory access was encountered",
     "cudaErrorPeerAccessAlreadyEnabled": "peer access is already enabled",
+    "cudaErrorPeerAccessNotEnabled": "peer access has not been enabled",
     "cudaErrorPeerAccessUnsupported": "peer access is not supported between these two devices",
     "cudaErrorStreamCaptureUnsupported": "operation not permitted when stream is capturing",
     "cudaErrorStreamCaptureInvalidated": "operation failed due to a previous error during capture",
@@ -51,16 +52,19 @@ class CUDARuntimeError(RuntimeError):
 class Machine:
     """``cards`` GPUs. ``peers``: pairs of cards that can reach each other's memory; all, unless given.
 
-    ``capability`` of the cards, and the CUDA ``version`` that is installed. ``broken`` names what does not work here:
-    calls that always fail. ``fails``: a function of a call's number (from 1) and name, which says whether it fails.
+    ``capability`` of the cards, or of each in a list, and the CUDA ``version`` that is installed. ``broken`` names what
+    does not work here: calls that always fail. ``garbled``: "copies" or "kernels", which use another card's memory
+    without an error, but get something else. ``fails``: a function of a call's number (from 1) and name, which says
+    whether it fails.
     """
 
-    def __init__(self, cards=2, peers=None, capability=(9, 0), version=13000, broken=(), fails=None):
+    def __init__(self, cards=2, peers=None, capability=(9, 0), version=13000, broken=(), garbled=(), fails=None):
         self.cards = cards
         pairs = itertools.permutations(range(cards), 2)
         self.peers = set(pairs if peers is None else (pair for a, b in peers for pair in ((a, b), (b, a))))
-        self.capability, self.version = capability, version
-        self.broken, self.fails = set(broken), fails
+        self.capabilities = capability if isinstance(capability, list) else [capability] * cards
+        self.version, self.fails = version, fails
+        self.broken, self.garbled = set(broken), set(garbled)
         self.enabled = set()  # pairs (card, peer): code on the card may use the peer's memory
         self.calls = collections.Counter()
         self.made = 0
@@ -124,3 +128,11 @@ def enable_peer_access(peer):
     if pair in machine.enabled:
         raise CUDARuntimeError("cudaErrorPeerAccessAlreadyEnabled")
     machine.enabled.add(pair)
+
+
+def disable_peer_access(peer):
+    call("deviceDisablePeerAccess")
+    pair = current_card(), peer
+    if pair not in machine.enabled:
+        raise CUDARuntimeError("cudaErrorPeerAccessNotEnabled")
+    machine.enabled.remove(pair)

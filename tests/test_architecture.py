@@ -7,8 +7,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "devices timing layers kernels networks collectives checkup fashion_mnist images data optimizers schedules "
-    "parallel plots monitor live_plot output checkpoints training scaling sweeps exercises cli"
+    "interrupted words arguments devices timing layers kernels networks collectives checkup output download "
+    "fashion_mnist images data optimizers schedules parallel plots monitor live_plot checkpoints training scaling "
+    "sweeps exercises cli"
 ).split()
 
 

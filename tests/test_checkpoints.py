@@ -1,5 +1,6 @@
 """Checkpoints: the file, and runs that go on from one as if nothing had happened."""
 
+import dataclasses
 import json
 import os
 import pickle
@@ -157,6 +158,131 @@ def test_nothing_is_overwritten_or_mixed_up(small, tmp_path):
     assert file.read_bytes() == before and os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("whole, real", [(np.int64, np.float32), (np.uint8, np.float64), (np.int32, np.longdouble)])
+def test_numpy_numbers_as_settings(small, tmp_path, whole, real):
+    """They are the same numbers: in the history, in the checkpoint, and in a run that goes on from it."""
+    settings = {"batch_size": 200, "num_epochs": 2, "seed": 1, "lr": 0.125, "warmup": 0.5, "drop_last": True}
+    kinds = {"lr": real, "warmup": real, "drop_last": np.bool_}
+    given = {name: kinds.get(name, whole)(value) for name, value in settings.items()}
+    data = (*small, np.array([f"class {i}" for i in range(10)]))
+    run = [d2l.cpu(0)], data
+    plain = quick(*run, **settings).history
+    history = quick(*run, checkpoint=tmp_path / "file", checkpoint_steps=whole(2), **given).history
+    assert history.final_parameters_sha256 == plain.final_parameters_sha256
+    for name in (*settings, "classes"):
+        name = {"num_epochs": "epochs"}.get(name, name)
+        assert getattr(history, name) == getattr(plain, name) and type(getattr(history, name)) is type(
+            getattr(plain, name)
+        )
+    assert quick(*run, resume=tmp_path / "file", **settings).history.train_loss == plain.train_loss
+
+
+OTHERS = {
+    "network": "lenet",
+    "classes": (*"abcdefghij",),
+    "optimizer": "momentum",
+    "seed": 1,
+    "batch_size": 250,
+    "preprocess": lambda X, y, rng: (X, y),
+    "drop_last": True,
+    "lr": 0.02,
+    "warmup": 0.5,
+    "schedule": "cosine",
+    "batch_statistics": "aggregated",
+    "precision": "mixed",
+}
+"""For each setting in which a run and the one that goes on must agree another value."""
+
+
+def test_all_settings_that_make_a_run_are_compared(small, tmp_path):
+    """Whatever decides what is learned: all settings of a history but those that are known to decide nothing of it."""
+    free = {"devices", "environment", "epochs", "allreduce", "init", "loads", "invert"}  # the last: the data have it
+    outcome = {"train_loss", "test_accuracy", "seconds_per_epoch", "examples_per_second", "phases", "utilisation"}
+    outcome |= {"interrupted", "diverged", "final_parameters_sha256"}
+    assert {field.name for field in dataclasses.fields(d2l.History)} - free - outcome == set(OTHERS)
+    file, settings = tmp_path / "file", {"network": "lenet-bn", "batch_size": 200, "lr": 0.01}
+    quick([d2l.cpu(0)], small, num_epochs=1, checkpoint=file, **settings)
+    for name, value in OTHERS.items():
+        data = (*small, value) if name == "classes" else small
+        other = {} if name == "classes" else {name: value}
+        with pytest.raises(CheckpointError, match=f"this is another run: (.*; )?{name} is .* here and .* in the check"):
+            quick([d2l.cpu(0)], data, resume=file, **{**settings, **other})
+
+
+def network(pool):
+    return d2l.networks.sequential(
+        (1, 28, 28),
+        d2l.networks.Conv2d(2, 5),
+        d2l.networks.ReLU(),
+        pool,
+        d2l.networks.Flatten(),
+        d2l.networks.Dense(10),
+    )
+
+
+def backwards_differs():
+    """The first network, but the gradients from its last layer on have the other sign."""
+    *layers, last = network(d2l.networks.AvgPool2d(2))
+
+    def backward(dy, cache, input_grad=True):
+        return [-array for array in last.backward(dy, cache, input_grad)]
+
+    return d2l.networks.Network([*layers, last._replace(backward=backward)], (1, 28, 28), 10)
+
+
+def darker(by):
+    def preprocess(X, y, rng):
+        return X * np.float32(by) + rng.random(X.shape, np.float32) / 10, y
+
+    return preprocess
+
+
+def falling(to):
+    return lambda progress: 1 - (1 - to) * progress
+
+
+@pytest.mark.parametrize(
+    "name, make, same, others",
+    [
+        ("network", network, lambda: d2l.networks.AvgPool2d(2), [lambda: d2l.networks.MaxPool2d(2)]),
+        ("schedule", falling, lambda: 0.5, [lambda: 0.4]),
+        ("preprocess", darker, lambda: 0.5, [lambda: 0.6]),
+    ],
+)
+def test_functions_of_ones_own_are_compared_by_what_they_do(small, tmp_path, name, make, same, others):
+    """They have the same names, and parameters of the same shapes."""
+    file, settings = tmp_path / "file", {"batch_size": 200, "lr": 0.01, "num_epochs": 1}
+    quick([d2l.cpu(0)], small, checkpoint=file, **settings, **{name: make(same())})
+    settings |= {"resume": file, "num_epochs": 2}
+    for other in [make(other()) for other in others] + [backwards_differs()] * (name == "network"):
+        with pytest.raises(CheckpointError, match=rf"{name} does something else here .*give changed=\['{name}'\]"):
+            quick([d2l.cpu(0)], small, **settings, **{name: other})
+        history, _ = quick([d2l.cpu(0)], small, changed=[name], **settings, **{name: other})
+        assert len(history.train_loss) == 2
+    history, _ = quick([d2l.cpu(0)], small, **settings, **{name: make(same())})  # another object that does the same
+    assert len(history.train_loss) == 2
+    state, arrays = load_checkpoint(file)
+    del state["likeness"]  # as older versions wrote it
+    save_checkpoint(file, Checkpoint(state, arrays))
+    quick([d2l.cpu(0)], small, **settings, **{name: make(others[0]())})
+    for changed in ("network", ["lr"]):
+        with pytest.raises(ValueError, match="it should be a list of network, schedule, preprocess"):
+            quick([d2l.cpu(0)], small, changed=changed)
+
+
+def test_what_never_does_the_same_is_not_compared(small, tmp_path):
+    """A function with random numbers of its own cannot be told from another."""
+    rng, file = np.random.default_rng(3), tmp_path / "file"
+
+    def noise(X, y, _):
+        return X + rng.random(X.shape, np.float32), y
+
+    settings = {"batch_size": 200, "lr": 0.01, "preprocess": noise}
+    quick([d2l.cpu(0)], small, checkpoint=file, num_epochs=1, **settings)
+    assert load_checkpoint(file).state["likeness"]["preprocess"] is None
+    quick([d2l.cpu(0)], small, resume=file, num_epochs=2, **settings)
+
+
 COMMAND = ["train", "--environment", "cpu", "--devices", "2", "--limit", "3000", "--epochs", "5", "--init", "he"]
 
 
@@ -188,6 +314,33 @@ def test_killed_at_any_moment(tmp_path, capsys, rng):
     capsys.readouterr()
 
 
+FIRST = """
+import sys, d2lmgpu as d2l
+X, y, X_test, y_test = d2l.load_fashion_mnist()
+data, settings = (X[:600], y[:600], X_test[:100], y_test[:100]), {"batch_size": 64, "lr": 0.1, "init": "he"}
+d2l.train([d2l.cpu(0)], data=data, num_epochs=9999, checkpoint=sys.argv[1], **settings)
+"""
+
+
+def test_two_runs_with_one_checkpoint(small, tmp_path):
+    """The second is refused, at its start as well as when it would go on from what the first has written so far."""
+    file, device = tmp_path / "file", [d2l.cpu(0)]
+    first = subprocess.Popen([sys.executable, "-c", FIRST, str(file)], stdout=subprocess.PIPE)
+    try:
+        for _ in range(2):  # epochs
+            first.stdout.readline()
+        for resume in (None, file):
+            with pytest.raises(OSError, match=f"cannot write {file}: another run is writing it"):
+                quick(device, small, checkpoint=file, resume=resume)
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.communicate()
+    epochs = load_checkpoint(file).state["position"]["epoch"]
+    quick(device, small, checkpoint=file, resume=file, num_epochs=epochs + 1)
+    assert load_checkpoint(file).state["position"]["epoch"] == epochs + 1 and os.listdir(tmp_path) == ["file"]
+
+
 def test_measured_loads_are_kept(small, tmp_path, monkeypatch):
     """A resumed run does not measure again, or its sums would be rounded differently."""
     devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
@@ -198,3 +351,11 @@ def test_measured_loads_are_kept(small, tmp_path, monkeypatch):
     resumed = quick(devices, small, loads="auto", num_epochs=2, resume=file)
     assert resumed.history.loads == [0.7, 0.3]
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+
+
+def test_invert_forgotten_when_a_run_goes_on(tmp_path, small):
+    """The checksum of the data tells that they differ; the history, why."""
+    file, (X, y, *test) = tmp_path / "file", small
+    quick([d2l.cpu(0)], (255 - X, y, *test), num_epochs=1, invert=True, checkpoint=file)
+    with pytest.raises(CheckpointError, match="another run: invert is False here and True in the checkpoint$"):
+        quick([d2l.cpu(0)], small, resume=file)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import d2lmgpu
 from d2lmgpu import cli, fashion_mnist
 from d2lmgpu.devices import find_gpus
 
@@ -121,7 +123,9 @@ def failure(capsys, *arguments):
         (["--epochs", "0"], "epochs is 0"),
         (["--lr", "nan"], "lr is nan"),
         (["--lr", "-1"], "lr is -1"),
-        (["--allreduce", "star"], "'star' is unknown; choose from"),
+        (["--allreduce", "star"], "'star' is unknown; choose from naive, sharded,"),
+        (["--allreduce", "rng"], "did you mean ring?"),
+        (["--network", "lenet_bn"], "did you mean lenet-bn?"),
         (["--allreduce", "none"], "drift apart"),
         (["--precision", "float8"], "choose from float32, tf32, mixed"),
         (["--precision", "tf32", "--environment", "cpu"], "needs GPUs"),
@@ -130,7 +134,27 @@ def failure(capsys, *arguments):
         (["--init", "zeros"], "normal, he"),
         (["--network", "vgg"], "'vgg' is unknown; choose from lenet, lenet-bn, cnn"),
         (["--optimizer", "rmsprop"], "choose from sgd, momentum, adam"),
-        (["--loads", "1,half"], "write numbers with commas between"),
+        (["--loads", "1,half"], "'half' should be a number"),
+        (["--loads", ""], "'' should be a number"),
+        (["--devices", "9" * 30], "at most 4,096"),
+        (["--devices", "100000000000"], "at most 4,096"),
+        (["--devices", "0," + "9" * 400], "at most 4,095"),
+        (["--epochs", "1" + "0" * 400], "0 ... 0000000000; it should be a whole number, at most 1,000,000"),
+        (["--epochs", "1" + "0" * 5000], "'10"),
+        (["--batch-size", "1" + "0" * 30], "at most"),
+        (["--seed", "1" + "0" * 30], "at most"),
+        (["--lr", "inf"], "lr is inf"),
+        (["--lr", "1e300"], "at most 1e+06"),
+        (["--warmup", "inf"], "warmup is inf"),
+        (["--memory-limit", "1.5"], "at least 4"),
+        (["--memory-limit", "9" * 30], "size '9"),
+        (["--json", ""], "--json: the name is ''"),
+        (["--plot", ""], "--plot: the name is ''"),
+        (["--checkpoint-steps", "1.5"], "'1.5' should be a whole number"),
+        (["--checkpoint-steps", "2"], "give checkpoint, too"),
+        (["--resume", "/"], "/: Is a directory"),
+        (["--data", "nothere"], "nothere: no such folder"),
+        (["--data", __file__], "test_cli.py: is a file"),
         (["--loads", "1,1,1"], "give 1 numbers"),
         (["--devices", "2", "--loads", "0,0"], "not all 0"),
         (["--warmup", "10"], "less than all"),
@@ -142,13 +166,129 @@ def failure(capsys, *arguments):
         (["--json", "/"], "folder"),
         (["--plot", "/no/such/folder/plot.png"], "cannot write /no/such/folder/plot.png"),
         (["--plot", "plot.doc"], ".png, .svg, .pdf"),
-        (["--speed", "9"], "--speed"),
+        (["--speed", "9"], "unknown argument '--speed'; did you mean --seed? (see d2lmgpu train --help)"),
+        (["--bach_size=3"], "did you mean --batch-size?"),
+        (["--sp\need"], "unknown argument"),
+        (["more", "words"], "unknown arguments 'more', 'words' (see d2lmgpu train --help)"),
     ],
 )
 def test_bad_input_gets_one_line(capsys, arguments, message):
     code, err = failure(capsys, *QUICK, *arguments)
     assert code == 2
     assert err.startswith("d2lmgpu") and ": error: " in err and err.count("\n") == 1 and message in err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["trian"], "d2lmgpu: error: 'trian' is no command; choose from devices, train, .*; did you mean train?"),
+        (["train", "--devices", "cpu:" + "9" * 30], "should be a name such as cpu:0"),
+        (["train", "--devices", "cpu:5000"], "a whole number from 0 to 4,095"),
+        (["sweep", "--devices", "1,x"], "'x' should be a whole number"),
+        (["sweep", "--workers", "0"], "workers is 0"),
+        (["scaling", "--width", "inf"], "width is inf; it should be a finite number, at least 0.05 and at most 100"),
+        (["scaling", "--devices", "1,0"], "different whole numbers"),
+        (["scaling", "--steps", "1" + "0" * 30], "at most"),
+        (["allreduce", "--sizes", "1" + "0" * 30], "size '1000"),
+        (["allreduce", "--algorithms", "rng"], "did you mean ring?"),
+        (["predict", "/"], "/: Is a directory"),
+        (["predict", ""], "the name is ''"),
+        (["predict"], r"are required: CHECKPOINT \(see"),
+        (["check", "ring", ""], "the name is ''"),
+        (["check", "rng", "file.py"], "did you mean ring?"),
+    ],
+)
+def test_bad_input_to_other_commands(capsys, arguments, message):
+    code, err = failure(capsys, *arguments)
+    assert code == 2 and err.count("\n") == 1 and re.search(message.replace("?", "\\?"), err), err
+
+
+def test_an_environment_that_is_not_built_is_not_offered(capsys):
+    for command in ("train", "sweep", "predict", "allreduce", "scaling"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert "parallel" not in capsys.readouterr().out.replace("data-parallel", "")
+    code, err = failure(capsys, *QUICK, "--environment", "tpu")
+    assert code == 2 and "choose from auto, cpu, gpu, multi-gpu; did" in err
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["--version"])
+    assert exit.value.code == 0 and capsys.readouterr().out == f"d2lmgpu {d2lmgpu.__version__}\n"
+
+
+def test_a_limit_with_a_point(capsys):
+    try:
+        assert cli.main([*QUICK, "--memory-limit", "0.25M"]) == 2
+        assert "of its limit of 262,144 are in use; more devices help, a higher limit, and" in capsys.readouterr().err
+    finally:
+        d2lmgpu.cpu(0).limit_memory(None)
+
+
+def test_another_limit_than_the_checkpoints(capsys, tmp_path):
+    file = str(tmp_path / "file")
+    assert cli.main([*QUICK, "--checkpoint", file]) == 0
+    capsys.readouterr()
+    command = [word for word in QUICK if word not in ("--limit", "300")]
+    code, err = failure(capsys, *command, "--epochs", "2", "--resume", file)
+    assert code == 2 and "the training examples are others: other data, or another limit to them" in err
+
+
+def test_results_that_are_deep_json(capsys, tmp_path):
+    """Python gives up on a thousand brackets and more, with an error of its own."""
+    file = tmp_path / "rows.json"
+    for text in ("[" * 200_000, "[1]", '{"format": "d2lmgpu sweep", "version": "1"}', ""):
+        file.write_text(text)
+        code, err = failure(capsys, "sweep", "--results", str(file))
+        assert code == 2 and err.count("\n") == 1 and "no results file of a sweep" in err
+        assert file.read_text() == text
+
+
+def test_no_data_and_no_home(capsys, tmp_path, monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(fashion_mnist, "__file__", str(tmp_path / "d2lmgpu" / "fashion_mnist.py"))
+    monkeypatch.chdir(tmp_path)
+    code, err = failure(capsys, *QUICK)
+    assert code == 2 and err.count("\n") == 1 and "there is no home folder to download it to" in err
+
+
+def test_an_output_that_has_not_all_characters(tmp_path):
+    """A right answer stays right, and what there is instead can be read."""
+    file = tmp_path / "answer.py"
+    inputs = "math.prod(shape[1:]) if len(shape) == 4 else shape[0]"
+    file.write_text(f"import math\n\ndef he_std(shape):\n    return (2 / ({inputs})) ** 0.5\n")
+    command = [*installed(), "check", "he_std", str(file)]
+    for encoding, mark in (("ascii", "right:"), ("cp1252", "right:"), ("utf-8", "✓")):
+        done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding})
+        assert done.returncode == 0 and done.stdout.decode(encoding).startswith(f"{mark} he_std: "), done
+
+
+def test_ctrl_c_while_the_command_begins(tmp_path):
+    """One line, whatever library is being imported; a program that imports the package keeps its KeyboardInterrupt."""
+    code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    (tmp_path / "difflib.py").write_text(code)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(d2lmgpu.__file__).parents[1]}"}
+
+    def interrupted(*command):
+        listening = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, env=environment, preexec_fn=listening
+        )
+        return done.returncode, done.stderr
+
+    assert interrupted("-m", "d2lmgpu", "train") == (130, "d2lmgpu: interrupted before it began\n")
+    assert interrupted("-X", "dev", "-m", "d2lmgpu") == (130, "d2lmgpu: interrupted before it began\n")
+    script = tmp_path / "bin" / "d2lmgpu"
+    script.parent.mkdir()
+    script.write_text("from d2lmgpu.cli import main\n")
+    assert interrupted(str(script)) == (130, "d2lmgpu: interrupted before it began\n")
+    code, err = interrupted("-c", "import d2lmgpu")
+    assert code in (-signal.SIGINT, 130, 1) and err.endswith("KeyboardInterrupt\n")
 
 
 def test_nine_gpus_where_there_are_none(capsys):
@@ -230,3 +370,10 @@ def test_import_is_light():
     code = "import sys, d2lmgpu; print(sorted({'cupy', 'matplotlib', 'tqdm', 'psutil', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_run_that_was_done_already_tells_no_idle_devices(tmp_path, capsys):
+    file = str(tmp_path / "file")
+    for option, worked in (("--checkpoint", True), ("--resume", False)):
+        assert cli.main([*QUICK, "--devices", "2", option, file]) == 0
+        assert ("devices worked" in capsys.readouterr().out) is worked

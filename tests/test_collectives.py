@@ -8,7 +8,7 @@ import pytest
 import standin_cupy
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, execute, measure, parse_size
+from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, check_algorithm, execute, measure, parse_size
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]
@@ -190,3 +190,14 @@ def test_no_arrays_are_allocated_once_it_runs(algorithm, short, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak - before < 100_000  # an array of a device has 1,000,000 bytes, a chunk of it 250,000
+
+
+def test_an_algorithm_of_ones_own(monkeypatch):
+    """What a person enters in `ALGORITHMS` is known from then on, to training, too."""
+    monkeypatch.setitem(ALGORITHMS, "mine", ALGORITHMS["tree"])
+    data = [d2l.put(np.full(5, i + 1.0), d2l.cpu(i)) for i in range(3)]
+    d2l.allreduce(data, "mine")
+    assert all((d2l.to_host(array) == 6).all() for array in data)
+    check_algorithm("mine", training=True)
+    with pytest.raises(ValueError, match=r"'mime' is unknown; .*; did you mean mine\?"):
+        check_algorithm("mime", training=True)

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -101,3 +102,26 @@ def test_a_schedule_of_ones_own():
     data = [d2l.put(np.arange(5.0) + i, d2l.cpu(i)) for i in range(3)]
     execute(naive(3, 5)[:2], data)
     assert d2l.to_host(data[0]).tolist() == [3, 6, 9, 12, 15] and d2l.to_host(data[2]).tolist() == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("algorithm", SUMMING)
+def test_what_overwrites_an_array_waits_for_all_who_still_read_it(algorithm, rng, monkeypatch):
+    """A long collective's readers are slow; each device has done its own part when its array is overwritten."""
+    monkeypatch.setattr(EXECUTE, "SHORT", -1)
+    k, act = 5, EXECUTE.do_action
+    for slow in range(k):
+        values = rng.integers(-60, 61, (k, 1009)).astype(np.float32)
+        data = [d2l.put(value, d2l.cpu(i)) for i, value in enumerate(values)]
+        d2l.synchronize([array.device for array in data])
+
+        def do_action(action, i, *rest, slow=slow):
+            if i == slow and action.op == "copy":
+                time.sleep(0.005)
+            act(action, i, *rest)
+
+        monkeypatch.setattr(EXECUTE, "do_action", do_action)
+        d2l.allreduce(data, algorithm)
+        for i, array in enumerate(data):
+            if i != slow:
+                array.device.run(np.ndarray.fill, array, -1000)
+        assert np.array_equal(d2l.to_host(data[slow]), values.sum(axis=0))

@@ -1,6 +1,7 @@
 """The compile table's pure parts: what is launched, in which order it is compiled, and how tables are compared."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import compile_kernels
-from gpu_model import every_launch, sass
+from gpu_model import every_launch, launches, sass
 
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'one' for 'sm_90'
@@ -41,6 +42,13 @@ def test_launches_are_those_of_the_package(precision):
     convolutions = [node.options for node in nodes if node.name.startswith("conv")]
     assert any({"-DH=31", "-DW=17", "-DO=10"} <= set(options) for options in convolutions)
     assert every_launch.record("cnn", 2, 7, (1, 31, 17), precision) == []  # it has no width
+
+
+def test_between_cards_kernels_add():
+    """On a machine that only writes down, all that is tried works."""
+    network = every_launch.NETWORKS["lenet"](width=0.5, input_shape=(1, 31, 17))
+    nodes = launches.record_step(network, 7, "float32", 2, "sgd", shape=(1, 31, 17))
+    assert "add" in {node.name for node in nodes if node.kind == "kernel"}
 
 
 def test_every_module_once_and_for_what_can_run_it(monkeypatch):
@@ -93,12 +101,32 @@ def test_tables_are_compared():
     same = {"a": {"90": [32, 0, 8]}}
     assert compile_kernels.compare(same, kept, {"a", "gone", "not compiled"}) == []
     other = {"a": {"90": [40, 0, 6]}, "b": {"80": [8, 16, 2]}}
-    assert compile_kernels.compare(other, kept, {"a", "b", "not compiled"}) == [
+    assert compile_kernels.compare(other, kept, {"a", "b", "c", "not compiled"}) == [
         "changed: sm_90 a: 32 registers, 0 bytes shared, 8 blocks a multiprocessor -> "
         "40 registers, 0 bytes shared, 6 blocks a multiprocessor",
         "new: sm_80 b: 8 registers, 16 bytes shared, 2 blocks a multiprocessor",
+        "not in the table: c",
         "no longer launched: gone",
     ]
+
+
+def test_the_table_has_all_launches():
+    """Of each compiler; which they are, a script finds out in half a minute, so here only those of one network."""
+    whole = json.loads(compile_kernels.TABLE.read_text())
+    assert [version.split(".")[0] for version in whole] == ["12", "13"] and len({*map(len, whole.values())}) == 1
+    for precision in ("float32", "tf32", "mixed"):
+        for node in every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision):
+            key = compile_kernels.key_of(node.name, math.prod(node.block), node.options)
+            for table in whole.values():
+                oldest = 80 if precision == "tf32" and "TYPE=0" in key else 75
+                assert {*table[key]} == {str(arch) for arch in every_launch.ARCHITECTURES if arch >= oldest}, key
+                assert all(resident > 0 for _, _, resident in table[key].values())
+
+
+def test_a_table_is_written_whole(capsys):
+    with pytest.raises(SystemExit) as end:
+        compile_kernels.main(["--write", "--seconds", "9"])
+    assert end.value.code == 2 and "leave out --seconds" in capsys.readouterr().err
 
 
 def test_the_table_can_be_read_line_by_line():

@@ -9,6 +9,8 @@ import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel import BATCH_STATISTICS, GraphStep, Replica
 from d2lmgpu.parallel.graph_exchange import GraphExchange
+from d2lmgpu.parallel.graph_limits import can_be_graph
+from d2lmgpu.parallel.graph_part import Part
 
 # No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
 NETWORK = Network(
@@ -70,7 +72,7 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
     devices = make_gpus(2)
     params = init_params(1, init="he", network=NETWORK)
     replicas = [Replica(d2l.get_params(params, device), device, NETWORK) for device in devices]
-    assert GraphStep.can_do(X, y, devices, "ring", NETWORK)
+    assert can_be_graph(X, y, devices, "ring", NETWORK)
     runner = GraphStep(X, y, replicas, 4, batch_statistics=statistics)
     for replica in replicas:
         for mean, variance in zip(replica.statistics[::2], replica.statistics[1::2], strict=True):
@@ -84,6 +86,53 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
         assert (one.tobytes() == other.tobytes()) == (statistics != "local")
     for one, other in zip(*(replica.params for replica in replicas), strict=True):
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
+
+
+def everything(part):
+    """Copies of all that a step changes on a part's device."""
+    plan, replica = part.plan, part.replica
+    arrays = [array.raw for array in [*replica.params, *replica.flat_kept, *replica.statistics]]
+    arrays += [part.number, part.taken, part.scale, part.overflow, part.good_steps]
+    arrays += [plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct]
+    return [array.get() for array in arrays]
+
+
+@pytest.mark.parametrize("precision, optimizer", [("float32", "momentum"), ("mixed", "adam")])
+def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, optimizer):  # noqa: F811
+    """As the one that is tried before it is recorded; also on devices that have a past."""
+    X, y = rng.integers(0, 256, (11, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 11).astype(np.uint8)
+    devices, params = make_gpus(2), init_params(1, init="he", network=NETWORK)
+    replicas = [Replica(d2l.get_params(params, device), device, NETWORK, optimizer) for device in devices]
+    kept = [rng.random(array.shape).astype(np.float32) for array in replicas[0].flat_kept]
+    statistics = [rng.random(array.shape).astype(np.float32) for array in replicas[0].statistics]
+    for replica in replicas:
+        replica.set_state(kept, statistics, steps=7)
+    runner = GraphStep(X, y, replicas, 4, "ring", precision, batch_statistics="synchronised")
+    for replica in replicas:
+        now = [*replica.params, *replica.flat_kept, *replica.statistics]
+        for array, expected in zip(now, [*params, *kept, *statistics], strict=True):
+            np.testing.assert_array_equal(d2l.to_host(array), expected.reshape(array.shape))
+
+    def states():
+        runner.pause()
+        each = [device.submit(everything, part).result() for device, part in zip(devices, runner.parts, strict=True)]
+        return [array for arrays in each for array in arrays]
+
+    def on_each(do):
+        for device, part in zip(devices, runner.parts, strict=True):
+            device.submit(do, part).result()
+        d2l.synchronize(devices)  # the graph waits for the first one only
+
+    runner.start_epoch(rng.permutation(11), 0.05)
+    runner.step()
+    before = states()
+    on_each(Part.save)
+    runner.step()
+    after = states()
+    on_each(Part.restore)
+    assert [array.tobytes() for array in states()] == [array.tobytes() for array in before]
+    runner.step()
+    assert [array.tobytes() for array in states()] == [array.tobytes() for array in after]
 
 
 @pytest.mark.parametrize("statistics", BATCH_STATISTICS)

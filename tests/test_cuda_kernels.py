@@ -48,14 +48,11 @@ def compilations():
         launch.add(100),
     ]
     for how in (winograd.choose(LENET_2, 256), winograd.Winograd(ODD._replace(KH=3), 6, 3, 1)):
-        launches += [winograd.weights(how, True), winograd.conv_forward(how), winograd.conv_input_grad(how)]
+        launches += [winograd.weights(how, True), winograd.conv_forward(how)]
+        launches += [winograd.conv_input_grad(how), winograd.conv_weight_grad(how)]
     for kind in tensor_cores.TYPES:
-        launches += [
-            make(kind, conv, 256)
-            for conv in (LENET_2, ODD)
-            for make in (tensor_cores.conv_forward, tensor_cores.conv_input_grad, tensor_cores.conv_weight_grad)
-        ]
-        launches.append(tensor_cores.dense_forward(kind, 800, 128, 256, relu=True))
+        for make in (tensor_cores.dense_forward, tensor_cores.dense_input_grad, tensor_cores.dense_weight_grad):
+            launches.append(make(kind, 800, 128, 256, relu=True))
     launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
     return sorted({(step.file, step.options) for step in launches})
 
@@ -143,8 +140,7 @@ def test_conv_grads(machine, rng, N, conv):
         if step.workspace:
             workspace, rows = unwritten(step.workspace), convolution.conv_weight_grad_rows(conv, step)
             machine.run(step, x, dy, mask, workspace, np.int32(N))
-            reduce = convolution.conv_weight_grad_reduce(conv, step)
-            machine.run(reduce, workspace, dy, mask, dweight, dbias, np.int32(rows), np.int32(N))
+            machine.run(convolution.conv_weight_grad_sum(conv, step), workspace, dweight, dbias, np.int32(rows))
         else:
             machine.run(step, x, dy, mask, dweight, dbias, np.int32(N))
         close(dweight, dweight_expected)

@@ -26,9 +26,13 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     N = np.int32(n)
 
     def like(kernel, *args):  # the float32 kernel, or the same on tensor cores
-        if precision == "float32":
-            return getattr(convolution if kernel.startswith("conv") else launch, kernel)(*args)
-        return getattr(tensor_cores, kernel)(precision, *args)
+        if kernel.startswith("conv"):
+            return getattr(convolution, kernel)(*args)
+        return (
+            getattr(launch, kernel)(*args)
+            if precision == "float32"
+            else getattr(tensor_cores, kernel)(precision, *args)
+        )
 
     x, y, count = unwritten(n, 784), unwritten(n, dtype=np.int32), unwritten(1, dtype=np.int32)
     machine.run(launch.gather(784, n), images, labels, order, starts, step, x, y, count, N)
@@ -57,8 +61,7 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
         partial = like("conv_weight_grad", conv, n)
         workspace, rows = unwritten(partial.workspace), np.int32(convolution.conv_weight_grad_rows(conv, partial))
         machine.run(partial, inputs, dy, mask, workspace, N)
-        reduce = convolution.conv_weight_grad_reduce(conv, partial)
-        machine.run(reduce, workspace, dy, mask, dweight, dbias, rows, N)
+        machine.run(convolution.conv_weight_grad_sum(conv, partial), workspace, dweight, dbias, rows)
     machine.run(launch.sgd(len(flat)), flat, flat_grads, rates, step, np.int32(len(flat)))
 
     chosen = order[4 : 4 + size]

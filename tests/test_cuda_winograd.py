@@ -62,6 +62,25 @@ def arrays(rng, N, conv):
     return x, normal(rng, conv.O, conv.C, conv.KH, conv.KW), normal(rng, conv.O)
 
 
+def weight_grad(machine, how, x, dy, mask):
+    """dweight and dbias."""
+    conv, launch, N = how.conv, winograd.conv_weight_grad(how), np.int32(len(x))
+    workspace, rows = unwritten(launch.workspace), np.int32(convolution.conv_weight_grad_rows(conv, launch))
+    machine.run(launch, x, dy, mask, workspace, N)
+    dweight, dbias = unwritten(conv.O, conv.C, conv.KH, conv.KW), unwritten(conv.O)
+    machine.run(convolution.conv_weight_grad_sum(conv, launch), workspace, dweight, dbias, rows)
+    return dweight, dbias
+
+
+def tolerance_of_weights(conv, tile):
+    """As `tolerance`: here G comes last, and a plain sum has as many products as a tile has outputs."""
+    both = 1
+    for m, r in zip(tile, (conv.KH, conv.KW), strict=True):
+        A, G, Bt = simple_transforms(m, r)
+        both *= np.sqrt((G**2 * ((A**2).sum(1) * (Bt**2).sum(1))[:, None]).sum(0).max() / m)
+    return 8 * 2.0**-24 * (1 + both)
+
+
 @pytest.mark.parametrize("N, conv, tile", CASES, ids=conv_id)
 def test_as_loops(machine, rng, N, conv, tile):
     x, weight, bias = arrays(rng, N, conv)
@@ -71,13 +90,18 @@ def test_as_loops(machine, rng, N, conv, tile):
     close(y, y_expected, tolerance(conv, tile))
     np.testing.assert_array_equal(mask, mask_expected)
 
+    dy = normal(rng, *y.shape)
+    dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
+    dx_expected, *expected = references.conv2d_grad(dz, x.astype(float), weight.astype(float))
+    first, second = (weight_grad(machine, how, x, dy, mask) for _ in range(2))
+    close(first[0], expected[0], tolerance_of_weights(conv, tile))
+    close(first[1], expected[1])
+    assert [grad.tobytes() for grad in first] == [grad.tobytes() for grad in second]
+
     launch = winograd.conv_input_grad(how)
     if np.prod(how.grid) > winograd.TILES:
         assert launch is None
         return
-    dy = normal(rng, *y.shape)
-    dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
-    dx_expected, _, _ = references.conv2d_grad(dz, x.astype(float), weight.astype(float))
     results = []
     for _ in range(2):
         dx = unwritten(*x.shape)
@@ -85,6 +109,21 @@ def test_as_loops(machine, rng, N, conv, tile):
         close(dx, dx_expected, tolerance(conv, tile, transposed=True))
         results.append(dx.tobytes())
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("N", [1, 7, 33])
+@pytest.mark.parametrize("changes, tile", [({}, (4, 4)), ({"C": 9, "H": 17, "W": 11, "O": 27, "S": 1}, (4, 2))])
+def test_gradients_of_weights_of_any_number_of_images(machine, rng, N, changes, tile):
+    """Groups of one image and of several, parts of channels that are not full, tiles beyond the edge."""
+    conv = LENET_2._replace(**changes)
+    x, dy = normal(rng, N, conv.C, conv.H, conv.W), normal(rng, N, conv.O, conv.PH, conv.PW)
+    mask = rng.integers(2**conv.S**2, size=dy.shape).astype(np.uint16)
+    dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
+    _, *expected = references.conv2d_grad(dz, x.astype(float), np.zeros((conv.O, conv.C, conv.KH, conv.KW)))
+    for multiprocessors in (132, 4):
+        dweight, dbias = weight_grad(machine, Winograd(conv, *tile, N, multiprocessors), x, dy, mask)
+        close(dweight, expected[0], tolerance_of_weights(conv, tile))
+        close(dbias, expected[1])
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 20])

@@ -1,5 +1,7 @@
 """k devices do what one device does: the equivalence on which all of data parallelism stands."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close
@@ -167,9 +169,30 @@ def test_arguments_that_do_not_fit(make_devices):
         (lambda: d2l.split_batch(X, y, devices, loads=[1, np.nan]), "2 numbers"),
         (lambda: d2l.train_batch(X, y, device_params[:1], devices, 0.1), "1 copies"),
         (lambda: d2l.train_batch(X, y, device_params, devices, 0.1, "star"), "unknown"),
+        (lambda: d2l.train_batch(X[:0], y[:0], device_params, devices, 0.1), "no examples; .* needs at least one"),
         (lambda: d2l.train_batch(X, y, device_params, devices, 0.1, "none"), "drift apart"),
         (lambda: d2l.train_batch(X, y, device_params[::-1], devices, 0.1), "needs all its arrays in one place"),
     ]
     for call, message in cases:
         with pytest.raises((ValueError, d2l.DeviceMismatchError), match=message):
             call()
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_train_batch_from_several_host_threads(rng, flat):
+    """Each on its own parameters, on the same devices: as if alone, bit for bit. One does not learn at all."""
+    k, rates = 3, [0.0, 0.05, 0.2]
+    devices = [d2l.cpu(i) for i in range(k)]
+    batches = [(rng.random((11, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 11)) for _ in rates]
+
+    def steps(number):
+        device_params = [d2l.get_params(d2l.init_params(number, init="he"), device) for device in devices]
+        for _ in range(12):
+            d2l.train_batch(*batches[number], device_params, devices, rates[number], "ring", flat)
+        return [[d2l.to_host(param).tobytes() for param in params] for params in device_params]
+
+    alone = [steps(number) for number in range(len(rates))]
+    with ThreadPoolExecutor(len(rates)) as threads:
+        together = list(threads.map(steps, range(len(rates))))
+    assert together == alone
+    assert together[0] == [[param.tobytes() for param in d2l.init_params(0, init="he")]] * k

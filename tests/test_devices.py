@@ -315,7 +315,7 @@ def test_choosing_devices(device_kind):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("tpu",), "auto, cpu, gpu, multi-gpu, parallel"),
+        (("tpu",), "choose from auto, cpu, gpu, multi-gpu; did"),
         (("cpu", 0), "at least 1"),
         (("cpu", -1), "at least 1"),
         (("cpu", []), "list of indices"),

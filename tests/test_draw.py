@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from d2lmgpu.collectives import ALGORITHMS, animate, draw_bytes, draw_steps, naive, plot_times, ring
+from d2lmgpu.collectives import ALGORITHMS, animate, draw, draw_bytes, draw_steps, naive, plot_times, ring
 from d2lmgpu.collectives.network import full_switch, machines
 
 
@@ -26,6 +26,14 @@ def test_steps_show_who_holds_what():
 def test_steps_show_a_mistake():
     double = naive(2, 4)[:1] * 2
     assert texts([axes for axes in draw_steps(double, 2, 4).axes if axes.axison][2]) == ["0 1 1", "1"]
+
+
+def test_counts_of_a_type_that_is_no_index_here(monkeypatch):
+    """uint64 where indices have 64 bits is what int64 is where they have 32: `repeat` and `bincount` refuse it."""
+    replay = draw.replay
+    monkeypatch.setattr(draw, "replay", lambda *args: (held.astype(np.uint64) for held in replay(*args)))
+    panels = [axes for axes in draw_steps(ring(2, 2), 2, 2).axes if axes.axison]
+    assert texts(panels[-1]) == ["0 1"] * 4
 
 
 def test_many_devices_are_counted():

@@ -97,6 +97,7 @@ def test_on_the_command_line(tmp_path, capsys):
     "content, message",
     [
         ("def allreduce(data:\n", "mine.py, line 1"),
+        ("def allreduce(data): \0", "mine.py: source code"),
         ("import nonsense\n", "cannot be run: ModuleNotFoundError"),
         ("def ring(): pass\n", "has no function allreduce"),
         (None, "No such file"),

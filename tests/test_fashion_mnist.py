@@ -2,6 +2,7 @@
 
 import hashlib
 import http.server
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -58,7 +59,7 @@ def mirror(tmp_path):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/", folder
         server.shutdown()
 
@@ -68,7 +69,7 @@ def test_places_in_order(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     folders = [str(folder) for folder in fashion_mnist._folders()]
     assert folders[:2] == [str(tmp_path), str(SHIPPED)]
-    assert folders[-2:] == ["/somewhere/cache/d2lmgpu/fashion-mnist", "/usr/share/datasets/fashion-mnist"]
+    assert folders[-2:] == ["/usr/share/datasets/fashion-mnist", "/somewhere/cache/d2lmgpu/fashion-mnist"]
     assert fashion_mnist.find_file(NAME) == SHIPPED / NAME  # not in the first place
     shutil.copy(SHIPPED / NAME, tmp_path)
     assert fashion_mnist.find_file(NAME) == tmp_path / NAME
@@ -97,6 +98,33 @@ def test_a_missing_file(places, monkeypatch):
         fashion_mnist.find_file(NAME)
     for part in (NAME, fashion_mnist.FILES[NAME][0], "found no file", *map(str, places), "http://127.0.0.1:9/" + NAME):
         assert part in str(error.value)
+    assert f"Put the original file into {places[1]}, or into a folder that you name in D2LMGPU_DATA" in str(error.value)
+
+
+def test_sizes_and_mirrors():
+    for name, size in fashion_mnist.SIZES.items():
+        assert (SHIPPED / name).stat().st_size == size
+    assert [mirror.partition(":")[0] for mirror in fashion_mnist.MIRRORS] == ["https", "https", "http"]
+
+
+def test_a_cache_that_takes_nothing(places, mirror, monkeypatch):
+    """Is said before anything is downloaded."""
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (mirror[0],))
+    monkeypatch.setattr(fashion_mnist, "download", None)
+    places[1].parents[1].write_text("a file")
+    with pytest.raises(d2l.DataError, match=f"{NAME} cannot be downloaded to {places[1]}: .*ot a directory"):
+        fashion_mnist.find_file(NAME)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_a_download_is_for_those_for_whom_the_users_files_are(places, mirror, monkeypatch, umask):
+    shutil.copy(SHIPPED / NAME, mirror[1])
+    monkeypatch.setattr(fashion_mnist, "MIRRORS", (mirror[0],))
+    former = os.umask(umask)
+    try:
+        assert fashion_mnist.find_file(NAME).stat().st_mode & 0o777 == 0o666 & ~umask
+    finally:
+        os.umask(former)
 
 
 def test_download(places, mirror, monkeypatch, capfd):

@@ -167,7 +167,7 @@ def test_lenet_gradient_by_finite_differences(rng, index):
         (lambda z: d2l.avg_pool2d(z(2, 3, 1, 5)), "smaller than a square"),
         (lambda z: d2l.max_pool2d(z(2, 3, 1, 5)), "smaller than a square"),
         (lambda z: d2l.dense(z(2, 3), z(4, 5), z(5)), "do not fit"),
-        (lambda z: d2l.softmax_cross_entropy(z(2, 3), z(3).astype(int)), "should be"),
+        (lambda z: d2l.softmax_cross_entropy(z(2, 3), z(3).astype(int)), "needs one"),
         (lambda z: d2l.loss_and_grads(z(3, 1, 28, 28), z(2).astype(int), d2l.init_params()), "needs one"),
     ],
 )

@@ -65,7 +65,7 @@ def shown(request, monkeypatch):
         return displayed[-1]
 
     if request.param == "ipywidgets":
-        pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install 'd2lmgpu[notebooks]')")
+        pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
         import IPython
 
         monkeypatch.setattr(IPython, "get_ipython", ZMQInteractiveShell)
@@ -134,6 +134,9 @@ def test_what_is_seen_while_training_runs(shown, small, monkeypatch):
         def on_step(self, epoch, step, loss):
             self.lines.append(shown[0].first.children[1].value)
 
+        def on_epoch(self, history):
+            assert shown[0].first.children[1].value == f"epoch {len(history.train_loss)}/2, evaluating the test set"
+
     history, _ = quick([d2l.cpu(0)], small, batch_size=250, callbacks=[d2l.LivePlot(), Look()])
     number, speed = r"\d\.\d{3}", r"[\d,]+ examples/s"
     first = ["1/3", f"2/3, loss {number}, {speed}", f"3/3, loss {number}, {speed}"]
@@ -201,7 +204,7 @@ def test_without_widgets_there_are_lines(shown, small, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     quick([d2l.cpu(0)], small, progress=True)
     assert len(re.findall(r"^epoch \d/2: loss", capsys.readouterr().out, re.MULTILINE)) == 2
-    with pytest.raises(ValueError, match=r"pip install 'd2lmgpu\[notebooks\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[notebooks\]' in the clone"):
         d2l.LivePlot()
     assert not shown
 
@@ -210,7 +213,7 @@ SCRIPT = """
 import sys
 import d2lmgpu as d2l
 data = [part[:300] for part in d2l.load_fashion_mnist()]
-d2l.train([d2l.cpu(0)], num_epochs=1, data=data)
+d2l.train([d2l.cpu(0)], num_epochs=1, init="he", data=data)
 print({"IPython", "ipywidgets"} & set(sys.modules))
 try:
     d2l.LivePlot()
@@ -226,8 +229,8 @@ def test_a_script_knows_nothing_of_notebooks():
 
 
 def test_an_executed_notebook_keeps_a_line_and_a_picture(tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is missing (pip install 'd2lmgpu[notebooks]')")
-    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install 'd2lmgpu[notebooks]')")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is missing (pip install -e '.[notebooks]')")
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
     from nbformat import v4
 
     for name, value in environment(tmp_path).items():

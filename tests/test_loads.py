@@ -91,10 +91,24 @@ def test_no_shard_exceeds_its_place(n, rng):
             assert all(load or not size for load, size in zip(loads, sizes, strict=True))
 
 
-@pytest.mark.parametrize("bad", [[1], [1, -1], [0, 0], [1, np.nan], [[1, 2]]])
+@pytest.mark.parametrize(
+    "bad", [[1], [1, -1], [0, 0], [1, np.nan], [[1, 2]], [1, np.inf], [1e308, 1e308], ["a", 1], [1, [2]], "ab"]
+)
 def test_loads_that_make_no_sense(bad):
-    with pytest.raises(ValueError, match="give 2 numbers, one for each device, none below 0 and not all 0"):
+    with pytest.raises(ValueError, match="give 2 numbers, one for each device"):
         check_loads(bad, 2)
+
+
+@pytest.mark.parametrize(
+    ("loads", "sizes"), [([1e308, 2e307], [10, 2]), ([5e-324, 5e-324], [6, 6]), ([1e308, 1], [12, 0])]
+)
+def test_no_example_is_lost_to_large_or_small_loads(loads, sizes):
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    X_shards, y_shards = d2l.split_batch(np.zeros((12, 1, 2, 2)), np.arange(12), devices, loads)
+    assert [len(shard) for shard in X_shards] == [len(shard) for shard in y_shards] == sizes
+    assert all(most >= size for most, size in zip(most_examples(12, 2, loads), sizes, strict=True))
+    with pytest.raises(ValueError, match="with a finite sum"):
+        d2l.split_batch(np.zeros((12, 1, 2, 2)), np.arange(12), devices, [1e308, 1e308])
 
 
 def slow_layer(seconds):
@@ -124,6 +138,34 @@ def test_loads_by_measurement(seconds, small):
         np.testing.assert_array_equal(d2l.to_host(param), value)
     history, _ = quick(devices, small, network=network, loads="auto", num_epochs=1)
     assert len(history.loads) == 3 and sum(history.loads) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_noise_is_no_finding(small, rng, monkeypatch, k):
+    """Devices are equal, but each time another is up to 30% slower. Where one is twice as fast, this is still found."""
+    devices = [d2l.cpu(i) for i in range(k)]
+    replicas = [Replica(d2l.get_params(init_params(), d), d) for d in devices]
+    speed = np.ones(k)
+
+    def seconds(X, y, replicas, loads):
+        sizes = np.diff([0, *(stop for _, stop in shard_bounds(len(y), k, loads))])
+        return ((sizes + 3) / speed * (1 + 0.3 * rng.random(k))).tolist()
+
+    monkeypatch.setattr("d2lmgpu.parallel.balance._seconds", seconds)
+    found = [measure_loads(*small[:2], replicas, 256) for _ in range(40)]
+    assert found.count([1 / k] * k) >= 38
+    speed[1] = 2
+    for loads in (measure_loads(*small[:2], replicas, 256) for _ in range(40)):
+        assert sum(loads) == pytest.approx(1) and loads[1] > 1.3 * max(loads[:1] + loads[2:])
+
+
+def test_equal_loads_are_told_as_such(small, capsys, monkeypatch):
+    for found, told in (([0.5, 0.5], "loads: equal parts; "), ([0.25, 0.75], "loads: cpu(0) 0.25, cpu(1) 0.75\n")):
+        monkeypatch.setattr("d2lmgpu.training.runner.measure_loads", lambda *given, found=found: found)
+        history, _ = quick([d2l.cpu(0), d2l.cpu(1)], small, loads="auto", num_epochs=1, progress=True)
+        assert capsys.readouterr().out.startswith(told) and history.loads == found
+    quick([d2l.cpu(i) for i in range(20)], small, loads=[1] * 2 + [0] * 18, num_epochs=1, progress=True)
+    assert capsys.readouterr().out.startswith("cpu(2), cpu(3), ..., cpu(19) have load 0 and stay idle\nepoch 1/1")
 
 
 def test_loads_of_few_examples(make_devices, small):

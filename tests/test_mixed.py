@@ -178,11 +178,14 @@ def test_infinite_gradients_of_different_sign_add_up_in_silence(make_devices):
         np.testing.assert_array_equal(d2l.to_host(array), [np.nan, 2])
 
 
+SYNCHRONISED = {"lenet": {}, "lenet-bn": {"batch_statistics": "synchronised"}}
+
+
 @pytest.mark.parametrize("network, overlap", [("lenet", False), ("lenet", True), ("lenet-bn", False)])
 def test_a_run_finds_its_scale(small, monkeypatch, network, overlap):
     """Begun with a scale at which all overflows, it comes down and trains, on all devices alike, without a warning."""
     monkeypatch.setattr(loss_scale, "FIRST_SCALE", 2.0**28)
-    settings = {"network": network, "overlap": overlap, "batch_statistics": "synchronised", "num_epochs": 5}
+    settings = {"network": network, "overlap": overlap, "num_epochs": 5, **SYNCHRONISED[network]}
     result = quick([d2l.cpu(i) for i in range(3)], small, precision="mixed", **settings)
     usual = quick([d2l.cpu(i) for i in range(3)], small, **settings)
     assert result.history.precision == "mixed" and not result.history.diverged
@@ -192,7 +195,7 @@ def test_a_run_finds_its_scale(small, monkeypatch, network, overlap):
 
 @pytest.mark.parametrize("network", ["lenet", "lenet-bn"])
 def test_training_is_nearly_as_in_float32(small, network):
-    settings = {"network": network, "batch_statistics": "synchronised", "lr": 0.05, "optimizer": "momentum"}
+    settings = {"network": network, "lr": 0.05, "optimizer": "momentum", **SYNCHRONISED[network]}
     devices = [d2l.cpu(0), d2l.cpu(1)]
     mixed, exact = (quick(devices, small, precision=precision, **settings) for precision in ("mixed", "float32"))
     assert mixed.history.train_loss != exact.history.train_loss
@@ -213,14 +216,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(small, tmp_path, monkeypatch)
 
 
 def test_graphs_compute_the_same(standin, rng):
-    """The CUDA kernels that round in registers, against the layers that round in memory."""
+    """Nearly: the layers also round what convolutions multiply, to 2^-11, the CUDA kernels only for dense layers."""
     X, y = rng.integers(0, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
     settings = {"batch_size": 4, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
     settings |= {"network": TINY_NETWORK, "precision": "mixed", "progress": False}
     runs = [d2l.train([d2l.gpu(0), d2l.gpu(1)], graphs=graphs, **settings) for graphs in (True, False)]
     runs.append(d2l.train([d2l.cpu(0), d2l.cpu(1)], **settings))
     assert runs[0].history.phases["step"] > 0 == runs[1].history.phases["step"]
-    for run in runs[:2]:
+    for run, tolerance in (runs[0], 0.05), (runs[1], 1e-3):
         assert run.history.train_loss == pytest.approx(runs[2].history.train_loss, rel=1e-3)
         for param, expected in zip(run.params, runs[2].params, strict=True):
-            assert_close(param, expected, 1e-3)
+            assert_close(param, expected, tolerance)

@@ -1,10 +1,14 @@
 """Callbacks, event files, and how busy the devices were."""
 
+import io
+
+import numpy as np
 import pytest
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu import cli
+from d2lmgpu import cli, monitor
+from d2lmgpu.timing import Timeline
 
 
 class Record(d2l.Callback):
@@ -77,7 +81,11 @@ def test_event_files_for_tensorboard(tmp_path, small, capsys):
     assert [step for step, _ in values["loss/training"]] == [3, 6]
     assert [value for _, value in values["loss/training"]] == pytest.approx(history.train_loss)
     assert [value for _, value in values["accuracy/test"]] == pytest.approx(history.test_accuracy)
-    assert len(values["loss/so_far"]) >= 4 and len(values["seconds/epoch"]) == 2
+    steps = [step for step, _ in values["loss/so_far"]]
+    assert {2, 3, 5, 6} <= set(steps) <= set(range(1, 7)) and steps == sorted(
+        set(steps)
+    )  # 3 an epoch, one after another
+    assert len(values["seconds/epoch"]) == 2
     command = ["train", "--environment", "cpu", "--limit", "300", "--epochs", "1"]
     assert cli.main([*command, "--tensorboard", str(tmp_path / "again")]) == 0
     assert len(list((tmp_path / "again").iterdir())) == 1
@@ -86,14 +94,111 @@ def test_event_files_for_tensorboard(tmp_path, small, capsys):
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
-    with pytest.raises(ValueError, match=r"pip install 'd2lmgpu\[tensorboard\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[tensorboard\]' in the clone"):
         d2l.TensorBoard("log")
 
 
-def test_how_busy_the_devices_were(make_devices, small):
-    history, _ = quick(make_devices(2), small)
+def test_what_is_told_where_there_is_no_terminal(small, capsys, monkeypatch):
+    """Lines on standard error, as often as there was silence; the test set is evaluated in parts."""
+    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 60)
+    settings = {"batch_size": 250, "num_epochs": 1, "progress": True}
+    monkeypatch.setattr(monitor, "SILENCE", -1)
+    quick([d2l.cpu(0), d2l.cpu(1)], small, **settings)
+    out, err = capsys.readouterr()
+    examples = [f"epoch 1/1: {n} of 600 examples" for n in (250, 500, 600)]
+    images = [f"epoch 1/1: evaluating, {n} of 100 images" for n in (0, 60, 100)]
+    assert [line.partition(", loss")[0] for line in err.splitlines()] == [*examples, *images]
+    assert err.count(", loss ") == 2 and out.startswith("epoch 1/1: loss ") and out.count("\n") == 1
+    monkeypatch.setattr(monitor, "SILENCE", 1000)
+    quick([d2l.cpu(0)], small, **settings)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(monitor, "SILENCE", -1)
+    quick([d2l.cpu(0)], small, **settings | {"progress": False})
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_tells_of_the_evaluation(small, monkeypatch):
+    class Terminal(io.StringIO):
+        isatty = lambda self: True  # noqa: E731
+
+    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 60)
+    monkeypatch.setattr(monitor, "SILENCE", -1)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    quick([d2l.cpu(0)], small, num_epochs=1, progress=True)
+    shown = __import__("sys").stderr.getvalue()
+    assert all(f"epoch 1/1, evaluating {n}/100" in shown for n in (0, 60, 100)) and "of 600 examples" not in shown
+
+
+@pytest.mark.parametrize("end_at", [None, ("step", 1, 2)])
+def test_callbacks_hear_of_the_evaluation(small, end_at):
+    class Hear(Record):
+        def on_evaluate(self, history):
+            self.calls.append(("evaluate", len(history.train_loss)))
+
+    quick([d2l.cpu(0)], small, batch_size=250, callbacks=[hear := Hear(end_at)])
+    calls = [call[:2] if call[0] == "step" else call[:1] for call in hear.calls]
+    first, second = ([*[("step", epoch)] * 3, ("evaluate",), ("epoch",)] for epoch in (0, 1))
+    expected = [("start",), *first, *second]
+    if end_at:
+        expected = [*expected[:-3], ("evaluate",)]
+    assert calls == [*expected, ("end",)]
+
+
+class Busy(d2l.Callback):
+    """Lets devices work between the epochs, which is no training."""
+
+    def __init__(self, devices, images):
+        X, y = d2l.to_float(images), np.zeros(len(images), int)
+        self.arrays = [(d2l.put(X, d), d2l.put(y, d), d2l.get_params(d2l.init_params(), d)) for d in devices]
+
+    def on_epoch(self, history):
+        for _ in range(2):
+            for arrays in self.arrays:
+                arrays[0].device.run(d2l.loss_and_grads, *arrays)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("loads", [None, [1, 0], [0, 0, 1]])
+def test_phases_are_those_of_the_epochs_alone(make_devices, small, loads, overlap):
+    """The test set is as large as the training set, and callbacks use the devices: nothing of that is training."""
+    devices = make_devices(len(loads or "ab"))
+    X, y, _, _ = (array[:16] for array in small)
+    settings = {"loads": loads, "overlap": overlap, "batch_size": 10, "num_epochs": 2}
+    history, _ = quick(devices, (X, y, X, y), **settings, callbacks=[Busy(devices, X)])
+    seconds = sum(history.seconds_per_epoch)
+    phases = dict(history.phases)
+    evaluation, data = phases.pop("evaluate"), phases.pop("data")
+    assert evaluation > 0 and data > 0 and min(phases.values()) >= 0
+    assert sum(phases.values()) == pytest.approx(seconds)
+    shares = list(history.utilisation.values())
     assert list(history.utilisation) == history.devices
-    assert all(0 < part <= 1 for part in history.utilisation.values())
+    assert [share > 0 for share in shares] == [load > 0 for load in loads or [1, 1]]
+    assert sum(shares) / len(devices) == pytest.approx((phases["forward"] + phases["backward"]) / seconds)
+
+
+def test_what_is_measured_of_long_epochs_takes_no_memory(small, monkeypatch):
+    """It is summed now and then, which changes nothing."""
+    held = {2: [], 10**6: []}
+    runs = {}
+    for steps, most in held.items():
+        monkeypatch.setattr("d2lmgpu.training.loop.LOOK", steps)
+        timeline = Timeline([d2l.cpu(0), d2l.cpu(1)])
+
+        class Look(d2l.Callback):
+            def on_step(self, epoch, step, loss, timeline=timeline, most=most):
+                most.append(len(timeline._readings))
+
+        runs[steps] = quick(timeline.devices, small, batch_size=30, timeline=timeline, callbacks=[Look()]).history
+    assert 4 * max(held[2]) < max(held[10**6])
+    assert runs[2].final_parameters_sha256 == runs[10**6].final_parameters_sha256
+    for history in runs.values():
+        phases = {name: seconds for name, seconds in history.phases.items() if name not in ("data", "evaluate")}
+        assert sum(phases.values()) == pytest.approx(sum(history.seconds_per_epoch))
+        assert min(phases["forward"], phases["backward"], phases["allreduce"], phases["update"]) > 0
+
+
+def test_how_busy_the_devices_were():
+    history = d2l.History(["cpu(0)", "cpu(1)"], "cpu", 256, 0.2, 10, 0, "ring", "normal")
     history.utilisation = {"cpu(0)": 0.9, "cpu(1)": 0.6}
     assert history.balance() == "devices worked 90%, 60% of the time, the busiest 20% more than the mean"
     history.utilisation = {"cpu(0)": 0.5, "cpu(1)": 0.5}

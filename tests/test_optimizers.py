@@ -49,12 +49,33 @@ def test_against_the_definition(make_devices, rng, monkeypatch, name, dtype, pie
         assert_close(param, expected, TOLERANCE[np.dtype(dtype)])
 
 
-def test_arrays_that_are_no_piece_of_memory(rng):
-    """Strided ones are updated too."""
-    param, grad = rng.normal(0, 1, (6, 4))[:, ::2], rng.normal(0, 1, (6, 2))
-    expected = param - 0.5 / 3 * grad
-    sgd([param], [grad], 0.5, 3)
-    assert_close(param, expected, 1e-12)
+LAYOUTS = {
+    "in order": lambda array: array.copy(),
+    "every second": lambda array: np.repeat(array, 2, axis=1)[:, ::2],
+    "by columns": np.asfortranarray,
+    "backwards": lambda array: array[::-1].copy()[::-1],
+    "a part of rows": lambda array: np.pad(array, ((0, 0), (1, 2)))[:, 1:-2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_arrays_that_are_no_piece_of_memory(rng, name, layout):
+    """However parameters lie, or gradients, or what is kept, they are updated, in their place."""
+    kept, spread = OPTIMIZERS[name].kept, LAYOUTS[layout]
+    start = rng.normal(0, 1, (6, 4))
+    grads = rng.normal(0, 1, (3, 6, 4))
+    expected, others = start.copy(), [np.zeros((6, 4)) for _ in range(kept)]
+    for step, grad in enumerate(grads, start=1):
+        OPTIMIZERS[name].update([expected], [grad], *([array] for array in others), step, 0.5, 3)
+    for which in range(2 + kept):  # the parameter, its gradient, what is kept
+        arrays = [start.copy(), *(np.zeros((6, 4)) for _ in range(kept))]
+        param, *keeping = (spread(array) if which == i else array for i, array in zip([0, 2, 3], arrays, strict=False))
+        for step, grad in enumerate(grads, start=1):
+            given = spread(grad) if which == 1 else grad
+            OPTIMIZERS[name].update([param], [given], *([array] for array in keeping), step, 0.5, 3)
+        for array, wanted in zip([param, *keeping], [expected, *others], strict=True):
+            assert_close(array, wanted, 1e-12)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -79,3 +100,13 @@ def test_device_arrays_go_in_by_name(make_devices):
 def test_an_unknown_name():
     with pytest.raises(ValueError, match="'rmsprop' is unknown; choose from sgd, momentum, adam"):
         check_optimizer("rmsprop")
+
+
+@pytest.mark.parametrize("batch_size", [0, -4, np.nan])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_batch_size_that_is_none(name, batch_size):
+    """With one below 0 it would climb; nothing is changed."""
+    param, grad, *kept = (np.ones(3) for _ in range(2 + OPTIMIZERS[name].kept))
+    with pytest.raises(ValueError, match=f"batch_size is {batch_size}; it should be a finite number, above 0"):
+        OPTIMIZERS[name].update([param], [grad], *([array] for array in kept), 1, 0.1, batch_size)
+    assert (param == 1).all()

@@ -9,6 +9,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.checkpoints import load_checkpoint, save_checkpoint
 from d2lmgpu.fashion_mnist import CLASSES
 from d2lmgpu.images import load_image_folder, read_images
 from d2lmgpu.networks import CNN, LENET, LENET_BN, init_params, init_statistics
@@ -41,6 +42,7 @@ def test_confusion_matrix(rng):
     y, predicted = rng.integers(0, 4, 200), rng.integers(0, 4, 200)
     expected = [[sum((y == i) & (predicted == j)) for j in range(4)] for i in range(4)]
     assert confusion_matrix(y.astype(np.uint8), predicted, 4).tolist() == expected
+    assert confusion_matrix(y, predicted.astype(np.uint64), 4).tolist() == expected  # beyond the type of indices
 
 
 def test_plots(rng):
@@ -83,6 +85,63 @@ def test_reading_pictures(tmp_path, rng):
         read_images(paths, (2, 28, 28))
     with pytest.raises(OSError, match="none.png"):
         read_images([tmp_path / "none.png"], (1, 28, 28))
+
+
+def test_batch_norm_needs_what_training_found(small):
+    """The statistics of whatever images are predicted together would make one image's class depend on the others."""
+    devices, (X, y) = [d2l.cpu(i) for i in range(3)], small[2:]
+    result = quick(devices[:2], small, network="lenet-bn", num_epochs=1)
+    given = result.params, X, devices, result.network
+    alone = [predict(result.params, X[i : i + 1], devices, result.network, result.statistics) for i in range(4)]
+    np.testing.assert_allclose(np.concatenate(alone), predict(*given, result.statistics)[:4], rtol=1e-4)
+    for call in (lambda *rest: predict(*given, *rest), lambda *rest: d2l.evaluate(given[0], X, y, *given[2:], *rest)):
+        for rest, message in [
+            ([], "batch norm: give its running means and variances, such as statistics=result.statistics"),
+            ([[]], "batch norm: give its running means and variances"),
+            ([[[], [], []]], r"statistics of shapes \[\]; the network has \[\(20,\), \(20,\), \(50,\), \(50,\)"),
+            ([result.statistics[:2]], "statistics of shapes"),
+            ([[result.statistics] * 2], "2 copies of the statistics for 3 devices"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                call(*rest)
+    with pytest.raises(ValueError, match=r"parameters of shapes .*; the network has .*network=result.network"):
+        predict(result.params, X, devices)
+    with pytest.raises(ValueError, match=r"statistics of shapes .*; the network has \[\]"):
+        d2l.evaluate(d2l.init_params(), X, y, devices, statistics=result.statistics)
+    with pytest.raises(ValueError, match="2 copies of the parameters for 3 devices"):
+        d2l.evaluate([d2l.init_params()] * 2, X, y, devices)
+
+
+@pytest.mark.parametrize("invert", [True, False])
+def test_what_was_inverted_in_training_is_so_in_prediction(tmp_path, capsys, rng, invert):
+    """A bright half of a picture is upper or lower; dark on bright is the opposite of bright on dark."""
+    for part, count in (("train", 12), ("test", 3)):
+        for name in ("lower", "upper"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 40, (28, 28)).astype(np.uint8)
+                pixels[:14] += 200 * (name == "upper")
+                pixels[14:] += 200 * (name == "lower")
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.png")
+    file, result = tmp_path / "trained", tmp_path / "result.json"
+    options = ["--environment", "cpu", "--json", str(result)]
+    train = ["train", "--data", str(tmp_path), "--epochs", "4", "--batch-size", "4", "--init", "he", "--lr", "0.05"]
+    assert cli.main([*train, *options, "--checkpoint", str(file), *["--invert"] * invert]) == 0
+    assert json.loads(result.read_text())["invert"] is invert
+    pictures = [str(tmp_path / "test" / name / "0.png") for name in ("lower", "upper")]
+    for flag, right in (([], True), (["--invert"], invert), (["--no-invert"], not invert)):
+        assert cli.main(["predict", str(file), *pictures, *options, *flag]) == 0
+        said = [row["class"] for row in json.loads(result.read_text())["predictions"]]
+        assert said == (["lower", "upper"] if right else ["upper", "lower"])
+        assert cli.main(["predict", str(file), "--data", str(tmp_path), *options, *flag]) == 0
+        assert json.loads(result.read_text())["accuracy"] == float(right)
+    old = load_checkpoint(file)
+    del old.state["history"]["invert"]
+    save_checkpoint(file, old)
+    assert cli.main(["predict", str(file), *pictures, *options]) == 0
+    said = [row["class"] for row in json.loads(result.read_text())["predictions"]]
+    assert said == (["upper", "lower"] if invert else ["lower", "upper"])
+    capsys.readouterr()
 
 
 def test_a_folder_of_pictures_named_by_class(tmp_path, rng):

@@ -174,3 +174,11 @@ def test_predictions_are_drawn_beside_measurements():
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels == ["naive 10%", "ring 50% (above 25%)", "recursive_doubling 10%"]
     assert figure.get_suptitle() == "Median error 10% (grey: within 25%)"
+
+
+@pytest.mark.parametrize("n", [2**63 + 2**12, 2**65])
+def test_messages_longer_than_an_index(n):
+    """NumPy makes an array with such a number one of uint64, or of objects, and neither can be an index."""
+    schedule = [[Transfer(0, 1, 0, n, "copy"), Transfer(1, 0, 0, 5, "add")]]
+    network = full_switch(2, 1 / BETA, ALPHA)
+    assert simulate(schedule, network).seconds == pytest.approx(ALPHA + n * 4 * BETA)

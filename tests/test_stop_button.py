@@ -68,8 +68,8 @@ def check_what_was_kept(told):
 @pytest.fixture
 def kernel(tmp_path):
     """A running kernel, without a page: its manager and client."""
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed (pip install 'd2lmgpu[notebooks]')")
-    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install 'd2lmgpu[notebooks]')")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed (pip install -e '.[notebooks]')")
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3", env=environment(tmp_path))
@@ -108,8 +108,8 @@ def wait_for(client, fits):
 @pytest.fixture
 def notebook_page(tmp_path):
     """A page of a browser with a notebook of two cells in a JupyterLab of its own."""
-    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed (pip install 'd2lmgpu[notebooks]')")
-    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install 'd2lmgpu[notebooks]')")
+    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed (pip install -e '.[notebooks]')")
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives a browser, is missing")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:

@@ -82,7 +82,7 @@ def test_a_grid_is_all_combinations_in_order():
         ([{}], {"executor": ThreadPoolExecutor(1), "mode": "sequential"}, "leave out mode"),
         (
             [{}],
-            {"data": [np.zeros((3, 1, 28, 28)), np.zeros(2), np.zeros((3, 1, 28, 28)), np.zeros(3)]},
+            {"data": [np.zeros(shape, np.uint8) for shape in ((3, 1, 28, 28), 2, (3, 1, 28, 28), 3)]},
             "3 images and 2",
         ),
     ],
@@ -274,6 +274,33 @@ def test_rows_are_kept_at_once(monkeypatch, tmp_path):
     assert kept == [None, 1, 2]
 
 
+FIRST = """
+import sys, d2lmgpu as d2l
+X, y, X_test, y_test = d2l.load_fashion_mnist()
+trials = d2l.grid(seed=range(500), batch_size=64, num_epochs=1, init="he", environment="cpu")
+d2l.sweep(trials, mode="sequential", data=(X[:600], y[:600], X_test[:100], y_test[:100]), results=sys.argv[1])
+"""
+
+
+def test_two_sweeps_with_one_file(small, tmp_path):
+    """The second would write its rows over those of the first: it is refused, until the first is no more."""
+    file, trials = tmp_path / "rows.json", d2l.grid(seed=[0, 1], **QUICK)
+    first = subprocess.Popen([sys.executable, "-c", FIRST, str(file)], stdout=subprocess.PIPE, text=True)
+    try:
+        while not first.stdout.readline().startswith("2/"):  # of the trials have ended
+            assert first.poll() is None
+        with pytest.raises(OSError, match=f"cannot write {file}: another run is writing it"):
+            d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False)
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.communicate()
+    rows = d2l.load_sweep(file)
+    assert len(rows) >= 2 and [row["settings"]["seed"] for row in rows] == list(range(len(rows)))
+    assert d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False) == rows[:2]
+    assert d2l.load_sweep(file) == rows and [path.name for path in tmp_path.iterdir()] == ["rows.json"]
+
+
 def test_data_with_names_of_classes(small):
     """Which say how many classes there are, as for `train`."""
     y = [part % 3 for part in small[1::2]]
@@ -298,7 +325,33 @@ def test_results_of_other_data(monkeypatch, tmp_path, small):
     assert file.read_bytes() == before
 
 
-GOOD = document([make_row({"lr": 0.1}, "done")])
+MEASURED = {"test_accuracy": [0.5], "train_loss": [1.0], "seconds_per_epoch": [2]}
+DONE = make_row({"lr": 0.1}, "done", None, 1.0, MEASURED)
+GOOD = document([DONE])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "finished"},
+        {"status": ["done"]},
+        {"status": "failed"},  # and no message
+        {"status": "diverged", "message": 3},
+        {"settings": [1]},
+        {"seconds": "long"},
+        {"history": None},
+        {"history": [1]},
+        *({"history": MEASURED | {name: value}} for name in MEASURED for value in (None, [], ["high"], [None], 0.5)),
+    ],
+    ids=str,
+)
+def test_rows_that_somebody_has_put_together(tmp_path, change):
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(GOOD))
+    assert d2l.load_sweep(file) == [DONE]
+    file.write_text(json.dumps(document([DONE, DONE | change])))
+    with pytest.raises(ValueError, match="its rows are damaged"):
+        d2l.load_sweep(file)
 
 
 @pytest.mark.parametrize(
@@ -399,6 +452,40 @@ def test_plot():
     assert [text.get_text() for text in bottom.texts] == ["3"]
     title = plot_sweep(rows).get_suptitle()
     assert title.startswith("lenet, sgd, 10 epochs, batch 256, normal weights\n") and "differ in seed" in title
+    assert title.endswith("\nlines side by side: a point belongs to the nearest mark of the axis")
+
+
+@pytest.mark.parametrize("x", ["lr", "devices", "network"])
+def test_a_point_is_where_its_value_is(x):
+    """Unless there are several trials of a value: then the title says that lines lie side by side."""
+    rows = [row for row in rows_to_plot() if row["settings"]["seed"] == 0]
+    rows = rows[:1] if x == "network" else rows
+    figure = plot_sweep(rows, x=x, by="lr" if x == "devices" else "devices")
+    expected = {"lr": [0.01, 0.1, 0.4], "devices": [1, 2], "network": [0]}[x]
+    for line, *_ in figure.axes[0].containers:
+        np.testing.assert_allclose(np.asarray(line.get_xdata(), float), expected)
+    assert "side by side" not in figure.get_suptitle()
+    rows = [row for row in rows_to_plot() if row["settings"]["devices"] == 1]
+    assert "side by side" not in plot_sweep(rows, x="lr").get_suptitle()  # one line alone
+
+
+@pytest.mark.parametrize(
+    ("scaled", "lr", "batch_size"),
+    [
+        ([False], "learning rate", "minibatch (examples)"),
+        ([True], "learning rate / devices", "minibatch / devices (examples)"),
+        ([True, False], "learning rate, before scale_batch", "minibatch (examples), before scale_batch"),
+    ],
+)
+def test_an_axis_says_where_rates_are_scaled(scaled, lr, batch_size):
+    values = {"devices": [1, 4], "lr": [0.1, 0.2], "batch_size": [32, 64], "num_epochs": 1}
+    trials = complete_trials(d2l.grid(scale_batch=scaled, **values))
+    rows = [pretend(settings) for settings in trials]
+    figure = plot_sweep(rows, x="lr", by="batch_size")
+    assert figure.axes[-1].get_xlabel() == lr
+    assert figure.axes[0].get_legend().get_title().get_text() == batch_size
+    assert ", 1 epoch," in figure.get_suptitle()
+    assert ("batch and lr times the number of devices" in figure.get_suptitle()) == (scaled == [True])
 
 
 def test_plots_of_other_settings():
@@ -410,8 +497,8 @@ def test_plots_of_other_settings():
     assert [line.get_linestyle() for line, *_ in axes.containers] == ["None"] * 2
     np.testing.assert_allclose([line.get_ydata()[0] for line, *_ in axes.containers], [0.15, 0.05])
     for wrong, message in (
-        ({"x": "rate"}, "x is 'rate'"),
-        ({"y": "speed"}, "y is 'speed'"),
+        ({"x": "rate"}, "x 'rate' is unknown; choose from devices, "),
+        ({"y": "speed"}, "y 'speed' is unknown; choose from best accuracy, "),
         ({"by": "lr"}, "both 'lr'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -446,14 +533,14 @@ def test_the_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--lr", "0.1,fast"], "--lr: invalid list of float value"),
+        (["--lr", "0.1,fast"], "--lr: 'fast' should be a number"),
         (["--lr", "0.1,-1"], "lr is -1"),
         (["--devices", "1,0"], "at least 1"),
         (["--init", "he,"], "init '' is unknown"),
         (["--seed", "0,0"], "trials 1 and 2 are the same"),
         (["--optimizer", "sgd,rmsprop"], "'rmsprop' is unknown"),
         (["--mode", "both"], "simultaneous, sequential"),
-        (["--x", "rate"], "x is 'rate'"),
+        (["--x", "rate"], "x 'rate' is unknown; choose from devices, "),
         (["--results", "/no/such/folder/rows.json"], "cannot write"),
         (["--plot", "plot.doc"], ".png, .svg, .pdf"),
     ],

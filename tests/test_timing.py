@@ -66,6 +66,55 @@ def test_a_device_is_measured_once_at_a_time():
         pass
 
 
+def clocked(spans, devices):
+    """A `Timeline` of spans at made-up times, (device, name, begin, end)."""
+    timeline = Timeline(devices, spans=True)
+    timeline.begin = 0.0
+    for arguments in spans:
+        timeline.add(*arguments)
+    return timeline
+
+
+def test_a_part_of_a_span_is_not_counted_twice():
+    one, other = d2l.cpu(0), d2l.cpu(1)
+    spans = [(one, "forward", 1, 2), (one, "forward", 2, 4), (one, "evaluate", 1, 6), (one, "backward", 5.5, 7)]
+    timeline = clocked([*spans, (other, "backward", 0, 2), (other, "mine", 2, 3), (None, "data", 0, 9)], [one, other])
+    phases = timeline.phases(10)
+    assert (phases["forward"], phases["backward"], phases["data"]) == (0, 1.5, 9)
+    assert phases["waiting"] == (4 + 7) / 2
+    assert timeline.utilisation(10) == {"cpu(0)": 0.6, "cpu(1)": 0.3}
+    assert len(timeline.all_spans()) == 7
+
+
+def test_an_overlapped_allreduce_counts_where_a_device_did_nothing_else():
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    spans = [(devices[0], "backward", 0, 4), (devices[0], "update", 5, 6), (devices[0], "update", 8, 9)]
+    spans += [(devices[0].channel, "allreduce", begin, end) for begin, end in ((1, 2), (3, 5.5), (5.5, 7), (7, 9))]
+    timeline = clocked([*spans, (devices[1].channel, "allreduce", 2, 3)], devices)
+    phases = timeline.phases(10)
+    assert phases["allreduce"] == (1 + 1 + 1 + 1) / 2  # 4 to 5, 6 to 7, 7 to 8; and 2 to 3 of the other
+    assert (phases["backward"], phases["update"], phases["waiting"]) == (2, 1, 5)
+
+
+def test_what_is_left_out_is_in_no_sum():
+    (device,) = devices = [d2l.cpu(0)]
+    timeline = clocked([(device, "forward", 0, 4), (None, "data", 0, 1)], devices)
+    timeline.leave_out()
+    timeline.add(device, "forward", 5, 6)
+    timeline.settle()
+    timeline.add(device, "backward", 6, 9)
+    timeline.leave_out()
+    assert timeline.phases(2) == dict.fromkeys(PHASES, 0) | {"forward": 1, "waiting": 1}
+    assert timeline.utilisation(2) == {"cpu(0)": 0.5} and len(timeline.all_spans()) == 4
+
+
+def test_work_of_several_devices_that_one_launches():
+    devices = [d2l.cpu(i) for i in range(3)]
+    timeline = clocked([(devices[0], "step", 0, 4, devices[:2]), (devices[2], "forward", 1, 2)], devices)
+    assert timeline.utilisation(8) == {"cpu(0)": 0.5, "cpu(1)": 0.5, "cpu(2)": 0.125}
+    assert timeline.phases(8)["step"] == pytest.approx(8 / 3)
+
+
 SPANS = [Span("host", "data", 0.0, 0.001)] + [
     Span(f"cpu({i})", name, step + begin, step + begin + 0.2)
     for step in range(5)

@@ -34,6 +34,26 @@ def test_minibatches_show_each_example_once():
     assert weights_stream not in (first, second)  # or weights and order would be correlated
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": -1}, "batch_size is -1; it should be a whole number, at least 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 2.5}, "batch_size is 2.5"),
+        ({"batch_size": None}, "batch_size is None"),
+        ({"seed": -1}, "seed is -1"),
+        ({"epoch": 0.5}, "epoch is 0.5"),
+        ({"y": np.arange(9)}, "10 examples in X and 9 labels in y"),
+    ],
+)
+def test_minibatches_that_make_no_sense(arguments, message):
+    """The error comes at once, not when the first minibatch is asked for."""
+    good = {"X": np.zeros((10, 1, 1, 1)), "y": np.arange(10), "batch_size": 3, "seed": 0, "epoch": 0}
+    with pytest.raises(ValueError, match=message):
+        d2l.minibatches(**{**good, **arguments})
+    assert len(list(d2l.minibatches(**good))) == 4 and not list(d2l.minibatches([], [], 3, 0, 0))
+
+
 def test_images_become_floats():
     images = np.array([[0, 51, 255]], np.uint8)
     np.testing.assert_array_equal(d2l.to_float(images), np.array([[0, 0.2, 1]], np.float32))
@@ -47,9 +67,9 @@ def test_training_learns(make_devices, small):
     assert history.test_accuracy[-1] > 0.5
     assert history.devices == [str(device) for device in make_devices(2)] and history.epochs == 4
     assert len(history.train_loss) == len(history.test_accuracy) == len(history.seconds_per_epoch) == 4
-    assert list(history.phases) == ["data", "forward", "backward", "allreduce", "update", "step", "waiting"]
+    names = ["data", "forward", "backward", "allreduce", "update", "step", "waiting", "evaluate"]
+    assert list(history.phases) == names
     assert all(seconds > 0 for name, seconds in history.phases.items() if name != "step")
-    assert sum(history.phases.values()) - history.phases["data"] == pytest.approx(sum(history.seconds_per_epoch))
     assert history.examples_per_second == pytest.approx(4 * 600 / sum(history.seconds_per_epoch))
     assert history.interrupted is None
     assert d2l.evaluate(params, *small[2:], make_devices(1)) == history.test_accuracy[-1]
@@ -179,6 +199,23 @@ def test_the_textbooks_last_line():
     history.add_epoch(0.5, 0.8449, 2.0, 600)
     history.add_epoch(0.4, 0.8351, 2.42, 600)
     assert history.summary() == "test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]"
+
+
+def test_the_last_line_of_a_short_run_on_many_devices():
+    history = d2l.History([f"cpu({i})" for i in range(64)], "cpu", 256, 0.2, 1, 0, "ring", "normal")
+    assert repr(history) == "<History of 0 epochs of lenet>"
+    history.add_epoch(0.5, 0.8449, 0.0342, 600)
+    line = "test acc: 0.84, 0.034 sec/epoch on 64 devices [cpu(0), cpu(1), ..., cpu(63)]"
+    assert history.summary() == line and repr(history) == f"<History of 1 epoch of lenet, {line}>"
+    history.utilisation = {device: 0.4 + 0.1 * (device == "cpu(9)") for device in history.devices}
+    assert history.balance() == "devices worked 40% to 50% of the time, the busiest 25% more than the mean"
+
+
+def test_a_result_is_printed_as_a_line(small):
+    result = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=1)
+    assert repr(result) == f"<Result: {result.history!r}, 129,068 parameters>" and len(repr(result)) < 200
+    history, params = result
+    assert history is result.history and params is result.params
 
 
 @pytest.mark.parametrize("settings", [{}, {"flat": False}, {"overlap": True}, {"prefetch": False}])

@@ -11,7 +11,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import sha256, why_diverged
-from d2lmgpu.training.history import HOPE
+from d2lmgpu.training.history import HOPE, why_slow
 
 
 def test_loads_equal_an_even_split(make_devices, small):
@@ -63,7 +63,8 @@ def test_other_optimizers_learn(make_devices, small, settings):
 @pytest.mark.parametrize("name", ["lenet-bn", "cnn"])
 def test_other_networks_learn(make_devices, small, name):
     devices = make_devices(2)
-    history, params = result = quick(devices, small, num_epochs=3, network=name, batch_statistics="synchronised")
+    statistics = {"batch_statistics": "synchronised"} if name == "lenet-bn" else {}
+    history, params = result = quick(devices, small, num_epochs=3, network=name, **statistics)
     assert history.train_loss[-1] < 0.7 * history.train_loss[0] and history.network == name
     accuracy = d2l.evaluate(params, *small[2:], devices[:1], result.network, result.statistics)
     assert accuracy == history.test_accuracy[-1] > 0.5
@@ -94,6 +95,38 @@ def test_what_divergence_is(losses, expected):
     assert said is None if expected is None else said.startswith(expected)
 
 
+@pytest.mark.parametrize("statistics", ["aggregated", "synchronised"])
+def test_statistics_of_a_network_that_has_none(small, capsys, statistics):
+    message = (
+        f"batch_statistics is '{statistics}', but network 'lenet' has no batch norm; leave it out, or train another"
+    )
+    with pytest.raises(ValueError, match=message):
+        quick([d2l.cpu(0)], small, batch_statistics=statistics)
+    with pytest.raises(ValueError, match="network 'custom' has no batch norm"):
+        quick([d2l.cpu(0)], small, network=LENET, batch_statistics=statistics)
+    with pytest.raises(ValueError, match=f"trial 2: {message}"):
+        d2l.sweep(d2l.grid(network=["lenet-bn", "lenet"], batch_statistics=statistics), progress=False)
+    assert cli.main(["train", "--environment", "cpu", "--batch-statistics", statistics]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_first_epoch_that_learned_nothing_is_explained(small, capsys):
+    """The textbook's weights; of a run that goes on, once. Not where they are He's, or where something was learned."""
+    for settings, times in (
+        ({"init": "normal"}, 1),
+        ({"init": "he", "lr": 1e-6}, 0),
+        ({"init": "normal", "lr": 50}, 0),
+    ):
+        with np.errstate(all="ignore"):
+            history, _ = quick([d2l.cpu(0)], small, progress=True, **settings)
+        out = capsys.readouterr().out
+        assert out.count("epoch 1/2: nothing is learned yet") == out.count("--init he") == times, (settings, out)
+    history.init, history.train_loss = "normal", [2.0]
+    assert why_slow(history, LENET) is None
+    history.train_loss = [2.3]
+    assert 'init="he"' in why_slow(history, LENET)
+
+
 def test_a_network_that_is_none(small):
     for network, given in (("vgg", "'vgg' is unknown"), (list(LENET), "is a list"), (None, "is a NoneType")):
         with pytest.raises(ValueError, match=f"network {given}; choose from lenet, lenet-bn, cnn, or give what"):
@@ -103,12 +136,23 @@ def test_a_network_that_is_none(small):
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "result.json"
     command = ["train", "--environment", "cpu", "--devices", "3", "--limit", "300", "--epochs", "1", "--init", "he"]
-    options = ["--network", "cnn", "--optimizer", "adam", "--lr", "0.001", "--loads", "1,0.5,0", "--schedule", "step"]
+    options = [
+        "--network",
+        "lenet-bn",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.001",
+        "--loads",
+        "1,0.5,0",
+        "--schedule",
+        "step",
+    ]
     options += ["--batch-size", "32", "--scale-batch", "--warmup", "0.5", "--batch-statistics", "aggregated"]
     assert cli.main([*command, *options, "--json", str(file)]) == 0
     result = json.loads(file.read_text())
     names = "network optimizer loads batch_size lr warmup schedule batch_statistics".split()
-    expected = ["cnn", "adam", [1, 0.5, 0], 96, pytest.approx(0.003), 0.5, "step", "aggregated"]
+    expected = ["lenet-bn", "adam", [1, 0.5, 0], 96, pytest.approx(0.003), 0.5, "step", "aggregated"]
     assert [result[name] for name in names] == expected
     assert len(result["final_parameters_sha256"]) == 64
     with np.errstate(all="ignore"):

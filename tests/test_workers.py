@@ -3,12 +3,11 @@
 import threading
 import time
 
-import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import Task, current_device
-from d2lmgpu.devices.device import Device, take_turns
+from d2lmgpu.devices import Batch, Task, current_device
+from d2lmgpu.devices.device import Device
 from d2lmgpu.devices.workers import Workers
 
 
@@ -55,7 +54,7 @@ def test_work_that_waits_for_an_event_keeps_no_thread():
     one.wait(event)
     late = one.submit(lambda: "late")
     assert other.submit(lambda: "early").result(timeout=30) == "early"
-    assert not late.done() and not one.is_idle()
+    assert not late.done() and not one.record().done()
     event.set_result(None)
     assert late.result(timeout=30) == "late"
 
@@ -89,17 +88,63 @@ def test_work_that_blocks_gets_more_threads_which_then_go():
     assert threading.active_count() <= before + 3
 
 
-def test_what_is_submitted_while_the_host_program_does_the_work_comes_after_it():
-    devices = [d2l.cpu(i) for i in range(3)]
+def test_work_of_several_devices_begins_when_all_have_got_there_and_holds_all_of_them():
+    devices = places(3, 2)
+    gate, go_on, seen = threading.Event(), threading.Event(), []
+    devices[1].submit(gate.wait, 30)
+    batch = Batch()
+    both = batch.submit_to_all(devices[:2], lambda: (seen.append("both"), go_on.wait(30)))
+    batch.commit()
+    after = [device.submit(seen.append, device.name) for device in devices[:2]]
+    assert devices[2].submit(lambda: "free").result(timeout=30) == "free"
+    assert seen == [] and not both.done()
+    gate.set()
+    while not seen:
+        time.sleep(0.001)
+    time.sleep(0.01)
+    assert seen == ["both"] and not any(task.done() for task in after)
+    go_on.set()
     d2l.synchronize(devices)
-    x = d2l.put(np.zeros(3), devices[1])
-    with take_turns(devices) as allowed:
-        assert allowed
-        later = devices[1].run(np.add, x, 1)
-        with take_turns(devices[:2]) as again:
-            assert not again  # device 1 has work to do
-        x.raw[:] = 5
-        assert not later.done()
-    assert d2l.to_host(later.result()).tolist() == [6, 6, 6]
-    with take_turns(devices) as allowed:
-        assert allowed
+    assert seen[0] == "both" and sorted(seen[1:]) == ["place 0", "place 1"]
+
+
+def test_a_batch_comes_as_a_whole_and_in_order(rng):
+    """Several host threads: whatever belongs together, nothing of the others comes in between, on any device."""
+    devices, seen = places(4, 2), []
+
+    def submit(name):
+        for number in range(50):
+            batch = Batch()
+            before = [batch.submit(device, seen.append, (device, name, number, "before")) for device in devices]
+            together = batch.submit_to_all(devices[1:3], seen.append, (devices[1], name, number, "both"))
+            batch.wait(devices[0], together)
+            batch.submit(devices[0], seen.append, (devices[0], name, number, "after"))
+            batch.commit()
+            assert len(before) == 4
+
+    threads = [threading.Thread(target=submit, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    d2l.synchronize(devices)
+    assert len(seen) == 3 * 50 * 6
+    for device, parts in [
+        (devices[0], ["before", "after"]),
+        (devices[1], ["before", "both"]),
+        (devices[3], ["before"]),
+    ]:
+        mine = [entry[1:] for entry in seen if entry[0] is device]
+        for i in range(0, len(mine), len(parts)):
+            name, number, _ = mine[i]
+            assert mine[i : i + len(parts)] == [(name, number, part) for part in parts]
+
+
+def test_a_batch_that_is_not_committed_leaves_nothing():
+    devices, seen = places(2, 2), []
+    batch = Batch()
+    batch.submit_to_all(devices, seen.append, 1)
+    batch.wait(devices[0], batch.submit(devices[1], seen.append, 2))
+    del batch
+    d2l.synchronize(devices)
+    assert devices[0].submit(seen.append, 3).result(timeout=30) is None and seen == [3]

@@ -56,10 +56,7 @@ def record_plan(network, params, shape, N, precision="float32"):
 class _AllWorks(dict):
     """In the place of what was tried: on a machine that only writes down, no trial has a result."""
 
-    def __contains__(self, key):
-        return True
-
-    def __missing__(self, key):
+    def get(self, key, default=None):
         return trials.Trial(*key, works=True, why=None, seconds=0.0)
 
 

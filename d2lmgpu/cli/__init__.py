@@ -1,49 +1,61 @@
 """The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
 
 Exit code 0 only on success, 2 with one line on standard error for bad input, 1
-if training diverged or a trial of a sweep failed, and 130 if it was interrupted
-(results are still reported).
+if training diverged, a trial of a sweep failed or an answer is wrong, and 130
+if it was interrupted (results are still reported).
 """
 
-import argparse
+import codecs
 import sys
 
+from .. import interrupted
 from ..devices import DeviceError
 from ..fashion_mnist import DataError
 from . import allreduce, check, devices, predict, scaling, sweep, train
+from .outlet import say_last, whoever_listens
+from .parser import parse
 
+PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
+"""What is written on an output that has no such character."""
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+COMMANDS = (devices, train, sweep, predict, allreduce, scaling, check)
 
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); returns the exit code."""
-    options = _parse(arguments)
+    interrupted.leave_it_to_the_program()
+    name = "d2lmgpu"
     try:
-        return options.command(options)
+        _write_what_the_output_can(sys.stdout, sys.stderr)
+        options = parse(COMMANDS, arguments)
+        name = f"d2lmgpu {options.name}"
+        return whoever_listens(options.command, options)
     except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
-        message = " ".join(str(error).split())
-        print(f"d2lmgpu {options.name}: error: {message}", file=sys.stderr)
+        say_last(f"{name}: error: {_one_line(error)}")
         return 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
-        print(f"d2lmgpu {options.name}: interrupted, no result was written", file=sys.stderr)
+        say_last(f"{name}: interrupted, no result was written")
         return 130
 
 
-def _parse(arguments):
-    """As argparse does, which loses files that come after an option that comes after the checkpoint."""
-    parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
-    commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND")
-    for module in (devices, train, sweep, predict, allreduce, scaling, check):
-        module.add_to(commands)
-    options, rest = parser.parse_known_args(arguments)
-    if any(word.startswith("-") for word in rest) or not hasattr(options, "files"):
-        options = parser.parse_args(arguments)  # says what is wrong
-    else:
-        options.files += rest
-    return options
+def _one_line(error):
+    """What an error says: a file's name and what is wrong with it, where it is the system's."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{' '.join(str(error.filename).split())}: {error.strerror}"
+    return " ".join(str(error).split()) or f"{type(error).__name__}, of which nothing more is known"
+
+
+def _write_what_the_output_can(*streams):
+    """Let streams that are not UTF-8 write something like the characters that they have not."""
+    codecs.register_error("d2lmgpu", _plain)
+    for stream in streams:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="d2lmgpu")
+
+
+def _plain(error):
+    text = error.object[error.start : error.end]
+    return "".join(PLAIN.get(character, "?") for character in text), error.end
 
 
 if __name__ == "__main__":

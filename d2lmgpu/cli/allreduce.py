@@ -1,8 +1,8 @@
 """``d2lmgpu allreduce``: how long allreduces take."""
 
-from ..collectives import ALGORITHMS, LIBRARIES, measure_allreduce, parse_size, plot_measurements
-from ..output import save_figure, write_json
-from .options import add_devices, add_option, check_outputs, find_devices
+from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
+from ..output import each_output, save_figure, write_json
+from .options import add_devices, add_file, add_option, check_outputs, find_devices, keep_apart
 
 
 def add_to(commands):
@@ -14,17 +14,18 @@ def add_to(commands):
         "busbw = algbw * 2(k-1)/k, in GB/s. Every sum is checked.",
     )
     command.set_defaults(command=run)
-    summing = ",".join(name for name in ALGORITHMS if name != "none")
-    also = ", ".join(["none", *LIBRARIES])
+    summing = ",".join(name for name in TRAINING_NAMES if name in ALGORITHMS)
+    also = ", ".join(name for name in NAMES if name not in summing.split(","))
     add_devices(command, default="2")
     add_option(command, "--algorithms", str, summing, f"names with commas between; also {also}")
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
-    command.add_argument("--json", metavar="FILE", help="write the rows as JSON")
-    command.add_argument("--plot", metavar="FILE", help="plot time and bandwidth by size (.png, .svg or .pdf)")
+    add_file(command, "--json", "write the rows as JSON")
+    add_file(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)")
 
 
 def run(options):
     """Time all algorithms for all sizes, a line each; returns the exit code."""
+    keep_apart(options, "json plot")
     check_outputs(options.json, options.plot)
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
@@ -39,8 +40,9 @@ def run(options):
         speeds = (f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}")
         print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
         rows.append(row)
-    if options.json:
-        write_json(options.json, {"rows": [row.as_dict() for row in rows]})
-    if options.plot:
-        save_figure(options.plot, plot_measurements(rows))
+    with each_output() as attempt:
+        if options.json:
+            attempt(write_json, options.json, {"rows": [row.as_dict() for row in rows]})
+        if options.plot:
+            attempt(lambda: save_figure(options.plot, plot_measurements(rows)))
     return 0

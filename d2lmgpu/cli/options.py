@@ -1,15 +1,18 @@
-"""What several commands have in common: how options look, and the checks of what they were given."""
+"""What several commands have in common: how options look and are read, and the checks of what they were given."""
 
+import argparse
 import sys
+from pathlib import Path
 
 import numpy as np
 
+from ..arguments import check_path, shown
 from ..collectives import parse_size
 from ..data import check_limit, first_examples
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
-from ..fashion_mnist import load_fashion_mnist
+from ..fashion_mnist import FILES, load_fashion_mnist
 from ..images import load_image_data
-from ..output import check_plot, check_writable
+from ..output import check_apart, check_plot, check_writable
 
 
 def add_option(command, flag, kind, default, help):
@@ -17,14 +20,40 @@ def add_option(command, flag, kind, default, help):
     command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
 
 
+def whole(text):
+    """A whole number from an option's text; what it may be, the function says that it is for."""
+    return _number(int, text, "a whole number, such as 4")
+
+
+def number(text):
+    """A number from an option's text."""
+    return _number(float, text, "a number, such as 0.5")
+
+
+def _number(kind, text, wanted):
+    try:
+        return kind(text)
+    except ValueError:  # or of more digits than Python reads
+        raise argparse.ArgumentTypeError(f"{shown(text)} should be {wanted}") from None
+
+
 def listed(kind):
-    """What reads "0.1,0.2" as a list of this type."""
+    """What reads "0.1,0.2" as a list of what ``kind`` reads."""
+    return lambda text: [kind(part.strip()) for part in text.split(",")]
 
-    def read(text):
-        return [kind(part.strip()) for part in text.split(",")]
 
-    read.__name__ = f"list of {kind.__name__}"  # as argparse says it of wrong input
-    return read
+def file_name(text):
+    """The name of a file, or of a folder."""
+    try:
+        check_path("the name", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def add_file(command, flag, help, metavar="FILE"):
+    """Add an option that names a file."""
+    command.add_argument(flag, type=file_name, metavar=metavar, help=help)
 
 
 def add_devices(command, default):
@@ -32,7 +61,7 @@ def add_devices(command, default):
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
-    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may take: 512M, 4G")
+    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may take: 512M, 1.5G")
 
 
 def find_devices(options, default=None):
@@ -50,19 +79,28 @@ def find_devices(options, default=None):
 
 def check_outputs(json, *plots):
     """Raise now what would go wrong when results are written; None is left out."""
-    if json:
+    if json is not None:
         check_writable(json)
     for path in plots:
-        if path:
+        if path is not None:
             check_plot(path)
 
 
-def numbers(text, name):
-    """ "1,1,0.5" as a list of floats; None stays None."""
-    try:
-        return None if text is None else [float(number) for number in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name} {text!r}: write numbers with commas between, such as 1,1,0.5") from None
+def keep_apart(options, outputs, inputs=None):
+    """Raise ValueError if one of ``outputs``, names of options with spaces between, is also another, or an input.
+
+    ``inputs``: a dict from what a person calls them to their paths.
+    """
+    paths = {f"--{name}": getattr(options, name) for name in outputs.split()}
+    check_apart(paths, inputs or {})
+    for name, path in paths.items():
+        if path and Path(path).name in FILES:
+            raise ValueError(f"{name} {path} has the name of a file of Fashion-MNIST; give another")
+
+
+def picture_folders(folder):
+    """The folders within a --data folder, or None, whose pictures are read."""
+    return [str(Path(folder, part)) for part in ("train", "test")] if folder else None
 
 
 def find_data(folder, input_shape, invert=False, limit=None):

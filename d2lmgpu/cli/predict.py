@@ -1,13 +1,14 @@
 """``d2lmgpu predict``: what a trained network says of pictures."""
 
+from argparse import BooleanOptionalAction
 from pathlib import Path
 
-from ..checkpoints import load_checkpoint
+import numpy as np
+
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..images import class_names, load_image_folder, read_images
-from ..networks import NETWORKS, known_network
-from ..output import save_figure, write_json
-from .options import add_devices, check_outputs, find_devices
+from ..output import each_output, save_figure, write_json
+from .options import add_devices, add_file, check_outputs, file_name, find_devices, keep_apart, picture_folders
 
 
 def add_to(commands):
@@ -19,40 +20,51 @@ def add_to(commands):
         "accuracy.",
     )
     command.set_defaults(command=run)
-    command.add_argument("checkpoint", metavar="CHECKPOINT", help="a file that d2lmgpu train --checkpoint wrote")
-    command.add_argument("files", metavar="FILE", nargs="*", help="pictures, of any size")
-    command.add_argument("--data", metavar="FOLDER", help="whose test set, FOLDER/test/CLASS/ (default: Fashion-MNIST)")
-    command.add_argument("--invert", action="store_true", help="for dark things on a bright ground")
+    command.add_argument(
+        "checkpoint", type=file_name, metavar="CHECKPOINT", help="a file that d2lmgpu train --checkpoint wrote"
+    )
+    command.add_argument("files", type=file_name, metavar="FILE", nargs="*", default=[], help="pictures, of any size")
+    add_file(command, "--data", "whose test set, FOLDER/test/CLASS/ (default: Fashion-MNIST)", "FOLDER")
+    command.add_argument(
+        "--invert", action=BooleanOptionalAction, help="for dark things on a bright ground (default: as in training)"
+    )
     add_devices(command, default="1")
-    command.add_argument("--json", metavar="FILE", help="write the result as JSON")
-    command.add_argument("--confusion", metavar="FILE", help="of the test set: plot what is taken for what")
-    command.add_argument("--mistakes", metavar="FILE", help="of the test set: plot the worst mistakes")
+    add_file(command, "--json", "write the result as JSON")
+    add_file(command, "--confusion", "of the test set: plot what is taken for what")
+    add_file(command, "--mistakes", "of the test set: plot the worst mistakes")
 
 
 def run(options):
     """Print what the network says; returns the exit code."""
-    from ..training import predict
+    from ..training import load_run, network_of, predict
 
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
+    inputs = {"CHECKPOINT": options.checkpoint, "FILE": options.files, "--data": picture_folders(options.data)}
+    keep_apart(options, "json confusion mistakes", inputs)
     check_outputs(options.json, options.confusion, options.mistakes)
-    state, arrays = load_checkpoint(options.checkpoint)
-    name = state["history"]["network"]
-    if name not in NETWORKS:
-        raise ValueError(f"{options.checkpoint} is of a network of your own: use d2lmgpu.predict in a program")
-    names = state["history"].get("classes") or CLASSES  # which older checkpoints lack
-    network = known_network(name, len(names))
+    checkpoint = load_run(options.checkpoint)
+    names = checkpoint.state["history"]["classes"] or CLASSES
+    network, arrays = network_of(options.checkpoint, checkpoint, len(names)), checkpoint.arrays
     _, devices = find_devices(options)
     statistics = arrays.get("statistics of 0", [])
+    if options.invert is None:
+        options.invert = checkpoint.state["history"]["invert"]
     if options.files:
         X = read_images(options.files, network.input_shape, options.invert)
         probabilities = predict(arrays["params"], X, devices, network, statistics)
         result = _say_predictions(options.files, probabilities, names)
     else:
         X, y = _test_set(options, names, network.input_shape)
-        result = _say_mistakes(options, X, y, predict(arrays["params"], X, devices, network, statistics), names)
-    if options.json:
-        write_json(options.json, result)
+        probabilities = predict(arrays["params"], X, devices, network, statistics)
+        result = _say_accuracy(y, probabilities, names)
+    with each_output() as attempt:
+        if options.json:
+            attempt(write_json, options.json, result)
+        if options.confusion:
+            attempt(_save_plot, options.confusion, "plot_confusion", np.array(result["confusion"]), names)
+        if options.mistakes:
+            attempt(_save_plot, options.mistakes, "plot_mistakes", X, y, probabilities, names)
     return 0
 
 
@@ -85,15 +97,16 @@ def _say_predictions(files, probabilities, names):
     return {"predictions": rows}
 
 
-def _say_mistakes(options, X, y, probabilities, names):
-    from ..plots import plot_confusion, plot_mistakes
+def _save_plot(path, plot, *arguments):
+    from .. import plots  # matplotlib, which takes a while
+
+    save_figure(path, getattr(plots, plot)(*arguments))
+
+
+def _say_accuracy(y, probabilities, names):
     from ..training import confusion_matrix
 
     matrix = confusion_matrix(y, probabilities.argmax(axis=1), len(names))
     accuracy = float(matrix.trace() / len(y))
     print(f"test acc: {accuracy:.4f}")
-    if options.confusion:
-        save_figure(options.confusion, plot_confusion(matrix, names))
-    if options.mistakes:
-        save_figure(options.mistakes, plot_mistakes(X, y, probabilities, names))
     return {"accuracy": accuracy, "classes": names, "confusion": matrix.tolist()}

@@ -1,13 +1,15 @@
 """Collectives as schedules: a file an algorithm, beside the readers of schedules."""
 
+from ..arguments import check_flag, check_list, check_name, shown
+from ..devices import Batch, check_devices
 from .bidirectional_ring import bidirectional_ring
 from .draw import animate, draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
-from .execute import check_arrays, execute, needs_staging, run_program
+from .execute import add_program, check_arrays, execute, needs_staging
 from .fit import fit_virtual_devices, predict, virtual_devices
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
 from .library import LIBRARIES
-from .measure import Measurement, measure, parse_size
+from .measure import Measurement, check_bytes, measure, parse_size
 from .naive import naive
 from .none import none
 from .program import compile_algorithm
@@ -32,19 +34,24 @@ ALGORITHMS = {
 }
 """Allreduce algorithms by name: functions of the number of devices k and of elements n, which return a schedule."""
 
+NAMES = (*ALGORITHMS, *LIBRARIES)
+TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
+"""All allreduces, and those with which replicas stay alike."""
+
 
 def check_algorithm(name, training=False):
     """Raise ValueError, with the known names, unless ``name`` is an allreduce.
 
     With ``training`` also for "none", with which replicas would drift apart.
     """
-    if name not in ALGORITHMS and name not in LIBRARIES:
-        raise ValueError(f"allreduce {name!r} is unknown; choose from {', '.join([*ALGORITHMS, *LIBRARIES])}")
-    if training and name == "none":
+    check_flag("training", training)
+    if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
+    if not isinstance(name, str) or (name not in ALGORITHMS and name not in LIBRARIES):  # where people enter their own
+        check_name("allreduce", name, [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"])
 
 
-def allreduce(data, algorithm="naive"):
+def allreduce(data, algorithm="naive", batch=None):
     """Sum arrays over devices, in place: afterwards each of them is the sum of all.
 
     ``data`` is a list of arrays of one shape and dtype, each on another device.
@@ -52,17 +59,25 @@ def allreduce(data, algorithm="naive"):
     bits, and with the same bits on every run, since the order of additions is
     fixed by the schedule.
 
+    It is submitted to the devices as a whole; to be part of something larger that
+    is, it may be added to a ``batch`` (`devices.Batch`) instead.
+
     Raises ValueError if the arrays are not alike, not one a device, or not
     contiguous, or if the algorithm is unknown; DeviceError for "nccl" where it
     cannot run.
     """
     check_algorithm(algorithm)
-    check_arrays(data)
+    data = check_arrays(data)
+    if batch is not None and not isinstance(batch, Batch):
+        raise ValueError(f"batch is {shown(batch)}; it should be a devices.Batch")
+    whole = Batch() if batch is None else batch
     if algorithm in LIBRARIES:
-        LIBRARIES[algorithm](data)
+        LIBRARIES[algorithm](whole, data)
     else:
         schedule = ALGORITHMS[algorithm]
-        run_program(compile_algorithm(schedule, len(data), data[0].size, needs_staging(data)), data)
+        add_program(whole, compile_algorithm(schedule, len(data), data[0].size, needs_staging(data)), data)
+    if batch is None:
+        whole.commit()
 
 
 def measure_allreduce(devices, algorithms, sizes):
@@ -70,8 +85,13 @@ def measure_allreduce(devices, algorithms, sizes):
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
+    devices = check_devices(devices)
+    algorithms = check_list("algorithms", algorithms, of="names")
     for algorithm in algorithms:
         check_algorithm(algorithm)
+    sizes = check_list("sizes", sizes, of="numbers of bytes")
+    for nbytes in sizes:
+        check_bytes(nbytes)
     for nbytes in sizes:
         for algorithm in algorithms:
             schedule = ALGORITHMS.get(algorithm)
@@ -82,6 +102,8 @@ def measure_allreduce(devices, algorithms, sizes):
 __all__ = [
     "ALGORITHMS",
     "LIBRARIES",
+    "NAMES",
+    "TRAINING_NAMES",
     "Measurement",
     "Proof",
     "ScheduleError",

@@ -10,7 +10,13 @@ import math
 
 import numpy as np
 
-from .prove import pieces, replay
+from ..arguments import check_array, check_function, check_list, check_number, check_whole, is_number, shown
+from ..devices import MOST_DEVICES
+from ..words import several
+from .measure import check_rows
+from .network import check_network
+from .prove import check_form, pieces, replay
+from .schedule import MOST_ELEMENTS
 from .simulate import simulate
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
@@ -26,10 +32,13 @@ def draw_steps(schedule, k, n, columns=4):
     A row is a device, a column a piece of the array; the darker a cell, the more
     shares are in it, and with up to eight devices they are named. Arrows are the
     step's messages: blue ones are added, orange ones copied.
+
+    Raises ValueError for what is no schedule for k devices and n elements.
     """
     from matplotlib.figure import Figure
 
-    schedule = [list(step) for step in schedule]
+    schedule = check_form(schedule, k, n)
+    check_whole("columns", columns)
     cuts = pieces(schedule, n)
     states = [held.copy() for held in replay(schedule, k, cuts)]
     columns = min(columns, len(states))
@@ -51,12 +60,14 @@ def animate(schedule, k, n, frames_per_step=8, milliseconds=80):
     """The schedule as a matplotlib animation: messages travel from device to device, then cells change.
 
     ``animation.to_jshtml()`` plays it in a notebook, ``animation.save("ring.gif")``
-    writes a file.
+    writes a file. Raises ValueError for what is no schedule for k devices and n elements.
     """
     from matplotlib import pyplot
     from matplotlib.animation import FuncAnimation
 
-    schedule = [list(step) for step in schedule]
+    schedule = check_form(schedule, k, n)
+    check_whole("frames_per_step", frames_per_step, least=2)
+    check_number("milliseconds", milliseconds, above=0)
     cuts = pieces(schedule, n)
     states = [held.copy() for held in replay(schedule, k, cuts)]
     width, height = _cell_size(k, len(cuts) - 1)
@@ -81,10 +92,15 @@ def animate(schedule, k, n, frames_per_step=8, milliseconds=80):
 
 
 def draw_bytes(schedule, k, itemsize=4):
-    """A heat map of the bytes that each device (row) sends to each other (column)."""
+    """A heat map of the bytes that each device (row) sends to each other (column).
+
+    Raises ValueError for what is no schedule for k devices.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
+    schedule = check_form(schedule, k, MOST_ELEMENTS)
+    check_number("itemsize", itemsize, above=0)
     sent = np.zeros((k, k))
     for step in schedule:
         for t in step:
@@ -110,8 +126,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     """
     from matplotlib.figure import Figure
 
-    if (devices is None) == np.isscalar(sizes):
-        raise ValueError("plot_times: give a list of sizes, or a list of devices and one size")
+    _check_times(algorithms, network, sizes, devices)
     if devices is None:
         points = [(size, network, size) for size in sizes]
     else:
@@ -143,10 +158,35 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     return figure
 
 
+def _check_times(algorithms, network, sizes, devices):
+    """Raise ValueError unless `plot_times` can be given these."""
+    if not isinstance(algorithms, dict) or not algorithms or not all(map(callable, algorithms.values())):
+        raise ValueError(f"plot_times: algorithms are {shown(algorithms)}; give a dict of names and schedule functions")
+    if (devices is None) == (sizes is None or is_number(sizes)):
+        raise ValueError("plot_times: give a list of sizes, or a list of devices and one size")
+    if devices is None:
+        check_network(network)
+        listed = sizes = check_list("sizes", sizes, of="bytes")
+    else:
+        check_function("network", network)
+        listed = devices = check_list("devices", devices, of="numbers of devices")
+        sizes = [sizes]
+    if not listed:
+        raise ValueError("plot_times: the list is empty; give some sizes, or numbers of devices")
+    for size in sizes:
+        check_whole("a size", size, least=4, most=MOST_ELEMENTS)
+    for k in devices or ():
+        check_whole("a number of devices", k, most=MOST_DEVICES)
+
+
 def plot_measurements(rows):
-    """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure."""
+    """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure.
+
+    Raises ValueError without rows.
+    """
     from matplotlib.figure import Figure
 
+    rows = check_rows(rows)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     times, bandwidths = figure.subplots(1, 2)
     names = list(dict.fromkeys(row.algorithm for row in rows))
@@ -163,7 +203,7 @@ def plot_measurements(rows):
         axes.set_xscale("log", base=2)
         axes.grid(alpha=0.3)
     times.legend(fontsize=8)
-    figure.suptitle(f"Allreduce of float32 on {rows[0].devices} devices")
+    figure.suptitle(f"Allreduce of float32 on {several(rows[0].devices, 'device')}")
     return figure
 
 
@@ -171,10 +211,14 @@ def plot_predictions(measurements, predicted):
     """Predicted against measured seconds of `Measurement` rows, one panel a number of devices.
 
     The title gives the median of the relative errors; algorithms whose own median
-    is above 25% are marked in the legend.
+    is above 25% are marked in the legend. Raises ValueError without rows, or unless there is a second for each.
     """
     from matplotlib.figure import Figure
 
+    measurements = check_rows(measurements)
+    check_array("predicted", predicted, 1, f"({len(measurements)},)")
+    if len(predicted) != len(measurements):
+        raise ValueError(f"predicted: {len(predicted)} seconds for {len(measurements)} measurements; give one for each")
     measured = np.array([row.seconds for row in measurements])
     errors = np.abs(predicted / measured - 1)
     counts = sorted({row.devices for row in measurements})
@@ -203,7 +247,8 @@ def _draw_state(axes, held, k, cuts):
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
     for device in range(k):
         for piece in range(count):
-            shares = np.repeat(np.arange(k), held[device, piece])  # one that is contained twice is named twice
+            counts = held[device, piece].astype(np.intp)  # which `repeat` takes on machines of 32 bits, too
+            shares = np.repeat(np.arange(k), counts)  # one that is contained twice is named twice
             text = " ".join(map(str, shares)) if k <= 8 else str(len(shares))
             axes.text(piece, device, text, ha="center", va="center", fontsize=8)
     labels = [

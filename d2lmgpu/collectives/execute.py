@@ -10,12 +10,11 @@ staging buffer first. Short arrays of virtual devices are an exception: see `SHO
 """
 
 import itertools
-import threading
 
 import numpy as np
 
-from ..devices import DeviceArray, array_module, check_devices
-from ..devices.device import take_turns
+from ..arguments import check_list, shown
+from ..devices import Batch, DeviceArray, array_module, check_devices
 from ..devices.peers import connect
 from ..devices.transfer import copy_between, note_transfer, timed
 from ..kernels.cuda import add
@@ -24,17 +23,11 @@ from .program import compile_schedule
 from .prove import check_form
 
 SHORT = 2**21
-"""Bytes up to which one thread carries out the collective of virtual devices for all of them.
-
-It is the host program's thread if all are idle, otherwise a worker's when all have got there.
+"""Bytes up to which one worker carries out the collective of virtual devices for all of them, when all have got there.
 
 Meeting in every step takes longer than copying such arrays on one core
 (benchmarks/compare_gloo.py shows by how much).
 """
-
-
-_submission = threading.Lock()
-"""Held while a collective's parts go to the devices' queues: two collectives come in the same order on all of them."""
 
 
 def execute(schedule, arrays):
@@ -46,50 +39,35 @@ def execute(schedule, arrays):
     Raises ValueError for arrays that are not alike, contiguous, and one a device,
     and ScheduleError for transfers between devices or of elements that there are not.
     """
-    schedule = [list(step) for step in schedule]
-    check_arrays(arrays)
-    check_form(schedule, len(arrays), arrays[0].size)
-    run_program(compile_schedule(schedule, len(arrays), needs_staging(arrays)), arrays)
+    arrays = check_arrays(arrays)
+    schedule = check_form(schedule, len(arrays), arrays[0].size)
+    batch = Batch()
+    add_program(batch, compile_schedule(schedule, len(arrays), needs_staging(arrays)), arrays)
+    batch.commit()
 
 
-def run_program(program, arrays):
-    """Submit each device's part of a compiled schedule."""
+def add_program(batch, program, arrays):
+    """Add each device's part of a compiled schedule to a `Batch`."""
     devices = [array.device for array in arrays]
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     itemsize = arrays[0].dtype.itemsize
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in program.transfers]
     if arrays[0].nbytes <= SHORT and all(device.kind == "cpu" for device in devices):
-        with take_turns(devices) as allowed:
-            if allowed:
-                _do_all(program, devices, flat, records)
-                return
-        with _submission:
-            _submit_as_one(program, devices, flat, records)
-        return
-    with _submission:
-        _submit_phases(program, devices, flat, records)
+        batch.submit_to_all(devices, _do_all, program, devices, flat, records)
+    else:
+        _add_phases(batch, program, devices, flat, records)
 
 
-def _submit_as_one(program, devices, flat, records):
-    """The whole collective is work of the first device, for which the others wait."""
-    first, *others = devices
-    for device in others:
-        first.wait(device.record())
-    done = first.submit(_do_all, program, devices, flat, records)
-    for device in others:
-        device.wait(done)
-
-
-def _submit_phases(program, devices, flat, records):
-    done = [[device.record()] for device in devices]  # events: each device is there, and has done each of its phases
+def _add_phases(batch, program, devices, flat, records):
+    done = [[batch.record(device)] for device in devices]  # events: each device is there, and has done each phase
     for i, phase in program.order:
         for other, count in phase.waits:
-            devices[i].wait(done[other][count])
+            batch.wait(devices[i], done[other][count])
         before = [done[other][count] for other, count in phase.waits if count]
-        done[i].append(devices[i].submit(_do_phase, phase, i, devices, flat, program, records, before))
+        done[i].append(batch.submit(devices[i], _do_phase, phase, i, devices, flat, program, records, before))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # what overwrites the array next comes after those who still read it
-            device.wait(done[reader][-1])
+            batch.wait(device, done[reader][-1])
 
 
 def _do_phase(phase, i, devices, flat, program, records, before):
@@ -98,8 +76,8 @@ def _do_phase(phase, i, devices, flat, program, records, before):
     ``before``: others' phases that are done. If one of them failed, so does this one, and whoever waits for its device.
     """
     for task in before:
-        if task.exception():
-            raise task.exception()
+        if task.error:
+            raise task.error
     with span("allreduce"):
         stage = _stage(program, i, devices[i], flat[i].dtype)
         for action in phase.actions:
@@ -108,7 +86,7 @@ def _do_phase(phase, i, devices, flat, program, records, before):
 
 
 def _do_all(program, devices, flat, records):
-    """All devices' phases on the calling thread."""
+    """Runs on one device: all devices' phases."""
     with spans(devices, "allreduce"):
         for i, phase in program.order:
             stage = _stage(program, i, devices[i], flat[i].dtype)
@@ -141,14 +119,16 @@ def are_connected(cards):
 
 
 def check_arrays(arrays):
-    """Raise ValueError unless ``arrays`` can be reduced: alike, contiguous, one on each device."""
+    """``arrays`` as a list. Raises ValueError unless they can be reduced: alike, contiguous, one on each device."""
+    if not isinstance(arrays, (list, tuple)):
+        arrays = check_list("collective: data", arrays, of="arrays, one for each device")
     if not arrays:
         raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
     first = arrays[0]
     for array in arrays:
         if not isinstance(array, DeviceArray):
             raise ValueError(
-                f"collective: {type(array).__name__} is not on a device; d2l.put(x, device) copies an array to one"
+                f"collective: {shown(array)} is not on a device; d2l.put(x, device) copies an array to one"
             )
         if (array.shape, array.dtype) != (first.shape, first.dtype):
             raise ValueError(
@@ -157,7 +137,8 @@ def check_arrays(arrays):
             )
         if not array.flags.c_contiguous:
             raise ValueError(f"collective: the array on {array.device} is a strided view; pass contiguous arrays")
-    check_devices(array.device for array in arrays)
+    check_devices([array.device for array in arrays])
+    return arrays
 
 
 def do_action(action, i, devices, flat, stage, record):

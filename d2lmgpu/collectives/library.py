@@ -10,8 +10,8 @@ import warnings
 from ..devices import DeviceError
 
 
-def nccl(data):
-    """Sum arrays over GPU devices, in place, with NCCL's allReduce on each device's stream.
+def nccl(batch, data):
+    """Add to a batch: sum arrays over GPU devices, in place, with NCCL's allReduce on each device's stream.
 
     Raises DeviceError unless there are two devices or more, all GPUs, each on a
     card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL has not.
@@ -29,7 +29,7 @@ def nccl(data):
     if kind is None:
         raise ValueError(f"allreduce 'nccl': {data[0].dtype} is not among {', '.join(kinds)}")
     for array, communicator in zip(data, _communicators(cards), strict=True):
-        array.device.submit(_all_reduce, communicator, array.raw, kind, library.NCCL_SUM, array.device)
+        batch.submit(array.device, _all_reduce, communicator, array.raw, kind, library.NCCL_SUM, array.device)
 
 
 def _all_reduce(communicator, raw, kind, add, device):
@@ -45,7 +45,7 @@ def _library():
     except ImportError as error:
         raise DeviceError(f"allreduce 'nccl': this CuPy has no NCCL ({error}); use 'ring'") from error
     if not getattr(library, "available", True):
-        raise DeviceError("allreduce 'nccl': this CuPy has no NCCL (pip install nvidia-nccl-cu13); use 'ring'")
+        raise DeviceError("allreduce 'nccl': this CuPy has no NCCL (it is in the package nvidia-nccl-cu13); use 'ring'")
     return library
 
 
@@ -55,4 +55,4 @@ def _communicators(cards):
 
 
 LIBRARIES = {"nccl": nccl}
-"""Allreduces that are no schedules: functions that sum a list of device arrays in place."""
+"""Allreduces that are no schedules: functions that add to a `Batch` what sums a list of device arrays in place."""

@@ -8,13 +8,16 @@ S is the size of the array on each device, t the time of one allreduce:
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """
 
+import re
 import statistics
 import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..devices import put, record_transfers, synchronize, to_host
+from ..arguments import check_function, check_list, check_number, check_text, check_whole, shown
+from ..devices import check_devices, nothing_left_behind, put, record_transfers, synchronize, to_host
+from ..devices.memory import MOST_BYTES
 
 
 @dataclass
@@ -51,6 +54,16 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
 
     Raises RuntimeError if the sum is wrong.
     """
+    check_function("allreduce", allreduce)
+    devices = check_devices(devices)
+    check_text("algorithm", algorithm)
+    check_bytes(nbytes)
+    check_number("budget", budget, least=0)
+    with nothing_left_behind(devices):
+        return _measure(allreduce, devices, algorithm, nbytes, steps, budget)
+
+
+def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
     k, n = len(devices), nbytes // 4
     values = [(np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32) for i in range(k)]
     data = [put(value, device) for value, device in zip(values, devices, strict=True)]
@@ -91,14 +104,30 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
     )
 
 
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+def check_bytes(nbytes):
+    """Raise ValueError unless an array can have so many bytes."""
+    check_whole("a size in bytes", nbytes, least=4, most=MOST_BYTES)
+
+
+def check_rows(rows):
+    """The list of rows. Raises ValueError unless there are some, all `Measurement`."""
+    rows = check_list("rows", rows, of="measurements, as measure_allreduce makes them")
+    if not rows or not all(hasattr(row, "algorithm") and hasattr(row, "seconds") for row in rows):
+        raise ValueError(f"rows are {shown(rows)}; give a list of measurements, as measure_allreduce makes them")
+    return rows
+
+
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_size(text):
-    """Bytes of "512", "4K", "64M" or "1G" (K is 1024). Raises ValueError for anything else, or less than 4."""
-    number, unit = text.strip().upper().removesuffix("B"), ""
-    if number and number[-1] in UNITS:
-        number, unit = number[:-1], number[-1]
-    if not number.isdigit() or int(number) * UNITS[unit] < 4:
-        raise ValueError(f"size {text!r}: give bytes, at least 4, such as 512, 4K or 64M")
-    return int(number) * UNITS[unit] // 4 * 4
+    """Bytes of "512", "4K", "64M" or "1.5G" (K is 1024), a multiple of 4.
+
+    Raises ValueError for anything else, less than 4, or more than any machine has.
+    """
+    check_text("size", text)
+    found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGT]?)B?", text.strip().upper())
+    nbytes = int(float(found[1]) * UNITS[found[2]]) if found else 0
+    if not 4 <= nbytes <= MOST_BYTES:
+        raise ValueError(f"size {shown(text)}: give bytes, at least 4 and at most 1024T, such as 512, 4K or 1.5G")
+    return nbytes // 4 * 4

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .schedule import chunk_bounds
+from ..arguments import check_name
+from .schedule import check_sizes, check_steps, chunk_bounds
 
 
 class ScheduleError(ValueError):
@@ -49,10 +50,8 @@ def prove(schedule, k, n, goal="allreduce"):
 
     Raises ScheduleError if it does not, ValueError for an unknown goal.
     """
-    if goal not in GOALS:
-        raise ValueError(f"goal {goal!r} is unknown; choose from {', '.join(GOALS)}")
-    schedule = [list(step) for step in schedule]
-    check_form(schedule, k, n)
+    check_name("goal", goal, GOALS)
+    schedule = check_form(schedule, k, n)
     cuts = pieces(schedule, n, *(edge for bounds in chunk_bounds(n, k) for edge in bounds))
     *_, held = replay(schedule, k, cuts)
     for piece, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False)):
@@ -145,8 +144,14 @@ def _shares(devices):
 
 
 def check_form(schedule, k, n):
-    """Raise ScheduleError unless all transfers are between two of k devices, of elements 0 to n, to add or copy."""
-    for number, step in enumerate(schedule, 1):
+    """The schedule as a list of lists.
+
+    Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n, to add or copy;
+    ValueError for what is no schedule, or no number of devices or elements.
+    """
+    check_sizes(k, n)
+    steps = list(check_steps(schedule))
+    for number, step in enumerate(steps, 1):
         for t in step:
             if not (0 <= t.source < k and 0 <= t.destination < k):
                 raise ScheduleError(f"step {number}: {t} names a device that is not among 0 … {k - 1}")
@@ -156,6 +161,7 @@ def check_form(schedule, k, n):
                 raise ScheduleError(f"step {number}: {t} is not within the elements 0 … {n}")
             if t.op not in ("add", "copy"):
                 raise ScheduleError(f"step {number}: {t} should add or copy")
+    return steps
 
 
 def pieces(schedule, n, *edges):

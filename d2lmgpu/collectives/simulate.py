@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .network import NO_LINK
+from ..arguments import check_number
+from .network import NO_LINK, check_network
+from .schedule import check_steps
 
 
 @dataclass
@@ -31,11 +33,13 @@ def simulate(schedule, network, itemsize=4):
     """Time a schedule on a network; elements have ``itemsize`` bytes. Returns a `Simulation`.
 
     ``schedule`` may be any iterable of steps. Raises ValueError if it names a
-    device that the network has not.
+    device that the network has not, or is no schedule.
     """
+    check_network(network)
+    check_number("itemsize", itemsize, above=0)
     times = []
     total = np.zeros(len(network.links))
-    for step in schedule:
+    for step in check_steps(schedule):
         seconds, load = _step(step, network, itemsize)
         times.append(seconds)
         total += load
@@ -48,10 +52,12 @@ def _step(step, network, itemsize):
     links = len(network.links)
     if not rows:
         return 0.0, np.zeros(links)
-    sources, destinations, sizes, adds = np.array(rows).T
-    if max(sources.max(), destinations.max()) >= network.k:
+    sources, destinations, sizes, adds = zip(*rows, strict=True)
+    if max(*sources, *destinations) >= network.k or min(*sources, *destinations) < 0:
         raise ValueError(f"simulate: the schedule has more devices than the {network.k} of {network.name}")
-    sizes = sizes * float(itemsize)
+    # indices of the type that the machine has, however long the messages are
+    sources, destinations = np.array(sources, np.intp), np.array(destinations, np.intp)
+    sizes = np.array(sizes, float) * itemsize
     ways = network.route(sources, destinations)
     used = ways != NO_LINK
     load = np.bincount(ways[used], np.broadcast_to(sizes[:, None], ways.shape)[used], links)

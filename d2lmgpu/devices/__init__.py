@@ -1,25 +1,34 @@
 """Devices: places with memory and a queue, arrays that know their place, and transfers."""
 
 from .array import DeviceArray, array_module, on_device
+from .batch import Batch, all_in_c
 from .choose import ENVIRONMENTS, check_devices, choose_devices, choose_indices, parse_devices
-from .device import Device, Task, nothing_left_behind, synchronize
+from .device import Device
 from .discovery import count_cores, find_gpus
 from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
+from .failures import Failures, nothing_left_behind, synchronize
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
-from .kinds import cpu, gpu, try_all_gpus, try_gpu
+from .forks import in_forked_process
+from .kinds import MOST_DEVICES, cpu, gpu, try_all_gpus, try_gpu
 from .table import device_table
+from .task import HAPPENED, Task
 from .transfer import TransferRecord, put, record_transfers, to_host
 from .workers import current_device
 
 __all__ = [
     "ENVIRONMENTS",
+    "HAPPENED",
+    "MOST_DEVICES",
+    "Batch",
     "Device",
     "DeviceArray",
     "DeviceError",
     "DeviceMemoryError",
     "DeviceMismatchError",
+    "Failures",
     "Task",
     "TransferRecord",
+    "all_in_c",
     "array_module",
     "check_devices",
     "choose_devices",
@@ -30,6 +39,7 @@ __all__ = [
     "device_table",
     "find_gpus",
     "gpu",
+    "in_forked_process",
     "in_one_piece",
     "nothing_left_behind",
     "on_device",

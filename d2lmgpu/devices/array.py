@@ -16,7 +16,7 @@ import functools
 import numpy as np
 
 from .errors import DeviceMismatchError
-from .workers import current_device
+from .workers import current_device, moment
 
 HOST = "host"
 """Where plain NumPy arrays live: the program's own memory, which is no device's."""
@@ -29,7 +29,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     getting around the rules.
     """
 
-    __slots__ = ("raw", "device", "__weakref__")
+    __slots__ = ("raw", "device", "made", "__weakref__")
 
     _ATTRIBUTES = frozenset("shape dtype ndim size nbytes itemsize strides flags".split())
     _METHODS = frozenset(
@@ -40,6 +40,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, raw, device):
         self.raw = raw
         self.device = device
+        self.made = moment() if raw.base is None else 0  # of a view nobody knows when its memory was taken
         if device.ledger is not None:
             device.ledger.enter(raw)
 
@@ -48,7 +49,10 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             return getattr(self.raw, name)
         if name in self._METHODS:
             return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
-        raise AttributeError(f"a device array has no {name!r}; d2l.to_host(x).{name} works on a host copy")
+        if name == "grad":  # which PyTorch's tensors have
+            raise AttributeError("a device array has no 'grad'; d2l.loss_and_grads(X, y, params) returns the gradients")
+        works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
+        raise AttributeError(f"a device array has no {name!r}{works}")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
         for value in inputs:

@@ -1,11 +1,12 @@
 """Choosing environments and devices."""
 
+from ..arguments import check_list, check_name, check_text, check_whole, is_number, shown
 from .device import Device
 from .discovery import find_gpus
 from .errors import DeviceError
-from .kinds import cpu, gpu
+from .kinds import MOST_DEVICES, cpu, gpu
 
-ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu", "parallel")
+ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 
 
 def choose_devices(environment="auto", devices=None):
@@ -29,13 +30,12 @@ def choose_devices(environment="auto", devices=None):
 
 def choose_indices(environment="auto", devices=None):
     """What `choose_devices` answers, with the devices' indices instead of devices; none is made."""
-    if environment not in ENVIRONMENTS:
-        raise ValueError(f"environment {environment!r} is unknown; choose from {', '.join(ENVIRONMENTS)}")
-    if environment == "parallel":
+    if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
             "environment 'parallel' (many processes and machines) is not built yet; choose auto, cpu, gpu or multi-gpu"
         )
-    cards, reason = find_gpus()
+    check_name("environment", environment, ENVIRONMENTS)
+    cards, reason = (0, None) if environment == "cpu" else find_gpus()
     if environment in ("gpu", "multi-gpu") and cards == 0:
         raise DeviceError(f"environment {environment!r} needs a GPU: {reason}; --environment cpu works anywhere")
     if devices is None:
@@ -47,6 +47,7 @@ def choose_indices(environment="auto", devices=None):
 
 def parse_devices(text):
     """``"2"`` (how many), ``"0,2"`` (which) or ``"gpu:0,cpu:0"`` as `choose_devices` takes them."""
+    check_text("devices", text)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if any(":" in part for part in parts):
         return parts
@@ -56,45 +57,49 @@ def parse_devices(text):
         numbers = []
     if not numbers:
         raise ValueError(
-            f"devices {text!r}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as gpu:0,cpu:0"
+            f"devices {shown(text)}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as "
+            "gpu:0,cpu:0"
         )
     return numbers if "," in text else numbers[0]
 
 
 def _named(environment, names):
     """Devices by their names, of any kinds."""
-    if environment != "auto":
-        raise ValueError(f"devices {names} have their kinds in their names; leave out environment {environment!r}")
+    if not isinstance(environment, str) or environment != "auto":
+        raise ValueError(
+            f"devices {shown(names)} have their kinds in their names; leave out environment {shown(environment)}"
+        )
     found = []
     for name in names:
         kind, _, index = str(name).partition(":")
-        if kind not in ("cpu", "gpu") or not index.isdecimal():
-            raise ValueError(f"devices: {name!r} should be a name such as cpu:0 or gpu:1")
+        if kind not in ("cpu", "gpu") or not index.isdecimal() or len(index) > len(str(MOST_DEVICES)):
+            raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         found.append((cpu if kind == "cpu" else gpu)(int(index)))
     return "+".join(sorted({device.kind for device in found}, reverse=True)), check_devices(found)
 
 
 def check_devices(devices):
     """The list of devices, or ValueError if it is empty, has no devices in it, or one twice."""
-    devices = list(devices)
+    devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
-        raise ValueError(f"devices: {strangers[0]!r} is no device; make one with cpu(i), gpu(i) or try_gpu(i)")
+        raise ValueError(f"devices: {shown(strangers[0])} is no device; make one with cpu(i), gpu(i) or try_gpu(i)")
     if not devices:
         raise ValueError("devices: the list is empty; at least one device is needed")
     if len(set(devices)) < len(devices):
-        raise ValueError(f"devices: {devices} names a device twice; each device holds one shard")
+        raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")
     return devices
 
 
 def _indices(devices):
-    if isinstance(devices, int) and not isinstance(devices, bool):
-        if devices < 1:
-            raise ValueError(f"devices: {devices} is no number of devices; at least 1 is needed")
+    if is_number(devices):
+        check_whole("devices: the number of them", devices, most=MOST_DEVICES)
         return range(devices)
-    indices = list(devices)
+    indices = check_list("devices", devices, of="indices from 0, such as [0, 2]")
     if not indices or any(not isinstance(i, int) or i < 0 for i in indices):
-        raise ValueError(f"devices: {devices!r} should be a list of indices from 0, such as [0, 2]")
+        raise ValueError(f"devices: {shown(devices)} should be a list of indices from 0, such as [0, 2]")
     if len(set(indices)) < len(indices):
-        raise ValueError(f"devices: {indices} names a device twice; each device holds one shard")
+        raise ValueError(f"devices: {shown(indices)} names a device twice; each device holds one shard")
+    if max(indices) >= MOST_DEVICES:
+        raise ValueError(f"devices: {shown(max(indices))} is no index of a device; at most {MOST_DEVICES - 1:,}")
     return indices

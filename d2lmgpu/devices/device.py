@@ -8,35 +8,22 @@ order of submission, work of different devices at the same time. A result is
 waited for with ``task.result()``, a whole device with ``synchronize()``.
 Functions that run *on* a device touch that device's arrays only: everything
 between devices is issued by the host program.
+
+The host program only ever appends to the queue, in one call in C, and then calls
+for a worker. An interrupt between the two does no harm: whoever waits for a task
+calls again. All else is done by workers, which no interrupt reaches.
 """
 
 import collections
-import contextlib
 import threading
 import time
-import weakref
-from concurrent.futures import Future
 
 import numpy as np
 
-from .array import unwrap, wrap
-from .errors import DeviceError
-from .workers import current_device
-
-
-class Task(Future):
-    """The future result of work that was submitted to a device; also the event that this work is done."""
-
-    asked = False
-
-    def result(self, timeout=None):
-        """Wait for the work, then return what it returned or raise what it raised."""
-        self.asked = True
-        return super().result(timeout)
-
-
-_HAPPENED = Task()
-_HAPPENED.set_result(None)
+from . import forks
+from .batch import bind, check_event, is_inside, nothing
+from .failures import Failures, synchronize
+from .task import HAPPENED, Task
 
 
 class Device:
@@ -47,22 +34,24 @@ class Device:
 
     kind = None
     clock_is_late = False  # whether readings of the clock are known only when the work is done
+    gone = None  # why the device cannot be used any more
 
     def __init__(self, index, workers):
         self.index = index
         self.main = self  # of a channel: the device whose memory it shares
         self.ledger = None
+        self.failures = Failures()
         self._workers = workers
-        self._queue = collections.deque()
-        self._lock = threading.Lock()
-        self._busy = False  # whether somebody does this device's work, or is going to
-        self._last = lambda: None  # a weak reference to the task submitted last
-        self._awaited = []  # events that the next task waits for
-        self._failed = []
         self._buffers = {}
-        self._channel = None
-        workers.join()
-        self.submit(self._set_up).result()
+        self.is_set_up = False
+        self._begin()
+        workers.join(self)
+        forks.renew(self)
+
+    def _begin(self):
+        self.queue = collections.deque()  # tasks; the first stays there until it is done
+        self._turn = threading.Lock()  # held by the worker that is at work here; only workers take it
+        self._waits_for = None  # the event that is not done and that the first task waits for
 
     def __repr__(self):
         return f"{self.kind}({self.index})" + ("" if self.main is self else " channel")
@@ -76,76 +65,106 @@ class Device:
 
         Raises DeviceMismatchError if an argument is an array of another place.
         """
-        args, kwargs = unwrap((args, kwargs), self, getattr(function, "__name__", "run"))
-        return self.submit(lambda: wrap(function(*args, **kwargs), self))
+        return self.submit(*bind(self, function, args, kwargs))
 
     def submit(self, function, *args):
         """Submit work on *plain* arrays: what `run` and the transfers are made of."""
-        task = Task()
-        inside = current_device()
-        if inside is self:
-            self._finish_task(task, *self._outcome((), function, args))
-        elif inside is not None:
-            raise DeviceError(
-                f"work running on {inside} tried to use {self}. Functions on a device use its own "
-                "arrays only; let the host program issue transfers and other devices' work."
-            )
-        else:
-            with self._lock:
-                self._queue.append((task, self._awaited, function, args))
-                self._awaited = []
-                self._last = weakref.ref(task)  # weak: a result must not live longer for our sake
-                was_busy, self._busy = self._busy, True
-            if not was_busy:
-                self._workers.serve(self)
+        return self._submit(function, args)
+
+    def wait(self, event):
+        """Let work submitted here from now on start only after ``event``, a `Task` of any device.
+
+        The host program goes on at once. Each event comes from work submitted
+        earlier, so devices that wait for each other cannot form a circle.
+
+        Raises TypeError for anything that is no `Task`.
+        """
+        self._submit(nothing, (), (check_event(event),))
+
+    def _submit(self, function, args, after=()):
+        task = Task((self,), function, args, after)
+        if not is_inside((self,), task):
+            self.queue.append(task)
+            self.wake()
         return task
+
+    def record(self):
+        """An event that happens when all work submitted here so far is done."""
+        try:
+            last = self.queue[-1]
+        except IndexError:
+            return HAPPENED
+        self.wake()
+        return last
+
+    def end(self):
+        """An event that happens when all that was submitted or launched here so far is done."""
+        return self.record()
 
     def synchronize(self):
         """Wait until all work submitted so far is done; raise the error of a task nobody waited for."""
         synchronize([self])
 
-    def take_failures(self):
-        """The errors of tasks that nobody waited for, which are then forgotten."""
-        failed, self._failed = self._failed, []
-        return [task.exception() for task in failed if not task.asked]
+    def wake(self, task=None):
+        """Call for a worker, unless one is here or all is done. Anybody may do so at any time, more than once.
 
-    def raise_failures(self):
-        """Raise the first error of a task that nobody waited for, if there is one."""
-        for error in self.take_failures():
-            raise error
-
-    def record(self):
-        """An event that happens when all work submitted here so far is done."""
-        if self._awaited:
-            return self.submit(self.mark)
-        return self._last() or _HAPPENED
-
-    def wait(self, event):
-        """Let work submitted here from now on start only after ``event`` (of any device).
-
-        The host program goes on at once. Each event comes from work submitted
-        earlier, so devices that wait for each other cannot form a circle.
+        ``task``: somebody waits for it. If this device waits itself, whom it waits for is woken.
         """
-        with self._lock:
-            self._awaited.append(event)
+        event = self._waits_for
+        if not self.queue or self._turn.locked():  # who has the turn looks again after giving it back
+            return
+        if event is None or event.done():
+            self._workers.serve(self)
+        elif event is not task:
+            event.wake()
+
+    # For workers:
 
     def work(self):
-        """Called by a worker: do the next task. Returns whether there is another that can be done now."""
-        task, awaited, function, args = self._queue[0]
-        for event in awaited:
-            if not event.done():
-                event.add_done_callback(lambda event: self._workers.serve(self))
-                return False
-        outcome = self._outcome(awaited, function, args)
-        self._queue.popleft()
-        more = self._has_more()
-        self._finish_task(task, *outcome)  # last: who waits for it may find the device idle
-        return more
+        """Called by a worker: do the next task, unless that must wait. Returns whether to call again."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self.queue and self._may_begin(task := self.queue[0]):
+                self.do(task)
+        finally:
+            self._turn.release()
+        return bool(self.queue) and (self._waits_for is None or self._waits_for.done())
 
-    def _has_more(self):
-        with self._lock:
-            self._busy = bool(self._queue)
-            return self._busy
+    def _may_begin(self, task):
+        if task.done():  # by a worker of another of its devices
+            self.queue.popleft()
+            self._waits_for = None
+            return False
+        for event in task.after:
+            if not event.done():
+                return self._look_again_after(event)
+        if task.arrivals is not None and (
+            self._waits_for is task or next(task.arrivals) < len(task.devices)
+        ):  # one of its devices has not got there yet
+            return self._look_again_after(task)
+        self._waits_for = None
+        return True
+
+    def _look_again_after(self, event):
+        if self._waits_for is not event:
+            self._waits_for = event
+            event.add_done_callback(lambda event: self.wake())
+            event.wake()
+        return False
+
+    def do(self, task):
+        """Do a task, and tell of it last: who waits for it may find the device idle."""
+        task.begin()
+        result, error = self._outcome(task.after, task.function, task.args)
+        try:
+            if error is not None:
+                for device in task.devices:
+                    device.failures.enter(task, error)
+        finally:
+            if self.queue and self.queue[0] is task:  # not if it belongs to other work
+                self.queue.popleft()
+            task.finish(result, error)
 
     def _outcome(self, awaited, function, args):
         try:
@@ -156,12 +175,25 @@ class Device:
         except BaseException as error:
             return None, error
 
-    def _finish_task(self, task, result, error):
-        if error is None:
-            task.set_result(result)
-        else:
-            self._failed.append(task)
-            task.set_exception(error)
+    def set_up(self):
+        """Have the first work of this device's thread done, unless it is; returns the device."""
+        if not self.is_set_up:
+            self.submit(self._set_up_once).result()
+        return self
+
+    def _set_up_once(self):
+        if not self.is_set_up:
+            self._set_up()
+            self.is_set_up = True
+
+    def after_fork(self):
+        """In a forked process, which has none of the parent's threads: begin anew. Returns tasks that are not done."""
+        tasks = list(self.queue)
+        self._begin()
+        self.failures = Failures()
+        return tasks
+
+    # Memory:
 
     def buffer(self, name, size, dtype):
         """A plain array of ``size`` elements in this device's memory, for results that are soon used up.
@@ -180,10 +212,11 @@ class Device:
     @property
     def channel(self):
         """A second queue on the same memory, for exchanging results while the device computes."""
-        if self._channel is None:
-            self._channel = self._make_channel()
-            self._channel.main, self._channel.ledger = self, self.ledger
-        return self._channel
+        if "_channel" not in vars(self):
+            channel = self._make_channel()
+            channel.main, channel.ledger = self, self.ledger
+            vars(self).setdefault("_channel", channel)
+        return self._channel.set_up()
 
     # What differs between the kinds:
 
@@ -198,27 +231,7 @@ class Device:
         return time.perf_counter()
 
     def finish(self):
-        """Called on this device's thread: wait until what it launched is done, which on a CPU it is."""
-
-    def is_idle(self):
-        """Whether all work submitted so far is done."""
-        with self._lock:
-            return self._is_idle()
-
-    def _is_idle(self):
-        return not self._busy and all(event.done() for event in self._awaited)
-
-    def take(self):
-        """Try to become the one who does this device's work; to be followed by `give_back` if that succeeds."""
-        with self._lock:
-            idle = self._is_idle()
-            self._busy = self._busy or idle
-            return idle
-
-    def give_back(self):
-        """Leave the work to the workers again, also what was submitted meanwhile."""
-        if self._has_more():
-            self._workers.serve(self)
+        """Wait until what was launched here is done, which on a CPU it is."""
 
     def prepare(self):
         """Called by the worker before each piece of work."""
@@ -231,46 +244,3 @@ class Device:
 
     def await_mark(self, mark):
         """Called on this device's thread: what follows happens after another device's mark."""
-
-
-def synchronize(devices):
-    """Wait until every device has done all its work; raise the first error of a task nobody waited for."""
-    ends = [device.submit(device.finish) for device in devices if not device.is_idle()]
-    for end in ends:
-        end.exception()  # waits
-    errors = [error for device in devices for error in device.take_failures()]  # of these ends, too
-    if errors:
-        raise errors[0]
-
-
-@contextlib.contextmanager
-def nothing_left_behind(devices):
-    """After an error in the ``with`` block, wait for the devices, and forget what else failed on them because of it."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is told already
-            synchronize(devices)
-        raise
-
-
-@contextlib.contextmanager
-def take_turns(devices):
-    """Try to do work of virtual devices on the calling thread: yields whether that is allowed.
-
-    It is if all are CPU devices with nothing to do. Waking a thread takes longer
-    than a short piece of work; order is kept, since whatever is submitted
-    meanwhile waits for the end of the ``with`` block.
-    """
-    if current_device() is not None or any(device.kind != "cpu" for device in devices):
-        yield False
-        return
-    with contextlib.ExitStack() as turns:
-        for device in devices:
-            if not device.take():
-                break
-            turns.callback(device.give_back)
-        else:
-            yield True
-            return
-    yield False

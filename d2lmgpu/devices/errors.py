@@ -30,5 +30,14 @@ class DeviceMismatchError(DeviceError):
         )
 
 
+def one_line(error):
+    """An exception's kind and message; the latter may be somebody's code, which fails."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its message cannot be read)"
+    return " ".join(f"{type(error).__name__}: {message}".split())
+
+
 def _place(device):
     return "the host" if str(device) == "host" else str(device)

@@ -10,7 +10,11 @@ import weakref
 
 import numpy as np
 
+from ..arguments import check_whole
 from .errors import DeviceMemoryError
+
+MOST_BYTES = 2**50
+"""A pebibyte, which no machine has."""
 
 
 class Ledger:
@@ -31,7 +35,7 @@ class Ledger:
             if self.used + raw.nbytes > self.limit:
                 raise DeviceMemoryError(
                     f"{self.device} is out of memory: {raw.nbytes:,} bytes asked for, {self.used:,} of its limit of "
-                    f"{self.limit:,} are in use; use smaller minibatches, more devices, or a higher limit"
+                    f"{self.limit:,} are in use; more devices help, a higher limit, and in training smaller minibatches"
                 )
             self.used += raw.nbytes
             self._known.add(id(raw))
@@ -44,7 +48,6 @@ class Ledger:
 
 
 def check_bytes(nbytes):
-    """``nbytes``, if it is a number of bytes; ValueError otherwise."""
-    if not isinstance(nbytes, int) or nbytes < 1:
-        raise ValueError(f"a limit of {nbytes!r} bytes; it should be a whole number above 0, or None")
-    return nbytes
+    """``nbytes`` as an int, if it is a number of bytes; ValueError otherwise."""
+    check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
+    return int(nbytes)

@@ -4,6 +4,8 @@ CUDA allows that only when it was asked to, for each card and each direction. Ot
 the way through the host's memory, a kernel cannot read the other card's arrays, and no graph can hold such a copy.
 """
 
+import contextlib
+
 import numpy as np
 
 from .errors import DeviceError
@@ -33,43 +35,53 @@ def connect(card, other):
 def _connect(ways):
     import cupy
 
-    if not all(cupy.cuda.runtime.deviceCanAccessPeer(here, there) for here, there in ways):
+    runtime = cupy.cuda.runtime
+    if not all(runtime.deviceCanAccessPeer(here, there) for here, there in ways):
         raise DeviceError("CUDA says that they cannot reach each other's memory")
-    for here, there in ways:
-        _enable(here, there)
-    _try_copies(ways)
+    try:
+        for here, there in ways:
+            _let(runtime.deviceEnablePeerAccess, here, there)
+        _try_copies(ways)
+    except Exception:
+        for here, there in ways:  # otherwise CUDA would go on copying this way
+            with contextlib.suppress(runtime.CUDARuntimeError):  # of a way that was not enabled
+                _let(runtime.deviceDisablePeerAccess, here, there)
+        raise
 
 
-def _try_copies(ways):
-    for here, there in ways:
-        try_copy(here, there)
-
-
-def _enable(card, other):
+def _let(change, card, other):
+    """Change whether ``card`` uses the other's memory."""
     import cupy
 
     with cupy.cuda.Device(card):
         try:
-            cupy.cuda.runtime.deviceEnablePeerAccess(other)
+            change(other)
         except cupy.cuda.runtime.CUDARuntimeError as error:
             if "already" not in str(error):  # somebody else's code in this process did it: as good
                 raise
 
 
-def try_copy(card, other):
-    """Copy some numbers from one card to the other; raises RuntimeError if others arrive."""
+def _try_copies(ways):
+    for here, there in ways:
+        numbers = np.random.default_rng(here).integers(0, 2**31, PROBE).astype(np.int32)
+        if not np.array_equal(across(there, here, numbers, copy_async), numbers):
+            raise RuntimeError(f"a copy of {numbers.nbytes} bytes from card {here} to card {there} arrives changed")
+
+
+def across(card, other, numbers, work):
+    """What ``work(target, source, stream)`` makes of a target of ones on ``card``.
+
+    ``numbers`` (n,) are the source's, on the ``other`` card; the stream is one of ``card``, which is current.
+    """
     import cupy
 
-    numbers = np.random.default_rng(card).integers(0, 2**31, PROBE).astype(np.int32)
-    with cupy.cuda.Device(card), cupy.cuda.Stream(non_blocking=True) as stream:
+    with cupy.cuda.Device(other), cupy.cuda.Stream(non_blocking=True) as stream:
         source = cupy.array(numbers)
         stream.synchronize()
-    with cupy.cuda.Device(other), cupy.cuda.Stream(non_blocking=True) as stream:
-        target = cupy.zeros(PROBE, np.int32)
-        copy_async(target, source, stream)
-        received = target.get()
-    if not np.array_equal(received, numbers):
-        raise RuntimeError(f"a copy of {numbers.nbytes} bytes from card {card} to card {other} arrives changed")
+    with cupy.cuda.Device(card), cupy.cuda.Stream(non_blocking=True) as stream:
+        target = cupy.ones(numbers.shape, numbers.dtype)
+        work(target, source, stream)
+        return target.get()
 
 
 def copy_async(target, source, stream):

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arguments import as_array, shown
 from .array import HOST, DeviceArray, array_module
+from .batch import Batch
 from .errors import DeviceError
 from .peers import copy_async
-from .workers import current_device
+from .workers import current_device, moment
 
 _logs = []
 
@@ -46,8 +48,9 @@ def record_transfers():
     >>> transfers
     [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
 
-    When the block ends, the devices that took part are synchronised, so that all
-    times are known. While a record is kept, each copy on a GPU is waited for.
+    When the block ends, the devices that took part are waited for, so that all
+    times are known; an error of work that was submitted since they took part, and
+    that nobody waited for, is raised. While a record is kept, each copy on a GPU is waited for.
     """
     log = _Log()
     _logs.append(log)
@@ -55,14 +58,16 @@ def record_transfers():
         yield log.records
     finally:
         _logs.remove(log)
-        for device in log.devices:
-            device.synchronize()
+        for end in [device.end() for device in log.devices]:
+            end.wait()
+        for device, since in log.devices.items():
+            device.failures.look(since)
 
 
 class _Log:
     def __init__(self):
         self.records = []
-        self.devices = {}  # a dict, to keep their order
+        self.devices = {}  # with the moment at which each took part first, in this order
 
 
 def put(x, device):
@@ -74,12 +79,12 @@ def put(x, device):
 
     Transfers are issued by the host program, not by work that runs on a device.
 
-    Raises DeviceError if ``device`` is no device.
+    Raises DeviceError if ``device`` is no device, ValueError for an array of something else than numbers.
     """
     if not hasattr(device, "submit"):
-        raise DeviceError(f"put: copies go to a device such as cpu(0), not to {device!r}")
+        raise DeviceError(f"put: copies go to a device such as cpu(0), not to {shown(device)}")
     if not isinstance(x, DeviceArray):
-        x = np.asarray(x)
+        x = as_array("put: x", x, kinds="biufc")
         return _from_host(x, device, note_transfer(HOST, device, x.nbytes))
     done = note_transfer(x.device, device, x.nbytes)
     if x.device.kind != device.kind:
@@ -90,12 +95,14 @@ def put(x, device):
 def to_host(x):
     """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
 
-    Raises the error of work on the device that nobody waited for, such as a collective's part: ``x`` may be wrong.
+    Raises the error of work on the device that nobody waited for, such as a collective's part, if it was
+    submitted after ``x`` was made: ``x`` may be wrong. ValueError for what is no
+    array and no list that NumPy makes one of.
     """
     if not isinstance(x, DeviceArray):
-        return np.array(x)
+        return np.array(as_array("to_host: x", x, kinds="biufcSU"))
     copy = _to_host(x, note_transfer(x.device, HOST, x.nbytes))
-    x.device.raise_failures()
+    x.device.failures.look(x.made)
     return copy
 
 
@@ -128,11 +135,15 @@ def _between(x, device, done):
     if not raw.flags.c_contiguous:  # what travels is one run of bytes
         raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
     target = device.empty(raw.shape, raw.dtype)
-    ready = source.record()
-    device.wait(ready)
-    copied = device.submit(_receive, target, device, raw, source, done)
-    if source is not device:
-        source.wait(copied)
+    batch = Batch()
+    if source is device:
+        batch.submit(device, _receive, target, device, raw, source, done)
+    elif source.kind == device.kind == "cpu":
+        batch.submit_to_all([device, source], _receive, target, device, raw, source, done)
+    else:
+        batch.wait(device, batch.record(source))
+        batch.wait(source, batch.submit(device, _receive, target, device, raw, source, done))
+    batch.commit()
     return DeviceArray(target, device)
 
 
@@ -163,7 +174,9 @@ def note_transfer(source, destination, nbytes):
     record = TransferRecord(str(source), str(destination), nbytes)
     for log in _logs:
         log.records.append(record)
-        log.devices.update({place: None for place in (source, destination) if place is not HOST})
+        for place in (source, destination):
+            if place is not HOST:
+                log.devices.setdefault(place, moment())
     return record
 
 

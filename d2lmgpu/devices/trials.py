@@ -10,6 +10,9 @@ import threading
 import time
 from typing import NamedTuple
 
+from .errors import one_line
+from .forks import in_forked_process
+
 
 class Trial(NamedTuple):
     """Something that was tried on a device, or between two: ``works``, or ``why`` not; ``seconds`` that it took."""
@@ -22,8 +25,17 @@ class Trial(NamedTuple):
 
 
 _trials = {}
-_lock = threading.RLock()
+_turns = {}  # a lock for each: whoever asks for what is being tried waits, and nobody else
+_lock = threading.Lock()  # of both
 _silent = False
+
+
+@in_forked_process
+def _begin_anew():
+    """Whoever held a lock is a thread of the parent's."""
+    global _lock
+    _lock = threading.Lock()
+    _turns.clear()
 
 
 def works(device, tried, instead, attempt):
@@ -32,17 +44,27 @@ def works(device, tried, instead, attempt):
     It fails by raising anything; then one line on standard error says why, and what is done ``instead``. Where there
     is nothing else to do (None), it is tried again the next time.
     """
+    key = device, tried
     with _lock:
-        if (device, tried) not in _trials or (instead is None and not _silent and not _trials[device, tried].works):
-            begin, why = time.perf_counter(), None
-            try:
-                attempt()
-            except Exception as error:  # whatever it is: this way is not taken
-                why = " ".join(f"{type(error).__name__}: {error}".split())
-                if not _silent:
-                    tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
-            _trials[device, tried] = Trial(device, tried, why is None, why, time.perf_counter() - begin)
-        return _trials[device, tried].works
+        turn = _turns.setdefault(key, threading.Lock())
+    with turn:
+        trial = _trials.get(key)
+        if trial is None or (instead is None and not _silent and not trial.works):
+            trial = _try(device, tried, instead, attempt)
+            with _lock:
+                _trials[key] = trial
+        return trial.works
+
+
+def _try(device, tried, instead, attempt):
+    begin, why = time.perf_counter(), None
+    try:
+        attempt()
+    except Exception as error:  # whatever it is: this way is not taken
+        why = one_line(error)
+        if not _silent:
+            tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
+    return Trial(device, tried, why is None, why, time.perf_counter() - begin)
 
 
 def tell(message):

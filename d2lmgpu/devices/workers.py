@@ -10,9 +10,14 @@ push each other's numbers out of the caches. Instead a thread takes a device, do
 its work up to where it must wait for another's, and takes the next device.
 """
 
+import _thread
+import contextlib
+import itertools
 import queue
 import threading
 import time
+
+from . import forks
 
 PATIENCE = 0.1
 """Seconds without progress after which threads are added: those there are may be waiting for the devices in line."""
@@ -20,37 +25,70 @@ PATIENCE = 0.1
 _this_thread = threading.local()
 
 
+moment = itertools.count(1).__next__
+"""A number larger than all it gave before, which tells what was first: a task was submitted, an array was made."""
+
+
 def current_device():
     """The device whose work this thread is doing, or None on the host program's threads."""
     return getattr(_this_thread, "device", None)
 
 
+@forks.in_forked_process
+def _forget_device():
+    _this_thread.device = None
+
+
 class Workers:
-    """Up to ``count`` threads for any number of devices; more while work that blocks holds all of them."""
+    """Up to ``count`` threads for any number of devices; more while work that blocks holds all of them.
+
+    `join` and `serve` are called by the host program, which may be interrupted anywhere
+    in them: they take no lock, and can be called again.
+    """
 
     def __init__(self, count):
         self._count = count
-        self._devices = 0  # that are served
+        self._devices = {}  # those that are served, as keys
+        self.after_fork()
+        forks.renew(self)
+
+    def after_fork(self):
+        """There are no threads; they are started when they are needed."""
         self._threads = 0
+        self._watched = False
         self._in_line = queue.SimpleQueue()  # devices with work to do
         self._progress = 0  # pieces of work that were done
-        self._lock = threading.Lock()
-        self._wanted = threading.Event()
+        self._lock = threading.Lock()  # of the threads here, never of the host program
+        self._wanted = threading.Lock()  # held while nobody was called for, as far as the watching thread knows
+        return []
 
-    def join(self):
+    def join(self, device):
         """One device more will be served."""
-        with self._lock:
-            self._devices += 1
-            if self._threads < self._count:
-                self._add_thread()
-            if self._devices == 2:  # one by itself has nobody to wait for
-                threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
+        self._devices[device] = None
 
     def serve(self, device):
         """Let a thread call ``device.work()`` until that says that there is nothing more to do now."""
         self._in_line.put(device)
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if self._threads < self._count and self._threads < len(self._devices):
+            _thread.start_new_thread(self._hire, ())
+        if self._watched:
+            self._tell_watch()
+        elif len(self._devices) > self._count:
+            _thread.start_new_thread(self._hire, ())
+
+    def _tell_watch(self):
+        if self._wanted.locked():
+            with contextlib.suppress(RuntimeError):  # another thread was faster
+                self._wanted.release()
+
+    def _hire(self):
+        """Runs on a thread that is soon over: ``Thread.start`` holds locks, which nothing may interrupt."""
+        with self._lock:
+            while self._threads < min(self._count, len(self._devices)):
+                self._add_thread()
+            if not self._watched and len(self._devices) > self._count:  # else each device has a thread
+                self._watched = True
+                threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
 
     def _add_thread(self):
         self._threads += 1
@@ -61,7 +99,10 @@ class Workers:
             _this_thread.device = device = self._in_line.get()
             more = True
             while more:
-                more = device.work()
+                try:
+                    more = device.work()
+                except BaseException:  # by something that a task left in this thread, such as a trace function
+                    more = True
                 self._progress += 1
             _this_thread.device = None
             if self._threads > self._count:
@@ -73,12 +114,11 @@ class Workers:
     def _watch(self):
         """Work on devices should not wait for other devices. If it does all the same, it must not wait for ever."""
         while True:
-            self._wanted.wait()
-            self._wanted.clear()
+            self._wanted.acquire()
             before = self._progress
             time.sleep(PATIENCE)
             while (waiting := self._in_line.qsize()) and self._progress == before:
                 with self._lock:
-                    for _ in range(waiting):
+                    for _ in range(min(waiting, len(self._devices) - self._threads)):
                         self._add_thread()
                 time.sleep(PATIENCE)

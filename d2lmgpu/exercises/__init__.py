@@ -10,6 +10,7 @@ check("allreduce", allreduce)
 import os
 from pathlib import Path
 
+from ..arguments import check_name, check_text, is_number, shown
 from ..output import write_json
 from . import (
     bugs,
@@ -24,7 +25,9 @@ from . import (
     training,
     weights,
 )
+from .answers import Judged, judge_file
 from .checking import Exercise, Verdict, Wrong, judge
+from .time_limit import SECONDS, check_seconds
 
 TOPICS = (
     places,
@@ -45,21 +48,24 @@ EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXER
 """All exercises by name."""
 
 
-def check(name, answer=None):
+def check(name, answer=None, seconds=SECONDS):
     """Try an answer, the function that exercise ``name`` asks for, and print what is right or wrong about it.
 
-    Returns whether it is right. Without an answer it prints what is asked for.
-    Raises ValueError for an exercise that there is not.
+    Returns whether it is right; one that takes longer than ``seconds`` is not. Without an answer it prints what is
+    asked for. Raises ValueError for an exercise that there is not, and for seconds that are no limit.
+
+    The answer runs in this process. On the main thread of Linux and macOS the limit wakes it even if it waits;
+    elsewhere only where it computes. One that ends the process itself (os._exit) ends the notebook's kernel;
+    ``d2lmgpu check NAME FILE`` runs it in a process of its own.
     """
-    verdict = judge(name, find(name), answer)
+    verdict = judge(name, find(name), answer, check_seconds(seconds))
     print(verdict.says)
     return verdict.right
 
 
 def find(name):
     """The `Exercise` of this name; ValueError if there is none."""
-    if name not in EXERCISES:
-        raise ValueError(f"exercise {name!r} is unknown; choose from {', '.join(EXERCISES)}")
+    check_name("exercise", name, EXERCISES)
     return EXERCISES[name]
 
 
@@ -69,7 +75,11 @@ def setting(full, quick):
 
 
 def save_data(name, data):
-    """Write a figure's data as ``data/NAME.json`` beside the notebook; not in the quick setting."""
+    """Write a figure's data as ``data/NAME.json`` beside the notebook; not in the quick setting.
+
+    Raises ValueError for a name that is no text, or data that JSON cannot hold.
+    """
+    check_text("name", name)
     if not os.environ.get("D2LMGPU_QUICK"):
         folder = Path("data")
         folder.mkdir(exist_ok=True)
@@ -77,7 +87,13 @@ def save_data(name, data):
 
 
 def compare(what, predicted, measured, unit=""):
-    """Print a prediction beside the measurement, and the ratio; without a prediction, ask for one."""
+    """Print a prediction beside the measurement, and the ratio; without a prediction, ask for one.
+
+    Raises ValueError for what are no numbers.
+    """
+    for name, value in (("measured", measured), ("predicted", predicted)):
+        if not is_number(value) and (name == "measured" or (value is not None and value is not ...)):
+            raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
     found = f"measured {_in_digits(measured, 4)}{unit}"
     if predicted is None or predicted is ...:
         print(f"{what}: {found}. Next time, write your prediction down first.")
@@ -91,4 +107,17 @@ def _in_digits(number, digits):
     return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"
 
 
-__all__ = ["EXERCISES", "Exercise", "Verdict", "Wrong", "check", "compare", "find", "judge", "save_data", "setting"]
+__all__ = [
+    "EXERCISES",
+    "Exercise",
+    "Judged",
+    "Verdict",
+    "Wrong",
+    "check",
+    "compare",
+    "find",
+    "judge",
+    "judge_file",
+    "save_data",
+    "setting",
+]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..collectives import chunk_bounds
 from ..devices import cpu, put, record_transfers, to_host
+from ..words import several
 from .checking import Exercise, Wrong, call, close, expect, result_of, short
 from .places import try_timed
 from .synchronisation import RAGGED, try_allreduce, try_split_batch, try_update_replicas
@@ -21,7 +22,7 @@ def try_sum_round_the_ring(answer):
     try_allreduce(answer)
     for k, n in ((2, 1000), (3, 999), (5, 1003), (8, 4000)):
         devices = [cpu(i) for i in range(k)]
-        data, case = [put(np.ones(n, np.float32), device) for device in devices], f"{k} devices, {n} numbers"
+        data, case = [put(np.ones(n, np.float32), device) for device in devices], f"{several(k, 'device')}, {n} numbers"
         with record_transfers() as transfers:
             call(answer, data, case=case)
         expect(
@@ -78,7 +79,7 @@ def _check_denominator(answer, sizes):
     found = to_host(params[0][0])
     expect(np.isfinite(found).all(), f"{case}: a parameter is {short(found)}", "an empty shard's size divides nothing")
     mistakes = (
-        (total / sizes[0], f"the sum, divided by device 0's {sizes[0]} examples", ALL_EXAMPLES),
+        (total / sizes[0], f"the sum, divided by device 0's {several(sizes[0], 'example')}", ALL_EXAMPLES),
         (np.mean(means, axis=0), "the mean of the shards' means", ONCE),
         (np.sum(means, axis=0), "the sum of the shards' means", ONCE),
     )
@@ -95,7 +96,7 @@ ONCE = "an example in a small shard counts as much as any other: first the sum o
 def try_cut(answer):
     """k pairs, end to end, whose sizes differ by one at most."""
     for n, k in ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1)):
-        case = f"{n} examples on {k} devices"
+        case = f"{several(n, 'example')} on {several(k, 'device')}"
         result = result_of(answer, n, k, case=case, hint="a shard may be empty: a pair (start, stop) of equal numbers")
         try:
             bounds = [(int(start), int(stop)) for start, stop in result]
@@ -154,7 +155,7 @@ def try_stopwatch(answer):
 def try_name_devices(answer):
     """k names, all of one kind."""
     for k, gpus in ((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8)):
-        case = f"{k} devices on a machine with {gpus} GPUs"
+        case = f"{several(k, 'device')} on a machine with {several(gpus, 'GPU')}"
         names = list(result_of(answer, k, gpus, case=case, hint=SHARE))
         right = [f"{'gpu' if gpus else 'cpu'}({i})" for i in range(k)]
         if names == right:

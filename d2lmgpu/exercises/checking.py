@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..devices import DeviceArray, to_host
+from .own import librarys_own
+from .time_limit import TimeIsUp, time_limit
 
 
 class Wrong(Exception):
@@ -38,18 +40,59 @@ class Verdict(NamedTuple):
     says: str
 
 
-def judge(name, exercise, answer):
-    """The `Verdict` on an answer: a function, or None where there is none yet."""
+def judge(name, exercise, answer, seconds=None):
+    """The `Verdict` on an answer: a function, or None where there is none yet.
+
+    It may take so many ``seconds``, as far as `time_limit` can interrupt it.
+    """
     if answer is None:
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
     if not callable(answer):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
     try:
-        return Verdict(True, f"✓ {name}: {exercise.test(answer)}")
+        with time_limit(seconds):
+            right = exercise.test(answer)
+        if library := librarys_own(name, answer):
+            return not_yet(name, f"all right, but it is the library's own {library}", "write the function yourself")
+        return Verdict(True, f"✓ {name}: {right}")
     except Empty as nothing:
         return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")
     except Wrong as wrong:
         return Verdict(False, f"✗ {name}: {wrong.what}\n  Hint: {wrong.hint}")
+    except TimeIsUp:
+        hint = "does it wait for what never comes? If devices go on working on it, restart the notebook's kernel"
+        return not_yet(name, f"your answer did not end within {seconds:g} seconds", hint)
+    except KeyboardInterrupt:  # Ctrl-C
+        raise
+    except Exception as error:  # where the test looks at it
+        return not_yet(name, f"what it returned is of no use: {in_words(error)}", "print it, and its type")
+    except BaseException as error:  # sys.exit, and what else would end the program
+        return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
+
+
+def not_yet(name, what, hint):
+    """The `Verdict` on an answer that could not be tried to the end."""
+    return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}")
+
+
+def in_words(error):
+    """An exception's type and message, which are somebody's: of a decent length, and printable."""
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def what_ends(error):
+    """What somebody's code did that raised an exception which is no `Exception`."""
+    if isinstance(error, SystemExit):
+        return f"ended the program (sys.exit({_message(error)}))"
+    return f"raised {in_words(error)}"
+
+
+def _message(error):
+    try:
+        return str(error)[:500].encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return ""
 
 
 def call(answer, *args, case, hint="run the function yourself on such a case, and read the error from its end"):
@@ -57,7 +100,7 @@ def call(answer, *args, case, hint="run the function yourself on such a case, an
     try:
         return answer(*args)
     except Exception as error:  # whatever a student's function may raise
-        raise Wrong(f"{case}: it raised {type(error).__name__}: {error}", hint) from error
+        raise Wrong(f"{case}: it raised {in_words(error)}", hint) from error
 
 
 def result_of(answer, *args, case, **options):

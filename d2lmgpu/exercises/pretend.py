@@ -8,7 +8,7 @@
 30.0
 """
 
-from ..devices import Device
+from ..devices import HAPPENED, Device, Failures
 
 
 class Clock:
@@ -26,14 +26,14 @@ class PretendDevice(Device):
     kind = "pretend"
 
     def __init__(self, index, clock):
-        self.index, self.main, self._failed = index, self, []
+        self.index, self.main, self.failures = index, self, Failures()
         self.clock, self.until = clock, 0.0
 
     def work_for(self, seconds):
         """Submit work of so many seconds; the caller goes on at once."""
         self.until = max(self.until, self.clock.now) + seconds
 
-    def is_idle(self):
+    def end(self):
         """Who asks waits until the work is done: this is how `synchronize` begins."""
         self.clock.now = max(self.clock.now, self.until)
-        return True
+        return HAPPENED

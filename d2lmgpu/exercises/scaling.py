@@ -1,5 +1,6 @@
 """Exercises of notebook 9, scaling experiments: what to compute from times, and what to conclude from it."""
 
+from ..words import several
 from .checking import Exercise, Wrong, close, expect, result_of
 
 TIMES = ({1: 8.0, 2: 5.0, 4: 4.0}, {4: 3.0, 1: 9.0}, {1: 2.0, 3: 2.5})
@@ -12,7 +13,9 @@ def try_speedup_and_efficiency(answer):
         result = _dict_of(result_of(answer, dict(seconds), case=case), seconds, case)
         for k, found in result.items():
             if not (isinstance(found, (tuple, list)) and len(found) == 2):
-                raise Wrong(f"{case}: for {k} devices it says {found!r}", "a pair for each: (speed-up, efficiency)")
+                raise Wrong(
+                    f"{case}: for {several(k, 'device')} it says {found!r}", "a pair for each: (speed-up, efficiency)"
+                )
             right = seconds[1] / seconds[k]
             mistakes = (
                 (1 / right, "the other way round: seconds of one device over seconds of k"),
@@ -22,13 +25,13 @@ def try_speedup_and_efficiency(answer):
                     "against one device, seconds[1], which need not come first",
                 ),
             )
-            _number(found[0], right, mistakes, f"{case}, {k} devices: speed-up")
+            _number(found[0], right, mistakes, f"{case}, {several(k, 'device')}: speed-up")
             mistakes = (
                 (right, "of k devices' time, the part that is well spent: divide the speed-up by k"),
                 (100 * right / k, "a part, not per cent: 1 is perfect"),
                 (k / right, "the other way round: speed-up over devices"),
             )
-            _number(found[1], right / k, mistakes, f"{case}, {k} devices: efficiency")
+            _number(found[1], right / k, mistakes, f"{case}, {several(k, 'device')}: efficiency")
     return "speed-up and efficiency for each number of devices."
 
 
@@ -44,7 +47,7 @@ def try_weak_efficiency(answer):
                 (1 / right, "the other way round: more than 1 would be better than perfect"),
                 (100 * right, "a part, not per cent: 1 is perfect"),
             )
-            _number(found, right, mistakes, f"{case}, {k} devices: efficiency")
+            _number(found, right, mistakes, f"{case}, {several(k, 'device')}: efficiency")
     return "in weak scaling a perfect step takes as long on any number of devices."
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..words import several
 from .checking import Exercise, Wrong, close, expect, result_of, short
 
 
@@ -58,7 +59,7 @@ def try_accumulate_grads(answer):
             scratch[1][...] = y.sum()
             return scratch
 
-        case = f"{n} images, at most {most} at a time"
+        case = f"{several(n, 'image')}, at most {most} at a time"
         hint = "cut X and y at the same places"
         grads = result_of(answer, grads_of, X, y, most, case=case, hint=hint)
         try:

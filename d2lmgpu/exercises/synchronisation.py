@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..devices import DeviceArray, cpu, put, to_host
+from ..words import several
 from .checking import Empty, Exercise, Wrong, call, close, expect, result_of, short
 
 CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
@@ -13,7 +14,7 @@ def try_split_batch(answer):
     """Every example once, with its label, in parts that differ by one at most, each on its device."""
     for n, k in CASES:
         devices = [cpu(i) for i in range(k)]
-        case = f"{n} examples on {k} devices"
+        case = f"{several(n, 'example')} on {several(k, 'device')}"
         X, y = np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.arange(n)
         X_shards, y_shards = _two_lists(result_of(answer, X, y, devices, case=case, hint=RAGGED), case)
         for shards in (X_shards, y_shards):
@@ -67,7 +68,7 @@ def try_allreduce(answer):
         devices = [cpu(i) for i in range(k)]
         values = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
         arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
-        data, case = list(arrays), f"{k} devices"
+        data, case = list(arrays), several(k, "device")
         call(answer, data, case=case, hint="arrays of two devices do not mix: put(x, device) copies x to the other")
         rebound = any(new is not old for new, old in zip(data, arrays, strict=False))
         if k > 1 and not rebound and all(map(close, arrays, values)):
@@ -115,7 +116,7 @@ def try_update_replicas(answer):
     rng = np.random.default_rng(1)
     shapes, lr, batch_size = ((2, 3), (4,)), 0.5, 10
     for k in (2, 1, 3, 5):
-        devices, case = [cpu(i) for i in range(k)], f"{k} devices, a minibatch of {batch_size}"
+        devices, case = [cpu(i) for i in range(k)], f"{several(k, 'device')}, a minibatch of {batch_size}"
         start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
         grads = [[rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for _ in devices]
         replicas = [[put(value, device) for value in start] for device in devices]

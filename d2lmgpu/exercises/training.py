@@ -6,6 +6,7 @@ import numpy as np
 
 from ..devices import cpu, put, record_transfers, to_host
 from ..networks import init_params, loss_and_grads
+from ..words import several
 from .checking import Empty, Exercise, Wrong, call, close, expect, expect_number, result_of
 
 LR = 0.5
@@ -17,7 +18,7 @@ def try_train_batch(answer):
     params = init_params(0, init="he")
     for n, k in ((7, 3), (12, 2), (5, 1), (2, 3)):
         X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
-        devices, case = [cpu(i) for i in range(k)], f"{n} examples on {k} devices"
+        devices, case = [cpu(i) for i in range(k)], f"{several(n, 'example')} on {several(k, 'device')}"
         copies = [[put(param, device) for param in params] for device in devices]
         given = [list(copy) for copy in copies]
         with record_transfers() as transfers:
@@ -113,7 +114,7 @@ def try_examples_per_second(answer):
 def try_smallest_batch(answer):
     """The first n for which per_example · ⌈n/k⌉ + exchange < per_example · n."""
     for per_example, exchange, k in ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8)):
-        case = f"{per_example} ms an example, {exchange} ms an exchange, {k} devices"
+        case = f"{per_example} ms an example, {exchange} ms an exchange, {several(k, 'device')}"
         found = result_of(answer, per_example, exchange, k, case=case)
         gains = [per_example * (n - math.ceil(n / k)) - exchange for n in range(1000)]
         right = next(n for n, gain in enumerate(gains) if gain > 0)

@@ -7,6 +7,7 @@ import numpy as np
 from ..collectives import chunk_bounds
 from ..devices import cpu, put, record_transfers
 from ..networks import init_params, lenet
+from ..words import several
 from .checking import Exercise, Wrong, expect, expect_number, result_of
 
 EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
@@ -24,7 +25,7 @@ def try_evaluate(answer):
         y = (lenet(X, params).argmax(axis=1) + ~right) % 10
         devices = [cpu(i) for i in range(k)]
         device_params = [[put(param, device) for param in params] for device in devices]
-        case = f"{n} images on {k} device{'s' * (k > 1)}, {batch_size} at a time"
+        case = f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
         with record_transfers() as transfers:
             found = result_of(answer, device_params, X, y, devices, batch_size, case=case, hint=EMPTY)
         expect_number(found, right.mean(), _accuracies(right, k, batch_size), case, COUNT)
@@ -108,7 +109,11 @@ def _sizes(result, k, case):
         sizes = [float(size) for size in result]
     except (TypeError, ValueError) as error:
         raise Wrong(f"{case}: it returned a {type(result).__name__}", "return a list of sizes, one a device") from error
-    expect(len(sizes) == k, f"{case}: {len(sizes)} sizes for {k} devices", "return a list of sizes, one a device")
+    expect(
+        len(sizes) == k,
+        f"{case}: {len(sizes)} sizes for {several(k, 'device')}",
+        "return a list of sizes, one a device",
+    )
     whole = all(size == int(size) and size >= 0 for size in sizes)
     expect(whole, f"{case}: {sizes}", "there are no parts of an example: sizes are whole numbers, and none is negative")
     return [int(size) for size in sizes]

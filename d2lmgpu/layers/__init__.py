@@ -18,6 +18,7 @@ from .batch_norm import (
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
 from .half import half, half_grad, rounded_to_half
+from .labels import check_labels
 from .loss import softmax_cross_entropy, softmax_cross_entropy_grad
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .relu import relu, relu_grad
@@ -31,6 +32,7 @@ __all__ = [
     "batch_norm_fixed",
     "batch_norm_grad",
     "batch_norm_sums",
+    "check_labels",
     "conv2d",
     "conv2d_grad",
     "dense",

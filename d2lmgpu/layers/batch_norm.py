@@ -18,10 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arguments import check_array, check_cache, check_flag, check_number, check_shape
 from ..devices import array_module, on_device
 
 EPSILON = 1e-5
 """Added to the variance, so that a channel of equal values divides by no zero."""
+
+MOMENTUM = 0.1
+"""How far a step moves the running statistics towards those of its images."""
 
 
 class Meeting(NamedTuple):
@@ -42,8 +46,8 @@ def batch_moments(x):
 
     Raises ValueError for another number of dimensions.
     """
-    xp = array_module(x)
     axes = _axes(x)
+    xp = array_module(x)
     count = x.size // x.shape[1]
     if count == 0:
         return xp.zeros((3, x.shape[1]))
@@ -71,12 +75,16 @@ def batch_norm(x, weight, bias, moments=None):
 
     Raises ValueError if the shapes do not fit together.
     """
+    for name, array in (("x", x), ("weight", weight), ("bias", bias)):
+        check_array(f"batch_norm: {name}", array)
     if x.ndim not in (2, 4) or not weight.shape == bias.shape == x.shape[1:2]:
         raise ValueError(
             f"batch_norm: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "
             "they should be (N, C, H, W) or (N, C), (C,) and (C,)"
         )
-    moments = batch_moments(x) if moments is None else moments
+    if moments is None:
+        moments = batch_moments(x)
+    check_shape("batch_norm: moments", moments, (3, *weight.shape))
     mean, variance = mean_and_variance(moments)
     factor = (1 / (variance + EPSILON) ** 0.5).astype(x.dtype)
     x_hat = (x - _wide(mean.astype(x.dtype), x)) * _wide(factor, x)
@@ -85,8 +93,13 @@ def batch_norm(x, weight, bias, moments=None):
 
 @on_device
 def batch_norm_sums(dy, cache):
-    """``dy`` like y → float64 (2, C): of each channel the sums of dy and of dy · x̂; gradients of bias and weight."""
+    """``dy`` like y → float64 (2, C): of each channel the sums of dy and of dy · x̂; gradients of bias and weight.
+
+    Raises ValueError if dy and cache do not fit together.
+    """
+    check_cache("batch_norm", cache, 4)
     x_hat = cache[0]
+    check_shape("batch_norm_grad: dy", dy, x_hat.shape)
     axes = _axes(dy)
     return array_module(dy).stack([dy.sum(axes, dtype=np.float64), (dy * x_hat).sum(axes, dtype=np.float64)])
 
@@ -97,10 +110,13 @@ def batch_norm_grad(dy, cache, sums=None, input_grad=True):
 
     ``sums``: `batch_norm_sums` of all images over which x was normalised; of
     ``dy`` unless given. The gradients of weight and bias are those of ``dy``'s own
-    images, as with every layer.
+    images, as with every layer. Raises ValueError if dy, cache and sums do not fit together.
     """
-    x_hat, weight, factor, moments = cache
     own = batch_norm_sums(dy, cache)
+    x_hat, weight, factor, moments = cache
+    check_flag("input_grad", input_grad)
+    if sums is not None:
+        check_shape("batch_norm_grad: sums", sums, own.shape)
     dbias, dweight = own.astype(dy.dtype)
     if not input_grad:
         return None, dweight, dbias
@@ -112,17 +128,29 @@ def batch_norm_grad(dy, cache, sums=None, input_grad=True):
 
 @on_device
 def batch_norm_fixed(x, weight, bias, mean, variance):
-    """``x`` like `batch_norm`'s → y like x, with a given mean and variance (C,): each image by itself."""
+    """``x`` like `batch_norm`'s → y like x, with a given mean and variance (C,): each image by itself.
+
+    Raises ValueError if the shapes do not fit together.
+    """
+    _axes(x)
+    for name, array in (("weight", weight), ("bias", bias), ("mean", mean), ("variance", variance)):
+        check_shape(f"batch_norm_fixed: {name}", array, x.shape[1:2])
     factor = weight / (variance + x.dtype.type(EPSILON)) ** 0.5
     return (x - _wide(mean, x)) * _wide(factor, x) + _wide(bias, x)
 
 
 @on_device
-def track_statistics(mean, variance, moments, momentum=0.1):
+def track_statistics(mean, variance, moments, momentum=MOMENTUM):
     """Move the running ``mean`` and ``variance`` (C,), in place, by ``momentum`` towards those of ``moments``.
 
     The variance is the unbiased estimate, with n - 1 for n, as in PyTorch. Moments of no images change nothing.
+
+    Raises ValueError if the shapes do not fit together.
     """
+    check_array("track_statistics: mean", mean, 1, "(C,)")
+    check_shape("track_statistics: variance", variance, mean.shape)
+    check_shape("track_statistics: moments", moments, (3, *mean.shape))
+    check_number("momentum", momentum, least=0, most=1)
     count = moments[0]
     batch_mean, batch_variance = mean_and_variance(moments)
     batch_variance *= count / array_module(moments).maximum(count - 1, 1)
@@ -131,6 +159,7 @@ def track_statistics(mean, variance, moments, momentum=0.1):
 
 
 def _axes(x):
+    check_array("batch_norm: x", x)
     if x.ndim not in (2, 4):
         raise ValueError(f"batch_norm: images {x.shape}; they should be (N, C, H, W) or (N, C)")
     return (0, 2, 3)[: x.ndim - 1]

@@ -13,6 +13,7 @@ In name, arrays are N, C, H, W. In memory the channels come last, because then
 the kw·C numbers of a patch's row are neighbours and are copied as one run.
 """
 
+from ..arguments import check_array, check_cache, check_flag, check_shape
 from ..devices import array_module, on_device
 
 
@@ -41,10 +42,15 @@ def conv2d_grad(dy, cache, input_grad=True):
     From y = patches @ matrix + bias:  dmatrix = patchesᵀ @ dy,  dpatches = dy @ matrixᵀ,
     dbias = the sum of dy's rows. A network's first layer has no use for dx:
     with ``input_grad=False`` it is not computed, and None.
+
+    Raises ValueError if dy and cache do not fit together.
     """
+    check_cache("conv2d", cache, 4)
     patches, matrix, x_shape, (O, C, kh, kw) = cache
     xp = array_module(dy)
-    N, _, H_out, W_out = dy.shape
+    N, H_out, W_out = x_shape[0], x_shape[2] - kh + 1, x_shape[3] - kw + 1
+    check_shape("conv2d_grad: dy", dy, (N, O, H_out, W_out))
+    check_flag("input_grad", input_grad)
     rows = dy.transpose(0, 2, 3, 1).reshape(N * H_out * W_out, O)
     dbias = xp.ones(len(rows), dy.dtype) @ rows  # a product sums faster and more exactly than .sum(0)
     dmatrix = patches.T @ rows
@@ -90,6 +96,8 @@ def col2im(dpatches, x_shape):
 
 
 def _check(x, weight, bias):
+    for name, array in (("x", x), ("weight", weight), ("bias", bias)):
+        check_array(f"conv2d: {name}", array)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or bias.shape != weight.shape[:1]:
         raise ValueError(
             f"conv2d: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "

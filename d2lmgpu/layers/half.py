@@ -6,18 +6,24 @@ float32, and sums are made in float32, so that this computes what tensor cores d
 
 import numpy as np
 
+from ..arguments import check_array
 from ..devices import on_device
 
 
 @on_device
 def half(x):
-    """``x`` of any shape → y, each number rounded to float16 (beyond its range: infinite), and no cache."""
+    """``x`` of any shape → y, each number rounded to float16 (beyond its range: infinite), and no cache.
+
+    Raises ValueError for what is no array.
+    """
+    check_array("half: x", x)
     return rounded_to_half(x), None
 
 
 @on_device
 def half_grad(dy, cache=None):
-    """``dy`` → dx: the gradient is stored as float16, too."""
+    """``dy`` → dx: the gradient is stored as float16, too. Raises ValueError for what is no array."""
+    check_array("half_grad: dy", dy)
     return rounded_to_half(dy)
 
 

@@ -5,7 +5,9 @@ sum of the batch whatever the shards' sizes, and `sgd` divides once, by the size
 of the full batch.
 """
 
+from ..arguments import check_array, check_cache
 from ..devices import array_module, on_device
+from .labels import check_labels
 
 
 @on_device
@@ -15,10 +17,10 @@ def softmax_cross_entropy(logits, y):
     loss = Σ_n  log Σ_k exp(logits[n, k]) - logits[n, y[n]].  Subtracting each
     row's own maximum first changes nothing and keeps exp from overflowing.
 
-    Raises ValueError if the shapes do not fit together.
+    Raises ValueError unless logits and labels are so, see `check_labels`.
     """
-    if logits.ndim != 2 or y.shape != logits.shape[:1]:
-        raise ValueError(f"softmax_cross_entropy: logits {logits.shape} and labels {y.shape} should be (N, K) and (N,)")
+    check_array("softmax_cross_entropy: logits", logits, 2, "(N, K)")
+    check_labels(y, *logits.shape)
     xp = array_module(logits)
     logits = logits - logits.max(axis=1, keepdims=True)
     exp = xp.exp(logits)
@@ -30,7 +32,8 @@ def softmax_cross_entropy(logits, y):
 
 @on_device
 def softmax_cross_entropy_grad(cache):
-    """→ dlogits (N, K): the probabilities, less 1 at the label."""
+    """→ dlogits (N, K): the probabilities, less 1 at the label. Raises ValueError for what is no cache."""
+    check_cache("softmax_cross_entropy", cache, 2)
     probabilities, y = cache
     xp = array_module(probabilities)
     dlogits = probabilities.copy()

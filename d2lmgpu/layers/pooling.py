@@ -3,6 +3,7 @@
 Rows and columns that fill no whole square are left out: 9 × 9 becomes 4 × 4.
 """
 
+from ..arguments import check_array, check_cache, check_shape, check_whole
 from ..devices import array_module, on_device
 
 
@@ -24,10 +25,12 @@ def avg_pool2d(x, size=2):
 def avg_pool2d_grad(dy, cache):
     """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): every input of a square gets 1/size² of it.
 
-    Inputs that were left out get zero.
+    Inputs that were left out get zero. Raises ValueError if dy and cache do not fit together.
     """
-    xp = array_module(dy)
+    check_cache("avg_pool2d", cache, 2)
     (N, C, H, W), size = cache
+    check_shape("avg_pool2d_grad: dy", dy, (N, C, H // size, W // size))
+    xp = array_module(dy)
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)  # channels last in memory, as in convolution.py
     share = dy * dy.dtype.type(1 / size**2)
     for place in _places(dx, size, "avg_pool2d_grad"):
@@ -41,8 +44,8 @@ def max_pool2d(x, size=2):
 
     Raises ValueError if an image is smaller than one square.
     """
-    xp = array_module(x)
     places = _places(x, size, "max_pool2d")
+    xp = array_module(x)
     y = places[0].copy()
     for place in places[1:]:
         xp.maximum(y, place, out=y)
@@ -53,9 +56,12 @@ def max_pool2d(x, size=2):
 def max_pool2d_grad(dy, cache):
     """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of it.
 
-    Among equals it is the first, row by row; all other inputs get zero.
+    Among equals it is the first, row by row; all other inputs get zero. Raises
+    ValueError if dy and cache do not fit together.
     """
+    check_cache("max_pool2d", cache, 3)
     x, y, size = cache
+    check_shape("max_pool2d_grad: dy", dy, y.shape)
     xp = array_module(dy)
     N, C, H, W = x.shape
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)
@@ -69,6 +75,8 @@ def max_pool2d_grad(dy, cache):
 
 def _places(x, size, name):
     """Views (N, C, H // size, W // size): the inputs at place (i, j) of all squares, row by row."""
+    check_array(f"{name}: x", x, 4, "(N, C, H, W)")
+    check_whole(f"{name}: size", size)
     _, _, H, W = x.shape
     if H < size or W < size:
         raise ValueError(f"{name}: images of {(H, W)} are smaller than a square of {size} × {size}")

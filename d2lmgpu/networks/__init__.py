@@ -11,6 +11,8 @@ from .build import (
     Network,
     ReLU,
     channels,
+    check_network,
+    check_params,
     sequential,
 )
 from .compute import (
@@ -22,7 +24,7 @@ from .compute import (
     loss_and_grads_as_written,
 )
 from .initial import INITS, check_init, init_params, init_statistics
-from .known import CNN, LENET, LENET_BN, NETWORKS, cnn_network, known_network, lenet_network
+from .known import CNN, LENET, LENET_BN, MOST_WIDTH, NETWORKS, cnn_network, known_network, lenet_network
 from .mixed import half_weights, in_half
 from .trial import kernels_work
 
@@ -31,6 +33,7 @@ __all__ = [
     "INITS",
     "LENET",
     "LENET_BN",
+    "MOST_WIDTH",
     "NETWORKS",
     "AvgPool2d",
     "BatchNorm",
@@ -43,6 +46,8 @@ __all__ = [
     "ReLU",
     "channels",
     "check_init",
+    "check_network",
+    "check_params",
     "cnn_network",
     "count_correct",
     "half_weights",

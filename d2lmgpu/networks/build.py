@@ -5,7 +5,8 @@ Layers are composed by what they do; the shapes follow from the images:
     network = sequential((1, 28, 28), Conv2d(20, 3), ReLU(), AvgPool2d(2), Flatten(), Dense(10))
 
 Each of these names makes a *recipe*: a function from the shape of its input
-without N, here (1, 28, 28), to a `Layer`.
+without N, here (1, 28, 28), to a `Layer`. They raise ValueError for numbers with
+which there is no such layer.
 """
 
 import functools
@@ -16,6 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import layers
+from ..arguments import check_list, check_whole, shown
+
+MOST_UNITS = 10**6
+"""That a layer puts out, channels or numbers."""
 
 
 class Layer(NamedTuple):
@@ -52,9 +57,12 @@ def sequential(input_shape, *recipes):
 
     Raises ValueError, with the number of the layer, if one does not fit what comes before it.
     """
+    check_input_shape(input_shape)
     x = np.zeros((1, *input_shape), np.float32)
     network = []
     for number, recipe in enumerate(recipes, start=1):
+        if not callable(recipe):
+            raise ValueError(f"sequential: layer {number} is {shown(recipe)}; give recipes, such as Dense(10)")
         try:
             layer = recipe(x.shape[1:])
             x, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
@@ -67,8 +75,40 @@ def sequential(input_shape, *recipes):
     return Network(network, input_shape, x.shape[1])
 
 
+def check_network(network):
+    """Raise ValueError unless it is a `Network`."""
+    if not isinstance(network, Network):
+        raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes")
+
+
+def check_layers(network):
+    """Raise ValueError unless it is a list of `Layer`: a `Network`, or a part of one."""
+    if not isinstance(network, (list, tuple)) or not all(isinstance(layer, Layer) for layer in network):
+        raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes, or layers of it")
+
+
+def check_params(name, params, network):
+    """Raise ValueError unless ``params`` is a list of arrays with the shapes that the network's parameters have."""
+    shapes = [shape for layer in network for shape in layer.shapes]
+    if not isinstance(params, (list, tuple)) or len(params) != len(shapes):
+        raise ValueError(f"{name}: {shown(params)}; there should be a list of {len(shapes)} arrays, as of init_params")
+    for i, (param, shape) in enumerate(zip(params, shapes, strict=True)):
+        raw = getattr(param, "raw", param)  # whose attributes are quick to read
+        if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype"):
+            raise ValueError(f"{name}: number {i} is {shown(param)}; it should be an array of shape {shape}")
+
+
+def check_input_shape(input_shape):
+    """Raise ValueError unless images can have this shape, (C, H, W)."""
+    sides = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
+    for side in sides:
+        check_whole("input_shape: a number of (C, H, W)", side, most=2**16)
+
+
 def Conv2d(outputs, kernel_size):  # noqa: N802
     """A convolution to ``outputs`` channels with a square kernel; no padding, stride 1."""
+    check_whole("Conv2d: outputs", outputs, most=MOST_UNITS)
+    check_whole("Conv2d: kernel_size", kernel_size, most=2**10)
     return lambda shape: Layer(
         layers.conv2d, layers.conv2d_grad, ((outputs, shape[0], kernel_size, kernel_size), (outputs,))
     )
@@ -76,6 +116,7 @@ def Conv2d(outputs, kernel_size):  # noqa: N802
 
 def Dense(outputs):  # noqa: N802
     """A fully connected layer."""
+    check_whole("Dense: outputs", outputs, most=MOST_UNITS)
     return lambda shape: Layer(layers.dense, layers.dense_grad, ((math.prod(shape), outputs), (outputs,)))
 
 
@@ -93,11 +134,13 @@ def ReLU():  # noqa: N802
 
 def AvgPool2d(size=2):  # noqa: N802
     """Means of squares with side ``size``."""
+    check_whole("AvgPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.avg_pool2d, size), layers.avg_pool2d_grad)
 
 
 def MaxPool2d(size=2):  # noqa: N802
     """Largest values of squares with side ``size``."""
+    check_whole("MaxPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.max_pool2d, size), layers.max_pool2d_grad)
 
 

@@ -15,20 +15,22 @@ share of the sums is written and goes on when the sums are complete.
 
 import numpy as np
 
+from ..arguments import check_array, check_function, check_list, check_number, shown
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
-from ..kernels.stages import to_the_end
+from ..kernels.stages import no_images, to_the_end
 from ..layers import (
     batch_moments,
     batch_norm_fixed,
     batch_norm_sums,
+    check_labels,
     make_meetings,
     softmax_cross_entropy,
     softmax_cross_entropy_grad,
 )
 from ..timing import span
-from .build import channels
+from .build import channels, check_layers, check_params
 from .known import LENET
 from .trial import kernels_work
 
@@ -42,6 +44,8 @@ def lenet(X, params):
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
+    check_array("lenet: X", X, 4, "(N, 1, 28, 28)")
+    check_params("lenet: params", params, LENET)
     return logits(X, params)
 
 
@@ -66,7 +70,7 @@ def logits(X, params, network=LENET, statistics=()):
 def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
     """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
 
-    ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,). N may be 0:
+    ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,), see `check_labels`. N may be 0:
     then loss and gradients are zero, as sums over no examples are. The gradients
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
     like ``params``. ``ready``: a function that is called with an index as soon
@@ -76,15 +80,26 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=N
 
     What is computed is `as_written`, by kernels/ several times as fast.
 
-    Raises ValueError if shapes or dtypes do not fit together.
+    Raises ValueError if shapes or dtypes do not fit together, or for labels that are none of the network's classes.
     """
+    check_layers(network)
+    check_array("loss_and_grads: X", X, (2, 4), "(N, C, H, W)")
+    check_array("loss_and_grads: y", y)
+    check_params("loss_and_grads: params", params, network)
+    if out is not None:
+        check_params("loss_and_grads: out", out, network)
+    if ready is not None:
+        check_function("loss_and_grads: ready", ready)
+    if meetings is not None and len(check_list("meetings", meetings, of="meetings")) != len(channels(network)):
+        raise ValueError(f"meetings are {shown(meetings)}; there should be one for each batch norm layer")
+    check_number("loss_and_grads: scale", scale, above=0)
     return to_the_end(in_parts(X, y, params, network, out, ready, meetings, scale))
 
 
 @on_device
 def loss_and_grads_as_written(X, y, params, network=LENET):
     """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
-    _check_labels(X, y)
+    check_labels(y, len(X), getattr(network, "classes", None))
     grads = zeros_in_one_buffer(params)
     meetings = make_meetings(channels(network), array_module(X))
     return to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
@@ -96,7 +111,7 @@ def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None, s
     Every device pauses as often, also one without images: forward from the first
     batch norm layer to the last, then backward from the last to the first.
     """
-    _check_labels(X, y)
+    check_labels(y, len(X), getattr(network, "classes", None))
     if meetings is None:
         meetings = make_meetings(channels(network), array_module(X))
     grads = zeros_in_one_buffer(params) if out is None else out
@@ -112,6 +127,9 @@ def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None, s
 
 def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
     """`in_parts` as one thinks of it: through the layers one by one, and back."""
+    if len(X) == 0:
+        yield from no_images(grads, ready, meetings)
+        return 0.0
     rest, caches = iter(params), []
     for layer, meeting in zip(network, _one_each(network, meetings), strict=True):
         own = [next(rest) for _ in layer.shapes]
@@ -150,11 +168,6 @@ def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0)
     if ready is not None:
         ready(0)
     return loss
-
-
-def _check_labels(X, y):
-    if len(X) != len(y):
-        raise ValueError(f"loss_and_grads: {len(X)} images and {len(y)} labels; each image needs one")
 
 
 def _one_each(network, meetings):

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from .build import channels
+from ..arguments import check_name, check_number, check_seed, shown
+from .build import channels, check_layers
 from .known import LENET
 
 INITS = ("normal", "he")
@@ -18,9 +19,13 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
     a unit), which keeps the size of activations from layer to layer; ``scale`` is
     then not used. Biases are zero, batch norm's weights one.
 
-    Raises ValueError for an unknown ``init``.
+    Raises ValueError for an unknown ``init``, and for what is no seed, scale, dtype or network.
     """
     check_init(init)
+    check_seed(seed)
+    check_number("scale", scale, least=0)
+    check_layers(network)
+    dtype = check_dtype(dtype)
     rng = np.random.default_rng(seed)
     params = []
     for layer in network:
@@ -37,10 +42,25 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
 
 def check_init(name):
     """Raise ValueError unless there are initial weights of this name."""
-    if name not in INITS:
-        raise ValueError(f"init {name!r} is unknown; choose from {', '.join(INITS)}")
+    check_name("init", name, INITS)
 
 
 def init_statistics(network=LENET, dtype=np.float32):
-    """Running mean and variance of each batch norm layer, in one list: zeros and ones, as arrays on the host."""
+    """Running mean and variance of each batch norm layer, in one list: zeros and ones, as arrays on the host.
+
+    Raises ValueError for what is no network, or no dtype of floats.
+    """
+    check_layers(network)
+    dtype = check_dtype(dtype)
     return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]
+
+
+def check_dtype(dtype):
+    """The NumPy dtype of floats that is meant; ValueError if there is none."""
+    try:
+        found = np.dtype(dtype) if dtype is not None and not isinstance(dtype, (list, dict)) else None
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or found.kind != "f":
+        raise ValueError(f"dtype is {shown(dtype)}; it should be one of floats, such as np.float32")
+    return found

@@ -2,10 +2,15 @@
 
 import functools
 
+from ..arguments import check_flag, check_name, check_number
 from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 FASHION_MNIST = (1, 28, 28)
 """The shape of its images, (C, H, W)."""
+
+
+MOST_WIDTH = 100
+"""Times LeNet's channels: a gigabyte of parameters."""
 
 
 def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classes=10):
@@ -14,10 +19,10 @@ def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classe
     (N, 1, 28, 28) → 20 × 13 × 13 → 50 × 4 × 4 → 128 → 10, all numbers of channels
     times ``width``. ``batch_norm``: after each convolution.
 
-    Raises ValueError for a width below 1/20, which leaves no channel.
+    Raises ValueError for a width below 1/20, which leaves no channel, or above `MOST_WIDTH`.
     """
-    if not width >= 1 / 20:
-        raise ValueError(f"lenet_network: width is {width}; it should be at least 0.05")
+    check_number("lenet_network: width", width, least=1 / 20, most=MOST_WIDTH)
+    check_flag("batch_norm", batch_norm)
     norm = [BatchNorm()] if batch_norm else []
     channels = [round(number * width) for number in (20, 50, 128)]
     return sequential(
@@ -43,7 +48,11 @@ _MAKERS = {
 
 
 def known_network(name, classes):
-    """The network of that name, a key of `NETWORKS`, for another number of classes."""
+    """The network of that name, a key of `NETWORKS`, for another number of classes.
+
+    Raises ValueError for another name.
+    """
+    check_name("network", name, _MAKERS)
     return _MAKERS[name](classes=classes)
 
 

@@ -11,9 +11,10 @@ from .data import (
     train_batch,
 )
 from .eager import EagerStep
-from .graph import GraphStep, check_precision
+from .graph import GraphStep
+from .graph_limits import check_precision
 from .minibatch_queue import MinibatchQueue
-from .preprocess import name_of
+from .preprocess import name_of, preprocess_batch
 from .replica import Replica
 from .shards import check_loads
 
@@ -29,6 +30,7 @@ __all__ = [
     "get_params",
     "measure_loads",
     "name_of",
+    "preprocess_batch",
     "split_batch",
     "submit_step",
     "summed_loss",

@@ -3,7 +3,9 @@
 All devices compute the gradients of their shards of a few minibatches, at the same
 time as in training. Whoever took long gets fewer examples. A device's time need not
 be in proportion to its examples (some of it is spent whatever their number), so
-that this is done a few times over, each time with the loads found before.
+that this is done a few times over, each time with the loads found before. At last
+they must show, against equal parts, that they are worth it: no two measurements are
+the same, also of devices that are.
 """
 
 import time
@@ -14,16 +16,23 @@ from ..data import to_float
 from .data import split_batch
 from .shards import shard_bounds
 
-ROUNDS = 4
+ROUNDS = 3
 STEPS = 3
 """Minibatches in a round, of whose times the median counts; not that of one before them, which may compile things."""
+
+TRIALS = 7
+"""Pairs of steps with equal parts and with the loads found, of which five must agree; after one that may compile."""
+
+GAIN = 0.05
+"""The part of a step's time that loads must save, or the parts stay equal."""
 
 
 def measure_loads(X, y, replicas, batch_size):
     """Loads by which minibatches of ``X`` and ``y`` should be split: each device's share, all together 1.
 
-    Parameters and statistics stay as they are. A device's share is never less
-    than one example of a minibatch, since it could not be measured again.
+    They are equal unless others save `GAIN` of a step's time. Parameters and statistics
+    stay as they are. A device's share is never less than one example of a minibatch,
+    since it could not be measured again.
     """
     k = len(replicas)
     batch = to_float(X[:batch_size]), y[:batch_size]
@@ -35,7 +44,14 @@ def measure_loads(X, y, replicas, batch_size):
         speeds = np.maximum(examples, 1) / seconds
         loads = np.maximum(speeds / speeds.sum(), 1 / n)
         loads /= loads.sum()
-    return loads.tolist()
+    return (loads if _saved(*batch, replicas, loads) > GAIN else np.full(k, 1 / k)).tolist()
+
+
+def _saved(X, y, replicas, loads):
+    """The part of a step's time, until the last device is done, that ``loads`` save against equal parts: most times."""
+    tries = [[max(_seconds(X, y, replicas, parts)) for parts in (None, loads)] for _ in range(TRIALS + 1)]
+    saved = sorted(1 - found / equal for equal, found in tries[1:])
+    return saved[TRIALS // 3]
 
 
 def _seconds(X, y, replicas, loads):

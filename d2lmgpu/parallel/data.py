@@ -15,9 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arguments import check_array, check_flag, check_list, check_name, check_number, check_sized
 from ..collectives import allreduce, check_algorithm
-from ..devices import DeviceArray, check_devices, parts_of, put, to_host
+from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
+from ..devices.array import HOST
 from ..devices.transfer import result_to_host
+from ..layers import check_labels
+from ..networks import LENET, check_params
 from ..timing import span
 from .overlap import Exchange
 from .replica import Replica
@@ -35,12 +39,19 @@ synchronised: over all devices' images, so that k devices equal one.
 
 def check_batch_statistics(name):
     """Raise ValueError unless it is one of `BATCH_STATISTICS`."""
-    if name not in BATCH_STATISTICS:
-        raise ValueError(f"batch_statistics {name!r} is unknown; choose from {', '.join(BATCH_STATISTICS)}")
+    check_name("batch_statistics", name, BATCH_STATISTICS)
 
 
 def get_params(params, device):
-    """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer."""
+    """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer.
+
+    Raises ValueError unless ``params`` is a list of arrays, DeviceError for what is no device.
+    """
+    params = check_list("get_params: params", params, of="arrays, as of init_params")
+    for i, param in enumerate(params):
+        check_array(f"get_params: params: number {i}", param)
+    if not params:
+        raise ValueError("get_params: the list of parameters is empty; give those of init_params, or a network's")
     if len({param.dtype for param in params}) > 1:
         return [put(param, device) for param in params]
     flat = put(np.concatenate([to_host(param).reshape(-1) for param in params]), device)
@@ -58,6 +69,8 @@ def split_batch(X, y, devices, loads=None):
     make no sense.
     """
     devices = check_devices(devices)
+    for name, array in (("X", X), ("y", y)):
+        check_sized(f"split_batch: {name}", array)
     if len(X) != len(y):
         raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
     if loads is not None:
@@ -76,12 +89,23 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     gradients are exchanged one by one, as in the textbook, or with ``flat`` as
     one message.
 
-    Raises ValueError for arguments that do not fit together.
+    Raises ValueError for arguments that do not fit together, for labels that are no classes, and without examples;
+    DeviceMismatchError for parameters that are not on their devices.
     """
-    check_devices(devices)
+    devices = check_devices(devices)
     check_algorithm(algorithm, training=True)
+    check_number("lr", lr)
+    check_flag("flat", flat)
+    check_array("train_batch: X", X, 4, "(N, 1, 28, 28)")
+    device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
     if len(device_params) != len(devices):
         raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
+    for params, device in zip(device_params, devices, strict=True):
+        check_params(f"train_batch: the parameters on {device}", params, LENET)
+        for param in params:
+            if getattr(param, "device", None) is not device:
+                raise DeviceMismatchError("train_batch", device, getattr(param, "device", HOST))
+    check_labels(y, len(X), LENET.classes)
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
     replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
@@ -98,33 +122,41 @@ def submit_step(
     on, another step for instance, comes after this one. ``overlap``: exchange
     the gradients in buckets, each as soon as all devices have it, while they go
     on computing the others. ``batch_statistics``: see `BATCH_STATISTICS`. If the
-    work of a device fails, no parameters change.
+    work of a device fails, no parameters change. Raises ValueError for a minibatch
+    without examples, which has no mean gradient.
+
+    A step is submitted as a whole: an interrupt leaves all of it or nothing, and
+    those of several host threads come one after the other.
     """
+    batch_size = sum(len(y_shard) for y_shard in y_shards)
+    if batch_size == 0:
+        raise ValueError("the minibatch has no examples; a training step needs at least one")
     devices = [replica.device for replica in replicas]
     device_grads = [replica.grads for replica in replicas]
+    batch = Batch()
     exchange = Exchange(device_grads, devices, algorithm, flat) if overlap else None
     signals = [exchange.ready(i) if overlap else None for i in range(len(devices))]
     if batch_statistics == "synchronised":
-        tasks = compute_together(X_shards, y_shards, replicas, signals, algorithm)
+        tasks = compute_together(batch, X_shards, y_shards, replicas, signals, algorithm)
     else:
         each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
-        tasks = [  # submitted to all devices, which compute at the same time
-            replica.device.run(replica.loss_and_grads, X_shard, y_shard, replica.working, replica.grads, ready)
+        tasks = [  # of all devices, which compute at the same time
+            batch.run(replica.device, replica.loss_and_grads, X_shard, y_shard, replica.working, replica.grads, ready)
             for replica, X_shard, y_shard, ready in each_device
         ]
     if overlap:
-        exchange.submit(tasks)
+        exchange.add(batch, tasks)
     elif flat:
-        allreduce([replica.flat_grads for replica in replicas], algorithm)
+        allreduce([replica.flat_grads for replica in replicas], algorithm, batch)
     else:
         for grads in zip(*device_grads, strict=True):  # each gradient: all devices now hold the sum
-            allreduce(grads, algorithm)
+            allreduce(grads, algorithm, batch)
     if batch_statistics == "aggregated":
         for meetings in zip(*(replica.meetings for replica in replicas), strict=True):
-            allreduce([meeting.moments for meeting in meetings], algorithm)
-    batch_size = sum(len(y_shard) for y_shard in y_shards)
+            allreduce([meeting.moments for meeting in meetings], algorithm, batch)
     # every device steps its own copy
-    updates = [replica.device.submit(replica.update, tasks, lr, batch_size) for replica in replicas]
+    updates = [batch.submit(replica.device, replica.update, tasks, lr, batch_size) for replica in replicas]
+    batch.commit()
     return Step(tasks, updates)
 
 

@@ -22,16 +22,13 @@ import collections
 
 import numpy as np
 
-from .. import networks
-from ..collectives import ALGORITHMS
-from ..collectives.execute import are_connected
 from ..data import epoch_size
-from ..devices import DeviceError, put
-from ..kernels.cuda import PRECISIONS, capture, current_card, finish_card, graphs_work, has_kernels, tensor_cores
+from ..devices import put
+from ..kernels.cuda import capture, finish_card, has_kernels
 from ..kernels.stages import to_the_end
-from ..networks import compute, kernels_work
 from ..timing import paused, span
 from .graph_exchange import GraphExchange, let_wait
+from .graph_limits import check_precision
 from .graph_part import Part
 from .shards import most_examples, shard_bounds
 
@@ -42,32 +39,14 @@ TOGETHER = 8
 """Steps of the longer graph, for when nobody looks in between: one call starts them all."""
 
 
-def check_precision(precision, devices):
-    """Raise ValueError for an unknown precision, DeviceError where ``devices`` cannot compute with it."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision {precision!r} is unknown; choose from {', '.join(PRECISIONS)}")
-    kind = PRECISIONS[precision]
-    for device in devices if kind else ():
-        if device.kind != "gpu":
-            if precision == "mixed":
-                continue  # NumPy rounds to float16 by itself
-            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
-        needed = tensor_cores.OLDEST[kind]
-        if device.compute_capability < needed:
-            raise DeviceError(
-                f"precision {precision!r} needs compute capability {needed / 10}; {device} has "
-                f"{device.compute_capability / 10}"
-            )
-
-
 class GraphStep:
     """Training on GPU devices, a graph launch a step.
 
     ``X`` (M, C, H, W) and ``y`` (M,), both uint8, go to the memory of every
     device. ``replicas``: for each device its `Replica`, whose parameters are updated
-    in place. ``precision`` is "float32", "tf32" (products of factors rounded to 10
-    bits) or "mixed" (factors of float16, parameters and sums of float32, the loss
-    scaled so that small gradients are not lost; Micikevicius et al. 2018).
+    in place. ``precision`` is "float32", "tf32" (dense layers' products of factors
+    rounded to 10 bits) or "mixed" (there of float16, parameters and sums of float32,
+    the loss scaled so that small gradients are not lost; Micikevicius et al. 2018).
     ``drop_last``: leave out an epoch's ragged rest. ``batch_statistics``: one of
     `BATCH_STATISTICS` (data.py). The step is recorded here; it changes nothing, and
     if it cannot be recorded, the devices are as they were.
@@ -97,6 +76,7 @@ class GraphStep:
         self.batch_size = min(batch_size, len(X))
         self.M = epoch_size(len(X), batch_size, drop_last)
         self.loads = loads
+        self.busy = [device for device, load in zip(devices, loads or [1] * len(devices), strict=True) if load]
         sizes = [max(1, n) for n in most_examples(self.batch_size, len(devices), loads)]
         self.steps = -(-self.M // self.batch_size)
         self.parts = []
@@ -127,23 +107,6 @@ class GraphStep:
         elif batch_statistics == "aggregated" and layers:
             exchanges.append(exchange(part.flat_moments for part in self.parts))
         return at_cuts, exchanges
-
-    @staticmethod
-    def can_do(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
-        """Whether these can be trained in graphs.
-
-        That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer;
-        and that kernels and graphs work on these GPUs, which is tried once.
-        """
-        return (
-            compute.USE_CUDA_KERNELS
-            and all(device.kind == "gpu" for device in devices)
-            and X.dtype == y.dtype == np.uint8
-            and algorithm in ALGORITHMS
-            and has_kernels(network)
-            and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
-            and all(device.submit(_all_works, precision).result() for device in devices)
-        )
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
@@ -224,7 +187,7 @@ class GraphStep:
 
     def _launch(self, graph):
         stream = self.devices[0].stream
-        with span("step"):
+        with span("step", self.busy):
             graph.launch(stream)
         return stream.record()
 
@@ -279,11 +242,3 @@ class GraphStep:
         for device, thing in zip(self.devices, things or self.parts, strict=True):
             with device.as_current():
                 do(thing)
-
-
-def _all_works(precision):
-    """Runs on a device."""
-    import cupy
-
-    name = f"gpu({current_card()})"
-    return kernels_work(name, cupy) and kernels_work(name, cupy, precision) and graphs_work()

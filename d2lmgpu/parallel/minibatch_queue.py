@@ -10,10 +10,12 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
+from ..arguments import as_array, check_flag, check_seed, shown
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray, check_devices
 from ..devices.array import HOST
 from ..devices.transfer import note_transfer, timed
+from ..layers import check_labels
 from ..timing import span
 from .data import split_batch
 from .preprocess import preprocess_batch
@@ -54,11 +56,17 @@ class MinibatchQueue:
     """
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False):
-        if len(X) == 0 or len(X) != len(y):
-            raise ValueError(f"MinibatchQueue: {len(X)} examples and {len(y)} labels; there should be one for each")
+        X, y = as_array("MinibatchQueue: X", X), as_array("MinibatchQueue: y", y)
+        if X.ndim == 0 or len(X) == 0:
+            raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
         self.X, self.y, self.devices = np.asarray(X), np.asarray(y), check_devices(devices)
+        check_seed(seed)
+        check_flag("drop_last", drop_last)
+        check_labels(self.y, len(self.X))
         if preprocess is not None and not callable(preprocess):
-            raise ValueError(f"MinibatchQueue: preprocess is {preprocess!r}; it should be a function of X, y and rng")
+            raise ValueError(
+                f"MinibatchQueue: preprocess is {shown(preprocess)}; it should be a function of X, y and rng"
+            )
         self.batch_size, self.seed, self.preprocess, self.drop_last = batch_size, seed, preprocess, drop_last
         self.loads = None if loads is None else check_loads(loads, len(self.devices))
         self.largest = self.y.max()
@@ -130,14 +138,14 @@ class MinibatchQueue:
         """Copy a minibatch to the slot whose turn it is."""
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
-            event.exception()  # waits; an error is for those who wait for the result
-        self._slots = [*self._slots[1:], self._slots[0]]
-        X_shards, y_shards = [], []
+            event.wait()  # an error is for those who wait for the result
+        X_shards, y_shards, slot = [], [], self._slots[0]
         bounds = shard_bounds(len(X), len(self.devices), self.loads)
-        for device, (X_place, y_place), (start, stop) in zip(self.devices, self._slots[-1], bounds, strict=True):
+        for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
             X_shard, y_shard = X_place[: stop - start], y_place[: stop - start]
             timed(note_transfer(HOST, device, X_shard.nbytes), to_float, X[start:stop], X_shard)
             timed(note_transfer(HOST, device, y_shard.nbytes), np.copyto, y_shard, y[start:stop])
             X_shards.append(DeviceArray(X_shard, device))
             y_shards.append(DeviceArray(y_shard, device))
+        self._slots = [*self._slots[1:], slot]  # last: after an interrupt the same slot is filled again
         return X_shards, y_shards

@@ -24,7 +24,7 @@ class Exchange:
     def __init__(self, device_grads, devices, algorithm, flat):
         self.device_grads, self.devices, self.algorithm, self.flat = device_grads, devices, algorithm, flat
         self.buckets = split_in_buckets(device_grads[0])
-        self.events = [[Task() for _ in self.buckets] for _ in devices]
+        self.events = [[Task(places=(device,)) for _ in self.buckets] for device in devices]
 
     def ready(self, i):
         """What device ``i`` is to call with an index when its gradients from that one on are computed."""
@@ -36,8 +36,8 @@ class Exchange:
 
         return ready
 
-    def submit(self, tasks):
-        """Submit the exchange of all buckets, each to begin when it is ready on all devices.
+    def add(self, batch, tasks):
+        """Add the exchange of all buckets to a batch, each to begin when it is ready on all devices.
 
         ``tasks`` compute the gradients. If one fails, nobody waits for what will
         never be ready. What is submitted to the devices next comes after the exchange.
@@ -47,7 +47,7 @@ class Exchange:
         channels = [device.channel for device in self.devices]
         for number, bucket in enumerate(self.buckets):
             for channel, events in zip(channels, self.events, strict=True):
-                channel.wait(events[number])
+                batch.wait(channel, events[number])
             parts = [
                 [DeviceArray(grad.raw, channel) for grad in grads[bucket]]
                 for channel, grads in zip(channels, self.device_grads, strict=True)
@@ -55,16 +55,16 @@ class Exchange:
             if self.flat:
                 parts = [[one_buffer(part)] for part in parts]
             for arrays in zip(*parts, strict=True):
-                allreduce(arrays, self.algorithm)
+                allreduce(arrays, self.algorithm, batch)
         for device, channel in zip(self.devices, channels, strict=True):
-            device.wait(channel.submit(channel.mark))
+            batch.wait(device, batch.record(channel))
 
 
 def _let_go(task, events):
-    if task.exception() is not None:
+    if task.error is not None:
         for event in events:
             if not event.done():
-                event.set_result(None)
+                event.set_exception(task.error)
 
 
 def split_in_buckets(params):

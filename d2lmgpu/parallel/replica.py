@@ -5,8 +5,9 @@ import contextlib
 import numpy as np
 
 from ..devices import DeviceArray, in_one_piece, parts_of, put
+from ..kernels.stages import to_the_end
 from ..layers import Meeting, track_statistics
-from ..networks import LENET, channels, half_weights, in_half, in_parts, init_statistics, loss_and_grads
+from ..networks import LENET, channels, half_weights, in_half, in_parts, init_statistics
 from ..optimizers import OPTIMIZERS
 from .loss_scale import LossScale
 
@@ -51,7 +52,7 @@ class Replica:
     def loss_and_grads(self, X, y, params, out, ready=None):
         """Runs on the device: see `networks.loss_and_grads`; ``params`` should be ``working``."""
         with self.quiet():
-            return loss_and_grads(X, y, params, self.network, out, ready, self.plain_meetings, self._scale())
+            return to_the_end(self.in_parts(X, y, params, out, ready))
 
     def warm_up(self, size, shape, label_dtype):
         """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
@@ -79,7 +80,7 @@ class Replica:
 
     def update(self, tasks, lr, batch_size):
         """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
-        if any(task.exception() for task in tasks):  # all were waited for in the allreduce
+        if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
         raws = [array.raw for array in self.statistics]
         for mean, variance, meeting in zip(raws[::2], raws[1::2], self.plain_meetings, strict=True):

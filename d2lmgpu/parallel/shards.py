@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..arguments import check_whole, shown
 from ..collectives import chunk_bounds
 
 
@@ -16,7 +17,7 @@ def load_bounds(n, loads):
     Each part is its exact share rounded down; the examples left over go to the
     parts that lost most by rounding (the largest-remainder method).
     """
-    shares = n * np.asarray(loads, float) / np.sum(loads)
+    shares = _shares(n, loads)
     sizes = np.floor(shares).astype(int)
     neediest = np.argsort(sizes - shares, kind="stable")
     sizes[neediest[: n - sizes.sum()]] += 1
@@ -28,13 +29,26 @@ def most_examples(batch_size, k, loads=None):
     """For each device a number of examples that its shard of at most ``batch_size`` never exceeds."""
     if loads is None:
         return [-(-batch_size // k)] * k
-    shares = batch_size * np.asarray(loads, float) / np.sum(loads)
-    return [min(batch_size, int(share) + 1) if share else 0 for share in shares]
+    return [min(batch_size, int(share) + 1) if share else 0 for share in _shares(batch_size, loads)]
+
+
+def _shares(n, loads):
+    """Of n examples each part's exact share."""
+    return n * (np.asarray(loads, float) / np.sum(loads))
 
 
 def check_loads(loads, k):
-    """The loads as an array of k floats; ValueError unless they are finite, none negative and not all 0."""
-    loads = np.asarray(loads, float)
-    if loads.shape != (k,) or not np.isfinite(loads).all() or (loads < 0).any() or loads.sum() == 0:
-        raise ValueError(f"loads {loads.tolist()}: give {k} numbers, one for each device, none below 0 and not all 0")
-    return loads
+    """The loads as an array of k floats; ValueError unless none is negative, and their sum finite and not 0."""
+    check_whole("k, the number of devices,", k)
+    try:
+        numbers = np.asarray(loads, float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"loads {shown(loads)}: give {k} numbers, one for each device") from None
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = numbers.sum()
+    if numbers.shape != (k,) or not 0 < total < np.inf or (numbers < 0).any():
+        raise ValueError(
+            f"loads {shown(numbers.tolist())}: give {k} numbers, one for each device, none below 0 and not all 0, "
+            "with a finite sum"
+        )
+    return numbers

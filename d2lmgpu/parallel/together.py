@@ -10,22 +10,22 @@ from ..collectives import allreduce
 from ..devices.array import unwrap
 
 
-def compute_together(X_shards, y_shards, replicas, signals, algorithm):
-    """Submit loss and gradients of all shards; returns each device's last task, whose result is (loss, grads)."""
+def compute_together(batch, X_shards, y_shards, replicas, signals, algorithm):
+    """Add loss and gradients of all shards to a batch; returns each device's last task, with (loss, grads)."""
     each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
     works = [_Work(replica, X_shard, y_shard, ready) for replica, X_shard, y_shard, ready in each_device]
     layers = range(len(replicas[0].meetings))
     for number in layers:
-        _advance(works)
-        allreduce([replica.meetings[number].moments for replica in replicas], algorithm)
+        _advance(batch, works)
+        allreduce([replica.meetings[number].moments for replica in replicas], algorithm, batch)
     for number in reversed(layers):
-        _advance(works)
-        allreduce([replica.meetings[number].sums for replica in replicas], algorithm)
-    return _advance(works)
+        _advance(batch, works)
+        allreduce([replica.meetings[number].sums for replica in replicas], algorithm, batch)
+    return _advance(batch, works)
 
 
-def _advance(works):
-    tasks = [work.device.run(work.advance) for work in works]
+def _advance(batch, works):
+    tasks = [batch.run(work.device, work.advance) for work in works]
     for task in tasks:
         task.asked = True  # an error comes up again in the last part, for which somebody waits
     return tasks

@@ -4,7 +4,7 @@ from .measure import Scaling, measure_compute, measure_scaling
 from .plot import plot_extrapolation, plot_phases, plot_scaling
 from .predict import Compute, Prediction, fit_messages, predict_scaling
 from .rows import Row
-from .setup import MODES, count_places
+from .setup import MODES, check_counts, count_places
 
 __all__ = [
     "MODES",
@@ -12,6 +12,7 @@ __all__ = [
     "Prediction",
     "Row",
     "Scaling",
+    "check_counts",
     "count_places",
     "fit_messages",
     "measure_compute",

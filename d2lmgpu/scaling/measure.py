@@ -11,10 +11,14 @@ import statistics
 from dataclasses import asdict, dataclass
 from datetime import date
 
+from ..arguments import check_flag, check_function, check_list, check_whole, shown
 from ..collectives import check_algorithm
+from ..data import check_parts
+from ..devices import check_devices
 from ..fashion_mnist import load_fashion_mnist
 from ..networks import init_params
 from ..training.checks import check_data
+from ..words import several
 from .predict import Compute, check_predictable, fit_messages, predict_scaling
 from .rows import make_rows
 from .setup import batch_sizes, check_counts, check_steps, count_places, machine, versions, widened
@@ -56,7 +60,7 @@ class Scaling:
         """What the devices are, in words: "2 cores", "1 GPU"."""
         kinds = {name.partition("(")[0] for name in self.devices}
         kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
-        return f"{self.places} {kind}" + "s" * (self.places > 1)
+        return several(self.places, kind)
 
 
 def measure_scaling(
@@ -88,8 +92,12 @@ def measure_scaling(
 
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
+    devices = check_devices(devices)
+    check_flag("predict", predict)
+    if after_round is not None:
+        check_function("after_round", after_round)
     name, network = widened(network, width)
-    data = load_fashion_mnist() if data is None else data
+    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
     check_data(*data[:2], network)
     counts = check_counts(counts, devices)
     check_algorithm(algorithm, training=True)
@@ -131,9 +139,17 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
     so many examples; with one device it has the machine to itself. ``steps`` are of
     the largest size; smaller ones have more, up to `MOST_STEPS`, so that no turn is
     too short to be timed. The other arguments are those of `measure_scaling`.
+
+    Raises ValueError for settings that make no sense.
     """
+    devices = check_devices(devices)
+    sizes = check_list("sizes", sizes, of="numbers of examples")
+    for n in sizes:
+        check_whole("a size", n)
+    if not sizes or len(set(sizes)) < len(sizes):
+        raise ValueError(f"sizes are {shown(sizes)}; give different numbers of examples")
     _, network = widened(network, width)
-    data = load_fashion_mnist() if data is None else data
+    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
     check_data(*data[:2], network)
     sizes = sorted(sizes)
     steps = check_steps(steps, repeats, dict.fromkeys(sizes, max(sizes, default=1)), len(data[0]))

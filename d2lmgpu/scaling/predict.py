@@ -18,7 +18,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from ..arguments import check_function, check_list, check_number, check_whole, shown
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
+from ..collectives.schedule import MOST_ELEMENTS
+from ..devices import MOST_DEVICES
 from .setup import batch_sizes
 
 MESSAGES = (2**12, 2**16, 2**20, 2**23)
@@ -43,6 +46,17 @@ class Compute:
     as_dict = asdict
 
     def __post_init__(self):
+        self.sizes, self.seconds = (
+            check_list(f"Compute: {name}", value, of="numbers, ascending")
+            for name, value in (("sizes", self.sizes), ("seconds", self.seconds))
+        )
+        for value in self.sizes:
+            check_number("Compute: a size", value, least=0)
+        for value in self.seconds:
+            check_number("Compute: seconds", value, least=0)
+        check_whole("Compute: busy", self.busy)
+        if self.sizes == [0]:
+            raise ValueError("Compute: sizes are [0]; a single one should be above 0, for the others are in proportion")
         if not self.sizes or len(self.sizes) != len(self.seconds) or list(self.sizes) != sorted(set(self.sizes)):
             raise ValueError(f"Compute: sizes are {self.sizes}, seconds {self.seconds}; give some, ascending, of both")
 
@@ -84,11 +98,21 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
     the same time (None: all of them). Speed-up and efficiency are against one
     device, for the same number of examples.
 
-    Raises ValueError for an unknown mode, or a batch size that is no whole number.
+    Raises ValueError for an unknown mode, or numbers of devices, examples or elements that are none.
     """
+    check_function("compute", compute)
+    check_function("network", network)
+    check_predictable(algorithm)
+    counts = check_list("counts", counts, of="numbers of devices")
+    for k in counts:
+        check_whole("a number of devices", k, most=MOST_DEVICES)
+    check_whole("elements", elements, most=MOST_ELEMENTS)
+    if places is not None:
+        check_whole("places", places)
     rows = []
+    batches = batch_sizes(mode, counts, batch_size)
     alone = compute(batch_size)
-    for k, batch in batch_sizes(mode, counts, batch_size).items():
+    for k, batch in batches.items():
         computing = math.ceil(k / (places or k)) * compute(math.ceil(batch / k))
         exchanging = simulate(ALGORITHMS[algorithm](k, elements), network(k)).seconds if k > 1 else 0.0
         speedup = alone * (batch / batch_size) / (computing + exchanging)
@@ -98,17 +122,24 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
 
 def check_predictable(algorithm):
     """Raise ValueError unless the allreduce has a schedule, which can be simulated."""
-    if algorithm not in ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise ValueError(
-            f"allreduce {algorithm!r} has no schedule to predict from; choose from {', '.join(ALGORITHMS)}"
+            f"allreduce {shown(algorithm)} has no schedule to predict from; choose from {', '.join(ALGORITHMS)}"
         )
 
 
 def fit_messages(devices, counts, algorithm, places):
     """Time messages of `MESSAGES` bytes on the first k of ``devices`` for all ``counts`` k; the network that fits them.
 
-    Returns (a function of k, the constants of `fit_virtual_devices`).
+    Returns (a function of k, the constants of `fit_virtual_devices`). Raises ValueError for other devices, counts,
+    algorithm or places than there can be.
     """
+    devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
+    counts = check_list("counts", counts, of="numbers of devices")
+    for k in counts:
+        check_whole("a number of devices", k, most=len(devices))
+    check_predictable(algorithm)
+    check_whole("places", places)
     rows = []
     for k in counts:
         if k > 1:

@@ -4,9 +4,9 @@ import platform
 
 import numpy as np
 
-from ..data import check_whole
+from ..arguments import check_list, check_name, check_number, check_whole, shown
 from ..devices import check_devices, count_cores, device_table
-from ..networks import lenet_network
+from ..networks import MOST_WIDTH, lenet_network
 from ..training.checks import find_network
 
 MODES = ("strong", "weak")
@@ -16,6 +16,7 @@ WIDENED = {"lenet": False, "lenet-bn": True}
 
 def widened(network, width):
     """The name and the layers of a network, with ``width`` times LeNet's channels; ValueError where that cannot be."""
+    check_number("width", width, least=1 / 20, most=MOST_WIDTH)
     if width == 1:
         return find_network(network)
     if network not in WIDENED:
@@ -23,23 +24,21 @@ def widened(network, width):
     return network, lenet_network(width, WIDENED[network])
 
 
-def check_counts(counts, devices):
-    """The numbers of devices, ascending. Raises ValueError unless they can be compared on these devices."""
-    check_devices(devices)
-    counts = list(counts)
+def check_counts(counts, devices=None):
+    """The numbers of devices, ascending. Raises ValueError unless they can be compared, on ``devices`` if given."""
+    counts = check_list("devices", counts, of="different whole numbers, such as 1,2,4")
     if any(not isinstance(k, (int, np.integer)) or k < 1 for k in counts) or len(set(counts)) < len(counts):
-        raise ValueError(f"devices are {counts}; they should be different whole numbers, such as 1,2,4")
+        raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
     if 1 not in counts:
-        raise ValueError(f"devices are {counts}; 1 should be among them, with which the others are compared")
-    if max(counts) > len(devices):
-        raise ValueError(f"devices are {counts}, but only {len(devices)} were given")
+        raise ValueError(f"devices are {shown(counts)}; 1 should be among them, with which the others are compared")
+    if devices is not None and max(counts) > len(check_devices(devices)):
+        raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
     return sorted(counts)
 
 
 def batch_sizes(mode, counts, batch_size):
     """Examples in a minibatch, for each number of devices. Raises ValueError for an unknown mode or no batch size."""
-    if mode not in MODES:
-        raise ValueError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
+    check_name("mode", mode, MODES)
     check_whole("batch_size", batch_size)
     return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
@@ -58,7 +57,11 @@ def check_steps(steps, repeats, batches, examples):
 
 
 def count_places(devices):
-    """How many of the devices can work at the same time: different GPUs, and the cores for virtual devices."""
+    """How many of the devices can work at the same time: different GPUs, and the cores for virtual devices.
+
+    Raises ValueError for what are no devices.
+    """
+    check_devices(devices)
     cards = {device.card for device in devices if device.kind == "gpu"}
     virtual = sum(device.kind == "cpu" for device in devices)
     return len(cards) + min(virtual, count_cores())

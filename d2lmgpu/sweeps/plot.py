@@ -3,8 +3,10 @@
 import math
 import statistics
 
+from ..arguments import check_name
 from ..collectives.draw import COLOURS, MARKERS
-from .results import MEASURES, measure
+from ..words import several
+from .results import MEASURES, check_rows, measure
 from .trials import DEFAULTS, show, varying
 
 LABELS = {
@@ -19,9 +21,17 @@ LABELS = {
     "last accuracy": "test accuracy after the last epoch",
     "training loss": "training loss per example, last epoch",
 }
-FACTS = {"network": "{}", "optimizer": "{}", "num_epochs": "{} epochs", "batch_size": "batch {}", "lr": "lr {}"} | {
-    "init": "{} weights",
-    "limit": "{} training examples",
+SCALED = {"lr": "learning rate / devices", "batch_size": "minibatch / devices (examples)"}
+"""Labels of what a trial's settings say with `scale_batch`, which multiplies it by the number of devices."""
+
+FACTS = {
+    "network": str,
+    "optimizer": str,
+    "num_epochs": lambda epochs: several(epochs, "epoch"),
+    "batch_size": lambda size: f"batch {size}",
+    "lr": lambda lr: f"lr {show(lr)}",
+    "init": lambda init: f"{init} weights",
+    "limit": lambda examples: several(examples, "training example"),
 }
 """What the title says of settings that all trials share; `scale_batch` besides."""
 
@@ -36,8 +46,7 @@ TICKS = 12
 def check_axes(x, y, by):
     """Raise ValueError unless there are settings ``x`` and ``by``, two of them, and a measure ``y``."""
     for name, value, known in (("x", x, DEFAULTS), ("y", y, MEASURES), ("by", by, DEFAULTS)):
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}; choose from {', '.join(known)}")
+        check_name(name, value, known)
     if x == by:
         raise ValueError(f"x and by are both {x!r}; choose another setting for one of them")
 
@@ -47,14 +56,16 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
 
     ``rows`` as `sweep` returns them, ``y`` one of `MEASURES`. Where trials differ in
     other settings, too, such as the seed, each is a dot, the line goes through the
-    medians, and bars go from the least to the most. Below are the trials that have
-    no result: they diverged, failed or were interrupted.
+    medians, and bars go from the least to the most; lines then lie side by side, of
+    which the title tells. Below are the trials that have no result: they diverged,
+    failed or were interrupted.
 
     Raises ValueError for axes that there are not, or without rows.
     """
     from matplotlib.figure import Figure
 
     check_axes(x, y, by)
+    rows = check_rows(rows)
     if not rows:
         raise ValueError("there are no rows to plot")
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
@@ -62,24 +73,37 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     figure = Figure(figsize=(8, 1 + sum(heights)), layout="constrained")
     panels = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     groups = list(dict.fromkeys(_value(row, by) for row in rows))
-    axis = _Axis([_value(row, x) for row in rows], len(groups))
+    trials = [row["settings"] for row in rows]
+    points = [(_value(row, x), _value(row, by)) for row in rows]
+    apart = len(groups) > 1 and len(set(points)) < len(points)
+    axis = _Axis([_value(row, x) for row in rows], len(groups) if apart else 1)
     for i, group in enumerate(groups):
         mine = [row for row in rows if _value(row, by) == group]
+        places = axis.places(i if apart else 0)
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": ""}
         line = style | {"label": show(group)} | ({"linestyle": "-"} if axis.numeric else {})
-        _draw_results(panels[0], mine, x, y, axis.places(i), line)
+        _draw_results(panels[0], mine, x, y, places, line)
         if lost:
-            _draw_lost(panels[1], mine, x, lost, axis.places(i), style)
+            lift = 0 if apart else 0.6 * (i / len(groups) - (len(groups) - 1) / len(groups) / 2)
+            _draw_lost(panels[1], mine, x, lost, places, style, lift)
     panels[0].set_ylabel(LABELS.get(y, y))
-    panels[0].legend(title=LABELS.get(by, by), frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    panels[0].legend(title=_label(by, trials), frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     for axes in panels:
         axes.grid(alpha=0.3)
     if lost:
         panels[1].set_yticks(range(len(lost)), lost)
         panels[1].set_ylim(len(lost) - 0.5, -0.5)
-    axis.label(panels[-1], LABELS.get(x, x))
-    figure.suptitle(_title([row["settings"] for row in rows], (x, by)), fontsize="medium", wrap=True)
+    axis.label(panels[-1], _label(x, trials))
+    figure.suptitle(_title(trials, (x, by), apart), fontsize="medium", wrap=True)
     return figure
+
+
+def _label(name, trials):
+    """What an axis is called, which must say where a setting is not what was trained with."""
+    scaled = [settings["scale_batch"] for settings in trials]
+    if name in SCALED and any(scaled):
+        return SCALED[name] if all(scaled) else f"{LABELS[name]}, before scale_batch"
+    return LABELS.get(name, name)
 
 
 def _value(row, name):
@@ -102,7 +126,7 @@ class _Axis:
         self._shifts = [gap * min(0.1, 0.6 / lines) * (line - (lines - 1) / 2) for line in range(lines)]
 
     def places(self, line):
-        """Where a line's values are: by the value, beside its own place by a small part of the way to the next."""
+        """Where a line's values are: of several lines beside the value, by a small part of the way to the next."""
         units = [unit + self._shifts[line] for unit in self._units]
         return dict(zip(self.values, [10**unit for unit in units] if self._log else units, strict=True))
 
@@ -131,26 +155,30 @@ def _draw_results(axes, rows, x, y, places, style):
     axes.errorbar(list(places.values()), middles, [below, above], capsize=3, **style)
 
 
-def _draw_lost(axes, rows, x, lost, places, style):
-    """A mark for the trials at each value that have no result, with their number if there are several."""
+def _draw_lost(axes, rows, x, lost, places, style, lift):
+    """A mark for the trials at each value that have no result, with their number if there are several.
+
+    ``lift``: how far below its row, so that lines that lie at the same values do not hide each other's.
+    """
     for i, status in enumerate(lost):
         for value, place in places.items():
             count = sum(row["status"] == status and _value(row, x) == value for row in rows)
             if count:
-                axes.plot(place, i, markerfacecolor="none", **style)
+                axes.plot(place, i + lift, markerfacecolor="none", **style)
             if count > 1:
                 axes.annotate(
                     f"{count}", (place, i), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7
                 )
 
 
-def _title(trials, axes):
-    """What all trials share, and what the dots differ in."""
+def _title(trials, axes, apart):
+    """What all trials share, what the dots differ in, and whether lines were moved ``apart``."""
     differ = varying(trials)
     shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
-    facts = [FACTS[name].format(show(value)) for name, value in shared.items() if value is not None]
+    facts = [FACTS[name](value) for name, value in shared.items() if value is not None]
     if trials[0]["scale_batch"] and "scale_batch" not in differ:
         facts.append("batch and lr times the number of devices")
     rest = [LABELS.get(name, name) for name in differ if name not in axes]
     dots = f"\ndots: trials, which differ in {' and '.join(rest)}; line: median; bars: least to most" if rest else ""
-    return ", ".join(facts) + dots
+    beside = "\nlines side by side: a point belongs to the nearest mark of the axis" if apart else ""
+    return ", ".join(facts) + dots + beside

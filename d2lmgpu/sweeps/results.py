@@ -6,15 +6,16 @@ A row belongs to its settings, all of them. Rows of other settings stay in the f
 so that a grid can grow. ``data`` is null for Fashion-MNIST, otherwise checksums.
 """
 
-import json
 from pathlib import Path
 
-from ..output import check_writable, write_json
+from ..arguments import check_list, check_path, shown
+from ..output import check_writable, read_json, write_json
 from ..training.resume import data_checksum
 
 FORMAT = "d2lmgpu sweep"
 VERSION = 1
-FINISHED = ("done", "diverged")
+STATUSES = ("done", "diverged", "interrupted", "failed")
+FINISHED = STATUSES[:2]
 """Statuses of trials that would end as they did if they were run again."""
 
 
@@ -31,6 +32,7 @@ class Results:
         self._rows = []
         if path is None:
             return
+        check_path("results", path)
         check_writable(path)
         if Path(path).exists():
             content = read_results(path)
@@ -51,22 +53,21 @@ class Results:
 
 
 def document(rows, data=None):
-    """Rows as they are written to a file."""
+    """Rows as they are written to a file. Raises ValueError for what are none."""
+    rows = check_rows(rows)
     return {"format": FORMAT, "version": VERSION, "data": data, "rows": rows}
 
 
 def read_results(path):
     """What is in a results file, a dict as above; ValueError if it is none that this version can read."""
+    check_path("results", path)
     path = Path(path)
     if path.exists() and not path.is_file():
         raise ValueError(f"results {path}: this is no file; rows are kept in a file that can be read again")
-    try:
-        content = json.loads(path.read_bytes())
-        assert content["format"] == FORMAT
-        version = content["version"]
-        assert isinstance(version, int)
-    except (ValueError, TypeError, KeyError, AssertionError):
-        raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another") from None
+    content = read_json(path.read_bytes())
+    version = content.get("version") if isinstance(content, dict) and content.get("format") == FORMAT else None
+    if not isinstance(version, int):
+        raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another")
     if version > VERSION:
         raise ValueError(f"results {path} is of version {version}, later than this program's {VERSION}; update d2lmgpu")
     rows = content.get("rows")
@@ -75,9 +76,27 @@ def read_results(path):
     return content
 
 
+def check_rows(rows):
+    """The list of rows. Raises ValueError for what are none."""
+    rows = check_list("rows", rows, of="rows, as sweep returns them")
+    for row in rows:
+        if not isinstance(row, dict) or not {"settings", "status", "history"} <= set(row):
+            raise ValueError(f"rows: {shown(row)} is no row of a sweep")
+    return rows
+
+
 def _is_row(row):
+    """Whether it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
     names = {"settings", "status", "message", "seconds", "history"}
-    return isinstance(row, dict) and set(row) == names and isinstance(row["settings"], dict)
+    if not isinstance(row, dict) or set(row) != names or not isinstance(row["settings"], dict):
+        return False
+    if row["status"] != "done":
+        return row["status"] in STATUSES and isinstance(row["message"], str)
+    numbers = [row["seconds"]]
+    for name in ("test_accuracy", "train_loss", "seconds_per_epoch"):
+        values = row["history"].get(name) if isinstance(row["history"], dict) else None
+        numbers += values if isinstance(values, list) and values else [None]
+    return all(type(number) in (int, float) for number in numbers)
 
 
 def load_sweep(path):

@@ -4,11 +4,15 @@ import contextlib
 import queue
 from concurrent.futures import BrokenExecutor, Future
 
+from ..arguments import check_flag, check_name, check_path, check_whole, shown
+from ..data import check_parts
+from ..devices.errors import one_line
 from ..monitor import stop_on_interrupt
+from ..output import holding
 from ..training.checks import check_data, find_network
 from .results import Results
 from .table import Table
-from .trial import make_row, one_line, run_trial
+from .trial import make_row, run_trial
 from .trials import complete_trials
 from .workers import NoWorker, Processes, count_workers
 
@@ -30,25 +34,29 @@ def sweep(trials, executor=None, mode="simultaneous", workers=None, results=None
     for bit (seconds aside).
 
     ``results``: a file that at any time has the rows so far. A trial that it has a
-    result of is not done again, one that failed is. One sweep at a time may use it.
-    ``data``: as of `train`, which are sent with every trial
-    (workers find Fashion-MNIST themselves). ``progress``: show a table.
+    result of is not done again, one that failed is. While a sweep uses it another is
+    refused. ``data``: as of `train`, which are sent with every trial (workers find
+    Fashion-MNIST themselves). ``progress``: show a table.
 
     A trial that fails gets a row that says why, and the others go on. Ctrl-C ends
     trials after their current step; those and what was not begun are "interrupted".
 
     Raises ValueError for trials that make no sense and for a file of something
     else, DeviceError for devices that this machine has not, OSError if the file
-    cannot be written or no process can be started.
+    cannot be written, another sweep uses it, or no process can be started.
     """
     _check_ways(executor, mode, workers)
+    check_flag("progress", progress)
+    if results is not None:
+        check_path("results", results)
     trials = complete_trials(trials, mode if executor is None else None)
     _check_own(data, trials)
-    kept = Results(results, data)
-    rows = [kept.finished(settings) for settings in trials]
-    to_do = {i: trials[i] for i, row in enumerate(rows) if row is None}
-    table = Table(trials, rows, progress)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(holding(results))
+        kept = Results(results, data)
+        rows = [kept.finished(settings) for settings in trials]
+        to_do = {i: trials[i] for i, row in enumerate(rows) if row is None}
+        table = Table(trials, rows, progress)
         stop = stack.enter_context(stop_on_interrupt())
         if executor is None and mode == "simultaneous" and to_do:
             executor = stack.enter_context(Processes(*count_workers(workers, to_do.values())))
@@ -65,12 +73,13 @@ def sweep(trials, executor=None, mode="simultaneous", workers=None, results=None
 
 
 def _check_ways(executor, mode, workers):
-    if mode not in MODES:
-        raise ValueError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise ValueError(f"workers is {workers!r}; it should be a whole number, at least 1")
+    check_name("mode", mode, MODES)
+    if workers is not None:
+        check_whole("workers", workers)
     if workers is not None and mode == "sequential":
         raise ValueError("mode 'sequential' trains in this process; leave out workers")
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ValueError(f"executor is {shown(executor)}; it should be a concurrent.futures.Executor")
     if executor is not None and (mode == "sequential" or workers is not None):
         raise ValueError("an executor decides by itself what runs where; leave out mode and workers")
 
@@ -78,7 +87,7 @@ def _check_ways(executor, mode, workers):
 def _check_own(data, trials):
     """The caller's data must fit all networks."""
     for name in dict.fromkeys(settings["network"] for settings in trials) if data is not None else ():
-        X_train, y_train, X_test, y_test, *classes = data
+        X_train, y_train, X_test, y_test, *classes = check_parts(data)
         _, network = find_network(name, *classes)
         check_data(X_train, y_train, network)
         check_data(X_test, y_test, network)

@@ -4,6 +4,8 @@ import os
 import shutil
 import sys
 
+from ..monitor import say
+from ..words import seconds, several
 from .results import FINISHED, best_row, measure
 from .trials import describe, show, varying
 
@@ -25,7 +27,7 @@ class Table:
         self._live = visible and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._drawn = 0  # lines
         done = len(rows) - rows.count(None)
-        number = f"{len(rows)} trial{'s' if len(rows) > 1 else ''}"
+        number = several(len(rows), "trial")
         self._say(number + (f", {done} of them done before" if done else ""))
 
     def set(self, number, state):
@@ -45,16 +47,16 @@ class Table:
         self.states = rows
         self._draw(self._lines())
         statuses = [row["status"] for row in rows]
-        print(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
+        say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
         best = best_row(rows)
         if best:
-            print(f"best: {describe(best['settings'], self._names)}: {outcome(best)}")
+            say(f"best: {describe(best['settings'], self._names)}: {outcome(best)}")
         if kept_in and 0 < sum(status in FINISHED for status in statuses) < len(rows):
-            print(f"{kept_in} has what was done; the same sweep, started again with it, does the rest")
+            say(f"{kept_in} has what was done; the same sweep, started again with it, does the rest")
 
     def _say(self, text):
         if self.visible:
-            print(text, flush=True)
+            say(text)
 
     def _ended(self):
         return f"{sum(not isinstance(state, str) for state in self.states)}/{len(self.states)}"
@@ -78,8 +80,8 @@ class Table:
     def _draw(self, lines):
         """Print lines, in a terminal in place of those printed before."""
         if self._live and self._drawn:
-            print(f"\x1b[{self._drawn}F\x1b[J", end="")  # to the beginning of the first of them; clear all below
-        print("\n".join(lines), flush=True)
+            say(f"\x1b[{self._drawn}F\x1b[J", end="")  # to the beginning of the first of them; clear all below
+        say("\n".join(lines))
         self._drawn = len(lines)
 
 
@@ -88,12 +90,12 @@ def _columns(state):
     if isinstance(state, str) or state["status"] != "done":
         return state if isinstance(state, str) else outcome(state)
     cells = [f"{measure(state, name):.3f}".rjust(len(heading)) for heading, name in MEASURED.items()]
-    return "  ".join([*cells, f"{state['seconds']:7.1f}"])
+    return "  ".join([*cells, f"{seconds(state['seconds']):>7}"])
 
 
 def outcome(row):
     """How a trial ended, in a few words."""
     if row["status"] == "done":
         listed = [f"{heading} {measure(row, name):.3f}" for heading, name in MEASURED.items()]
-        return ", ".join([*listed, f"{row['seconds']:.1f} s"])
+        return ", ".join([*listed, f"{seconds(row['seconds'])} s"])
     return f"failed: {row['message']}" if row["status"] == "failed" else row["message"].split(":")[0]

@@ -5,13 +5,25 @@ import threading
 import time
 import warnings
 
+from ..arguments import shown
 from ..data import first_examples
-from ..devices import choose_devices
+from ..devices import choose_devices, in_forked_process
+from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Callback, Stop
 from ..training import train
 
-_turn = threading.Lock()  # trials in threads of one process would train on the same devices, in the same memory
+_turn = None  # a lock: trials in threads of one process would train on the same devices, in the same memory
+
+
+@in_forked_process
+def _begin_turns():
+    """In a forked process nobody would ever release a lock that another thread of the parent holds."""
+    global _turn
+    _turn = threading.Lock()
+
+
+_begin_turns()
 
 
 def stopped():
@@ -28,7 +40,11 @@ def run_trial(settings, data=None, stop=None):
     stopped from outside; "failed": an error, and no history. ``data``: as of
     `train`; else Fashion-MNIST, read once in each process. ``stop``: a
     `monitor.Stop` that may end the trial; a copy of it in another process hears nothing.
+
+    Raises ValueError for settings that are no dict; whatever else is wrong is in the row.
     """
+    if not isinstance(settings, dict):
+        raise ValueError(f"run_trial: {shown(settings)} is no dict of settings")
     with _turn, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about runs that diverge
         begin = time.perf_counter()
@@ -73,8 +89,3 @@ _fashion_mnist = functools.cache(load_fashion_mnist)
 def make_row(settings, status, message=None, seconds=None, history=None):
     """What is known of a trial, as `run_trial` describes it."""
     return {"settings": settings, "status": status, "message": message, "seconds": seconds, "history": history}
-
-
-def one_line(error):
-    """An exception's kind and message."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -3,15 +3,25 @@
 import inspect
 import itertools
 
-import numpy as np
-
+from ..arguments import check_list, shown
 from ..data import check_limit
 from ..devices import DeviceError, choose_indices
 from ..parallel import check_loads
 from ..training import train
-from ..training.checks import check_settings, find_network
+from ..training.checks import check_settings, check_statistics, find_network, plain
 
-NOT_SETTINGS = ("data", "preprocess", "checkpoint", "checkpoint_steps", "resume", "callbacks", "timeline", "progress")
+NOT_SETTINGS = (
+    "data",
+    "preprocess",
+    "invert",
+    "checkpoint",
+    "checkpoint_steps",
+    "resume",
+    "changed",
+    "callbacks",
+    "timeline",
+    "progress",
+)
 """What `train` takes besides, and what is not a trial's to decide."""
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
@@ -30,7 +40,7 @@ def grid(**values):
     ``grid(devices=[1, 2], lr=[0.1, 0.2], num_epochs=3)`` makes four trials: a value
     that is no list stands for itself. Raises ValueError for an empty list.
     """
-    lists = {name: _values(value) for name, value in values.items()}
+    lists = {str(name): _values(value) for name, value in values.items()}
     for name, value in lists.items():
         if not value:
             raise ValueError(f"grid: the list of {name} is empty")
@@ -38,7 +48,7 @@ def grid(**values):
 
 
 def _values(value):
-    return list(value) if isinstance(value, (list, tuple, range, np.ndarray)) else [value]
+    return list(value) if isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) else [value]
 
 
 def complete_trials(trials, mode=None):
@@ -50,7 +60,7 @@ def complete_trials(trials, mode=None):
     DeviceError for devices that are not here.
     """
     complete = []
-    for number, trial in enumerate(trials, 1):
+    for number, trial in enumerate(check_list("trials", trials, of="dicts of settings"), 1):
         try:
             settings = _complete(trial)
             _check(settings, mode)
@@ -66,10 +76,10 @@ def complete_trials(trials, mode=None):
 
 def _complete(trial):
     if not isinstance(trial, dict):
-        raise ValueError(f"{trial!r} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
+        raise ValueError(f"{shown(trial)} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
     strangers = [str(name) for name in trial if name not in DEFAULTS]
     if strangers:
-        raise ValueError(f"{', '.join(strangers)}: no such setting; choose from {', '.join(DEFAULTS)}")
+        raise ValueError(f"{shown(', '.join(strangers))[1:-1]}: no such setting; choose from {', '.join(DEFAULTS)}")
     settings = DEFAULTS | {name: _plain(name, value) for name, value in trial.items()}
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
@@ -78,9 +88,8 @@ def _complete(trial):
 
 def _plain(name, value):
     """As JSON knows it, since trials go to other processes and to files."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if type(value) in (list, tuple, range, np.ndarray):  # but no `Network`, which is a tuple
+    value = plain(value)
+    if type(value) is list:
         return [_plain(name, part) for part in value]
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise ValueError(
@@ -91,7 +100,8 @@ def _plain(name, value):
 
 def _check(settings, mode):
     check_settings(**{name: settings[name] for name in CHECKED})
-    find_network(settings["network"])
+    name, network = find_network(settings["network"])
+    check_statistics(settings["batch_statistics"], network, name)
     check_limit(settings["limit"])
     try:
         _, indices = choose_indices(settings["environment"], settings["devices"])

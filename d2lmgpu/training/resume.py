@@ -1,28 +1,19 @@
 """What a checkpoint holds of a training run, and how a run goes on from it."""
 
 import hashlib
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..checkpoints import Checkpoint, CheckpointError
 from ..devices import put, to_host
 from .history import History
+from .likeness import unlike
+from .saved import Position, check_shapes
 
 SAME = (
     "network classes optimizer seed batch_size preprocess drop_last lr warmup schedule batch_statistics precision"
 ).split()
 """Settings without which a run would not be the same; devices, loads, epochs and allreduce may change."""
-
-
-@dataclass
-class Position:
-    """How far a run is: complete epochs, steps done in the next, and of these steps the summed losses and seconds."""
-
-    epoch: int = 0
-    steps: int = 0
-    losses: list = field(default_factory=lambda: [0.0])
-    seconds: float = 0.0
 
 
 def data_checksum(X, y):
@@ -33,7 +24,7 @@ def data_checksum(X, y):
     return digest.hexdigest()
 
 
-def snapshot(history, position, runner, replicas, checksum):
+def snapshot(history, position, runner, replicas, checksum, alike):
     """The `Checkpoint` of a run that is paused."""
     first = replicas[0]  # parameters and what the optimiser keeps are the same on all devices
     arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_kept))}
@@ -45,14 +36,17 @@ def snapshot(history, position, runner, replicas, checksum):
         "position": vars(position),
         "optimizer_steps": first.steps,
         "data": checksum,
+        "likeness": alike,
     }
     return Checkpoint(state, arrays)
 
 
-def restore(checkpoint, history, runner, replicas, checksum):
+def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
-    Raises CheckpointError if the run's settings or data are not those of the checkpoint.
+    ``alike``: the `likeness` of the run, which should be that of the checkpoint but for
+    the functions ``changed``. Raises CheckpointError if the run's settings or data are
+    not those of the checkpoint.
     """
     saved = History(**checkpoint.state["history"])
     different = [
@@ -60,22 +54,36 @@ def restore(checkpoint, history, runner, replicas, checksum):
         for name in SAME
         if getattr(history, name) != getattr(saved, name)
     ]
-    if checkpoint.state["data"] != checksum:
-        different.append("the training examples are others")
+    if checkpoint.state["data"] != checksum and saved.invert != history.invert:
+        different.append(f"invert is {history.invert} here and {saved.invert} in the checkpoint")
+    elif checkpoint.state["data"] != checksum:
+        different.append("the training examples are others: other data, or another limit to them")
     shapes = [param.shape for param in checkpoint.arrays["params"]]
     if shapes != [param.shape for param in replicas[0].params]:
         different.append(f"the network's parameters have shapes {shapes} in the checkpoint")
+    for name in unlike(alike, checkpoint.state.get("likeness", {})):
+        if name not in changed:
+            meant = f"if that is meant, give changed=[{name!r}]"
+            different.append(f"{name} does something else here than in the checkpoint ({meant})")
     if different:
         raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")
+    kept, scaling = checkpoint.arrays.get("kept", []), checkpoint.arrays.get("scaling", [])
+    check_shapes("optimiser's arrays", map(np.ravel, kept), [np.empty(a.size) for a in replicas[0].flat_kept])
+    check_shapes("loss scale", scaling, runner.scaling())
+    first = checkpoint.arrays.get("statistics of 0", [])
+    statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i in range(len(replicas))]
+    for replica, arrays in zip(replicas, statistics, strict=True):
+        check_shapes("statistics", arrays, replica.statistics)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
-    for i, replica in enumerate(replicas):
+    if position.steps and position.steps >= runner.steps:
+        raise CheckpointError(f"resume: the checkpoint is at step {position.steps} of an epoch of {runner.steps}")
+    for replica, arrays in zip(replicas, statistics, strict=True):
         for param, value in zip(replica.params, checkpoint.arrays["params"], strict=True):
             param[...] = put(value, replica.device)
-        statistics = checkpoint.arrays.get(f"statistics of {i}") or checkpoint.arrays.get("statistics of 0", [])
-        replica.set_state(checkpoint.arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])
-    runner.set_scaling(checkpoint.arrays.get("scaling", []))
+        replica.set_state(kept, arrays, checkpoint.state["optimizer_steps"])
+    runner.set_scaling(scaling)
     for name in ("train_loss", "test_accuracy", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))
     return position

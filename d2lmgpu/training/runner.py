@@ -3,6 +3,8 @@
 from ..devices import DeviceError
 from ..devices.trials import tell
 from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
+from ..parallel.graph_limits import can_be_graph
+from ..words import listed
 
 
 def make_replicas(params, devices, network, history, in_graphs):
@@ -72,17 +74,18 @@ def find_loads(X, y, replicas, history, saved, note):
     if history.loads == "auto":
         same = saved and len(saved) == len(devices)  # a run goes on as it was
         history.loads = saved if same else measure_loads(X, y, replicas, history.batch_size)
-        found = zip(devices, history.loads, strict=True)
-        note("loads: " + ", ".join(f"{device} {load:.2f}" for device, load in found))
-    for device, load in zip(devices, history.loads or [1] * len(devices), strict=True):
-        if load == 0:
-            note(f"{device} has load 0 and stays idle")
+        found = listed(f"{device} {load:.2f}" for device, load in zip(devices, history.loads, strict=True))
+        equal = len(set(history.loads)) == 1
+        note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
+    idle = [device for device, load in zip(devices, history.loads or [1] * len(devices), strict=True) if load == 0]
+    if idle:
+        note(f"{listed(idle)} " + ("has load 0 and stays idle" if len(idle) == 1 else "have load 0 and stay idle"))
 
 
 def can_use_graphs(X, y, devices, network, history, preprocess, wanted):
     """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
     choices = history.allreduce, network, history.precision
-    can = wanted and preprocess is None and GraphStep.can_do(X, y, devices, *choices)
+    can = wanted and preprocess is None and can_be_graph(X, y, devices, *choices)
     if history.precision == "tf32" and not can:
         raise ValueError(
             "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no preprocess, "

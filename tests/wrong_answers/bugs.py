@@ -103,7 +103,7 @@ def sum_from_neighbours__what_grew_is_sent_on(data):
 
 
 def sum_from_neighbours__one_device_too(data):
-    """1 devices: device 0 holds"""
+    """1 device: device 0 holds"""
     messages = data
     for _ in range(max(1, len(data) - 1)):
         messages = [d2l.put(messages[i - 1], array.device) for i, array in enumerate(data)]
@@ -352,7 +352,7 @@ def stopwatch__prints_while_the_devices_work(work, devices, repeats=5, clock=tim
 
 
 def name_devices__as_found(k, gpus):
-    """2 devices on a machine with 1 GPUs: ['gpu(0)', 'cpu(0)'] instead of ['gpu(0)', 'gpu(1)']"""
+    """2 devices on a machine with 1 GPU: ['gpu(0)', 'cpu(0)'] instead of ['gpu(0)', 'gpu(1)']"""
     return faulty.name_devices(k, gpus)
 
 

@@ -12,13 +12,12 @@ find it in the core's cache.
 import contextlib
 import itertools
 import math
-import threading
 
 import numpy as np
 
 from ...layers import batch_norm, make_meetings
 from ...timing import span
-from ..stages import function_of, make_stages, output_shapes, to_the_end
+from ..stages import function_of, make_stages, no_images, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
 from .stages import SoftmaxCrossEntropy
@@ -37,9 +36,9 @@ MOST_OUTPUTS = 2**24
 KEPT = 12
 """Lists of plans that are kept while nobody uses them, of all networks and all numbers of images together."""
 
-_lock = threading.Lock()
 _outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
-_idle = []  # (key, plans), those used last at the end
+_idle = {}  # number: (key, plans), those used last at the end; changed by single calls, so that it needs no lock
+_numbers = itertools.count()
 
 
 def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
@@ -55,13 +54,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
 def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
     """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     if len(X) == 0:
-        for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
-            share[...] = 0
-            yield
-        for grad in grads:
-            grad[...] = 0
-        if ready is not None:
-            ready(0)
+        yield from no_images(grads, ready, meetings)
         return 0.0
     with borrowed_plans(network, params, X) as plans:
         for plan in plans:
@@ -152,18 +145,21 @@ def borrowed_plans(network, params, X, one_by_one=False):
     if batch_norm in others and not one_by_one:
         sizes = [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))]
     key = (*key, *sizes)
-    with _lock:
-        found = next((i for i in reversed(range(len(_idle))) if _idle[i][0] == key), None)
-        plans = None if found is None else _idle.pop(found)[1]
-    if plans is None:
-        plans = [Plan(network, params, X.shape[1:], X.dtype, n) for n in sizes]
+    plans = _take_idle(key) or [Plan(network, params, X.shape[1:], X.dtype, n) for n in sizes]
     for plan in plans:
         plan.load(params)
     yield plans  # if work with them fails, they are not given back
-    with _lock:
-        _idle.append((key, plans))
-        if len(_idle) > KEPT:
-            del _idle[0]
+    _idle[next(_numbers)] = key, plans
+    for number in list(_idle)[:-KEPT]:
+        _idle.pop(number, None)
+
+
+def _take_idle(key):
+    """Plans of this kind that nobody else has, or None."""
+    for number, (other, plans) in reversed(list(_idle.items())):
+        if other == key and _idle.pop(number, None) is not None:  # else another thread was faster
+            return plans
+    return None
 
 
 class Plan:

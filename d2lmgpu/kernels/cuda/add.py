@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...devices.peers import PROBE, across
 from ...devices.trials import works
 from . import launch
 from .run import run
@@ -29,14 +30,7 @@ def adds_across(card, other):
 
 
 def _try_add(card, other):
-    import cupy
-
-    with cupy.cuda.Device(other), cupy.cuda.Stream(non_blocking=True) as stream:
-        message = cupy.array(np.arange(1003, dtype=np.float32))
-        stream.synchronize()
-    with cupy.cuda.Device(card), cupy.cuda.Stream(non_blocking=True):
-        target = cupy.ones(1003, np.float32)
-        add(target, message)
-        found = target.get()
-    if not np.array_equal(found, np.arange(1, 1004)):
+    numbers = np.random.default_rng(card).integers(1, 2**20, PROBE).astype(np.float32)
+    sums = across(card, other, numbers, lambda target, message, stream: add(target, message))
+    if not np.array_equal(sums, numbers + 1):
         raise RuntimeError(f"a kernel on gpu({card}) adds other numbers than those on gpu({other})")

@@ -32,7 +32,8 @@
 // neighbouring values of a channel are neighbours in memory; where images are so small that they are not, TC is 32, and
 // neighbouring threads are neighbouring channels. All sums are in a fixed order: the same bits in every run.
 //
-// Macros: C H W; S = 1 to 4; MAX_POOL and RELU 0 or 1; TC 1 or 32. N is an argument.
+// Macros: C H W; S = 1 to 4; MAX_POOL and RELU 0 or 1; TC 1 or 32; EPSILON MOMENTUM, those
+// of layers/batch_norm.py. N is an argument.
 // Block: 256. Grid: (parts, C / TC rounded up), any number of parts; track: C / 256 rounded up;
 // the two that add up workspaces: (1, C / 8 rounded up), a warp a channel, and rows is the parts that wrote it.
 // Workspaces are (2, parts, C).
@@ -46,7 +47,6 @@
 #define T (256 / TC)                       // threads of a channel
 #define VALUES 8                           // that a thread takes at a time
 #define SQUARES (S == 1 ? 8 : S == 2 ? 2 : 1)
-#define EPSILON 1e-5f                      // that of layers/batch_norm.py
 
 // This thread's channel, the first of its values, and how far it is to the next ones of the block and of the grid.
 #define PLACE \
@@ -297,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(256) input_grad(
     }
 }
 
-// Moves by 0.1 towards the moments' mean and variance, the unbiased one, with n - 1 for n. Moments of no images change
+// Moves by MOMENTUM towards the moments' mean and variance, the unbiased one, with n - 1 for n. Moments of no images change
 // nothing.
 extern "C" __global__ void __launch_bounds__(256) track(
     const double* __restrict__ moments, float* __restrict__ running_mean, float* __restrict__ running_variance)
@@ -307,6 +307,6 @@ extern "C" __global__ void __launch_bounds__(256) track(
     double mean, variance, n = moments[c];
     mean_and_variance(moments, c, &mean, &variance);
     variance *= n / fmax(n - 1.0, 1.0);
-    running_mean[c] += (float)((mean - running_mean[c]) * 0.1);
-    running_variance[c] += (float)((variance - running_variance[c]) * 0.1);
+    running_mean[c] += (float)((mean - running_mean[c]) * MOMENTUM);
+    running_variance[c] += (float)((variance - running_variance[c]) * MOMENTUM);
 }

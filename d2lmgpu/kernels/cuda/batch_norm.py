@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...layers.batch_norm import EPSILON, MOMENTUM
 from .launch import Launch, ceil_div, macros
 from .run import run
 
@@ -85,7 +86,8 @@ def _squares(norm):
 
 
 def _options(norm):
-    return macros(C=norm.C, H=norm.H, W=norm.W, S=norm.S, MAX_POOL=norm.max_pool, RELU=norm.relu, TC=norm.TC)
+    sizes = macros(C=norm.C, H=norm.H, W=norm.W, S=norm.S, MAX_POOL=norm.max_pool, RELU=norm.relu, TC=norm.TC)
+    return (*sizes, f"-DEPSILON={EPSILON!r}f", f"-DMOMENTUM={MOMENTUM!r}")
 
 
 def _over_images(name, norm, values, at_a_time, sums=False):

@@ -194,12 +194,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
 
 #define PARTS (COLUMNS > 8192 ? 8 : 32)  // with many columns there are threads enough that add
 
-// Adds up the rows of the workspace, of the kernel above and of conv_weight_grad_strips, 32 columns a block.
-// Block: (32, PARTS). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
-// Of the arguments, which are those of conv_weight_grad_reduce, it does not need dy, mask and N.
+// Adds up the rows of the workspace, of the kernel above, conv_weight_grad_strips and winograd_weight_grad, 32 columns a
+// block. Block: (32, PARTS). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
 extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_sum(
-    const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
+    const float* __restrict__ workspace, float* __restrict__ dweight, float* __restrict__ dbias, int rows)
 {
     __shared__ float parts[PARTS][33];
     int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
@@ -215,38 +213,4 @@ extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_sum(
     for (int p = 0; p < PARTS; ++p) sum += parts[p][lane];
     if (column < O * C * K) dweight[column % (O * C) * K + column / (O * C)] = sum;
     else dbias[column - O * C * K] = sum;
-}
-
-// The same after a kernel on tensor cores, whose rows have no biases. dz to dbias (the first O blocks), and the rows to
-// dweight (then 32 weights a block). Block: (32, PARTS).
-extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_reduce(
-    const float* __restrict__ workspace, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ dweight, float* __restrict__ dbias, int rows, int N)
-{
-    __shared__ float parts[PARTS][33];
-    int lane = threadIdx.x, part = threadIdx.y, o = blockIdx.x, index = ((int)blockIdx.x - O) * 32 + lane;
-    float sum = 0.0f;
-    if (o < O) {
-        // The sum of dz over a square is dy times the number of bits in its mask.
-#pragma unroll 8
-        for (int i = part * 32 + lane; i < N * PH * PW; i += 32 * PARTS) {
-            int square = (i / (PH * PW) * O + o) * (PH * PW) + i % (PH * PW);
-            sum += dy[square] * __popc(mask[square]);
-        }
-    } else if (index < O * C * K) {
-#pragma unroll 8
-        for (int r = part; r < rows; r += PARTS) sum += workspace[r * (O * C * K) + index];
-    }
-    parts[part][lane] = sum;
-    __syncthreads();
-    if (part) return;
-    sum = 0.0f;
-#pragma unroll
-    for (int p = 0; p < PARTS; ++p) sum += parts[p][lane];
-    if (o >= O) {
-        if (index < O * C * K) dweight[index % (O * C) * K + index / (O * C)] = sum;
-        return;
-    }
-    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, step);
-    if (lane == 0) dbias[o] = MAX_POOL ? sum : sum * (1.0f / (S * S));
 }

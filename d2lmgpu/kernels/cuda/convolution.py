@@ -114,7 +114,7 @@ def conv_input_grad(conv, N, version=3):
 
 
 def conv_weight_grad(conv, N, version=3, multiprocessors=132):
-    """x, dy, mask → partial sums, then `conv_weight_grad_reduce`; or, without a workspace, the gradients at once.
+    """x, dy, mask → partial sums, then `conv_weight_grad_sum`; or, without a workspace, the gradients at once.
 
     Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
     because kernels are large, or for version 1: x, dy, mask, dweight, dbias, N.
@@ -197,29 +197,21 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
 
 
 def conv_weight_grad_rows(conv, partial):
-    """How many rows of partial sums the launch ``partial`` writes, on tensor cores or not; 0 without a workspace."""
-    weights = conv.O * conv.C * conv.KH * conv.KW
-    return partial.workspace // (weights + conv.O * _sums_bias(partial))
+    """How many rows of partial sums the launch ``partial`` writes; 0 without a workspace."""
+    return partial.workspace // _columns(conv)
 
 
-def conv_weight_grad_reduce(conv, partial):
-    """workspace → dweight, dbias, after the launch ``partial``, on tensor cores or not.
-
-    Arguments: workspace, dy, mask, dweight, dbias, rows, N, where rows is `conv_weight_grad_rows`.
-    """
-    weights = conv.O * conv.C * conv.KH * conv.KW
-    if _sums_bias(partial):
-        name, blocks = "conv_weight_grad_sum", ceil_div(weights + conv.O, 32)
-    else:
-        name, blocks = "conv_weight_grad_reduce", ceil_div(weights, 32) + conv.O
-    parts = 8 if weights + conv.O > 8192 else 32  # PARTS in conv_weight_grad.cu
+def conv_weight_grad_sum(conv, partial):
+    """workspace → dweight, dbias, after the launch ``partial``. Arguments: workspace, dweight, dbias, rows."""
+    columns = _columns(conv)
+    parts = 8 if columns > 8192 else 32  # PARTS in conv_weight_grad.cu
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
-    return Launch("conv_weight_grad.cu", name, options, (blocks,), (32, parts))
+    return Launch("conv_weight_grad.cu", "conv_weight_grad_sum", options, (ceil_div(columns, 32),), (32, parts))
 
 
-def _sums_bias(partial):
-    """Whether the rows hold the bias's partial sums, too: not on tensor cores."""
-    return partial.file in ("conv_weight_grad.cu", "conv_weight_grad_strips.cu")
+def _columns(conv):
+    """Of the workspace: weights and biases."""
+    return conv.O * (conv.C * conv.KH * conv.KW + 1)
 
 
 def check(conv):

@@ -1,4 +1,4 @@
-// One instruction of a tensor core, and how its factors come from shared memory: inline PTX, which needs no header.
+// One instruction of a tensor core: inline PTX, which needs no header.
 //
 // A warp multiplies D (16 x 8) += A (16 x k) B (k x 8) in one instruction. The factors have fewer bits than float32,
 // the sums D are float32. Macro TYPE:
@@ -7,58 +7,18 @@
 //   2  bfloat16  8 bits exponent,  7 bits fraction; k = 16; from sm_80
 // float32 numbers are rounded to the nearest; of two equally near, to the even one, or with tf32 away from zero.
 //
-// What is along the sum is counted in *units* of 16 bytes: 8 numbers of 16 bits, or 4 of tf32. One instruction takes
-// two units of every row of A and of every column of B, whatever the type. So all kernels are written in units.
-//
 // Which lane of the warp has what (PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8"), with g = lane / 4 and
-// t = lane % 4. A register of A or B has the t-th 4 bytes of a unit: 2 numbers of 16 bits, or 1 of tf32.
-//   A  a[0]: row g, unit 0    a[1]: row g + 8, unit 0    a[2]: row g, unit 1    a[3]: row g + 8, unit 1
-//   B  b[0]: column g, unit 0    b[1]: column g, unit 1
+// t = lane % 4. A register of A or B has a word of PER_WORD numbers that follow each other along the sum, 2 of 16 bits or 1
+// of tf32; along the sum an instruction takes eight such words.
+//   A  a[0]: row g, word t    a[1]: row g + 8, word t    a[2]: row g, word t + 4    a[3]: row g + 8, word t + 4
+//   B  b[0]: column g, word t    b[1]: column g, word t + 4
 //   D  d[0], d[1]: row g, columns 2t, 2t + 1    d[2], d[3]: row g + 8, the same columns
-//
-// multiply takes two units, multiply_one only the first: registers a[0], a[1] and b[0].
-//
-// load_units (PTX: ldmatrix) makes such registers of units in shared memory: for COUNT times 8 units (COUNT 1, 2 or 4),
-// lane 8 i + r gives the address of unit r of the i-th eight, and register i is then its 4 bytes t of unit g.
-// load_units_transposed is for 16 bits: a unit has 8 numbers across the sum, and the eight are 8 steps of the sum.
 //
 // Without __CUDACC__ the tests' shim has functions of the same names, which follow this comment lane by lane.
 
 #define MMA_FUNCTION __device__ __forceinline__
 
 #ifdef __CUDACC__
-
-MMA_FUNCTION unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
-
-template <int COUNT>
-MMA_FUNCTION void load_units(unsigned r[COUNT], const void* unit)
-{
-    if (COUNT == 4)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1 % COUNT]), "=r"(r[2 % COUNT]), "=r"(r[3 % COUNT])
-                     : "r"(shared_address(unit)) : "memory");
-    else if (COUNT == 2)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                     : "=r"(r[0]), "=r"(r[1 % COUNT]) : "r"(shared_address(unit)) : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
-                     : "=r"(r[0]) : "r"(shared_address(unit)) : "memory");
-}
-
-template <int COUNT>
-MMA_FUNCTION void load_units_transposed(unsigned r[COUNT], const void* unit)
-{
-    if (COUNT == 4)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1 % COUNT]), "=r"(r[2 % COUNT]), "=r"(r[3 % COUNT])
-                     : "r"(shared_address(unit)) : "memory");
-    else if (COUNT == 2)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                     : "=r"(r[0]), "=r"(r[1 % COUNT]) : "r"(shared_address(unit)) : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                     : "=r"(r[0]) : "r"(shared_address(unit)) : "memory");
-}
 
 #if TYPE == 0
 MMA_FUNCTION unsigned round_tf32(float value)
@@ -75,12 +35,6 @@ MMA_FUNCTION void mma_tf32(float d[4], const unsigned a[4], const unsigned b[2])
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-
-MMA_FUNCTION void mma_one_tf32(float d[4], const unsigned a[2], const unsigned b[1])
-{
-    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-}
 #elif TYPE == 1
 MMA_FUNCTION unsigned round_float16(float low, float high)
 {
@@ -94,12 +48,6 @@ MMA_FUNCTION unsigned round_float16(float low, float high)
     return bits;
 }
 
-MMA_FUNCTION void mma_one_float16(float d[4], const unsigned a[2], const unsigned b[1])
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-}
-
 MMA_FUNCTION void mma_float16(float d[4], const unsigned a[4], const unsigned b[2])
 {
 #if __CUDA_ARCH__ >= 800
@@ -107,9 +55,10 @@ MMA_FUNCTION void mma_float16(float d[4], const unsigned a[4], const unsigned b[
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-    mma_one_float16(d, a, b);
-    mma_one_float16(d, a + 2, b + 1);
+#else  // Turing: half of the sum at a time
+    for (int half = 0; half < 2; ++half)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
 #endif
 }
 #else
@@ -127,50 +76,22 @@ MMA_FUNCTION void mma_bfloat16(float d[4], const unsigned a[4], const unsigned b
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-
-MMA_FUNCTION void mma_one_bfloat16(float d[4], const unsigned a[2], const unsigned b[1])
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-}
 #endif
 
 #endif  // __CUDACC__
 
-// UNIT: how many numbers make a unit. pack: 4 bytes of a unit, of PER_WORD numbers.
+// PER_WORD: how many numbers are 4 bytes. pack: makes 4 bytes of them.
 #if TYPE == 0
 #define PER_WORD 1
 #define multiply mma_tf32
-#define multiply_one mma_one_tf32
 MMA_FUNCTION unsigned pack(const float value[1]) { return round_tf32(value[0]); }
 #else
 #define PER_WORD 2
 #if TYPE == 1
 #define multiply mma_float16
-#define multiply_one mma_one_float16
 MMA_FUNCTION unsigned pack(const float value[2]) { return round_float16(value[0], value[1]); }
 #else
 #define multiply mma_bfloat16
-#define multiply_one mma_one_bfloat16
 MMA_FUNCTION unsigned pack(const float value[2]) { return round_bfloat16(value[0], value[1]); }
 #endif
 #endif
-#define UNIT (4 * PER_WORD)
-
-// A unit of UNIT numbers that lie `step` apart, of which `count` are there; the others are 0.
-MMA_FUNCTION uint4 unit_of(const float* from, int step, int count)
-{
-    unsigned word[4];
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-        float value[PER_WORD];
-#pragma unroll
-        for (int p = 0; p < PER_WORD; ++p) {
-            int e = w * PER_WORD + p;
-            value[p] = e < count ? from[e * step] : 0.0f;
-        }
-        word[w] = pack(value);
-    }
-    uint4 unit = {word[0], word[1], word[2], word[3]};
-    return unit;
-}

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...layers import make_meetings
 from ...timing import span
-from ..stages import make_stages, to_the_end
+from ..stages import make_stages, no_images, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
@@ -42,13 +42,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precisio
 def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0, precision="float32"):
     """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
     if len(X) == 0:
-        for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
-            share[...] = 0
-            yield
-        for grad in grads:
-            grad[...] = 0
-        if ready is not None:
-            ready(0)
+        yield from no_images(grads, ready, meetings)
         return X.sum()
     with borrowed_plan(network, params, X, precision) as plan:
         plan.meet(meetings)

@@ -7,13 +7,12 @@ may replace by one that leaves them to another stream (see branches.py).
 """
 
 import contextlib
-import functools
 
 import numpy as np
 
 from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
 from ..stages import function_of
-from . import convolution, launch, tensor_cores, winograd
+from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .run import run
 
@@ -32,27 +31,19 @@ class Convolution:
 
     beside = contextlib.nullcontext()
 
-    def __init__(self, x, kernel_shape, S, max_pool, relu, input_grad, launches):
+    def __init__(self, x, conv, input_grad, launches):
         import cupy
 
-        N, C, H, W = x.shape
-        O, _, KH, KW = kernel_shape
-        conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
-        self.x, self.N = x, np.int32(N)
-        self.y = cupy.empty((N, O, conv.PH, conv.PW), np.float32)
+        self.x, self.N, self.launches = x, np.int32(len(x)), launches
+        self.y = cupy.empty((len(x), conv.O, conv.PH, conv.PW), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
         self.dx = cupy.empty_like(x) if input_grad else None
-        self.launch_forward = launches.conv_forward(conv, N)
-        self.launch_input_grad = launches.conv_input_grad(conv, N)
-        multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-        self.launch_weight_grad = launches.conv_weight_grad(conv, N, multiprocessors=multiprocessors)
-        self.launch_reduce = convolution.conv_weight_grad_reduce(conv, self.launch_weight_grad)
-        size = self.launch_weight_grad.workspace
+        size = launches.weight_grad.workspace
         self.workspace = cupy.empty(size, np.float32) if size else None
-        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, self.launch_weight_grad))
+        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
 
     def forward(self, weight, bias):
-        run(self.launch_forward, self.x, weight, bias, self.y, self.mask, self.N)
+        run(self.launches.forward, self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
         """``dx``, if it is wanted, and the gradients of weight and bias.
@@ -63,49 +54,44 @@ class Convolution:
             self.input_grad(dy, params[0])
         with self.beside:
             if self.workspace is None:
-                run(self.launch_weight_grad, self.x, dy, self.mask, *grads, self.N)
+                run(self.launches.weight_grad, self.x, dy, self.mask, *grads, self.N)
             else:
-                run(self.launch_weight_grad, self.x, dy, self.mask, self.workspace, self.N)
-                run(self.launch_reduce, self.workspace, dy, self.mask, *grads, self.rows, self.N)
+                run(self.launches.weight_grad, self.x, dy, self.mask, self.workspace, self.N)
+                run(self.launches.weight_grad_sum, self.workspace, *grads, self.rows)
 
     def input_grad(self, dy, weight):
-        run(self.launch_input_grad, dy, self.mask, weight, self.dx, self.N)
+        run(self.launches.input_grad, dy, self.mask, weight, self.dx, self.N)
 
 
 class WinogradConvolution(Convolution):
-    """The same by Winograd's method, where `winograd.choose` says that it is less work; in float32.
+    """The same by Winograd's method.
 
     `prepare` transforms the weights, which only this stage waits for: ``ahead``, a branch, takes it off the way.
     """
 
     ahead = None
 
-    def __init__(self, x, kernel_shape, S, max_pool, relu, input_grad, launches, how):
+    def __init__(self, x, conv, input_grad, launches):
         import cupy
 
-        super().__init__(x, kernel_shape, S, max_pool, relu, input_grad, launches)
-        self.launch_forward = winograd.conv_forward(how)
-        back = winograd.conv_input_grad(how) if input_grad else None
-        self.launch_weights = winograd.weights(how, input_grad=back is not None)
-        self.u = self.u_back = cupy.empty(self.launch_forward.workspace, np.float32)
-        self.transposed = back is not None  # else dx is computed as in `Convolution`
-        if self.transposed:
-            self.launch_input_grad = back
-            self.u_back = cupy.empty(back.workspace, np.float32)
+        super().__init__(x, conv, input_grad, launches)
+        self.u = self.u_back = cupy.empty(launches.forward.workspace, np.float32)
+        if launches.transposed:
+            self.u_back = cupy.empty(launches.input_grad.workspace, np.float32)
 
     def prepare(self, weight, bias):
         """To be called before `forward`, with the same parameters."""
         with self.ahead or contextlib.nullcontext():
-            run(self.launch_weights, weight, self.u, self.u_back)
+            run(self.launches.weights, weight, self.u, self.u_back)
 
     def forward(self, weight, bias):
         if self.ahead:
             self.ahead.join()
-        run(self.launch_forward, self.x, self.u, bias, self.y, self.mask, self.N)
+        super().forward(self.u, bias)
 
     def input_grad(self, dy, weight):
         """With what `prepare` made of the same weights."""
-        super().input_grad(dy, self.u_back if self.transposed else weight)
+        super().input_grad(dy, self.u_back if self.launches.transposed else weight)
 
 
 class Dense:
@@ -113,29 +99,24 @@ class Dense:
 
     beside = contextlib.nullcontext()
 
-    def __init__(self, x, weight_shape, relu, input_grad, launches):
+    def __init__(self, x, outputs, relu, input_grad, launches):
         import cupy
 
-        D, O = weight_shape
-        N = len(x)
-        self.x, self.N, self.relu = x, np.int32(N), relu
-        self.y = cupy.empty((N, O), np.float32)
+        self.x, self.N, self.relu, self.launches = x, np.int32(len(x)), relu, launches
+        self.y = cupy.empty((len(x), outputs), np.float32)
         self.dx = cupy.empty_like(x) if input_grad else None
-        self.launch_forward = launches.dense_forward(D, O, N, relu)
-        self.launch_input_grad = launches.dense_input_grad(D, O, N, relu)
-        self.launch_weight_grad = launches.dense_weight_grad(D, O, N, relu)
 
     def forward(self, weight, bias):
-        run(self.launch_forward, self.x, weight, bias, self.y, self.N)
+        run(self.launches.forward, self.x, weight, bias, self.y, self.N)
 
     def backward(self, dy, params, grads):
         self.weight_grad(dy, grads)
         if self.dx is not None:
-            run(self.launch_input_grad, dy, self.y, params[0], self.dx, self.N)
+            run(self.launches.input_grad, dy, self.y, params[0], self.dx, self.N)
 
     def weight_grad(self, dy, grads):
         with self.beside:
-            run(self.launch_weight_grad, self.x, dy, self.y, *grads, self.N)
+            run(self.launches.weight_grad, self.x, dy, self.y, *grads, self.N)
 
 
 class Flatten:
@@ -215,7 +196,6 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
 
     ``kind`` is a value of `PRECISIONS`; ``count`` (1,) of the images are examples.
     """
-    launches = _Launches(kind)
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     rectified = bool(rest) and function_of(rest[0])[0] is relu
@@ -225,12 +205,14 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
         pooled = pool in POOLS and S <= LARGEST_SQUARE
         fused = S if pooled else 1, pooled and POOLS[pool], rectified, input_grad
         if function is conv2d:
-            stage = make_convolution(x, first.shapes[0], *fused, launches)
+            stage = make_convolution(x, first.shapes[0], *fused)
         else:
             stage = BatchNorm(x, *fused, count)
         return stage, 1 + rectified + pooled
     if function is dense:
-        return Dense(x, first.shapes[0], rectified, input_grad, launches), 1 + rectified
+        D, O = first.shapes[0]
+        launches = choose.dense(kind, D, O, len(x), rectified)
+        return Dense(x, O, rectified, input_grad, launches), 1 + rectified
     if function is flatten:
         return Flatten(x), 1
     if function is relu:
@@ -240,17 +222,14 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
     return AsWritten(x, first, shapes[0], input_grad), 1
 
 
-def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, launches):
-    """By Winograd's method where that is less work; tensor cores have a kernel of their own."""
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad):
     import cupy
 
-    arguments = x, kernel_shape, S, max_pool, relu, input_grad, launches
     N, C, H, W = x.shape
     O, _, KH, KW = kernel_shape
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
-    multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    how = winograd.choose(conv, N, multiprocessors) if launches.kind is None else None
-    return Convolution(*arguments) if how is None else WinogradConvolution(*arguments, how)
+    launches = choose.convolution(conv, N, input_grad, cupy.cuda.Device().attributes["MultiProcessorCount"])
+    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
 
 
 def has_kernels(network):
@@ -262,15 +241,3 @@ def has_kernels(network):
         if function not in {batch_norm, conv2d, dense, flatten, relu, *POOLS}:
             return False
     return True
-
-
-class _Launches:
-    """The launch functions of products, in float32 or on tensor cores with factors of ``kind``."""
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def __getattr__(self, name):
-        if self.kind is None:
-            return getattr(convolution if name.startswith("conv") else launch, name)
-        return functools.partial(getattr(tensor_cores, name), self.kind)

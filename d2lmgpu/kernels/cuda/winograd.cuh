@@ -1,4 +1,5 @@
-// Winograd's method: what winograd_weights.cu, winograd_forward.cu and winograd_input_grad.cu share.
+// Winograd's method: what winograd_weights.cu, winograd_forward.cu, winograd_input_grad.cu and winograd_weight_grad.cu
+// share.
 //
 // In one dimension, m outputs of a kernel of r taps are y = A^T [(G g) * (B^T x)], with t = m + r - 1 multiplications
 // instead of m*r (Winograd 1980; in two dimensions and for neural networks Lavin and Gray 2016). The method, and where
@@ -10,8 +11,9 @@
 // and backward, each of these transposed: with D = A dz A^T
 //
 //   dV[c][f] = sum_o U[o,c][f] * D[o][f]                                          dx = B dV B^T, tiles overlap
+//   dU[o,c][f] = sum over tiles of D[o][f] * V[c][f]                              dg = G^T dU G
 //
-// The middle is POINTS matrix products, each of a sum over channels; both directions do it with `multiply` below.
+// The middle is POINTS matrix products. Where the sum is over channels it is done with `multiply` below.
 // LeNet's second convolution: MH = MW = 4, TH = TW = 8, 64 multiplications for 16 outputs instead of 400.
 //
 // Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; MH MW, multiples of S;
@@ -98,6 +100,27 @@ static __device__ __forceinline__ void by_columns(const float* x, float* y)
     }
 #pragma unroll
     for (int j = 0; j < R::columns; ++j) y[j * STEP_Y] = result[j];
+}
+
+#define SQUARES ((MH / S) * (MW / S))  // of a tile
+
+// D = A dz A^T for a tile of dz in squares, unpooled from gradients and masks.
+__device__ __forceinline__ void transform_gradient(
+    const float gradient[SQUARES], const unsigned bits[SQUARES], float values[POINTS])
+{
+    float dz[MH][MW], half[TH][MW];
+#pragma unroll
+    for (int i = 0; i < MH; ++i)
+#pragma unroll
+        for (int j = 0; j < MW; ++j) {
+            int q = i / S * (MW / S) + j / S;
+            float g = MAX_POOL ? gradient[q] : gradient[q] * (1.0f / (S * S));
+            dz[i][j] = bits[q] >> (i % S * S + j % S) & 1 ? g : 0.0f;
+        }
+#pragma unroll
+    for (int j = 0; j < MW; ++j) by_rows<AH, MW, MW>(&dz[0][j], &half[0][j]);
+#pragma unroll
+    for (int i = 0; i < TH; ++i) by_rows<AW, 1, 1>(half[i], values + i * TW);
 }
 
 #ifdef RO

@@ -6,11 +6,13 @@ computed where. A convolution by it is three launches: `weights` once a step,
 of what a thread has in registers: 16 tiles a block, 8 of them a thread.
 """
 
+import functools
+import itertools
 from typing import NamedTuple
 
 from ..winograd import LARGEST_TILE, simple_transforms
 from .convolution import Convolution, check
-from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros
+from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 TILES = 16
 """Of a block."""
@@ -22,6 +24,9 @@ LEAST_CHANNELS = 4
 
 DEPTH = 8
 """Steps by which a thread reads beyond what it uses, at most."""
+
+MOST_SUMS, MOST_SUMS_UNMASKED = 65, 52
+"""Of a thread that computes gradients of weights; where neither ReLU nor pooling follows, more of them would spill."""
 
 TRANSFORMS_PER_POINT = 10
 """Instructions by which a tile of one channel is loaded, transformed and stored, divided by its points. Counted."""
@@ -44,6 +49,11 @@ class Winograd(NamedTuple):
         return (self.MH + self.conv.KH - 1) * (self.MW + self.conv.KW - 1)
 
     @property
+    def plane(self):
+        """Floats of shared memory for the points of a tile of one channel: an odd number of vectors."""
+        return odd(ceil_div(self.points, 4)) * 4
+
+    @property
     def grid(self):
         """Rows and columns of tiles of an image."""
         return ceil_div(self.conv.PH * self.conv.S, self.MH), ceil_div(self.conv.PW * self.conv.S, self.MW)
@@ -57,13 +67,13 @@ class Winograd(NamedTuple):
                 tables.append(f"-D{matrix}_{name}={{{rows}}}")
         return self.conv.options + macros(MH=self.MH, MW=self.MW) + tuple(tables)
 
-    def region(self):
-        """Rows and columns of the tiles of an image that a block has, 16 at most, and images of a block."""
+    def region(self, most=TILES):
+        """Rows and columns of the tiles of an image that a block has at a time, ``most`` in all, and its images."""
         rows, columns = self.grid
-        if rows * columns > TILES:
-            columns = evenly(columns, max(4, TILES // rows))
-            rows = evenly(rows, TILES // columns)
-        return rows, columns, TILES // (rows * columns)
+        if rows * columns > most:
+            columns = evenly(columns, min(most, max(4, most // rows)))
+            rows = evenly(rows, most // columns)
+        return rows, columns, most // (rows * columns)
 
     def parts_back(self):
         """Those of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
@@ -184,3 +194,71 @@ def conv_input_grad(winograd):
         (winograd.threads(Q),),
         workspace=(parts * conv.O + DEPTH) * Q * RO * winograd.points,
     )
+
+
+def conv_weight_grad(winograd):
+    """x, dy, mask → partial sums, for `convolution.conv_weight_grad_sum`. Arguments: x, dy, mask, workspace, N."""
+    conv = winograd.conv
+    share = _best_share(winograd._replace(N=1, multiprocessors=1))  # it is the same for all
+    rows, columns, images = share.region
+    parts = ceil_div(conv.O, share.OB), ceil_div(conv.C, share.CB)
+    pieces = ceil_div(winograd.N, images) * ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
+    threads = winograd.points * share.QO * share.QC
+    resident = max(1, 512 // threads)
+    groups = max(1, winograd.multiprocessors * resident // (parts[0] * parts[1]))
+    groups = ceil_div(pieces, ceil_div(pieces, groups))
+    room = SHARED_BYTES // 4 - ceil_div(threads, 4) * 4
+    turns = evenly(ceil_div(share.OB, share.QO), room // (share.QO * share.CB * winograd.plane))
+    own = macros(OB=share.OB, CB=share.CB, TR=rows, TC=columns, IMAGES=images)
+    own += macros(QO=share.QO, QC=share.QC, ROUND=turns, RESIDENT=resident)
+    workspace = groups * (conv.KH * conv.KW * conv.C + 1) * conv.O
+    name = "winograd_weight_grad"
+    return Launch(f"{name}.cu", name, winograd.options + own, (groups, *parts), (threads,), workspace)
+
+
+class _Share(NamedTuple):
+    """What a block of `conv_weight_grad` has: channels OB and CB, in how many parts threads share them, and tiles."""
+
+    OB: int
+    CB: int
+    QO: int
+    QC: int
+    region: tuple[int, int, int]
+
+    def cost(self, winograd):
+        """Of all blocks, for a tile: instructions that multiply and load, and those that transform."""
+        NO, NC = ceil_div(self.OB, self.QO), ceil_div(self.CB, self.QC)
+        multiply = self.QO * self.QC * (NO * NC + NO + NC)
+        transform = TRANSFORMS_PER_POINT * (self.OB / 2 + self.CB)
+        blocks = ceil_div(winograd.conv.O, self.OB) * ceil_div(winograd.conv.C, self.CB)
+        return blocks * (multiply + transform) * winograd.points
+
+
+@functools.cache
+def _best_share(winograd):
+    return min(_shares(winograd), key=lambda share: share.cost(winograd))
+
+
+def _shares(winograd):
+    """All that fit: 256 threads, as many sums as fit in registers, and shared memory."""
+    conv = winograd.conv
+    most_sums = MOST_SUMS if conv.relu or conv.S > 1 else MOST_SUMS_UNMASKED
+    parts = max(1, 256 // winograd.points)
+    of_threads = [(QO, QC) for QO in range(1, parts + 1) for QC in range(1, parts // QO + 1)]
+    for OB, CB in itertools.product(_parts_of(conv.O), _parts_of(conv.C)):
+        for QO, QC in of_threads:
+            if ceil_div(OB, QO) * ceil_div(CB, QC) > most_sums:
+                continue
+            threads = winograd.points * QO * QC
+            for most in range(min(8, threads // max(OB, 2 * CB)), 0, -1):
+                rows, columns, images = region = winograd.region(most)
+                x = images * CB * (rows * winograd.MH + conv.KH - 1) * (columns * winograd.MW + conv.KW - 1)
+                floats = rows * columns * images * (OB + CB) * winograd.plane + x + ceil_div(threads, 4) * 4
+                if floats * 4 <= SHARED_BYTES:
+                    yield _Share(OB, CB, QO, QC, region)
+                    break
+
+
+def _parts_of(channels):
+    """How many channels each of 1, 2, 3, ... equal parts has."""
+    return sorted({ceil_div(channels, parts) for parts in range(1, channels + 1)})

@@ -25,6 +25,7 @@
 // Grid: (groups of images, parts of O, regions of an image). Block: THREADS.
 
 #define DEPTH (RO > 8 && CB > 3 ? 3 : CB)  // registers are few
+#include "async_copy.cuh"
 #include "winograd.cuh"
 #include "squares.cuh"
 
@@ -37,28 +38,6 @@
 #define X_BUFFER (IMAGES * X_IMAGE)                             // two of them: one is filled while one is read
 #define COPIES CEIL_DIV(XH * XW, THREADS)                       // of a thread, for a channel of an image
 #define SUMMING (CB * PLANE + 2 * X_BUFFER)
-
-// Four bytes from global to shared memory, or zeros: done when `wait_for_copies` returns.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-typedef unsigned Shared;  // in bytes
-typedef char Unit;
-static __device__ __forceinline__ Shared address(float* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
-static __device__ __forceinline__ void copy(Shared to, int i, const float* from, bool there)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 ::"r"(to + i * 4), "l"(from), "r"(there ? 4 : 0) : "memory");
-}
-static __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-#else
-typedef float* Shared;
-typedef float Unit;
-static __device__ __forceinline__ Shared address(float* shared) { return shared; }
-static __device__ __forceinline__ void copy(Shared to, int i, const float* from, bool there)
-{
-    to[i] = there ? *from : 0.0f;
-}
-static __device__ __forceinline__ void wait_for_copies() {}
-#endif
 
 // V = B^T x B for the tile of x that begins at `from`, to plane `to` of v_s.
 static __device__ __forceinline__ void transform(const float* from, float* to, int tile)
@@ -123,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_forward(
                     copy(to, image * X_IMAGE + k * X_PLANE + e * THREADS, from + k * step, there);
             }
         }
+        end_of_group();
     };
 
     const float *first = v_s + first_vector(), *second = v_s + second_vector();
@@ -132,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_forward(
     copy_x(0);
     for (int c0 = 0; c0 < C; c0 += CB) {
         if (DEPTH < CB || c0 == 0) load_first(u, ahead);
-        wait_for_copies();
+        wait_for_groups<0>();
         __syncthreads();  // x_s is there, and v_s is no longer needed, nor what was in x_s before
         if (c0 + CB < C) copy_x(c0 + CB);
 #pragma unroll 1

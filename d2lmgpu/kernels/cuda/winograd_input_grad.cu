@@ -22,7 +22,6 @@
 #include "winograd.cuh"
 
 #define IMAGES (TILES / (TR * TC))
-#define SQUARES ((MH / S) * (MW / S))  // of a tile
 #define SLOTS (ROUND * Q)
 #define REACH_H (TR * MH + KH - 1 < H ? TR * MH + KH - 1 : H)  // rows of dx that tiles reach
 
@@ -30,24 +29,10 @@
 static __device__ __forceinline__ void transform(
     const float gradient[SQUARES], const unsigned bits[SQUARES], float* to, int tile)
 {
-    float dz[MH][MW], half[TH][MW];
+    float values[POINTS];
+    transform_gradient(gradient, bits, values);
 #pragma unroll
-    for (int i = 0; i < MH; ++i)
-#pragma unroll
-        for (int j = 0; j < MW; ++j) {
-            int q = i / S * (MW / S) + j / S;
-            float g = MAX_POOL ? gradient[q] : gradient[q] * (1.0f / (S * S));
-            dz[i][j] = bits[q] >> (i % S * S + j % S) & 1 ? g : 0.0f;
-        }
-#pragma unroll
-    for (int j = 0; j < MW; ++j) by_rows<AH, MW, MW>(&dz[0][j], &half[0][j]);
-#pragma unroll
-    for (int i = 0; i < TH; ++i) {
-        float points[TW];
-        by_rows<AW, 1, 1>(half[i], points);
-#pragma unroll
-        for (int j = 0; j < TW; ++j) to[place(i * TW + j, tile)] = points[j];
-    }
+    for (int f = 0; f < POINTS; ++f) to[place(f, tile)] = values[f];
 }
 
 // Row h of dx for one image and channel: the rows of the tiles that meet there are added, transformed, and added where

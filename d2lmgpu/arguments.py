@@ -1,0 +1,164 @@
+"""Wrong arguments: what was given, what is allowed, what to do, in one line, whoever says it.
+
+Every public function checks what it is given where it begins, with these. All
+raise ValueError, and none looks at the elements of an array: that would be work.
+"""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+
+import numpy as np
+
+MOST = 10**9
+"""No whole number that somebody means is larger, seeds and bytes aside."""
+
+MOST_SEED = 2**64 - 1
+
+LONGEST = 80
+"""Characters of a value that an error shows at most."""
+
+
+def shown(value):
+    """``value`` in one line of an error: arrays by dtype and shape, whatever else is long in part."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        place = f" on {value.device}" if hasattr(value, "raw") else ""
+        return f"an array of {value.dtype} {tuple(value.shape)}{place}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whatever somebody's __repr__ raises; an int of 5,000 digits is no text, either
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
+
+
+def check_name(what, name, known, also=""):
+    """Raise ValueError, with the ``known`` names and the most similar, unless ``name`` is one of them."""
+    if not isinstance(name, str) or name not in known:
+        meant = perhaps_meant(name, known) if isinstance(name, str) else ""
+        raise ValueError(f"{what} {shown(name)} is unknown; choose from {', '.join(known)}{also}{meant}")
+
+
+def perhaps_meant(word, known):
+    """ "; did you mean ring?": the end of an error that names the most similar of ``known``, if any is."""
+    similar = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
+def check_whole(name, value, least=1, most=MOST):
+    """Raise ValueError unless ``value`` is a whole number from ``least`` to ``most``; ``name`` says of what."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at least {least}")
+    if value > most:
+        raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at most {most:,}")
+
+
+def check_seed(seed):
+    """Raise ValueError unless random numbers can start from ``seed``."""
+    check_whole("seed", seed, least=0, most=MOST_SEED)
+
+
+def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf):
+    """Raise ValueError unless ``value`` is a finite number within these limits."""
+    within = is_number(value) and math.isfinite(value) and above < float(value) and least <= float(value) <= most
+    if not within:
+        limits = [(f"above {above:g}", above), (f"at least {least:g}", least), (f"at most {most:g}", most)]
+        said = " and ".join(text for text, limit in limits if abs(limit) < math.inf)
+        raise ValueError(f"{name} is {shown(value)}; it should be a finite number{said and ', ' + said}")
+
+
+def is_number(value):
+    """Whether it is a real number (no bool, no array of one, none that is beyond all floats)."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def check_flag(name, value):
+    """Raise ValueError unless ``value`` is True or False (or 1 or 0): a text or a list would count as True."""
+    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
+        raise ValueError(f"{name} is {shown(value)}; it should be True or False")
+
+
+def check_text(name, value):
+    """Raise ValueError unless ``value`` is a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {shown(value)}; it should be a text")
+
+
+def check_function(name, value):
+    """Raise ValueError unless ``value`` can be called."""
+    if not callable(value):
+        raise ValueError(f"{name} is {shown(value)}; it should be a function")
+
+
+def check_list(name, value, of, length=None):
+    """``value``, whatever can be gone through but a text, an array or a dict, as a list; ``of`` says of what."""
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable) or hasattr(value, "dtype"):
+        raise ValueError(f"{name}: {shown(value)} should be a list of {of}")
+    value = list(value)
+    if length is not None and len(value) != length:
+        raise ValueError(f"{name}: {len(value)} given; it should be a list of {length}, of {of}")
+    return value
+
+
+def check_array(name, value, ndim=None, shape="", kinds="biuf"):
+    """Raise ValueError unless ``value`` is an array, with ``ndim`` axes if given (``shape`` tells them), of numbers."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise ValueError(f"{name} is {shown(value)}; it should be an array{shape and ' ' + shape}")
+    wrong = ndim is not None and value.ndim not in (ndim if isinstance(ndim, tuple) else (ndim,))
+    if wrong or value.dtype.kind not in kinds:
+        what = "numbers" if "f" in kinds else "whole numbers"
+        raise ValueError(f"{name} is {shown(value)}; it should be an array {shape + ' ' if shape else ''}of {what}")
+
+
+def as_array(name, value, ndim=None, shape="", kinds="biuf"):
+    """`check_array` of an array, or of a list that NumPy makes one of; returns it."""
+    if not hasattr(value, "dtype"):
+        try:
+            value = np.asarray(value)
+        except (TypeError, ValueError, OverflowError):  # a ragged list, or a number beyond all dtypes
+            raise ValueError(f"{name} is {shown(value)}; it should be an array{shape and ' ' + shape}") from None
+    check_array(name, value, ndim, shape, kinds)
+    return value
+
+
+def check_shape(name, value, shape):
+    """Raise ValueError unless ``value`` is an array of numbers of this shape."""
+    check_array(name, value)
+    if value.shape != shape:
+        raise ValueError(f"{name} is {shown(value)}; its shape should be {shape}")
+
+
+def check_cache(layer, cache, length):
+    """Raise ValueError unless ``cache`` is a tuple of so many things, as ``layer`` returns it beside its result."""
+    if not isinstance(cache, tuple) or len(cache) != length:
+        raise ValueError(
+            f"{layer}_grad: cache is {shown(cache)}; it should be what {layer} returned: y, cache = {layer}(...)"
+        )
+
+
+def check_sized(name, value):
+    """Raise ValueError unless ``value`` has a length and can be indexed, as lists and arrays can."""
+    single = isinstance(value, (str, bytes, dict)) or getattr(value, "ndim", 1) == 0
+    if single or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+        raise ValueError(f"{name} is {shown(value)}; it should be an array, or a list")
+
+
+def check_path(name, value):
+    """Raise ValueError unless ``value`` names a file or a folder."""
+    if not isinstance(value, str) and not hasattr(value, "__fspath__"):
+        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
+    if not str(value) or "\0" in str(value):
+        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file, and not empty")
+
+
+def in_a_clone(extra):
+    """What to type for more packages: d2lmgpu is on no index, so that only a clone can be installed."""
+    return f"pip install -e '.[{extra}]' in the clone of d2lmgpu"

@@ -1,0 +1,61 @@
+"""Which kernel computes what, of those that could: the only place where that is decided.
+
+By prediction (benchmarks/predict_gpu.py, an H100), the rule is:
+
+- A convolution and its gradients: by Winograd's method, where `winograd.choose` counts that it is less work, else by
+  the kernels of convolution.py. In every precision: these multiply in float32, which tf32 and mixed precision permit,
+  and kernels on tensor cores were predicted to be slower at 1, 2 and 4 times LeNet's width. The exception was LeNet's
+  second convolution forward in float16: 12% faster at twice the width, as fast at four times. It did not pay for them.
+- A dense layer: on tensor cores if the precision has factors with fewer bits, else in float32.
+"""
+
+from typing import NamedTuple
+
+from . import convolution as plain
+from . import launch, tensor_cores, winograd
+from .launch import Launch
+
+
+class ConvolutionLaunches(NamedTuple):
+    """Of a convolution. By Winograd's method, forward reads what ``weights`` makes of the weights.
+
+    So does ``input_grad``, if it is ``transposed``.
+    """
+
+    forward: Launch
+    input_grad: Launch
+    weight_grad: Launch
+    weight_grad_sum: Launch
+    weights: Launch | None = None
+    transposed: bool = False
+
+
+class DenseLaunches(NamedTuple):
+    """Of a dense layer."""
+
+    forward: Launch
+    input_grad: Launch
+    weight_grad: Launch
+
+
+def convolution(conv, N, input_grad, multiprocessors):
+    """The `ConvolutionLaunches` of a `Convolution` for N images. Raises ValueError for shapes that no kernel takes."""
+    how = winograd.choose(conv, N, multiprocessors)
+    back = winograd.conv_input_grad(how) if how and input_grad else None
+    weight_grad = winograd.conv_weight_grad(how) if how else plain.conv_weight_grad(conv, N, 3, multiprocessors)
+    return ConvolutionLaunches(
+        winograd.conv_forward(how) if how else plain.conv_forward(conv, N),
+        back or plain.conv_input_grad(conv, N),
+        weight_grad,
+        plain.conv_weight_grad_sum(conv, weight_grad),
+        winograd.weights(how, input_grad=back is not None) if how else None,
+        transposed=back is not None,
+    )
+
+
+def dense(kind, D, O, N, relu):
+    """The `DenseLaunches` for N examples. ``kind`` is a value of `stages.PRECISIONS`."""
+    names = "dense_forward", "dense_input_grad", "dense_weight_grad"
+    if kind is None:
+        return DenseLaunches(*(getattr(launch, name)(D, O, N, relu) for name in names))
+    return DenseLaunches(*(getattr(tensor_cores, name)(kind, D, O, N, relu) for name in names))

@@ -1,0 +1,53 @@
+"""What can be a CUDA graph, and which precisions devices compute with."""
+
+import numpy as np
+
+from .. import networks
+from ..arguments import check_name
+from ..collectives import ALGORITHMS
+from ..collectives.execute import are_connected
+from ..devices import DeviceError
+from ..kernels.cuda import PRECISIONS, current_card, graphs_work, has_kernels, tensor_cores
+from ..networks import compute, kernels_work
+
+
+def check_precision(precision, devices):
+    """Raise ValueError for an unknown precision, DeviceError where ``devices`` cannot compute with it."""
+    check_name("precision", precision, PRECISIONS)
+    kind = PRECISIONS[precision]
+    for device in devices if kind else ():
+        if device.kind != "gpu":
+            if precision == "mixed":
+                continue  # NumPy rounds to float16 by itself
+            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
+        needed = tensor_cores.OLDEST[kind]
+        if device.compute_capability < needed:
+            raise DeviceError(
+                f"precision {precision!r} needs compute capability {needed / 10}; {device} has "
+                f"{device.compute_capability / 10}"
+            )
+
+
+def can_be_graph(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
+    """Whether training steps with these can be CUDA graphs.
+
+    That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer;
+    and that kernels and graphs work on these GPUs, which is tried once.
+    """
+    return (
+        compute.USE_CUDA_KERNELS
+        and all(device.kind == "gpu" for device in devices)
+        and X.dtype == y.dtype == np.uint8
+        and algorithm in ALGORITHMS
+        and has_kernels(network)
+        and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
+        and all(device.submit(_all_works, precision).result() for device in devices)
+    )
+
+
+def _all_works(precision):
+    """Runs on a device."""
+    import cupy
+
+    name = f"gpu({current_card()})"
+    return kernels_work(name, cupy) and kernels_work(name, cupy, precision) and graphs_work()

@@ -1,0 +1,86 @@
+"""Whether functions of one's own still do what they did when a checkpoint was written.
+
+Names say little: two networks of one's own are both "custom". So a checkpoint has a few numbers of what they make of
+the same input, and a run that goes on compares them. What differs only elsewhere, as a change of images that
+is rarely drawn, is not seen; what draws from its own random numbers, so that it never does the same, is not compared.
+"""
+
+import numpy as np
+
+from ..arguments import shown
+from ..data import batch_rng, epoch_order, to_float
+from ..networks import init_params, loss_and_grads_as_written
+from ..parallel import preprocess_batch
+
+COMPARED = ("network", "schedule", "preprocess")
+TOLERANCE = 1e-4
+"""Of the largest number: other machines round otherwise."""
+
+EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
+
+
+def likeness(network, schedule, preprocess, X, y, batch_size, seed):
+    """For each name of `COMPARED` a list of numbers, or None where there is nothing to compare.
+
+    ``network`` and ``schedule`` are None where they have a name. ``preprocess`` is called for the first minibatches of
+    the training set X and y as in training.
+    """
+    return {
+        "network": network and _repeated(lambda: _of_network(network)),
+        "schedule": schedule and _repeated(lambda: [float(schedule(i / POINTS)) for i in range(POINTS)]),
+        "preprocess": preprocess and _repeated(lambda: _of_preprocess(preprocess, X, y, batch_size, seed)),
+    }
+
+
+def unlike(here, saved):
+    """The names of functions that do something else here than where the likeness was ``saved``."""
+    return [name for name in COMPARED if here[name] and saved.get(name) and not _close(here[name], saved[name])]
+
+
+def check_changed(names):
+    """Raise ValueError unless ``names`` are some of `COMPARED`."""
+    fits = isinstance(names, (list, tuple, set)) and all(isinstance(name, str) for name in names)
+    if not fits or not set(names) <= set(COMPARED):
+        raise ValueError(f"changed is {shown(names)}; it should be a list of {', '.join(COMPARED)}, or of some of them")
+
+
+def _repeated(compute):
+    """What ``compute`` returns each time; None if it returns something else the next time, or fails here."""
+    try:
+        with np.errstate(all="ignore"):
+            first, second = compute(), compute()
+    except Exception:  # a network that is for GPUs only; what is wrong with a function training says better
+        return None
+    return first if np.array_equal(first, second, equal_nan=True) else None
+
+
+def _of_network(network):
+    """Loss, and the gradients along a direction, for a few images of noise and the weights of a seed."""
+    rng = np.random.default_rng(0)
+    X = rng.random((EXAMPLES, *network.input_shape), np.float32)
+    params = init_params(0, init="he", network=network)
+    loss, grads = loss_and_grads_as_written(X, np.arange(EXAMPLES) % network.classes, params, network)
+    return [float(loss), *(float(np.vdot(grad, rng.normal(size=grad.shape))) for grad in grads)]
+
+
+def _of_preprocess(preprocess, X, y, batch_size, seed):
+    """Of a few examples of each minibatch, the image along a direction, and the label."""
+    order, numbers = epoch_order(len(X), seed, 0), []
+    direction = np.random.default_rng(0).normal(size=X[0].size)
+    for number in range(MINIBATCHES):
+        part = order[number * batch_size : (number + 1) * batch_size]
+        if len(part):
+            images, labels = preprocess_batch(
+                preprocess, to_float(X[part]), y[part], batch_rng(seed, 0, number), y.max()
+            )
+            numbers += (images[:EXAMPLES].reshape(-1, X[0].size) @ direction).tolist() + labels[:EXAMPLES].tolist()
+    return numbers
+
+
+def _close(here, saved):
+    here, saved = np.asarray(here, float), np.asarray(saved, float)
+    if here.shape != saved.shape:
+        return False
+    return np.allclose(
+        here, saved, rtol=0, atol=TOLERANCE * np.abs(np.nan_to_num(saved)).max(initial=0), equal_nan=True
+    )

@@ -1,0 +1,304 @@
+"""Checkpoints that somebody has put together: whole, with the right checksum, and still nothing that a run wrote."""
+
+import ast
+import copy
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from d2lmgpu.training.saved import load_run
+
+SETTINGS = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "batch_size": 200, "precision": "mixed"}
+
+
+@pytest.fixture(scope="module")
+def saved(small, tmp_path_factory):
+    """A run's checkpoint, in the middle of its second epoch: on two devices, with everything that there is to keep."""
+    file = tmp_path_factory.mktemp("saved") / "file"
+
+    class Enough(d2l.Callback):
+        def on_step(self, epoch, step, loss):
+            return (epoch, step) == (1, 2)
+
+    quick([d2l.cpu(0), d2l.cpu(1)], small, checkpoint=file, callbacks=[Enough()], loads=[1, 2], **SETTINGS)
+    return load_run(file)
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def header(shape="(4,)", descr="'<f4'"):
+    """The header of a .npy file, as it may be written by hand."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def whole(content):
+    """A file with this content, and the header that belongs to it."""
+    checksum = hashlib.sha256(content).hexdigest()
+    first = {"format": "d2lmgpu checkpoint", "version": 1, "bytes": len(content), "sha256": checksum}
+    return json.dumps(first).encode() + b"\n" + content
+
+
+def zipped(members, method=zipfile.ZIP_STORED, times=1, listed_as=None):
+    """A zip file, of whose members each is listed so many ``times``, in the same place, maybe with another method."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        for i in range(1, times):
+            for member in archive.filelist[: len(members)]:
+                archive.filelist.append(copy.copy(member))
+                archive.filelist[-1].filename = f"{i}{member.filename}"
+        for member in archive.filelist:
+            member.compress_type = method if listed_as is None else listed_as
+    return file.getvalue()
+
+
+STATE = npy(np.frombuffer(b"{}", np.uint8))
+ZEROS = npy(np.zeros(10**6, np.float32))
+STORED = zipped({"state.npy": STATE, "params.0.npy": npy(np.zeros(4, np.float32))})
+CONTENTS = {
+    "no zip": b"nothing of the kind",
+    "nothing": b"",
+    "an empty zip": zipped({}),
+    "half a zip": STORED[: len(STORED) // 2],
+    "a method that there is not": zipped({"state.npy": STATE}, listed_as=99),
+    "no state": zipped({"params.0.npy": npy(np.zeros(4))}),
+    "a state that is no JSON": zipped({"state.npy": npy(np.frombuffer(b"{'a'", np.uint8))}),
+    "a state that is no text": zipped({"state.npy": npy(np.frombuffer(b"\xff\xfe{}", np.uint8))}),
+    "a state that is a list": zipped({"state.npy": npy(np.frombuffer(b"[]", np.uint8))}),
+    "a state of brackets": zipped({"state.npy": npy(np.frombuffer(b"[" * 100_000, np.uint8))}),
+    "an empty array": zipped({"state.npy": STATE, "params.0.npy": b""}),
+    "half an array": zipped({"state.npy": STATE, "params.0.npy": npy(np.zeros(4))[:-5]}),
+    "more than an array": zipped({"state.npy": STATE, "params.0.npy": npy(np.zeros(4)) + b"more"}),
+    "a text": zipped({"state.npy": STATE, "params.0.npy": b"text"}),
+    "an array of objects": zipped({"state.npy": STATE, "params.0.npy": header(descr="'|O'") + b"\x80\x04K\x01."}),
+    "an array of texts": zipped({"state.npy": STATE, "params.0.npy": npy(np.array(["text"]))}),
+    "an array of records": zipped({"state.npy": STATE, "params.0.npy": npy(np.zeros(2, [("a", "f4")]))}),
+    "a terabyte": zipped({"state.npy": STATE, "params.0.npy": header("(10**12,)") + bytes(16)}),
+    "a terabyte of nothing": zipped({"state.npy": STATE, "params.0.npy": header("(1000000000000,)", "'|V0'")}),
+    "a shape below 0": zipped({"state.npy": STATE, "params.0.npy": header("(-2, -2)") + bytes(16)}),
+    "a shape that is none": zipped({"state.npy": STATE, "params.0.npy": header("'four'") + bytes(16)}),
+    "a shape of brackets": zipped({"state.npy": STATE, "params.0.npy": header("(" * 3000) + bytes(16)}),
+    "a type that there is not": zipped({"state.npy": STATE, "params.0.npy": header(descr="'<f3'") + bytes(16)}),
+    "an array without a number": zipped({"state.npy": STATE, "params.npy": npy(np.zeros(4))}),
+    "an array too many": zipped({"state.npy": STATE, "params.1.npy": npy(np.zeros(4))}),
+    "a deflated array": zipped({"state.npy": STATE, "params.0.npy": ZEROS}, zipfile.ZIP_DEFLATED),
+    "an array by LZMA": zipped({"state.npy": STATE, "params.0.npy": ZEROS}, zipfile.ZIP_LZMA),
+    "arrays in one place": zipped({"state.npy": STATE, "params.0.npy": ZEROS[: 10**5]}, times=100),
+    "encrypted": STORED.replace(b"PK\x03\x04\x14\x00\x00\x00", b"PK\x03\x04\x14\x00\x01\x00").replace(
+        b"PK\x01\x02\x14\x03\x14\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01\x00"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_contents(tmp_path, name):
+    """Refused in one line, by the memory of the file at most, before anything is unpacked."""
+    file = tmp_path / "file"
+    file.write_bytes(whole(CONTENTS[name]))
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="file is no checkpoint that this version can read") as caught:
+        load_checkpoint(file)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500 and peak < 2 * 10**6
+
+
+HEADERS = [
+    b"[" * 900,
+    b'{"format": "d2lmgpu checkpoint", "version": true, "bytes": 0, "sha256": ""}\n',
+    b'{"format": "d2lmgpu checkpoint", "version": 0, "bytes": 0, "sha256": ""}\n',
+    b'{"format": "d2lmgpu checkpoint", "version": "1", "bytes": 0, "sha256": ""}\n',
+    b'{"format": "d2lmgpu checkpoint", "version": 1, "bytes": 0.5, "sha256": ""}\n',
+    b'{"format": "d2lmgpu checkpoint", "version": 1, "bytes": 0, "sha256": null}\n',
+    b'{"format": "another", "version": 1, "bytes": 0, "sha256": ""}\n',
+    b'"format version bytes sha256"\n',
+]
+
+
+@pytest.mark.parametrize("optimised", [[], ["-O"]], ids=["as usual", "without asserts"])
+def test_headers(tmp_path, optimised):
+    code = """
+import sys
+from d2lmgpu.checkpoints import CheckpointError, load_checkpoint
+for file in sys.argv[1:]:
+    try:
+        load_checkpoint(file)
+    except CheckpointError as error:
+        print(error)
+"""
+    files = [tmp_path / str(i) for i in range(len(HEADERS))]
+    for file, content in zip(files, HEADERS, strict=True):
+        file.write_bytes(content)
+    command = [sys.executable, *optimised, "-c", code, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{file} is no checkpoint of d2lmgpu" for file in files]
+
+
+def test_no_check_is_an_assert():
+    """Which vanish under ``python -O``."""
+    for part in ("checkpoints.py", "output.py", "training"):
+        path = Path(d2l.__file__).parent / part
+        for file in path.glob("*.py") if path.is_dir() else [path]:
+            assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(file.read_text()))), file
+
+
+def changed(change):
+    """What makes a state with something else in it."""
+
+    def make(checkpoint):
+        state, arrays = copy.deepcopy(checkpoint.state), dict(checkpoint.arrays)
+        change(state, arrays)
+        return Checkpoint(state, arrays)
+
+    return make
+
+
+def put(place, value):
+    *way, last = place.split()
+
+    def change(state, arrays):
+        for name in way:
+            state = state[name]
+        state[last] = value
+
+    return changed(change)
+
+
+def drop(place):
+    *way, last = place.split()
+
+    def change(state, arrays):
+        for name in way:
+            state = state[name]
+        del state[last]
+
+    return changed(change)
+
+
+STATES = {
+    "no history": drop("history"),
+    "a history that is a list": put("history", ["lr", 0.1]),
+    "a history without lr": drop("history lr"),
+    "lr that is a text": put("history lr", "fast"),
+    "lr that is null": put("history lr", None),
+    "a seed that is a bool": put("history seed", True),
+    "a network that is a list": put("history network", ["lenet"]),
+    "a setting of a later version": put("history speed", 9),
+    "devices that are numbers": put("history devices", [0, 1]),
+    "classes that are lists": put("history classes", [["bag"]] * 10),
+    "loads that are texts": put("history loads", ["1", "2"]),
+    "loads below 0": put("history loads", [-1, 2]),
+    "loads for others": put("history loads", [1, 2, 3]),
+    "a history without losses": drop("history train_loss"),
+    "a history without accuracies": drop("history test_accuracy"),
+    "a history without seconds": drop("history seconds_per_epoch"),
+    "losses that are texts": put("history train_loss", ["low"]),
+    "losses of other epochs": put("history train_loss", [1.0, 1.0]),
+    "accuracies of other epochs": put("history test_accuracy", []),
+    "no position": drop("position"),
+    "a position that is a number": put("position", 3),
+    "a position without an epoch": drop("position epoch"),
+    "an epoch below 0": put("position epoch", -1),
+    "an epoch without end": put("position epoch", 10**30),
+    "steps that are a float": put("position steps", 2.0),
+    "steps below 0": put("position steps", -2),
+    "a sum that is a text": put("position losses", ["0"]),
+    "seconds that are none": put("position seconds", float("nan")),
+    "no checksum of the data": drop("data"),
+    "a likeness that is a list": put("likeness", [1.0]),
+    "a likeness that is a number": put("likeness schedule", 1.0),
+    "a likeness of texts": put("likeness schedule", ["1"]),
+    "no steps of the optimiser": drop("optimizer_steps"),
+    "steps of the optimiser that are null": put("optimizer_steps", None),
+    "no parameters": changed(lambda state, arrays: arrays.pop("params")),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states(tmp_path, saved, name):
+    file = tmp_path / "file"
+    save_checkpoint(file, STATES[name](saved))
+    with pytest.raises(
+        CheckpointError, match="file is no checkpoint of a run that this version can read: (its?|loads) "
+    ):
+        load_run(file)
+
+
+def test_what_older_files_leave_out(tmp_path, saved):
+    file = tmp_path / "file"
+    for name in ("network", "classes", "invert", "loads", "phases"):
+        save_checkpoint(file, drop(f"history {name}")(saved))
+        default = {"network": "lenet", "invert": False, "phases": {}}.get(name)
+        assert load_run(file).state["history"][name] == default
+
+
+def cut(name, change):
+    return changed(lambda state, arrays: arrays.update({name: change(arrays[name])}))
+
+
+ARRAYS = {
+    "a parameter too few": cut("params", lambda arrays: arrays[:-1]),
+    "parameters of other shapes": cut("params", lambda arrays: [array.T for array in arrays]),
+    "nothing of the optimiser": changed(lambda state, arrays: arrays.pop("kept")),
+    "something else of the optimiser": cut("kept", lambda arrays: [array[1:] for array in arrays]),
+    "no statistics": changed(lambda state, arrays: [arrays.pop(f"statistics of {i}") for i in range(2)]),
+    "statistics of other shapes": cut("statistics of 1", lambda arrays: [array[1:] for array in arrays]),
+    "no scale of the loss": changed(lambda state, arrays: arrays.pop("scaling")),
+    "an empty scale of the loss": cut("scaling", lambda arrays: [array[:0] for array in arrays]),
+    "a step beyond the epoch": put("position steps", 3),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_does_not_fit_the_run(tmp_path, small, saved, name):
+    file = tmp_path / "file"
+    save_checkpoint(file, ARRAYS[name](saved))
+    with pytest.raises(CheckpointError):
+        quick([d2l.cpu(0), d2l.cpu(1)], small, resume=file, loads=[1, 2], **SETTINGS)
+
+
+def test_a_run_goes_on_from_what_was_saved(tmp_path, small, saved):
+    """As it is, and without what older versions did not write: so nothing above is refused for another reason."""
+    save_checkpoint(tmp_path / "file", saved)
+    older = changed(lambda state, arrays: [state["history"].pop(name) for name in ("classes", "phases", "diverged")])
+    save_checkpoint(tmp_path / "older", older(saved))
+    hashes = set()
+    for name in ("file", "older"):
+        history, _ = quick([d2l.cpu(0), d2l.cpu(1)], small, resume=tmp_path / name, loads=[1, 2], **SETTINGS)
+        hashes.add(history.final_parameters_sha256)
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (put("history", {}), "file is no checkpoint of a run that this version can read: its history has no devices"),
+        (put("history network", "vgg"), "of a network of your own"),
+        (put("history network", "cnn"), "the checkpoint's parameters have shapes"),
+        (put("history classes", ["bag"] * 10**5), "the checkpoint's biases of the classes have shapes"),
+        (ARRAYS["no statistics"], "the checkpoint's statistics have shapes"),
+    ],
+)
+def test_the_command_predict(tmp_path, saved, capsys, change, message):
+    save_checkpoint(tmp_path / "file", change(saved))
+    assert cli.main(["predict", str(tmp_path / "file"), "picture.png"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and err.count("\n") == 1

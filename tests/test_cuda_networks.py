@@ -1,0 +1,122 @@
+"""Networks by name as CUDA graphs equal the layers as they are written, in float64, in every precision.
+
+For the layers factors of products are rounded as tensor cores round them, so that only sums differ, which the kernels
+make in float32. Images are small, since the CPU runs the kernels, which g++ compiles first: that is what takes seconds.
+"""
+
+import numpy as np
+import pytest
+from cuda_machines import rounded
+from test_cuda_plan import make_gpus  # noqa: F401
+from test_loads import BEFORE_NORM
+
+import d2lmgpu as d2l
+from d2lmgpu.data import epoch_order
+from d2lmgpu.kernels.cuda import PRECISIONS
+from d2lmgpu.kernels.stages import to_the_end
+from d2lmgpu.layers import dense, make_meetings, track_statistics
+from d2lmgpu.networks import Network, channels, compute, init_params, init_statistics
+from d2lmgpu.networks.known import cnn_network, lenet_network
+from d2lmgpu.optimizers import OPTIMIZERS
+from d2lmgpu.parallel import BATCH_STATISTICS, loss_scale
+from d2lmgpu.parallel.shards import shard_bounds
+
+NETWORKS = {
+    "lenet": lenet_network(0.4, input_shape=(1, 17, 16), classes=6),
+    "lenet-bn": lenet_network(0.4, batch_norm=True, input_shape=(1, 17, 16), classes=6),
+    "cnn": cnn_network(input_shape=(1, 9, 10), classes=7),
+}
+ROUNDED = (dense,)  # whose products have factors of few bits where the precision is not float32
+OPTIMIZER_RATES = [("sgd", 0.02), ("momentum", 0.01), ("adam", 0.002)]
+LOADS = [(1, 1), (1,), (2, 0, 1)]
+M, BATCH_SIZE, EPOCHS = 9, 4, 2  # the last minibatch has one image, and the second of two devices then has none
+
+PAIRS = [  # each network, precision, optimiser and way to share out images with each of the others (an L9 array)
+    (
+        network,
+        precision,
+        OPTIMIZER_RATES[(i + j) % 3],
+        LOADS[(i + 2 * j) % 3],
+        BATCH_STATISTICS[(i + j) % 3] if channels(NETWORKS[network]) else "local",
+    )
+    for i, network in enumerate(NETWORKS)
+    for j, precision in enumerate(PRECISIONS)
+]
+
+
+class AsWritten:
+    """What training by the layers comes to: ``params``, the first device's ``statistics``, each epoch's ``losses``."""
+
+    def __init__(self, network, precision, optimizer, loads, statistics):
+        kind = PRECISIONS[precision]
+        self.round = lambda x: rounded(x.astype(np.float32), kind).astype(float)
+        self.network = network if kind is None else self.rounding(network)
+        self.scale = loss_scale.FIRST_SCALE if precision == "mixed" else 1.0
+        self.loads, self.batch_statistics = loads if statistics != "synchronised" else (1,), statistics
+        self.params = [param.astype(float) for param in init_params(0, init="he", network=network)]
+        self.optimizer, self.steps, self.losses = OPTIMIZERS[optimizer], 0, []
+        self.kept = [[np.zeros_like(param) for param in self.params] for _ in range(self.optimizer.kept)]
+        self.statistics = init_statistics(network, float)
+
+    def rounding(self, network):
+        """The network with layers that round each factor of their products: input, weight, gradient of the output."""
+        layers = [self.rounding_layer(layer) if layer.forward in ROUNDED else layer for layer in network]
+        return Network(layers, network.input_shape, network.classes)
+
+    def rounding_layer(self, layer):
+        return layer._replace(
+            forward=lambda x, weight, bias: layer.forward(self.round(x), self.round(weight), bias),
+            backward=lambda dy, cache, **options: layer.backward(self.round(dy), cache, **options),
+        )
+
+    def epoch(self, X, y, order, lr):
+        loss = 0.0
+        for start in range(0, len(X), BATCH_SIZE):
+            chosen = order[start : start + BATCH_SIZE]
+            bounds = shard_bounds(len(chosen), len(self.loads), self.loads)
+            shards = [self.shard(X[chosen[begin:stop]] / 255, y[chosen[begin:stop]]) for begin, stop in bounds]
+            loss += sum(shard_loss for shard_loss, _, _ in shards)
+            grads = [sum(grads) for grads in zip(*(grads for _, grads, _ in shards), strict=True)]
+            self.steps += 1
+            self.optimizer.update(self.params, grads, *self.kept, self.steps, lr, self.scale * len(chosen))
+            for i, moments in enumerate(zip(*(moments for _, _, moments in shards), strict=True)):
+                seen = moments[0] if self.batch_statistics == "local" else sum(moments)
+                track_statistics(*self.statistics[2 * i : 2 * i + 2], seen)
+        self.losses.append(loss / len(X))
+
+    def shard(self, X, y):
+        """The loss, the gradients, the moments of each batch norm layer."""
+        grads, meetings = [np.zeros_like(param) for param in self.params], make_meetings(channels(self.network))
+        walk = compute.as_written(X, y, self.params, self.network, grads, meetings=meetings, scale=self.scale)
+        return to_the_end(walk), grads, [meeting.moments for meeting in meetings]
+
+
+def assert_near(found, expected, tolerance):
+    """In the mean: here and there rounding turns a ReLU on, or takes another pixel for the largest."""
+    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    assert error <= tolerance, f"off by {error:.2g} of its size"
+
+
+@pytest.mark.parametrize("network, precision, optimizer_rate, loads, statistics", PAIRS)
+def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads, statistics):  # noqa: F811
+    """What was learned, not where it began. A sum of float32 may be rounded to the next factor, 2^-11 away."""
+    made, (optimizer, lr) = NETWORKS[network], optimizer_rate
+    X, y = rng.integers(1, 256, (M, *made.input_shape)).astype(np.uint8), rng.integers(0, made.classes, M)
+    data = X, y.astype(np.uint8), X[:3], y[:3].astype(np.uint8)
+    choices = {"precision": precision, "optimizer": optimizer, "batch_statistics": statistics, "loads": loads}
+    settings = {"batch_size": BATCH_SIZE, "lr": lr, "num_epochs": EPOCHS, "init": "he", "data": data, "network": made}
+    run = d2l.train(make_gpus(len(loads)), progress=False, **settings, **choices)
+    assert run.history.phases["step"] > 0 and len(run.history.train_loss) == EPOCHS
+    expected = AsWritten(made, precision, optimizer, loads, statistics)
+    for epoch in range(EPOCHS):
+        expected.epoch(X, y, epoch_order(M, 0, epoch), lr)
+
+    tolerance = 1e-4 if precision == "float32" else 5e-3
+    assert run.history.train_loss == pytest.approx(expected.losses, rel=tolerance / 10)
+    before = init_params(0, init="he", network=made)
+    for i, (param, other, start) in enumerate(zip(run.params, expected.params, before, strict=True)):
+        if i not in BEFORE_NORM.get(network, ()):
+            assert_near(d2l.to_host(param) - start, other - start, tolerance)
+    for i, (one, other) in enumerate(zip(run.statistics, expected.statistics, strict=True)):
+        follows_bias = optimizer == "adam" and i % 2 == 0  # a bias before batch norm, whose gradient is but rounding
+        assert_near(d2l.to_host(one), other, 2e-2 if follows_bias else tolerance)

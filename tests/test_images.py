@@ -1,0 +1,173 @@
+"""Pictures of all kinds become what a person sees: depths, transparency, rotation; damage is one clear error."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from d2lmgpu.images import load_image_folder, read_images
+
+SHAPE = (1, 6, 8)
+
+
+def read(path, channels=1):
+    return read_images([path], (channels, *SHAPE[1:]))[0]
+
+
+def chunk(name, data):
+    """A part of a PNG file."""
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(path, size=(8, 6), depth=8, pixels=b"", more=b""):
+    """Write a grey PNG file by hand, with what Pillow does not write."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, depth, 0, 0, 0, 0))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + more + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b""))
+
+
+@pytest.mark.parametrize("name", ["16.png", "16.tif"])
+@pytest.mark.parametrize("most", [65535, 40000, 200])
+def test_16_bits(tmp_path, rng, name, most):
+    pixels = rng.integers(0, most, SHAPE[1:], endpoint=True).astype(np.uint16)
+    Image.fromarray(pixels).save(tmp_path / name)
+    np.testing.assert_array_equal(read(tmp_path / name)[0], np.round(pixels / 257))  # a dark picture stays dark
+    np.testing.assert_array_equal(read(tmp_path / name, 3), [read(tmp_path / name)[0]] * 3)
+
+
+def test_16_bits_the_other_way_round(tmp_path, rng):
+    pixels = rng.integers(0, 65536, SHAPE[1:]).astype(">u2")
+    Image.frombytes("I;16B", (8, 6), pixels.tobytes()).save(tmp_path / "big_endian.tif")
+    np.testing.assert_array_equal(read(tmp_path / "big_endian.tif")[0], np.round(pixels / 257))
+
+
+@pytest.mark.parametrize(
+    "kind, most, white",
+    [
+        (np.int32, 2**31 - 1, 2**31 - 1),
+        (np.int32, 70_000, 2**31 - 1),
+        (np.int32, 60_000, 65535),
+        (np.int32, 255, 255),
+        (np.int32, 1, 255),
+        (np.float32, 1, 1),
+        (np.float32, 0.4, 1),
+        (np.float32, 250.5, 255),
+        (np.float32, 60_000, 65535),
+        (np.float32, 1e30, 1e30),
+        (np.float32, 0, 1),
+    ],
+)
+def test_32_bits(tmp_path, rng, kind, most, white):
+    pixels = (rng.random(SHAPE[1:]) * most).astype(kind)
+    pixels[2, 3], pixels[4, 5] = most, 0
+    Image.fromarray(pixels).save(tmp_path / "deep.tif")
+    np.testing.assert_array_equal(read(tmp_path / "deep.tif")[0], np.round(pixels / white * 255))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.5])
+def test_numbers_that_are_no_brightness(tmp_path, bad):
+    Image.fromarray(np.array([[0.5, bad]], np.float32)).save(tmp_path / "bad.tif")
+    with pytest.raises(
+        ValueError, match="bad.tif is no picture that can be read: its pixels are from .* numbers from 0"
+    ):
+        read(tmp_path / "bad.tif")
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_what_is_transparent_is_white(tmp_path, mode):
+    """Black of four opacities; what lies under nothing does not shine through."""
+    black = Image.new(mode, (8, 6), 0)
+    black.putalpha(Image.fromarray(np.tile(np.array([0, 51, 204, 255], np.uint8).repeat(2), (6, 1))))
+    black.save(tmp_path / "clear.png")
+    expected = np.tile(np.array([255, 204, 51, 0]).repeat(2), (6, 1))
+    np.testing.assert_allclose(read(tmp_path / "clear.png")[0], expected, atol=1)
+    np.testing.assert_allclose(read(tmp_path / "clear.png", 3), [expected] * 3, atol=1)
+    inverted = read_images([tmp_path / "clear.png"], SHAPE, invert=True)[0, 0]
+    np.testing.assert_allclose(inverted, 255 - expected, atol=1)
+
+
+def test_one_colour_that_is_transparent(tmp_path):
+    grey = Image.fromarray(np.array([[0] * 4 + [90] * 4] * 6, np.uint8))
+    grey.save(tmp_path / "grey.png", transparency=0)
+    grey.convert("P").save(tmp_path / "palette.gif", transparency=0)
+    pixels = b"".join(b"\0" + struct.pack(">8H", *[1000] * 4, *[90 * 257] * 4) for _ in range(6))
+    png(tmp_path / "deep.png", depth=16, pixels=pixels, more=chunk(b"tRNS", struct.pack(">H", 1000)))
+    for name in ("grey.png", "palette.gif", "deep.png"):
+        np.testing.assert_array_equal(read(tmp_path / name)[0], [[255] * 4 + [90] * 4] * 6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "orientation, turned",
+    [
+        (1, lambda seen: seen),
+        (2, np.fliplr),
+        (3, lambda seen: np.rot90(seen, 2)),
+        (4, np.flipud),
+        (5, np.transpose),
+        (6, lambda seen: np.rot90(seen, 1)),
+        (7, lambda seen: np.rot90(seen, 2).T),
+        (8, lambda seen: np.rot90(seen, -1)),
+    ],
+)
+@pytest.mark.parametrize("name", ["photo.png", "photo.tif"])
+def test_cameras_say_how_they_were_held(tmp_path, rng, orientation, turned, name):
+    """``turned``: the rows that a camera writes which was held so; a viewer turns them back."""
+    seen = rng.integers(0, 256, SHAPE[1:]).astype(np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.ascontiguousarray(turned(seen))).save(tmp_path / name, exif=exif)
+    np.testing.assert_array_equal(read(tmp_path / name)[0], seen)
+
+
+def test_a_picture_that_says_it_is_too_large(tmp_path, monkeypatch):
+    png(tmp_path / "large.png", (20_000, 20_000))
+    with pytest.raises(ValueError, match=r"large.png is too large a picture; make it smaller than 178,956,970 pixels$"):
+        read(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # of 48 Pillow would only warn
+    Image.new("L", (8, 6), 7).save(tmp_path / "rather_large.png")
+    assert (read(tmp_path / "rather_large.png") == 7).all()
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.gif", "a.tif", "a.webp"])
+def test_damaged_files(tmp_path, rng, monkeypatch, name):
+    """Whatever is wrong in it, a file is read, or the error names it."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10**5)  # or a damaged size would take seconds
+    path = tmp_path / name
+    Image.fromarray(rng.integers(0, 256, (30, 30, 3)).astype(np.uint8)).save(path)
+    good = path.read_bytes()
+    for length in (0, 1, 10, 40, len(good) // 2):
+        path.write_bytes(good[:length])
+        with pytest.raises(ValueError, match=f"{name} is no picture that can be read"):
+            read(path)
+    for _ in range(60):
+        bad = bytearray(good)
+        for place in rng.integers(0, min(len(bad), 300), 3):
+            bad[place] = rng.integers(0, 256)
+        path.write_bytes(bad)
+        try:
+            assert read(path).shape == SHAPE
+        except ValueError as error:
+            assert f"{name} is " in str(error)
+
+
+def test_hidden_files_are_passed_over(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (8, 6), len(name)).save(tmp_path / name / "1.png")
+        (tmp_path / name / "._1.png").write_bytes(b"\0\5\x16\7Mac OS X")
+        (tmp_path / name / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+        (tmp_path / name / "more.png").mkdir()
+    X, y, _ = load_image_folder(tmp_path, SHAPE)
+    assert X.shape == (2, *SHAPE) and y.tolist() == [0, 1]
+    (tmp_path / "dog" / "1.png").unlink()
+    with pytest.raises(ValueError, match="dog has no pictures in it"):
+        load_image_folder(tmp_path, SHAPE)
+
+
+@pytest.mark.parametrize("white", [1, 255])
+def test_floats_that_overshoot(tmp_path, white):
+    """Resizing with Lanczos makes some pixels blacker than black and whiter than white."""
+    pixels = np.linspace(-0.04, 1.04, 48, dtype=np.float32).reshape(6, 8)
+    Image.fromarray(pixels * white).save(tmp_path / "over.tif")
+    np.testing.assert_allclose(read(tmp_path / "over.tif")[0], np.clip(pixels, 0, 1) * 255, atol=0.51)

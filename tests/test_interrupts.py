@@ -1,0 +1,180 @@
+"""Interrupts and signal handlers may come between any two instructions of the host program."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import parallel
+from d2lmgpu.monitor import stop_on_interrupt
+
+
+@pytest.fixture
+def sigint():
+    """The handler of Ctrl-C that a program begins with, whatever the tests were started with."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupts_at_random_moments():
+    """A sample of what `python tests/interrupts.py` does, which takes some 10 s: each case once."""
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, str(root / "tests" / "interrupts.py"), "--count", "60", "--seed", str(os.getpid())]
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all well" in done.stdout
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_signal_handler_may_use_the_devices(k):
+    """Between any two instructions of a loop that uses them, too; and it may wait for results."""
+    devices = [d2l.cpu(i) for i in range(k)]
+    data = [d2l.put(np.zeros(100), device) for device in devices]
+    results, wanted = [], 200
+
+    def handler(signum, frame):
+        i = len(results) % k
+        mine = [d2l.put(np.full(7, i + 1.0), device) for device in devices]
+        d2l.allreduce(mine, "ring")
+        results.append((i, devices[i].run(lambda: i).result(timeout=60), d2l.to_host(mine[i]).tolist()))
+        if len(results) == wanted:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        while len(results) < wanted:
+            for array, device in zip(data, devices, strict=True):
+                device.run(np.add, array, 1)
+            d2l.allreduce(data, "ring")
+            d2l.to_host(d2l.put(data[0], devices[1]))
+            d2l.cpu(k)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert all(seen == i and total == [k * (i + 1.0)] * 7 for i, seen, total in results)
+
+
+def test_an_interrupt_of_train_batch_leaves_a_whole_step_or_none(small, monkeypatch):
+    """It comes after the first, second ... piece of work that is submitted."""
+    X, y = d2l.to_float(small[0][:30]), small[1][:30]
+    devices = [d2l.cpu(i) for i in range(3)]
+    device_params = [d2l.get_params(d2l.init_params(init="he"), device) for device in devices]
+    interrupted, submit_to_all = 0, d2l.devices.Batch.submit_to_all
+    for number in range(40):
+        pieces = []
+
+        def submit(*args, number=number, pieces=pieces):
+            if len(pieces) == number:
+                raise KeyboardInterrupt
+            pieces.append(1)
+            return submit_to_all(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("d2lmgpu.devices.Batch.submit_to_all", submit)
+            try:
+                d2l.train_batch(X, y, device_params, devices, 0.05, "ring")
+            except KeyboardInterrupt:
+                interrupted += 1
+        first, *others = [[d2l.to_host(param).tobytes() for param in params] for params in device_params]
+        assert all(other == first for other in others), number
+    assert 10 < interrupted < 40
+
+
+def quick(data, **settings):
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    return d2l.train(devices, 32, 0.05, 2, init="he", data=data, progress=False, **settings)
+
+
+class Press(d2l.Callback):
+    """Ctrl-C after a step, again and again."""
+
+    def __init__(self, *steps):
+        self.steps, self.seen = steps, 0
+
+    def on_step(self, epoch, step, loss):
+        self.seen += 1
+        if self.seen in self.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def some(small):
+    X, y, X_test, y_test = small
+    return X[:320], y[:320], X_test[:50], y_test[:50]
+
+
+def test_ctrl_c_does_what_it_did_after_a_run_without_one(some, sigint):
+    quick(some)
+    assert signal.getsignal(signal.SIGINT) is sigint
+
+
+def test_ctrl_c_does_what_it_did_after_a_run_that_failed(some, sigint):
+    with pytest.raises(ZeroDivisionError):
+        quick(some, preprocess=lambda X, y, rng: 1 / 0)
+    assert signal.getsignal(signal.SIGINT) is sigint
+
+
+def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
+    """The first asks for the end after the step; while that is waited for, the second does not wait."""
+    summed_loss, calls = parallel.summed_loss, []
+
+    def impatient(step):
+        calls.append(1)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+        return summed_loss(step)
+
+    monkeypatch.setattr("d2lmgpu.parallel.eager.summed_loss", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        quick(some)
+    assert len(calls) == 4
+    monkeypatch.undo()
+    assert not quick(some)[0].interrupted  # and another run finds the devices free
+
+
+def test_training_that_began_with_ctrl_c_ignored_is_not_interrupted(some, sigint):
+    """As a shell starts its background jobs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        history, _ = quick(some, callbacks=[Press(1, 3, 4)])
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, sigint)
+    assert not history.interrupted and len(history.train_loss) == 2
+
+
+def test_a_handler_that_was_left_behind_gives_way_to_the_one_before(sigint):
+    """The end of a block may itself be interrupted, so that nobody takes the handler away."""
+    block = stop_on_interrupt()
+    stop = block.__enter__()
+    stop.listening = False
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+    assert not stop.requested and signal.getsignal(signal.SIGINT) is sigint
+    block.__exit__(None, None, None)
+
+
+def test_a_run_whose_end_was_interrupted_leaves_the_devices_free(some, monkeypatch):
+    """`Timeline.__exit__` never gets to its first line."""
+
+    def torn(self, *exception):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("d2lmgpu.timing.Timeline.__exit__", torn)
+        quick(some)
+    assert not quick(some)[0].interrupted

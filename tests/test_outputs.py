@@ -1,0 +1,455 @@
+"""Result files: whole or not at all, by one program at a time, with the permissions that they had."""
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli, output
+from d2lmgpu.checkpoints import load_checkpoint
+from d2lmgpu.output import check_writable, each_output, holding, same_file, write_file, write_json
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def python(code, *arguments, **settings):
+    """A process that runs ``code``, after this module's imports."""
+    imports = "import os, signal, sys, time\nfrom d2lmgpu.output import *\n"
+    return subprocess.Popen([sys.executable, "-c", imports + code, *map(str, arguments)], text=True, **settings)
+
+
+def test_the_content_is_on_the_disk_before_it_gets_the_name(tmp_path, monkeypatch):
+    calls = []
+
+    def fsync(descriptor):
+        calls.append(("fsync", os.fstat(descriptor).st_size))
+
+    def replace(source, target):
+        calls.append(("replace", os.path.getsize(source)))
+        os.rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    write_file(tmp_path / "file", lambda file: file.write(b"12345"))
+    assert calls == [("fsync", 5), ("replace", 5)]
+
+
+def full(file):
+    file.write(b"half")
+    file.flush()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def interrupted(file):
+    raise KeyboardInterrupt
+
+
+def wrong(file):
+    raise TypeError("no figure")
+
+
+@pytest.mark.parametrize(
+    "write, kind", [(full, OSError), (interrupted, KeyboardInterrupt), (wrong, TypeError)], ids=lambda x: x.__name__
+)
+@pytest.mark.parametrize("older", [True, False])
+def test_a_failed_write_leaves_nothing_but_the_older_file(tmp_path, write, kind, older):
+    file = tmp_path / "result.json"
+    if older:
+        file.write_text("older")
+    with pytest.raises(kind):
+        write_file(file, write)
+    assert names(tmp_path) == ["result.json"] * older
+    assert not older or file.read_text() == "older"
+    write_json(file, [1])
+    assert json.loads(file.read_text()) == [1] and names(tmp_path) == ["result.json"]
+
+
+def test_an_error_names_the_file(tmp_path):
+    file = tmp_path / "result.json"
+    with pytest.raises(OSError, match=f"^cannot write {file}: No space left on device$") as caught:
+        write_file(file, full)
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(OSError, match="^cannot write /dev/full: No space left on device$"):
+        write_json("/dev/full", [1])
+    long = tmp_path / ("x" * 253)  # which exists, but nothing can be written beside it
+    long.write_text("older")
+    with pytest.raises(OSError, match="x: File name too long$"):
+        check_writable(long)
+
+
+def test_permissions(tmp_path):
+    """Those that a person gave a file stay; a new one has what the umask says."""
+    file = tmp_path / "file"
+    for mode in (0o600, 0o640, 0o664):
+        file.write_text("older")
+        file.chmod(mode)
+        seen = []
+        write_file(file, lambda new: (new.write(b"new"), seen.append(os.fstat(new.fileno()).st_mode & 0o777)))  # noqa: B023
+        assert (seen, file.stat().st_mode & 0o777, file.read_text()) == ([mode], mode, "new")
+    before = os.umask(0o027)
+    try:
+        write_file(tmp_path / "new", lambda new: new.write(b"new"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+
+
+def test_where_permissions_cannot_be_set_a_private_file_stays_private(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    file = tmp_path / "file"
+    file.write_text("older")
+    file.chmod(0o600)
+    monkeypatch.setattr(os, "chmod", refuse)
+    write_file(file, lambda new: new.write(b"new"))
+    assert (file.stat().st_mode & 0o777, file.read_text()) == (0o600, "new")
+
+
+def test_other_threads_keep_their_umask(tmp_path, monkeypatch):
+    """It belongs to the process: who changes it for a moment changes it for whatever another thread writes."""
+    monkeypatch.setattr(os, "umask", None)
+    check_writable(tmp_path / "file")
+    write_json(tmp_path / "file", [1])
+    assert names(tmp_path) == ["file"]
+
+
+def test_what_a_killed_program_left_is_removed(tmp_path):
+    file = tmp_path / "result.json"
+    code = "write_file(sys.argv[1], lambda file: (file.write(b'half'), file.flush(), os.kill(os.getpid(), 9)))"
+    for again in (check_writable, lambda path: write_json(path, [1])):
+        assert python(code, file).wait() == -signal.SIGKILL
+        assert {".result.json.lock", ".result.json.part"} == set(names(tmp_path))
+        again(file)
+        assert names(tmp_path) == ["result.json"] * file.exists()
+    assert json.loads(file.read_text()) == [1]
+
+
+HOLD = """
+with holding(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_who_holds_a_file_is_alone_with_it(tmp_path, monkeypatch):
+    """Another process, by whatever name, and another thread; until the holder is killed."""
+    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("older")
+    link.symlink_to(file)
+    holder = python(HOLD, file, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        for action in (lambda path: holding(path).__enter__(), check_writable, lambda path: write_json(path, [1])):
+            for path in (file, link):
+                with pytest.raises(OSError, match=f"^cannot write {file}: another run is writing it; wait for its end"):
+                    action(path)
+        assert file.read_text() == "older"
+        write_json(tmp_path / "another", [1])
+    finally:
+        holder.kill()
+        holder.communicate()
+    with holding(link):
+        write_json(file, [1])  # the thread that holds it may write it
+        refused = []
+
+        def other():
+            try:
+                write_json(file, [2])
+            except OSError as error:
+                refused.append(str(error))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1 and "another run is writing it" in refused[0]
+    assert json.loads(file.read_text()) == [1] and names(tmp_path) == ["another", "file", "link"]
+
+
+def test_a_lock_without_a_name_is_none(tmp_path, monkeypatch):
+    """Its last holder has removed the file after it was opened here: whoever comes next would make another."""
+    lock, file = output._lock, tmp_path / "file"
+
+    def too_late(descriptor):
+        monkeypatch.setattr(output, "_lock", lock)
+        (tmp_path / ".file.lock").unlink()
+        return lock(descriptor)
+
+    monkeypatch.setattr(output, "_lock", too_late)
+    with holding(file):
+        assert names(tmp_path) == [".file.lock"]
+
+
+INCREASE = """
+from pathlib import Path
+for _ in range(25):
+    with holding(sys.argv[1], 60):
+        file = Path(sys.argv[1])
+        number = int(file.read_text() if file.exists() else 0)
+        write_file(file, lambda new: new.write(str(number + 1).encode()))
+"""
+
+
+def test_the_lock_holds_while_others_remove_it(tmp_path):
+    """Processes that count together count to the sum."""
+    processes = [python(INCREASE, tmp_path / "count") for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert (tmp_path / "count").read_text() == "75" and names(tmp_path) == ["count"]
+
+
+def test_without_locks_files_are_written_nevertheless(tmp_path, monkeypatch):
+    """Some network file systems have none."""
+
+    def unknown(*args):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(output.fcntl, "flock", unknown)
+    with holding(tmp_path / "file"):
+        write_json(tmp_path / "file", [1])
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="a folder in memory, of Linux")
+def test_a_file_in_memory_is_a_file(tmp_path):
+    """/dev/shm is no stream: a result replaces an older one there, too."""
+    file = f"/dev/shm/d2lmgpu-{os.getpid()}.json"
+    try:
+        for value in ([1], [2]):
+            write_json(file, value)
+        with open(file) as content:
+            assert json.load(content) == [2]
+    finally:
+        os.unlink(file)
+
+
+def test_one_file_by_several_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("file", "another"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "soft").symlink_to("file")
+    (tmp_path / "hanging").symlink_to("folder/new")
+    (tmp_path / "there").symlink_to("folder")
+    os.link("file", "hard")
+    for name in ("file", "./file", tmp_path / "file", "folder/../file", "soft", "hard"):
+        assert same_file(name, "file") and same_file("file", name) and not same_file(name, "another")
+    assert same_file("folder/new", "hanging") and same_file("there/new", "hanging") and same_file("new", "new")
+    for path, other in [
+        ("new", "file"),
+        ("new", "New"),
+        ("new", "folder/new"),
+        ("no/new", "no/New"),
+        ("folder", "file"),
+    ]:
+        assert not same_file(path, other) and not same_file(other, path)
+    for stream in ("/dev/stdout", "/dev/null"):
+        assert not same_file(stream, stream)  # one after the other, nothing is lost
+    assert names(tmp_path) == ["another", "file", "folder", "hanging", "hard", "soft", "there"]
+
+
+def test_where_upper_and_lower_case_are_the_same(tmp_path, monkeypatch):
+    """As on Windows and macOS: neither file is there yet, so the folder itself is asked."""
+    monkeypatch.setattr(output, "_beside", lambda path, ending: path.with_name(f".{path.name.lower()}.{ending}"))
+    assert same_file(tmp_path / "Result.json", tmp_path / "result.JSON")
+    assert not same_file(tmp_path / "Result.json", tmp_path / "results.json") and names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("predict model picture.png --json model", "--json model would be written over CHECKPOINT model"),
+        ("predict model picture.png --json link", "--json link would be written over CHECKPOINT model"),
+        ("predict model one.png picture.png --json picture.png", "would be written over FILE picture.png"),
+        ("predict model --json new.png --mistakes ./new.png", "--mistakes ./new.png and --json new.png are the same"),
+        ("predict model --confusion c.png --mistakes c.png", "--mistakes c.png and --confusion c.png are the same"),
+        ("predict model --data data --mistakes data/test/bag/1.png", "would lie among what --data data/test holds"),
+        ("train --checkpoint new --json new", "--checkpoint new and --json new are the same file"),
+        ("train --resume model --json model", "--json model would be written over --resume model"),
+        ("train --resume model --json hard", "--json hard would be written over --resume model"),
+        ("train --resume model --checkpoint model --trace link", "--checkpoint model and --trace link are the same"),
+        ("train --plot new.png --trace new.png", "--trace new.png and --plot new.png are the same file"),
+        ("train --tensorboard new --json new", "--tensorboard new and --json new are the same file"),
+        ("train --data data --checkpoint data/train/bag/model", "would lie among what --data data/train holds"),
+        ("train --json t10k-labels-idx1-ubyte.gz", "has the name of a file of Fashion-MNIST"),
+        ("sweep --results s.json --json s.json", "--json s.json and --results s.json are the same file"),
+        ("sweep --results s.png --plot s.png", "--plot s.png and --results s.png are the same file"),
+        ("sweep --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
+        ("scaling --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
+        ("allreduce --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
+        ("check ring answer.py --json answer.py", "--json answer.py would be written over FILE answer.py"),
+        ("devices --json train-images-idx3-ubyte.gz", "has the name of a file of Fashion-MNIST"),
+    ],
+)
+def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, command, message):
+    """Exit code 2 before anything begins, and all files as they were."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("d2lmgpu.cli.train.find_devices", None)
+    for name in ("model", "picture.png", "answer.py", "data/train/bag/1.png", "data/test/bag/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"def ring(): {name}")
+    (tmp_path / "link").symlink_to("model")
+    os.link("model", "hard")
+    before = names(tmp_path)
+    assert cli.main(command.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err and err.count("\n") == 1
+    assert names(tmp_path) == before and (tmp_path / "model").read_text() == "def ring(): model"
+
+
+def test_a_run_may_go_on_in_its_own_checkpoint(tmp_path, monkeypatch, capsys):
+    """And two results may go to one stream."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").write_text("no checkpoint")
+    os.link("model", "hard")
+    for command in ("--resume model --checkpoint model", "--resume model --checkpoint hard", "--resume model"):
+        assert cli.main(["train", *command.split(), "--json", "/dev/stdout", "--trace", "/dev/stdout"]) == 2
+        assert "is no checkpoint of d2lmgpu" in capsys.readouterr().err
+
+
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+def test_a_table_that_nobody_takes(tmp_path):
+    """What is written only as the program ends fails within it, too."""
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "d2lmgpu", "devices", "--json", "r.json"]
+        done = subprocess.run(command, cwd=tmp_path, env=BUFFERED, stdout=full, stderr=subprocess.PIPE, text=True)
+    line = "d2lmgpu devices: error: cannot write to standard output: No space left on device; the rest was done\n"
+    assert (done.returncode, done.stderr) == (2, line) and names(tmp_path) == ["r.json"]
+
+
+TRAIN = ["train", "--environment", "cpu", "--devices", "2", "--epochs", "2", "--init", "he", "--lr", "0.01"]
+COMMAND = """
+from d2lmgpu import cli, load_fashion_mnist
+X, y, X_test, y_test = load_fashion_mnist()
+cli.train.find_data = lambda *_: (X[:300], y[:300], X_test[:100], y_test[:100])
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("nobody", ["full", "closed"])
+def test_training_whose_output_nobody_takes(tmp_path, nobody):
+    """A full disk, and a pipe that is closed: what was learned is kept, one line says what was not said."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") if nobody == "full" else os.fdopen(writer, "w") as out:
+        files = ["--json", "r.json", "--checkpoint", "c"]
+        process = python(COMMAND, *TRAIN, *files, cwd=tmp_path, env=BUFFERED, stdout=out, stderr=subprocess.PIPE)
+        _, err = process.communicate()
+    said = "No space left on device" if nobody == "full" else "Broken pipe"
+    assert err == f"d2lmgpu train: error: cannot write to standard output: {said}; the rest was done\n"
+    assert process.returncode == 2 and names(tmp_path) == ["c", "r.json"]
+    assert len(json.loads((tmp_path / "r.json").read_text())["train_loss"]) == 2
+    assert load_checkpoint(tmp_path / "c").state["position"]["epoch"] == 2
+
+
+@pytest.mark.parametrize("nobody", ["2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"])
+def test_training_that_can_say_nothing_at_all(tmp_path, nobody):
+    """Streams that are not there, as in a job that some scheduler starts, and an error that cannot be told either."""
+    command = ["bash", "-c", f'exec "$@" {nobody}', "bash", sys.executable, "-c", f"import sys\n{COMMAND}"]
+    environment = {**BUFFERED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    files = ["--json", "r.json", "--checkpoint", "c"]
+    done = subprocess.run([*command, *TRAIN, *files], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    assert done.returncode == (2 if "full" in nobody else 0) and names(tmp_path) == ["c", "r.json"]
+
+
+def test_a_program_without_standard_error_shows_progress(small, monkeypatch, capsys):
+    """As on Windows without a console."""
+    monkeypatch.setattr(sys, "stderr", None)
+    X, y, X_test, y_test = small
+    d2l.train([d2l.cpu(0)], 100, 0.01, 1, init="he", data=(X[:300], y[:300], X_test[:100], y_test[:100]))
+    assert capsys.readouterr().out.startswith("epoch 1/1: loss ")
+
+
+def test_results_that_cannot_be_written_leave_the_others(tmp_path, capsys, small, monkeypatch):
+    monkeypatch.setattr("d2lmgpu.cli.train.find_data", lambda *_: small)
+    plot = tmp_path / "p.png"
+    assert cli.main([*TRAIN, "--json", "/dev/full", "--plot", str(plot), "--trace", "/dev/full"]) == 2
+    out, err = capsys.readouterr()
+    full = "cannot write /dev/full: No space left on device"
+    assert err == f"d2lmgpu train: error: {full}; {full}\n" and out.splitlines()[-1].startswith("test acc: ")
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_error_in_a_plot_is_told_after_the_rest():
+    done = []
+    with pytest.raises(TypeError, match="no figure"), each_output() as attempt:
+        attempt(full, io.BytesIO())
+        attempt(wrong, None)
+        attempt(done.append, "the rest")
+    assert done == ["the rest"]
+
+
+class Terminal(io.StringIO):
+    """Is gone after the first line."""
+
+    def write(self, text):
+        if self.getvalue():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("what", ["training", "a sweep"])
+def test_a_terminal_that_is_gone(small, monkeypatch, what):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    settings = {"batch_size": 100, "lr": 0.01, "init": "he", "num_epochs": 2}
+    if what == "training":
+        history, _ = d2l.train([d2l.cpu(0)], data=small, **settings)
+        assert len(history.train_loss) == 2
+    else:
+        trials = d2l.grid(seed=[0, 1], environment="cpu", **settings)
+        rows = d2l.sweep(trials, mode="sequential", data=small)
+        assert [row["status"] for row in rows] == ["done", "done"]
+
+
+class Fails(d2l.Callback):
+    def on_epoch(self, history):
+        raise RuntimeError("mine")
+
+
+class FailsToShow(Fails):
+    only_shows = True
+
+
+def test_callbacks_that_fail(small, tmp_path, capsys):
+    """One's own ends training, after the checkpoint was written; one that only shows something is left out."""
+    settings = {"data": small, "batch_size": 100, "lr": 0.01, "init": "he", "num_epochs": 2}
+    with pytest.raises(RuntimeError, match="mine"):
+        d2l.train([d2l.cpu(0)], callbacks=[Fails()], checkpoint=tmp_path / "c", **settings)
+    assert load_checkpoint(tmp_path / "c").state["position"]["epoch"] == 1
+    capsys.readouterr()
+    callbacks = [FailsToShow()]
+    history, _ = d2l.train([d2l.cpu(0)], callbacks=callbacks, **settings)
+    assert len(history.train_loss) == 2 and len(callbacks) == 1
+    assert capsys.readouterr().err == "note: FailsToShow failed (RuntimeError: mine); training goes on without it\n"
+
+
+FULL_LOG = """
+import resource, d2lmgpu as d2l
+X, y, X_test, y_test = d2l.load_fashion_mnist()
+log = d2l.TensorBoard(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+settings = {"batch_size": 10, "lr": 0.01, "init": "he", "num_epochs": 2}
+history, _ = d2l.train([d2l.cpu(0)], data=(X[:600], y[:600], X_test[:100], y_test[:100]), callbacks=[log], **settings)
+print(len(history.train_loss))
+"""
+
+
+def test_a_log_for_tensorboard_that_is_full(tmp_path):
+    """Neither the end of training nor a wait for ever."""
+    process = python(FULL_LOG, tmp_path / "log", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=60)
+    assert out.splitlines()[-1] == "2" and process.returncode == 0
+    (file,) = (tmp_path / "log").iterdir()
+    failed = f"TensorBoard failed (OSError: cannot write {file}: File too large)"
+    assert err == f"note: {failed}; training goes on without it\n"

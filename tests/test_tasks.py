@@ -1,0 +1,332 @@
+"""Tasks: futures without a lock, which nothing can take back, and whose errors are told once."""
+
+import asyncio
+import concurrent.futures
+import gc
+import logging
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.devices import Task, current_device, nothing_left_behind
+
+PATIENCE = 60
+
+
+@pytest.fixture
+def held():
+    """A device at work until the event is set, and the task that it does."""
+    device, gate, started = d2l.cpu(0), threading.Event(), threading.Event()
+    d2l.synchronize([device])
+    task = device.run(lambda: started.set() or gate.wait(PATIENCE) and 5)
+    started.wait(PATIENCE)
+    yield device, gate, task
+    gate.set()
+    d2l.synchronize([device])
+
+
+def test_what_was_submitted_cannot_be_taken_back(held):
+    device, gate, running = held
+    waiting = device.run(lambda: 6)
+    assert running.running() and not waiting.running()
+    assert not running.cancel() and not waiting.cancel() and not waiting.cancelled()
+    gate.set()
+    assert (running.result(PATIENCE), waiting.result(PATIENCE)) == (5, 6)
+
+
+def test_asyncio_may_stop_waiting(held):
+    device, gate, running = held
+
+    async def wait_for(task, seconds):
+        return await asyncio.wait_for(asyncio.wrap_future(task), seconds)
+
+    later = device.run(lambda: 7)
+    for task in (running, later):
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(wait_for(task, 0.01))
+    gate.set()
+    assert asyncio.run(wait_for(later, PATIENCE)) == 7 and running.result() == 5
+    assert asyncio.run(wait_for(device.run(lambda: 8), PATIENCE)) == 8
+
+
+def test_waiting_with_pythons_own_means(held):
+    device, gate, running = held
+    tasks = [device.run(int, i) for i in range(20)]
+    with pytest.raises(concurrent.futures.TimeoutError):
+        running.result(timeout=0.01)
+    assert concurrent.futures.wait([running, *tasks], timeout=0.01).done == set()
+    assert running.exception.__self__ is running and not running.wait(0.01)
+    threading.Timer(0.05, gate.set).start()
+    finished = [task.result() for task in concurrent.futures.as_completed([running, *tasks], timeout=PATIENCE)]
+    assert sorted(finished) == sorted([5, *range(20)])
+    assert concurrent.futures.wait(tasks, timeout=PATIENCE).not_done == set()
+    assert "cpu(0)" in repr(running) and "finished" in repr(running)
+
+
+def test_who_was_interrupted_while_waiting_holds_up_no_device(held):
+    """`concurrent.futures.wait` takes locks; an interrupt may leave them locked for ever."""
+    device, gate, running = held
+    running._condition.acquire()
+    gate.set()
+    assert device.run(lambda: 6).result(timeout=PATIENCE) == 6 and running.result(timeout=PATIENCE) == 5
+    running._condition.release()
+
+
+class Odd(BaseException):
+    """No error that anybody expects."""
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), StopIteration(), Odd(), MemoryError()]
+)
+def test_no_error_ends_a_worker(error):
+    devices = [d2l.cpu(i) for i in range(3)]
+    for task in [device.run(time.sleep, 0.01) for device in devices]:  # by all threads that there will be
+        task.result()
+    before = threading.active_count()
+    for device in devices:
+        with pytest.raises(type(error)):
+            device.run(_raise, error).result(PATIENCE)
+        device.run(_raise, error).add_done_callback(lambda task: _raise(task.error))
+        assert isinstance(device.run(_raise, error).exception(PATIENCE), type(error))
+        assert device.run(lambda: 3).result(PATIENCE) == 3
+        device.failures.take()
+    assert threading.active_count() == before
+
+
+def test_no_task_can_end_a_worker_otherwise():
+    device, tasks = d2l.cpu(0), []
+    gate = threading.Event()
+
+    def odd():
+        gate.wait(PATIENCE)
+        with pytest.raises(concurrent.futures.InvalidStateError):
+            tasks[0].set_result("by hand")
+        with pytest.raises(d2l.DeviceError, match="waits for work that comes after it"):
+            tasks[1].result()
+        return "its own"
+
+    tasks += [device.submit(odd), device.submit(lambda: "after")]
+    gate.set()
+    assert [task.result(PATIENCE) for task in tasks] == ["its own", "after"]
+
+
+@pytest.mark.parametrize("event", [5, None, 0.5, threading.Event(), concurrent.futures.Future()])
+def test_only_tasks_are_events(make_devices, event):
+    (device,) = make_devices(1)
+    with pytest.raises(TypeError, match=r"no event; allowed is a Task"):
+        device.wait(event)
+    assert device.run(lambda: 1).result(PATIENCE) == 1
+
+
+def test_callbacks_are_called_once_each(held):
+    device, gate, running = held
+    seen = []
+    running.add_done_callback(lambda task: seen.append((1, current_device())))
+    running.add_done_callback(lambda task: 1 / 0)
+    running.add_done_callback(lambda task: seen.append((2, task.result())))
+    gate.set()
+    d2l.synchronize([device])
+    running.add_done_callback(lambda task: seen.append((3, current_device())))
+    assert seen == [(1, device), (2, 5), (3, None)]
+
+
+def test_an_event_happens_once():
+    event = Task()
+    assert not event.done()
+    event.set_result(4)
+    with pytest.raises(concurrent.futures.InvalidStateError):
+        event.set_result(5)
+    assert event.result() == 4
+
+
+class Large:
+    """Something that a task comes up with; ``alive`` counts them."""
+
+    alive = weakref.WeakSet()
+
+    def __init__(self):
+        self.alive.add(self)
+
+
+def fail_with_large(message):
+    large = Large()
+    raise ZeroDivisionError(f"{message} {large is None}")
+
+
+def test_errors_that_were_asked_for_are_let_go(make_devices):
+    (device,) = make_devices(1)
+    for i in range(20):
+        with pytest.raises(ZeroDivisionError):
+            device.run(fail_with_large, i).result(PATIENCE)
+        assert device.run(fail_with_large, i).exception(PATIENCE)
+        task = device.run(fail_with_large, i)
+        task.wait(PATIENCE)
+        del task
+        device.failures.take()
+    gc.collect()
+    assert len(Large.alive) == 0
+    device.synchronize()
+
+
+def test_errors_that_are_asked_for_late_are_let_go(make_devices):
+    """When they were remembered already."""
+    (device,) = make_devices(1)
+    task = device.run(fail_with_large, "late")
+    device.record().wait(PATIENCE)
+    gc.collect()
+    assert len(Large.alive) == 1
+    assert isinstance(task.exception(), ZeroDivisionError)
+    del task
+    gc.collect()
+    assert len(Large.alive) == 0
+
+
+def test_errors_that_nobody_asks_for_hold_no_memory(make_devices):
+    """The first is told, with its local variables; of the others neither these are kept nor ever more of them."""
+    (device,) = make_devices(1)
+    for i in range(300):
+        device.run(fail_with_large, i)
+    device.record().wait(PATIENCE)
+    gc.collect()
+    assert len(Large.alive) == 1
+    with pytest.raises(ZeroDivisionError, match="0 False"):
+        device.synchronize()
+    device.synchronize()
+    gc.collect()
+    assert len(Large.alive) == 0
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no groups of exceptions yet")
+def test_groups_of_errors_hold_no_memory(make_devices):
+    (device,) = make_devices(1)
+
+    def fail_together():
+        errors = []
+        for i in range(2):
+            try:
+                fail_with_large(i)
+            except ZeroDivisionError as error:
+                errors.append(error)
+        raise ExceptionGroup("two", errors)  # noqa: F821
+
+    device.run(fail_with_large, 0)
+    for _ in range(5):
+        device.run(fail_together)
+    device.record().wait(PATIENCE)
+    gc.collect()
+    assert len(Large.alive) == 1
+    device.failures.take()
+
+
+class Hostile(Exception):
+    """An error whose parts are code that fails."""
+
+    def __str__(self):
+        raise RuntimeError
+
+    __cause__ = __context__ = __traceback__ = property(__str__)
+
+
+class HostileHandler(logging.Handler):
+    def emit(self, record):
+        raise SystemExit
+
+
+def fail_hostile():
+    raise Hostile
+
+
+@pytest.mark.parametrize("what", ["errors", "a log", "a trace function"])
+def test_nothing_that_work_leaves_behind_ends_a_worker(make_devices, what):
+    (device,) = make_devices(1)
+    handler, log = HostileHandler(), logging.getLogger("d2lmgpu")
+    log.addHandler(handler)
+    try:
+        for _ in range(30):  # more than there are workers
+            if what == "errors":
+                device.run(fail_hostile)
+            elif what == "a log":
+                gate = threading.Event()
+                task = device.run(gate.wait, PATIENCE)
+                task.add_done_callback(lambda task: 1 / 0)
+                gate.set()
+            else:
+                device.submit(sys.settrace, lambda *_: 1 / 0)
+        assert device.run(lambda: 7).result(PATIENCE) == 7
+        if what == "errors":
+            with nothing_left_behind([device]):
+                pass
+    finally:
+        log.removeHandler(handler)
+        device.failures.take()
+
+
+def fail_in_a_circle():
+    """Each error leads to the other."""
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+def test_errors_that_lead_to_each_other_do_not_hold_up_a_device(make_devices):
+    (device,) = make_devices(1)
+    tasks = [device.run(fail_in_a_circle) for _ in range(3)]
+    assert device.run(lambda: 7).result(PATIENCE) == 7
+    with pytest.raises(ValueError, match="first"):
+        tasks[1].result(PATIENCE)
+    device.failures.take()
+
+
+def test_what_a_task_was_given_is_let_go(held):
+    device, gate, running = held
+    large = Large()
+    task = device.run(id, large)
+    gate.set()
+    task.result(PATIENCE)
+    del large
+    gc.collect()
+    assert len(Large.alive) == 0 and task.done()
+
+
+def bad_work(device):
+    device.run(fail_with_large, "of an earlier call")
+    return device
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_an_old_error_does_not_hit_the_next_call(make_devices, small, capsys, wait):
+    """It is told, in a line, and the call does what it should. So also if it comes up only when the call has begun."""
+    devices = make_devices(2)
+    X, y, X_test, y_test = small
+    data = X[:64], y[:64], X_test[:20], y_test[:20]
+    for device in devices:
+        bad_work(device)
+        if wait:
+            device.record().wait(PATIENCE)
+    history, params = d2l.train(devices, 32, 0.1, 1, data=data, init="he", progress=False)
+    assert len(history.train_loss) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2 and all("ZeroDivisionError: of an earlier call" in line for line in told)
+    d2l.train(devices, 32, 0.1, 1, data=data, init="he", progress=False)
+    assert capsys.readouterr().err == ""
+    for call in (
+        lambda: d2l.evaluate(params, *data[2:], devices),
+        lambda: d2l.predict(params, data[2], devices),
+        lambda: d2l.train_batch(
+            d2l.to_float(data[0]), data[1], [d2l.get_params(params, device) for device in devices], devices, 0.1
+        ),
+        lambda: list(d2l.collectives.measure_allreduce(devices, ["ring"], [64])),
+    ):
+        bad_work(devices[1])
+        call()
+        for device in devices:
+            device.failures.take()
