@@ -55,7 +55,7 @@ from .optimizers import sgd
 from .parallel import MinibatchQueue, get_params, split_batch, train_batch
 from .plots import plot_history
 from .sweeps import grid, load_sweep, plot_sweep, run_trial, sweep
-from .training import History, confusion_matrix, evaluate, predict, train
+from .training import History, Model, Settings, confusion_matrix, evaluate, load_model, predict, train
 
 __version__ = "0.1.0"
 
@@ -68,6 +68,8 @@ __all__ = [
     "History",
     "LivePlot",
     "MinibatchQueue",
+    "Model",
+    "Settings",
     "TensorBoard",
     "allreduce",
     "avg_pool2d",
@@ -92,6 +94,7 @@ __all__ = [
     "load_fashion_mnist",
     "load_image_data",
     "load_image_folder",
+    "load_model",
     "load_sweep",
     "loss_and_grads",
     "max_pool2d",

@@ -34,6 +34,21 @@ def shown(value):
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
 
 
+def plain(value):
+    """A setting as JSON knows it: numbers of NumPy and other libraries as Python's, and so lists of them.
+
+    A history, a checkpoint and a sweep's file hold no others. What is no number stays as it is.
+    """
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if type(value) in (list, tuple, range):  # but no `Network`, which is a tuple
+        return [plain(part) for part in value]
+    for kinds, python in (((bool, np.bool_), bool), (numbers.Integral, int), (numbers.Real, float)):
+        if isinstance(value, kinds):
+            return python(value)
+    return str(value) if isinstance(value, np.str_) else value
+
+
 def check_name(what, name, known, also=""):
     """Raise ValueError, with the ``known`` names and the most similar, unless ``name`` is one of them."""
     if not isinstance(name, str) or name not in known:

@@ -3,6 +3,7 @@
 Training and prediction read pictures with the same function, `read_images`, and so in the same way.
 """
 
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -14,6 +15,9 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 RANGES = (1, 2**8 - 1, 2**16 - 1, 2**31 - 1)
 """What white may be in a picture of 32 bits a pixel, whose file does not say; 1 for fractions only."""
+
+MOST_SIDE = 256
+"""Pixels: larger pictures are not trained on as they are unless somebody says so."""
 
 BEYOND = 0.05
 """How far, as a part of white, floats may lie below black or above white: a picture that was resized often does."""
@@ -52,15 +56,23 @@ def read_images(paths, input_shape, invert=False):
 
 def _read(path, mode):
     """The Pillow image in a file, upright, opaque, and in this mode. Raises as `read_images` does."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+
+    with _opened(path) as picture:
+        return _opaque(_of_8_bits(ImageOps.exif_transpose(picture))).convert(mode)
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """The Pillow image in a file, for the ``with`` block, in which whatever Pillow raises becomes a ValueError."""
+    from PIL import Image
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of what it can read nevertheless
             # a file, since Pillow 13.0 misreads turned TIFF files that it maps into memory, as it does by name
             with open(path, "rb") as file, Image.open(file) as picture:
-                picture = _opaque(_of_8_bits(ImageOps.exif_transpose(picture)))
-            return picture.convert(mode)
+                yield picture
     except Image.DecompressionBombError:
         limit = 2 * Image.MAX_IMAGE_PIXELS
         raise ValueError(f"{path} is too large a picture; make it smaller than {limit:,} pixels") from None
@@ -117,25 +129,51 @@ def load_image_folder(folder, input_shape, invert=False):
     Raises ValueError if there are no such folders, or one without pictures, or a picture that cannot be read.
     """
     check_flag("invert", invert)
-    names = class_names(folder)
-    folder = Path(folder)
-    paths, labels = [], []
-    for label, name in enumerate(names):
-        files = sorted(path for path in (folder / name).iterdir() if _is_picture(path))
-        if not files:
-            raise ValueError(f"{folder / name} has no pictures in it ({', '.join(SUFFIXES)})")
-        paths += files
-        labels += [label] * len(files)
-    return read_images(paths, input_shape, invert), np.array(labels, np.min_scalar_type(len(names) - 1)), names
+    names, files = _files(folder)
+    labels = np.repeat(np.arange(len(names), dtype=np.min_scalar_type(len(names) - 1)), list(map(len, files)))
+    return read_images(sum(files, []), input_shape, invert), labels, names
 
 
-def load_image_data(folder, input_shape, invert=False):
+def _files(folder):
+    """The names of the classes in a folder, and for each the pictures' files."""
+    names, files = class_names(folder), []
+    for name in names:
+        files.append(sorted(path for path in Path(folder, name).iterdir() if _is_picture(path)))
+        if not files[-1]:
+            raise ValueError(f"{Path(folder, name)} has no pictures in it ({', '.join(SUFFIXES)})")
+    return names, files
+
+
+def picture_shape(folder):
+    """The shape (C, H, W) in which the pictures of a folder, as of `load_image_folder`, are best read.
+
+    C is 1 if all are grey, else 3. H and W are those of the pictures if all have the same, at most `MOST_SIDE`;
+    otherwise 28 and 28, as Fashion-MNIST's. Of each file only the head is read.
+
+    Raises ValueError as `load_image_folder` does.
+    """
+    _, files = _files(folder)
+    forms = {_form(path) for path in sum(files, [])}
+    C = 1 if all(grey for grey, _ in forms) else 3
+    sizes = {size for _, size in forms}
+    W, H = sizes.pop() if len(sizes) == 1 and max(max(sizes)) <= MOST_SIDE else (28, 28)
+    return C, H, W
+
+
+def _form(path):
+    """Whether a picture is grey, and its width and height when it is upright."""
+    with _opened(path) as picture:
+        turned = picture.getexif().get(0x0112, 1) >= 5  # orientation
+        return picture.mode[0] in "1LIF", picture.size[::-1] if turned else picture.size
+
+
+def load_image_data(folder, input_shape=None, invert=False):
     """Pictures to train on and to test: X_train, y_train, X_test, y_test, and the classes' names.
 
         folder/train/cat/1.png
         folder/test/cat/2.png
 
-    Each part is read as `load_image_folder` does.
+    Each part is read as `load_image_folder` does; ``input_shape`` is `picture_shape` of the first unless given.
 
     Raises ValueError if a part is missing or has other classes than the other.
     """
@@ -147,6 +185,7 @@ def load_image_data(folder, input_shape, invert=False):
     missing = [str(part / name) for part in parts for name in sorted(names) if not (part / name).is_dir()]
     if missing:
         raise ValueError(f"{folder}: train and test should have the same classes; there is no {', no '.join(missing)}")
+    input_shape = picture_shape(train) if input_shape is None else input_shape
     X_train, y_train, names = load_image_folder(train, input_shape, invert)
     X_test, y_test, _ = load_image_folder(test, input_shape, invert)
     return X_train, y_train, X_test, y_test, names

@@ -25,7 +25,7 @@ INNER = {
         parts_of zeros_in_one_buffer DeviceArray Meeting make_meetings rounded_to_half mean_and_variance
         Layer Network channels check_network check_params count_correct half_weights in_half in_parts kernels_work
         logits loss_and_grads_as_written EagerStep GraphStep Replica submit_step summed_loss measure_loads name_of
-        preprocess_batch network_of Batch Failures all_in_c in_forked_process
+        preprocess_batch described restored layer_rows layer_table Batch Failures all_in_c in_forked_process
         Exercise Judged Verdict Wrong judge judge_file
         """,
     "the results of others, and errors": """
@@ -148,6 +148,7 @@ def of_k_and_n(name):
 
 
 CALLS = {
+    "Settings": lambda folder: settings(training.Settings),
     # the package itself
     "LivePlot": lambda folder: {},
     "Callback": lambda folder: {},

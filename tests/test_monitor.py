@@ -198,7 +198,7 @@ def test_what_is_measured_of_long_epochs_takes_no_memory(small, monkeypatch):
 
 
 def test_how_busy_the_devices_were():
-    history = d2l.History(["cpu(0)", "cpu(1)"], "cpu", 256, 0.2, 10, 0, "ring", "normal")
+    history = d2l.History(["cpu(0)", "cpu(1)"], "cpu", d2l.Settings().recorded())
     history.utilisation = {"cpu(0)": 0.9, "cpu(1)": 0.6}
     assert history.balance() == "devices worked 90%, 60% of the time, the busiest 20% more than the mean"
     history.utilisation = {"cpu(0)": 0.5, "cpu(1)": 0.5}

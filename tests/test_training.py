@@ -195,14 +195,14 @@ def test_training_outside_the_main_thread(small):
 
 
 def test_the_textbooks_last_line():
-    history = d2l.History(["gpu(0)", "gpu(1)"], "gpu", 256, 0.2, 10, 0, "ring", "normal")
+    history = d2l.History(["gpu(0)", "gpu(1)"], "gpu", d2l.Settings().recorded())
     history.add_epoch(0.5, 0.8449, 2.0, 600)
     history.add_epoch(0.4, 0.8351, 2.42, 600)
     assert history.summary() == "test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]"
 
 
 def test_the_last_line_of_a_short_run_on_many_devices():
-    history = d2l.History([f"cpu({i})" for i in range(64)], "cpu", 256, 0.2, 1, 0, "ring", "normal")
+    history = d2l.History([f"cpu({i})" for i in range(64)], "cpu", d2l.Settings(num_epochs=1).recorded())
     assert repr(history) == "<History of 0 epochs of lenet>"
     history.add_epoch(0.5, 0.8449, 0.0342, 600)
     line = "test acc: 0.84, 0.034 sec/epoch on 64 devices [cpu(0), cpu(1), ..., cpu(63)]"

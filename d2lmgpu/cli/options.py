@@ -4,14 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from ..arguments import check_path, shown
 from ..collectives import parse_size
-from ..data import check_limit, first_examples
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
-from ..fashion_mnist import FILES, load_fashion_mnist
-from ..images import load_image_data
+from ..fashion_mnist import FILES
 from ..output import check_apart, check_plot, check_writable
 
 
@@ -96,25 +92,3 @@ def keep_apart(options, outputs, inputs=None):
     for name, path in paths.items():
         if path and Path(path).name in FILES:
             raise ValueError(f"{name} {path} has the name of a file of Fashion-MNIST; give another")
-
-
-def picture_folders(folder):
-    """The folders within a --data folder, or None, whose pictures are read."""
-    return [str(Path(folder, part)) for part in ("train", "test")] if folder else None
-
-
-def find_data(folder, input_shape, invert=False, limit=None):
-    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` training examples.
-
-    Fashion-MNIST's are its first; a folder's, which are in order of their classes, are taken evenly from all.
-    """
-    check_limit(limit)
-    if folder is None:
-        if invert:
-            raise ValueError("--invert is for pictures of your own: give --data FOLDER, too")
-        return first_examples(load_fashion_mnist(), limit)
-    X_train, y_train, *rest = load_image_data(folder, input_shape, invert)
-    if limit is not None and limit < len(X_train):
-        chosen = np.arange(limit) * len(X_train) // limit
-        X_train, y_train = X_train[chosen], y_train[chosen]
-    return X_train, y_train, *rest

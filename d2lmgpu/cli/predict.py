@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..images import class_names, load_image_folder, read_images
+from ..images import class_names, load_image_folder
 from ..output import each_output, save_figure, write_json
-from .options import add_devices, add_file, check_outputs, file_name, find_devices, keep_apart, picture_folders
+from .data import picture_folders
+from .options import add_devices, add_file, check_outputs, file_name, find_devices, keep_apart
 
 
 def add_to(commands):
@@ -36,27 +37,25 @@ def add_to(commands):
 
 def run(options):
     """Print what the network says; returns the exit code."""
-    from ..training import load_run, network_of, predict
+    from ..training import load_model
 
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
     inputs = {"CHECKPOINT": options.checkpoint, "FILE": options.files, "--data": picture_folders(options.data)}
     keep_apart(options, "json confusion mistakes", inputs)
     check_outputs(options.json, options.confusion, options.mistakes)
-    checkpoint = load_run(options.checkpoint)
-    names = checkpoint.state["history"]["classes"] or CLASSES
-    network, arrays = network_of(options.checkpoint, checkpoint, len(names)), checkpoint.arrays
+    model = load_model(options.checkpoint)
+    if options.invert is not None:
+        model.invert = options.invert
+    names = model.classes or (CLASSES if model.network.classes == len(CLASSES) else range(model.network.classes))
+    names = list(map(str, names))
     _, devices = find_devices(options)
-    statistics = arrays.get("statistics of 0", [])
-    if options.invert is None:
-        options.invert = checkpoint.state["history"]["invert"]
     if options.files:
-        X = read_images(options.files, network.input_shape, options.invert)
-        probabilities = predict(arrays["params"], X, devices, network, statistics)
+        probabilities = model.predict(model.read(options.files), devices)
         result = _say_predictions(options.files, probabilities, names)
     else:
-        X, y = _test_set(options, names, network.input_shape)
-        probabilities = predict(arrays["params"], X, devices, network, statistics)
+        X, y = _test_set(options, model, names)
+        probabilities = model.predict(X, devices)
         result = _say_accuracy(y, probabilities, names)
     with each_output() as attempt:
         if options.json:
@@ -68,16 +67,16 @@ def run(options):
     return 0
 
 
-def _test_set(options, names, input_shape):
+def _test_set(options, model, names):
     """The test set of the classes of these names, and its labels."""
     if options.data:
         folder = Path(options.data, "test")
-        if class_names(folder) != list(names):
+        if class_names(folder) != names:
             raise ValueError(
                 f"{folder} has classes {', '.join(class_names(folder))}; the network was trained on {', '.join(names)}"
             )
-        X, y, _ = load_image_folder(folder, input_shape, options.invert)
-    elif names is CLASSES:
+        X, y, _ = load_image_folder(folder, model.network.input_shape, model.invert)
+    elif model.classes is None and names == list(CLASSES):
         _, _, X, y = load_fashion_mnist()
     else:
         raise ValueError(

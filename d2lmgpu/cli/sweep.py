@@ -4,7 +4,7 @@ from ..devices import ENVIRONMENTS
 from ..output import each_output, save_figure, write_json
 from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_sweep, sweep
 from .options import add_file, add_option, check_outputs, keep_apart, listed, whole
-from .train import add_settings, settings
+from .settings import add_settings, settings
 
 
 def add_to(commands):
@@ -23,7 +23,6 @@ def add_to(commands):
     command.add_argument(
         "--limit", type=listed(whole), metavar="N", help="train on the first N examples only, for a quick look"
     )
-    add_settings(command, listed)
     add_option(
         command,
         "--mode",
@@ -39,6 +38,7 @@ def add_to(commands):
     add_option(command, "--x", str, "lr", "a setting, as the table calls it")
     add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES))
     add_option(command, "--by", str, "devices", "another")
+    add_settings(command, listed)
 
 
 def run(options):

@@ -23,13 +23,16 @@ from .compute import (
     loss_and_grads,
     loss_and_grads_as_written,
 )
+from .describe import described, restored
 from .initial import INITS, check_init, init_params, init_statistics
-from .known import CNN, LENET, LENET_BN, MOST_WIDTH, NETWORKS, cnn_network, known_network, lenet_network
+from .known import CNN, FASHION_MNIST, LENET, LENET_BN, MOST_WIDTH, NETWORKS, cnn_network, known_network, lenet_network
 from .mixed import half_weights, in_half
+from .table import layer_rows, layer_table
 from .trial import kernels_work
 
 __all__ = [
     "CNN",
+    "FASHION_MNIST",
     "INITS",
     "LENET",
     "LENET_BN",
@@ -50,6 +53,7 @@ __all__ = [
     "check_params",
     "cnn_network",
     "count_correct",
+    "described",
     "half_weights",
     "in_half",
     "in_parts",
@@ -57,10 +61,13 @@ __all__ = [
     "init_statistics",
     "kernels_work",
     "known_network",
+    "layer_rows",
+    "layer_table",
     "lenet",
     "lenet_network",
     "logits",
     "loss_and_grads",
     "loss_and_grads_as_written",
+    "restored",
     "sequential",
 ]

@@ -4,12 +4,14 @@ Layers are composed by what they do; the shapes follow from the images:
 
     network = sequential((1, 28, 28), Conv2d(20, 3), ReLU(), AvgPool2d(2), Flatten(), Dense(10))
 
-Each of these names makes a *recipe*: a function from the shape of its input
+Each of these names makes a `Recipe`: a function from the shape of its input
 without N, here (1, 28, 28), to a `Layer`. They raise ValueError for numbers with
-which there is no such layer.
+which there is no such layer. Since a recipe is a name and its arguments, a network
+made of them can be written to a file, and made anew from it: `described`, `restored`.
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -39,12 +41,46 @@ class Layer(NamedTuple):
 
 
 class Network(tuple):
-    """Layers for images of ``input_shape`` (C, H, W), which it puts into ``classes`` classes."""
+    """Layers for images of ``input_shape`` (C, H, W), which it puts into ``classes`` classes.
 
-    def __new__(cls, layers, input_shape, classes):
+    ``recipes``: what it was made from, if that is known.
+    """
+
+    def __new__(cls, layers, input_shape, classes, recipes=()):
         network = super().__new__(cls, layers)
-        network.input_shape, network.classes = tuple(input_shape), classes
+        network.input_shape, network.classes, network.recipes = tuple(input_shape), classes, tuple(recipes)
         return network
+
+
+class Recipe(NamedTuple):
+    """How a layer is made from the shape of its input: the name of a function here, and its arguments."""
+
+    name: str
+    arguments: dict
+    make: Callable
+
+    def __call__(self, shape):
+        return self.make(shape)
+
+    def __repr__(self):
+        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
+
+
+RECIPES = {}
+"""The functions below that make recipes, by name."""
+
+
+def _recipe(function):
+    """Let what ``function`` returns, which makes a layer, be a `Recipe`."""
+
+    @functools.wraps(function)
+    def call(*args, **named):
+        arguments = inspect.signature(function).bind(*args, **named)
+        arguments.apply_defaults()
+        return Recipe(function.__name__, dict(arguments.arguments), function(*args, **named))
+
+    RECIPES[function.__name__] = call
+    return call
 
 
 def channels(network):
@@ -72,7 +108,7 @@ def sequential(input_shape, *recipes):
         network.append(layer)
     if x.ndim != 2:
         raise ValueError(f"sequential: the last layer puts out {x.shape[1:]}; it should be a number for each class")
-    return Network(network, input_shape, x.shape[1])
+    return Network(network, input_shape, x.shape[1], recipes)
 
 
 def check_network(network):
@@ -105,6 +141,7 @@ def check_input_shape(input_shape):
         check_whole("input_shape: a number of (C, H, W)", side, most=2**16)
 
 
+@_recipe
 def Conv2d(outputs, kernel_size):  # noqa: N802
     """A convolution to ``outputs`` channels with a square kernel; no padding, stride 1."""
     check_whole("Conv2d: outputs", outputs, most=MOST_UNITS)
@@ -114,12 +151,14 @@ def Conv2d(outputs, kernel_size):  # noqa: N802
     )
 
 
+@_recipe
 def Dense(outputs):  # noqa: N802
     """A fully connected layer."""
     check_whole("Dense: outputs", outputs, most=MOST_UNITS)
     return lambda shape: Layer(layers.dense, layers.dense_grad, ((math.prod(shape), outputs), (outputs,)))
 
 
+@_recipe
 def BatchNorm():  # noqa: N802
     """Batch normalisation of every channel."""
     return lambda shape: Layer(
@@ -127,23 +166,27 @@ def BatchNorm():  # noqa: N802
     )
 
 
+@_recipe
 def ReLU():  # noqa: N802
     """The rectifier."""
     return lambda shape: Layer(layers.relu, layers.relu_grad)
 
 
+@_recipe
 def AvgPool2d(size=2):  # noqa: N802
     """Means of squares with side ``size``."""
     check_whole("AvgPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.avg_pool2d, size), layers.avg_pool2d_grad)
 
 
+@_recipe
 def MaxPool2d(size=2):  # noqa: N802
     """Largest values of squares with side ``size``."""
     check_whole("MaxPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.max_pool2d, size), layers.max_pool2d_grad)
 
 
+@_recipe
 def Flatten():  # noqa: N802
     """(C, H, W) to one row of C·H·W numbers."""
     return lambda shape: Layer(layers.flatten, layers.flatten_grad)

@@ -47,13 +47,13 @@ _MAKERS = {
 }
 
 
-def known_network(name, classes):
-    """The network of that name, a key of `NETWORKS`, for another number of classes.
+def known_network(name, classes=10, input_shape=FASHION_MNIST):
+    """The network of that name, a key of `NETWORKS`, for another number of classes, or images of another shape.
 
-    Raises ValueError for another name.
+    Raises ValueError for another name, and for images that are too small.
     """
     check_name("network", name, _MAKERS)
-    return _MAKERS[name](classes=classes)
+    return _MAKERS[name](classes=classes, input_shape=input_shape)
 
 
 NETWORKS = {name: make() for name, make in _MAKERS.items()}

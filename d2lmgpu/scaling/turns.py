@@ -17,7 +17,7 @@ import numpy as np
 from ..devices import synchronize
 from ..networks import init_params
 from ..timing import Timeline
-from ..training import History
+from ..training import Settings
 from ..training.runner import make_runner
 
 LR = 0.01
@@ -88,14 +88,5 @@ class Contender:
 
 def _runner(devices, network, batch_size, X, y, algorithm):
     """The runner that `train` would use."""
-    history = History(
-        devices=devices,
-        environment=None,
-        batch_size=batch_size,
-        lr=LR,
-        epochs=1,
-        seed=0,
-        allreduce=algorithm,
-        init="he",
-    )
-    return make_runner(X, y, init_params(0, init="he", network=network), devices, network, history)
+    settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he")
+    return make_runner(X, y, init_params(0, init="he", network=network), devices, network, settings)[0]

@@ -88,7 +88,7 @@ def _check_own(data, trials):
     """The caller's data must fit all networks."""
     for name in dict.fromkeys(settings["network"] for settings in trials) if data is not None else ():
         X_train, y_train, X_test, y_test, *classes = check_parts(data)
-        _, network = find_network(name, *classes)
+        _, network = find_network(name, classes[0] if classes else None, X_train.shape[1:])
         check_data(X_train, y_train, network)
         check_data(X_test, y_test, network)
 

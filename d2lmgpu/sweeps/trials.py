@@ -1,37 +1,19 @@
 """What a sweep consists of: trials, each a dict of settings, all checked before the first is trained."""
 
-import inspect
 import itertools
+from dataclasses import fields
 
-from ..arguments import check_list, shown
+from ..arguments import check_list, plain, shown
 from ..data import check_limit
 from ..devices import DeviceError, choose_indices
 from ..parallel import check_loads
-from ..training import train
-from ..training.checks import check_settings, check_statistics, find_network, plain
-
-NOT_SETTINGS = (
-    "data",
-    "preprocess",
-    "invert",
-    "checkpoint",
-    "checkpoint_steps",
-    "resume",
-    "changed",
-    "callbacks",
-    "timeline",
-    "progress",
-)
-"""What `train` takes besides, and what is not a trial's to decide."""
+from ..training import Settings
+from ..training.checks import check_statistics, find_network
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
-    name: parameter.default
-    for name, parameter in inspect.signature(train).parameters.items()
-    if name not in (*NOT_SETTINGS, "devices", "environment")
+    about.name: about.default for about in fields(Settings) if about.name != "preprocess"
 }
-"""All settings of a trial: those of `train`, how many devices (or which), their environment, and `limit`."""
-
-CHECKED = tuple(inspect.signature(check_settings).parameters)
+"""All settings of a trial: `Settings` (no function), how many devices (or which), their environment, and `limit`."""
 
 
 def grid(**values):
@@ -99,7 +81,7 @@ def _plain(name, value):
 
 
 def _check(settings, mode):
-    check_settings(**{name: settings[name] for name in CHECKED})
+    Settings(**{name: value for name, value in settings.items() if name not in ("devices", "environment", "limit")})
     name, network = find_network(settings["network"])
     check_statistics(settings["batch_statistics"], network, name)
     check_limit(settings["limit"])

@@ -3,15 +3,19 @@
 from .accuracy import confusion_matrix, evaluate, predict
 from .begin import train
 from .history import History, Result, sha256, why_diverged
-from .saved import load_run, network_of
+from .model import Model, load_model
+from .saved import load_run
+from .settings import Settings
 
 __all__ = [
     "History",
+    "Model",
     "Result",
+    "Settings",
     "confusion_matrix",
     "evaluate",
+    "load_model",
     "load_run",
-    "network_of",
     "predict",
     "sha256",
     "train",

@@ -1,53 +1,21 @@
 """Settings and data are checked before the work begins."""
 
-import numbers
 from pathlib import Path
 
 import numpy as np
 
-from ..arguments import (
-    check_flag,
-    check_function,
-    check_list,
-    check_name,
-    check_number,
-    check_path,
-    check_seed,
-    check_text,
-    check_whole,
-    shown,
-)
-from ..collectives import check_algorithm
+from ..arguments import check_flag, check_list, check_name, check_path, check_text, check_whole, shown
 from ..layers import check_labels
 from ..monitor import Callback
-from ..networks import LENET, NETWORKS, Network, channels, check_init, check_network, known_network
-from ..optimizers import check_optimizer
+from ..networks import FASHION_MNIST, LENET, NETWORKS, Network, channels, check_network, known_network
 from ..output import check_writable
-from ..parallel import check_batch_statistics, check_precision
-from ..schedules import learning_rates
 from ..timing import Timeline
 
-MOST_EPOCHS, MOST_LR = 10**6, 1e6
-"""Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
 
-
-def plain(value):
-    """A setting as JSON knows it: numbers of NumPy and other libraries as Python's, and so lists of them.
-
-    A history, a checkpoint and a sweep's file hold no others. What is no number stays as it is.
-    """
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if type(value) in (list, tuple, range):  # but no `Network`, which is a tuple
-        return [plain(part) for part in value]
-    for kinds, python in (((bool, np.bool_), bool), (numbers.Integral, int), (numbers.Real, float)):
-        if isinstance(value, kinds):
-            return python(value)
-    return str(value) if isinstance(value, np.str_) else value
-
-
-def find_network(network, classes=None):
+def find_network(network, classes=None, input_shape=FASHION_MNIST):
     """The name and the layers of a network, given by either; ``classes``: their names, if they are not Fashion-MNIST's.
+
+    A network by name is for images of ``input_shape``.
 
     Raises ValueError for a name that there is not, or another number of classes.
     """
@@ -67,33 +35,9 @@ def find_network(network, classes=None):
             "networks.sequential makes"
         )
     check_name("network", network, NETWORKS, also=", or give what networks.sequential makes")
-    return network, NETWORKS[network] if classes is None else known_network(network, len(classes))
-
-
-def check_settings(
-    batch_size,
-    lr,
-    num_epochs,
-    seed,
-    init,
-    algorithm,
-    optimizer,
-    batch_statistics,
-    precision,
-    warmup,
-    schedule,
-):
-    """Raise ValueError for settings with which no training can be done, on whatever devices."""
-    check_whole("batch_size", batch_size)
-    check_whole("epochs", num_epochs, most=MOST_EPOCHS)
-    check_seed(seed)
-    check_number("lr", lr, above=0, most=MOST_LR)
-    check_init(init)
-    check_algorithm(algorithm, training=True)
-    check_optimizer(optimizer)
-    check_batch_statistics(batch_statistics)
-    check_precision(precision, devices=())
-    learning_rates(lr, 0, 1, num_epochs, warmup, schedule)  # raises now what it would raise later
+    if classes is None and input_shape == FASHION_MNIST:
+        return network, NETWORKS[network]
+    return network, known_network(network, 10 if classes is None else len(classes), input_shape)
 
 
 def check_statistics(batch_statistics, network, name):
@@ -105,12 +49,10 @@ def check_statistics(batch_statistics, network, name):
         )
 
 
-def check_ways(preprocess, callbacks, timeline, environment, **flags):
+def check_ways(callbacks, timeline, environment, **flags):
     """Raise ValueError unless `train` can be given these, of which none is a setting; ``flags`` are True or False."""
     for name, value in flags.items():
         check_flag(name, value)
-    if preprocess is not None:
-        check_function("preprocess", preprocess)
     for callback in check_list("callbacks", callbacks, of="monitor.Callback objects"):
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is no Callback; derive its class from d2lmgpu.Callback")

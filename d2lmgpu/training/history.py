@@ -9,6 +9,7 @@ import numpy as np
 from ..arguments import as_array, check_list, shown
 from ..networks import check_network
 from ..words import FEW, listed, seconds, several
+from .settings import RECORDED, called
 
 HOPE = 3
 """Epochs in a row after which training that has learned nothing is given up."""
@@ -18,10 +19,11 @@ HOPE = 3
 class History:
     """What a training run was and how it went. Lists have an entry for each complete epoch.
 
-    ``train_loss`` is per example, seconds exclude the evaluation. ``phases``: in all
+    ``settings``: those of the run by name, as `Settings.recorded` gives them; ``history.lr`` is
+    ``history.settings["lr"]``.     ``train_loss`` is per example, seconds exclude the evaluation. ``phases``: in all
     seconds of the run's epochs (see `Timeline.phases`), and after them those in which the
     test set was evaluated, "evaluate". ``batch_size`` and ``lr`` are those of a step, after scaling.
-    ``preprocess`` is None or the function's name, ``classes`` the names of the
+    ``classes`` are the names of the
     classes or None where the data came without, ``invert`` whether pictures were
     inverted when they were read. ``interrupted`` is None, or for a
     run that was stopped a dict of ``epoch`` (the one it was in, from 1), ``steps``
@@ -33,23 +35,9 @@ class History:
 
     devices: list
     environment: str
-    batch_size: int
-    lr: float
-    epochs: int
-    seed: int
-    allreduce: str
-    init: str
-    precision: str = "float32"
-    network: str = "lenet"
-    optimizer: str = "sgd"
-    loads: list = None
-    batch_statistics: str = "local"
-    preprocess: str = None
-    drop_last: bool = False
+    settings: dict
     classes: list = None
     invert: bool = False
-    warmup: float = 0
-    schedule: str = "constant"
     final_parameters_sha256: str = None
     train_loss: list = field(default_factory=list)
     test_accuracy: list = field(default_factory=list)
@@ -60,7 +48,22 @@ class History:
     interrupted: dict = None
     diverged: str = None
 
-    as_dict = asdict
+    def __getattr__(self, name):  # which Python calls for what is no field
+        try:
+            return vars(self)["settings"][name]
+        except KeyError:
+            raise AttributeError(f"a history has no {name}") from None
+
+    def as_dict(self):
+        """As JSON has it: settings beside everything else."""
+        values = asdict(self)
+        return {name: values.pop(name) for name in ("devices", "environment")} | values.pop("settings") | values
+
+    @classmethod
+    def from_dict(cls, values):
+        """What `as_dict` gave, maybe in an older version: what was no setting then is as it was."""
+        settings = {called(about): values.get(called(about), about.default) for about in RECORDED}
+        return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
     def __repr__(self):
         done = several(len(self.train_loss), "epoch")
@@ -98,13 +101,14 @@ class History:
 class Result(tuple):
     """What `train` returns: ``history, params = train(...)``, the parameters as NumPy arrays.
 
-    ``result.statistics`` are batch norm's running means and variances, ``result.network`` the network.
-    Printed, it is a line.
+    ``result.model`` is the trained `Model`, which has all that prediction needs; ``result.network``
+    and ``result.statistics``, batch norm's running means and variances, are its parts. Printed, it is a line.
     """
 
-    def __new__(cls, history, params, statistics, network):
-        result = super().__new__(cls, (history, params))
-        result.history, result.params, result.statistics, result.network = history, params, statistics, network
+    def __new__(cls, history, model):
+        result = super().__new__(cls, (history, model.params))
+        result.history, result.model = history, model
+        result.params, result.statistics, result.network = model.params, model.statistics, model.network
         return result
 
     def __repr__(self):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arguments import shown
 from ..data import batch_rng, epoch_order, to_float
-from ..networks import init_params, loss_and_grads_as_written
+from ..networks import Network, init_params, loss_and_grads_as_written
 from ..parallel import preprocess_batch
 
 COMPARED = ("network", "schedule", "preprocess")
@@ -19,17 +19,17 @@ TOLERANCE = 1e-4
 EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
 
 
-def likeness(network, schedule, preprocess, X, y, batch_size, seed):
+def likeness(settings, X, y):
     """For each name of `COMPARED` a list of numbers, or None where there is nothing to compare.
 
-    ``network`` and ``schedule`` are None where they have a name. ``preprocess`` is called for the first minibatches of
-    the training set X and y as in training.
+    Nothing is compared of a network and a schedule that have a name. A ``preprocess`` is called for the first
+    minibatches of the training set X and y as in training.
     """
-    return {
-        "network": network and _repeated(lambda: _of_network(network)),
-        "schedule": schedule and _repeated(lambda: [float(schedule(i / POINTS)) for i in range(POINTS)]),
-        "preprocess": preprocess and _repeated(lambda: _of_preprocess(preprocess, X, y, batch_size, seed)),
-    }
+    network, schedule, preprocess = settings.network, settings.schedule, settings.preprocess
+    own = isinstance(network, Network) and _repeated(lambda: _of_network(network))
+    rates = callable(schedule) and _repeated(lambda: [float(schedule(i / POINTS)) for i in range(POINTS)])
+    images = preprocess and _repeated(lambda: _of_preprocess(preprocess, X, y, settings.batch_size, settings.seed))
+    return {"network": own or None, "schedule": rates or None, "preprocess": images or None}
 
 
 def unlike(here, saved):

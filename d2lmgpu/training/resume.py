@@ -9,11 +9,7 @@ from ..devices import put, to_host
 from .history import History
 from .likeness import unlike
 from .saved import Position, check_shapes
-
-SAME = (
-    "network classes optimizer seed batch_size preprocess drop_last lr warmup schedule batch_statistics precision"
-).split()
-"""Settings without which a run would not be the same; devices, loads, epochs and allreduce may change."""
+from .settings import SAME
 
 
 def data_checksum(X, y):
@@ -24,21 +20,15 @@ def data_checksum(X, y):
     return digest.hexdigest()
 
 
-def snapshot(history, position, runner, replicas, checksum, alike):
-    """The `Checkpoint` of a run that is paused."""
+def snapshot(history, position, runner, replicas, state):
+    """The `Checkpoint` of a run that is paused; ``state``: what stays the same all the time."""
     first = replicas[0]  # parameters and what the optimiser keeps are the same on all devices
     arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_kept))}
     for i, replica in enumerate(replicas):
         arrays[f"statistics of {i}"] = list(map(to_host, replica.statistics))
     arrays["scaling"] = runner.scaling()
-    state = {
-        "history": history.as_dict(),
-        "position": vars(position),
-        "optimizer_steps": first.steps,
-        "data": checksum,
-        "likeness": alike,
-    }
-    return Checkpoint(state, arrays)
+    now = {"history": history.as_dict(), "position": vars(position), "optimizer_steps": first.steps}
+    return Checkpoint(state | now, arrays)
 
 
 def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
@@ -48,10 +38,10 @@ def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
     the functions ``changed``. Raises CheckpointError if the run's settings or data are
     not those of the checkpoint.
     """
-    saved = History(**checkpoint.state["history"])
+    saved = History.from_dict(checkpoint.state["history"])
     different = [
         f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
-        for name in SAME
+        for name in (*SAME, "classes")
         if getattr(history, name) != getattr(saved, name)
     ]
     if checkpoint.state["data"] != checksum and saved.invert != history.invert:

@@ -4,18 +4,20 @@ A checkpoint that is whole, with the right checksum, may still have been written
 who wants to see what happens.
 """
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
 
 from ..checkpoints import CheckpointError, load_checkpoint
-from ..networks import NETWORKS, init_params, init_statistics, known_network
 from ..parallel import check_loads
 from .history import History
+from .settings import RECORDED, called
 
 ELEMENTS = {"devices": str, "classes": str, "loads": float, "train_loss": float, "test_accuracy": float}
 ELEMENTS |= {"seconds_per_epoch": float}
 """What a history's lists are of."""
+
+TOLD_BY_ALL = ("batch_size", "lr", "epochs", "seed", "allreduce", "init")
+"""Settings that histories of all versions tell."""
 
 MOST = 2**53
 """Steps and seconds, at most: whole numbers that a float can be."""
@@ -38,27 +40,12 @@ def load_run(path):
     """
     checkpoint = load_checkpoint(path)
     try:
-        _check_state(checkpoint.state)
+        check_run(checkpoint.state)
         if not checkpoint.arrays.get("params"):
             raise ValueError("it has no parameters")
     except ValueError as error:
         raise CheckpointError(f"{path} is no checkpoint of a run that this version can read: {error}") from None
     return checkpoint
-
-
-def network_of(path, checkpoint, classes):
-    """The network, one with a name, whose parameters are in the `Checkpoint` of a file, for so many ``classes``.
-
-    Raises CheckpointError if these are not the parameters of such a network, ValueError for a network without a name.
-    """
-    name, arrays = checkpoint.state["history"]["network"], checkpoint.arrays
-    if name not in NETWORKS:
-        raise ValueError(f"{path} is of a network of your own: use d2lmgpu.predict in a program")
-    check_shapes("biases of the classes", arrays["params"][-1:], [np.empty(classes)])  # before a million are made
-    network = known_network(name, classes)
-    check_shapes("parameters", arrays["params"], init_params(network=network))
-    check_shapes("statistics", arrays.get("statistics of 0", []), init_statistics(network))
-    return network
 
 
 def check_shapes(what, arrays, expected):
@@ -68,35 +55,41 @@ def check_shapes(what, arrays, expected):
         raise CheckpointError(f"the checkpoint's {what} have shapes {found}; they should have {wanted}")
 
 
-def _check_state(state):
+def check_run(state):
     """Raise ValueError unless it is the state of a run."""
-    _check_kinds("state", state, {"history": dict, "position": dict, "optimizer_steps": int, "data": str})
+    check_kinds("state", state, {"history": dict, "position": dict, "optimizer_steps": int, "data": str})
     history, position = state["history"], state["position"]
-    known = {field.name: field for field in fields(History)}
+    known = {field.name: field for field in fields(History) if field.name != "settings"}
+    known |= {called(about): about for about in RECORDED}
     if set(history) - set(known):
         raise ValueError(f"its history has {', '.join(sorted(set(history) - set(known)))}, which it does not know")
     missing = {name for name, field in known.items() if name not in history or history[name] is None}
-    left_out = {name for name in missing if _may_be_left_out(known[name], name in history)}
-    _check_kinds("history", history, {name: known[name].type for name in known if name not in left_out})
-    history |= asdict(History(**history))  # what was left out is what it was before there was a choice
+    left_out = {name for name in missing if name not in TOLD_BY_ALL and _may_be_left_out(known[name], name in history)}
+    check_kinds("history", history, {name: _kind(known[name]) for name in known if name not in left_out})
+    history |= History.from_dict(history).as_dict()  # what was left out is what it was before there was a choice
     for name in ELEMENTS:
         if history[name] is not None:
-            _check_elements(name, history[name], ELEMENTS[name])
-    _check_kinds("position", position, {field.name: field.type for field in fields(Position)})
-    _check_elements("losses", position["losses"], float)
+            check_elements(name, history[name], ELEMENTS[name])
+    check_kinds("position", position, {field.name: field.type for field in fields(Position)})
+    check_elements("losses", position["losses"], float)
     for number in (position["epoch"], position["steps"], position["seconds"], state["optimizer_steps"]):
         if not 0 <= number < MOST:
             raise ValueError(f"it has a number of steps, epochs or seconds that is {number:.3g}")
     if {len(history[name]) for name in ("train_loss", "test_accuracy", "seconds_per_epoch")} != {position["epoch"]}:
         raise ValueError("its history is not of as many epochs as were trained")
     alike = state.get("likeness", {})  # which older files lack
-    _check_kinds("state", {"likeness": alike}, {"likeness": dict})
+    check_kinds("state", {"likeness": alike}, {"likeness": dict})
     for name, numbers in alike.items():
         if numbers is not None:
-            _check_kinds("likeness", {name: numbers}, {name: list})
-            _check_elements(name, numbers, float)
+            check_kinds("likeness", {name: numbers}, {name: list})
+            check_elements(name, numbers, float)
     if history["loads"] is not None:
         check_loads(history["loads"], len(history["devices"]))
+
+
+def _kind(field):
+    """The type of a history's field, and of what it tells of a setting: of a function its name."""
+    return str if field.type is Callable else field.type
 
 
 def _may_be_left_out(field, is_null):
@@ -104,12 +97,12 @@ def _may_be_left_out(field, is_null):
     return field.default is None or (not is_null and (field.default, field.default_factory) != (MISSING, MISSING))
 
 
-def _check_elements(what, values, kind):
+def check_elements(what, values, kind):
     """Raise ValueError unless all values of a list are of this kind."""
-    _check_kinds(what, dict(enumerate(values)), dict.fromkeys(range(len(values)), kind))
+    check_kinds(what, dict(enumerate(values)), dict.fromkeys(range(len(values)), kind))
 
 
-def _check_kinds(what, given, kinds):
+def check_kinds(what, given, kinds):
     """Raise ValueError unless a dict has for each name of ``kinds`` a value of this kind."""
     for name, kind in kinds.items():
         if name not in given:

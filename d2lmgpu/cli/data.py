@@ -1,0 +1,75 @@
+"""What a command trains on: Fashion-MNIST, or pictures in folders."""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ..arguments import shown
+from ..data import check_limit, first_examples
+from ..fashion_mnist import load_fashion_mnist
+from ..images import load_image_data, picture_shape
+from .options import add_file, whole
+
+MOST_PIXELS = 2**14
+"""Of a side of a picture."""
+
+
+def add_data(command):
+    """Add the options that say what is trained on."""
+    pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/ (default: Fashion-MNIST)"
+    add_file(command, "--data", pictures, "FOLDER")
+    command.add_argument(
+        "--image-size",
+        type=_size,
+        metavar="WxH",
+        help="width and height to which these are resized (default: theirs, or 28x28 if they differ)",
+    )
+    command.add_argument("--channels", type=whole, metavar="C", help="1 (grey) or 3 (default: as they are)")
+    command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
+
+
+def _size(text):
+    """ "64x48" as (48, 64), and "32" as (32, 32): height and width."""
+    sides = text.lower().split("x")
+    if len(sides) not in (1, 2) or not all(side.isdecimal() and 0 < int(side) <= MOST_PIXELS for side in sides):
+        raise argparse.ArgumentTypeError(f"{shown(text)} should be width and height in pixels, such as 32x32")
+    return int(sides[-1]), int(sides[0])
+
+
+def find_data(options, limit):
+    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` training examples.
+
+    Fashion-MNIST's are its first; a folder's, which are in order of their classes, are taken evenly from all.
+    """
+    check_limit(limit)
+    if options.data is None:
+        for name in ("invert", "image_size", "channels"):
+            if getattr(options, name):
+                flag = "--" + name.replace("_", "-")
+                raise ValueError(f"{flag} is for pictures of your own: give --data FOLDER, too")
+        return first_examples(load_fashion_mnist(), limit)
+    if options.channels not in (None, 1, 3):
+        raise ValueError(f"--channels is {options.channels}; it should be 1 (grey) or 3 (colour)")
+    X_train, y_train, *rest = load_image_data(options.data, _input_shape(options), options.invert)
+    C, H, W = X_train.shape[1:]
+    print(f"pictures: {len(X_train):,} to train on, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
+    if limit is not None and limit < len(X_train):
+        chosen = np.arange(limit) * len(X_train) // limit
+        X_train, y_train = X_train[chosen], y_train[chosen]
+    return X_train, y_train, *rest
+
+
+def _input_shape(options):
+    """The shape (C, H, W) in which a folder's pictures are read; None: as `load_image_data` finds it."""
+    if options.channels and options.image_size:
+        return options.channels, *options.image_size
+    if not options.channels and not options.image_size:
+        return None
+    C, H, W = picture_shape(Path(options.data, "train"))
+    return options.channels or C, *(options.image_size or (H, W))
+
+
+def picture_folders(folder):
+    """The folders within a --data folder, or None, whose pictures are read."""
+    return [str(Path(folder, part)) for part in ("train", "test")] if folder else None

@@ -1,0 +1,71 @@
+"""A network as plain data, and made anew from them: names of layers and their arguments, so that nothing is ever run.
+
+{"input_shape": [1, 28, 28], "layers": [["Conv2d", {"outputs": 20, "kernel_size": 3}], ["ReLU", {}], ...]}
+"""
+
+import math
+
+from ..arguments import check_list, check_whole, plain, shown
+from .build import RECIPES, Recipe, check_network, sequential
+
+MOST_LAYERS = 10**4
+LARGEST_IMAGE = 2**28
+"""Numbers in an image: a gigabyte."""
+
+
+def described(network):
+    """The `Network` as data that JSON can hold; None if a layer of it was made by a function of somebody's own.
+
+    Raises ValueError for what is no network.
+    """
+    check_network(network)
+    if not network.recipes or not all(isinstance(recipe, Recipe) for recipe in network.recipes):
+        return None
+    layers = [
+        [recipe.name, {name: plain(value) for name, value in recipe.arguments.items()}] for recipe in network.recipes
+    ]
+    return {"input_shape": list(network.input_shape), "layers": layers}
+
+
+def restored(description, shapes):
+    """The `Network` that was `described`, whose parameters have these ``shapes``, in their order.
+
+    Raises ValueError for anything that `described` did not make: before memory is taken for a layer, its parameters
+    are compared with the shapes.
+    """
+    if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
+        raise ValueError(f"{shown(description)} is no description of a network: input_shape and layers")
+    layers = check_list("the network's layers", description["layers"], of="layers, [name, arguments]")
+    input_shape = check_list("the network's input_shape", description["input_shape"], of="numbers (C, H, W)", length=3)
+    check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
+    for side in input_shape:
+        check_whole("the network's input_shape: a number of (C, H, W)", side)
+    check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
+    rest = iter(shapes)
+    network = sequential(input_shape, *(_compared(_recipe(layer), rest) for layer in layers))
+    if any(True for _ in rest):
+        raise ValueError("there are more parameters than the network has")
+    return network
+
+
+def _recipe(layer):
+    name, arguments = check_list("a layer of the network", layer, of="a name and its arguments", length=2)
+    if not isinstance(name, str) or name not in RECIPES:
+        raise ValueError(f"layer {shown(name)} is unknown; this version has {', '.join(RECIPES)}")
+    try:
+        return RECIPES[name](**arguments)
+    except TypeError:
+        raise ValueError(f"layer {name} has no arguments {shown(arguments)}") from None
+
+
+def _compared(recipe, shapes):
+    """The recipe, which looks first whether the layer's parameters have the next of the shapes."""
+
+    def make(shape):
+        layer = recipe(shape)
+        for expected in layer.shapes:
+            if next(shapes, None) != expected:
+                raise ValueError(f"the parameters of {recipe} are not those that there are")
+        return layer
+
+    return recipe._replace(make=make)

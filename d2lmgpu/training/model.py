@@ -1,0 +1,151 @@
+"""A trained network, with all that whoever uses it must know: what `train` makes, and a checkpoint holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arguments import check_flag, check_list, check_path, check_text
+from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from ..devices import try_gpu
+from ..images import read_images
+from ..networks import (
+    check_network,
+    check_params,
+    described,
+    init_params,
+    init_statistics,
+    known_network,
+    layer_table,
+    restored,
+)
+from ..words import several
+from .accuracy import evaluate, predict
+from .saved import check_kinds, check_run, check_shapes
+
+
+@dataclass(repr=False, eq=False)
+class Model:
+    """``network`` with its ``params`` and batch norm's ``statistics``, lists of NumPy arrays.
+
+    ``classes``: their names, or None where the data came without. ``invert``: whether
+    pictures are inverted when they are read, as they were for training.
+
+    Raises ValueError unless the arrays are those of the network, and names those of its classes.
+    """
+
+    network: tuple
+    params: list
+    statistics: list = ()
+    classes: list = None
+    invert: bool = False
+
+    def __post_init__(self):
+        check_network(self.network)
+        self.params = check_list("params", self.params, of="arrays")
+        self.statistics = check_list("statistics", self.statistics, of="arrays")
+        check_params("params", self.params, self.network)
+        wanted = [array.shape for array in init_statistics(self.network)]
+        if [np.shape(array) for array in self.statistics] != wanted:
+            raise ValueError(f"statistics: {len(self.statistics)} arrays; their shapes should be {wanted}")
+        check_flag("invert", self.invert)
+        if self.classes is not None:
+            self.classes = check_list("classes", self.classes, of="names", length=self.network.classes)
+            for name in self.classes:
+                check_text("the name of a class", name)
+
+    def __repr__(self):
+        size = several(sum(param.size for param in self.params), "parameter")
+        return f"<Model: {several(len(self.network), 'layer')}, {size}, {self.network.classes} classes>"
+
+    def predict(self, X, devices=None):
+        """The probability of each class for each image: float (N, classes) on the host.
+
+        ``X``: uint8, or float32 from 0 to 1, (N, C, H, W), as in training. ``devices``:
+        [try_gpu(0)] unless given. Raises ValueError for images that do not fit the network.
+        """
+        return predict(self.params, X, _devices(devices), self.network, self.statistics)
+
+    def evaluate(self, X, y, devices=None):
+        """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
+
+        Raises ValueError as `predict`, and unless there is a label for each.
+        """
+        return evaluate(self.params, X, y, _devices(devices), self.network, self.statistics)
+
+    def read(self, paths):
+        """Pictures from files as `predict` takes them, uint8 (N, C, H, W). Raises as `images.read_images` does."""
+        return read_images(check_list("paths", paths, of="names of files"), self.network.input_shape, self.invert)
+
+    def summary(self):
+        """A table of the layers, in text: what each puts out for an image, its parameters, its multiplications."""
+        return layer_table(self.network)
+
+    def save(self, path):
+        """Write it to a file, for `load_model`. Raises OSError if that cannot be written."""
+        check_path("save: path", path)
+        arrays = {"params": self.params, "statistics of 0": self.statistics}
+        save_checkpoint(path, Checkpoint({"model": model_state(self.network, self.classes, self.invert)}, arrays))
+
+
+def model_state(network, classes, invert):
+    """What a checkpoint says of a model, beside its arrays."""
+    return {"network": described(network), "classes": classes, "invert": invert}
+
+
+def load_model(path, network=None):
+    """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. Nothing that is in the file is run.
+
+    ``network``: where layers are functions of somebody's own, which no file holds, what the model was trained with.
+
+    Raises CheckpointError for a file that holds none, OSError if it cannot be read, ValueError for a ``network`` that
+    it is not of.
+    """
+    checkpoint = load_checkpoint(path)
+    if network is not None:
+        check_network(network)
+    try:
+        return _model(checkpoint, network)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: no model that this version can read: {error}") from None
+
+
+def _model(checkpoint, network):
+    state, arrays = checkpoint.state, checkpoint.arrays
+    params, statistics = arrays.get("params", []), arrays.get("statistics of 0", [])
+    if not params or any(array.dtype.kind != "f" for array in [*params, *statistics]):
+        raise ValueError("it has no parameters")
+    if "model" not in state:  # of an older version
+        check_run(state)
+        return _older_model(state["history"], params, statistics, network)
+    check_kinds("state", state, {"model": dict})
+    model = state["model"]
+    check_kinds("model", {"classes": [], "network": {}} | {k: v for k, v in model.items() if v is not None}, KINDS)
+    if network is None and model.get("network") is None:
+        raise ValueError(
+            "its network has layers that are functions of somebody's own: give load_model(FILE, network=...), what "
+            "networks.sequential made of them"
+        )
+    if network is None:
+        network = restored(model["network"], [param.shape for param in params])
+    else:
+        check_shapes("parameters", params, init_params(network=network))
+    return Model(network, params, statistics, model.get("classes"), model["invert"])
+
+
+KINDS = {"classes": list, "network": dict, "invert": bool}
+
+
+def _older_model(history, params, statistics, network):
+    """From a checkpoint that names its network only."""
+    classes = len(history["classes"] or range(10))
+    if network is None:
+        if history["network"] == "custom":
+            raise ValueError("it is of a network of somebody's own: give load_model(FILE, network=...)")
+        check_shapes("biases of the classes", params[-1:], [np.empty(classes)])  # before a million are made
+        network = known_network(history["network"], classes)
+        check_shapes("parameters", params, init_params(network=network))
+    return Model(network, params, statistics, history["classes"], history["invert"])
+
+
+def _devices(devices):
+    return [try_gpu(0)] if devices is None else devices

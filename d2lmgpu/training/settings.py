@@ -1,0 +1,211 @@
+"""All settings of a training run, each in one place: its default, what it may be, and one line of help.
+
+The arguments of `train`, the options of the command line, what a sweep varies, what a
+history and a checkpoint record, what a resumed run must agree in, and the table in the
+documents are made from the fields of `Settings`. To add a setting, write it here, and
+where it is used.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+
+from ..arguments import check_flag, check_function, check_number, check_seed, check_whole, plain, shown
+from ..collectives import TRAINING_NAMES, check_algorithm
+from ..kernels.cuda import PRECISIONS
+from ..networks import INITS, NETWORKS, Network, check_init
+from ..optimizers import OPTIMIZERS, check_optimizer
+from ..parallel import BATCH_STATISTICS, check_batch_statistics, check_loads, check_precision, name_of
+from ..schedules import SCHEDULES, learning_rates
+from .checks import find_network
+
+MOST_EPOCHS, MOST_LR = 10**6, 1e6
+"""Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
+
+
+def setting(default, help, allowed, check, called=None, same=False, recorded=True, without=None):
+    """A field of `Settings`.
+
+    ``allowed``: its names, or in words what else it may be; ``check(value)`` raises
+    ValueError for anything else. ``called``: its name in the command line and in a history, if
+    it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
+    tells it: not what only decides how the same is computed.
+    """
+    about = {"help": help, "allowed": allowed, "check": check, "called": called, "same": same, "recorded": recorded}
+    return field(default=default, metadata=about | {"without": without})
+
+
+def flag(name, help, without=None, **about):
+    """A field that is True or False; True unless told otherwise if ``without`` says what is done without it."""
+    return setting(
+        without is not None, help, "True or False", lambda value: check_flag(name, value), without=without, **about
+    )
+
+
+def _check_loads(loads):
+    if isinstance(loads, list) and loads:
+        check_loads(loads, len(loads))
+    elif loads is not None and not (isinstance(loads, str) and loads == "auto"):
+        raise ValueError(f"loads are {shown(loads)}; give a number for each device, such as [1, 1, 0.5], or 'auto'")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides a training run, beside its data and its devices: ``Settings(lr=0.1)``; the fields say what each is.
+
+    A value like any other: printed, compared, copied with changes by
+    `dataclasses.replace`. Numbers of NumPy become Python's.
+
+    Raises ValueError for what makes no sense on whatever devices.
+    """
+
+    batch_size: int = setting(
+        256,
+        "examples in a minibatch, all devices together",
+        "at least 1",
+        lambda value: check_whole("batch_size", value),
+        same=True,
+    )
+    lr: float = setting(
+        0.2,
+        "learning rate, of the mean gradient of a minibatch",
+        "above 0",
+        lambda value: check_number("lr", value, above=0, most=MOST_LR),
+        same=True,
+    )
+    num_epochs: int = setting(
+        10,
+        "passes over the training set",
+        "at least 1",
+        lambda value: check_whole("epochs", value, most=MOST_EPOCHS),
+        called="epochs",
+    )
+    algorithm: str = setting(
+        "ring",
+        "how gradients are summed over the devices",
+        TRAINING_NAMES,
+        lambda value: check_algorithm(value, training=True),
+        called="allreduce",
+    )
+    seed: int = setting(
+        0,
+        "of initial weights and shuffles: the same on as many devices gives the same history, bit for bit",
+        "at least 0",
+        check_seed,
+        same=True,
+    )
+    init: str = setting("normal", "initial weights (normal: the textbook's)", tuple(INITS), check_init)
+    network: str = setting(
+        "lenet",
+        "what is trained (in a program also what networks.sequential makes)",
+        tuple(NETWORKS),
+        find_network,
+        same=True,
+    )
+    optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), check_optimizer, same=True)
+    loads: list = setting(
+        None,
+        "each device's share of every minibatch, in any unit, 0 for idle; auto measures how fast each is",
+        "numbers, such as 1,1,0.5, or auto",
+        _check_loads,
+    )
+    batch_statistics: str = setting(
+        "local",
+        "over which images batch norm takes its statistics",
+        tuple(BATCH_STATISTICS),
+        check_batch_statistics,
+        same=True,
+    )
+    scale_batch: bool = flag("scale_batch", "multiply batch size and lr by the number of devices", recorded=False)
+    preprocess: Callable = setting(
+        None,
+        "a function (X, y, rng) → (X, y) of each minibatch of the training set, see MinibatchQueue",
+        "a function",
+        lambda value: value is None or check_function("preprocess", value),
+        same=True,
+    )
+    drop_last: bool = flag("drop_last", "leave out the ragged rest of each epoch", same=True)
+    warmup: float = setting(
+        0,
+        "epochs over which the learning rate rises to its value",
+        "at least 0, and less than all epochs",
+        lambda value: check_number("warmup", value, least=0),
+        same=True,
+    )
+    schedule: str = setting(
+        "constant",
+        "of the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
+        tuple(SCHEDULES),
+        lambda value: None,  # with the others, by `learning_rates`
+        same=True,
+    )
+    flat: bool = flag(
+        "flat",
+        "exchange all gradients as one message",
+        without="exchange each parameter's gradient by itself",
+        recorded=False,
+    )
+    overlap: bool = flag("overlap", "exchange gradients in buckets while others are being computed", recorded=False)
+    prefetch: bool = flag(
+        "prefetch",
+        "prepare the next minibatch while the devices compute",
+        without="prepare each minibatch only when it is needed",
+        recorded=False,
+    )
+    graphs: bool = flag(
+        "graphs",
+        "on GPUs, launch each step as a CUDA graph where that is possible",
+        without="on GPUs, launch kernels one by one",
+        recorded=False,
+    )
+    precision: str = setting(
+        "float32",
+        "of what is multiplied: mixed rounds it to float16, tf32 (on GPUs, in graphs) to 11 bits",
+        tuple(PRECISIONS),
+        lambda value: check_precision(value, devices=()),
+        same=True,
+    )
+
+    def __post_init__(self):
+        for about in fields(self):
+            value = plain(getattr(self, about.name))
+            about.metadata["check"](value)
+            object.__setattr__(self, about.name, bool(value) if about.type is bool else value)
+        self.learning_rates(0, 1)  # raises now what it would later
+
+    def learning_rates(self, epoch, steps):
+        """The learning rate of each of the ``steps`` of an ``epoch``, see `schedules.learning_rates`."""
+        return learning_rates(self.lr, epoch, steps, self.num_epochs, self.warmup, self.schedule)
+
+    def on(self, devices):
+        """These settings as they are for ``devices``: loads that are as many, batch size and rate scaled if asked for.
+
+        Raises ValueError for loads of another number, DeviceError where a device cannot compute with the precision.
+        """
+        check_precision(self.precision, devices)
+        changes = {}
+        if isinstance(self.loads, list):
+            changes["loads"] = check_loads(self.loads, len(devices)).tolist()
+        if self.scale_batch:
+            k = len(devices)
+            changes |= {"batch_size": self.batch_size * k, "lr": self.lr * k, "scale_batch": False}
+        return replace(self, **changes)
+
+    def recorded(self):
+        """A dict of what a history tells of them, by the names that it has: what is no name or number, by its name."""
+        return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
+
+
+def called(about):
+    """The name of a field of `Settings` in the command line (with dashes) and in a history."""
+    return about.metadata["called"] or about.name
+
+
+RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
+SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
+"""What a history tells, and of that what must be the same in a run that goes on; devices, loads, … may change."""
+
+
+def _recorded(name, value):
+    if isinstance(value, Network) or (name == "schedule" and callable(value)):
+        return "custom"
+    return name_of(value) if name == "preprocess" and value is not None else value

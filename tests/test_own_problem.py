@@ -1,0 +1,113 @@
+"""A problem of one's own, by command, from pictures in colour to predictions, with a network from a file."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import d2lmgpu as d2l
+from d2lmgpu.cli import main
+
+COLOURS = {"red": (200, 0, 0), "green": (0, 102, 0)}  # of equal brightness: 0.299 · 200 = 0.587 · 102
+NETWORK = """
+from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
+
+
+def network(input_shape, classes):
+    return sequential(input_shape, Conv2d(4, 5), ReLU(), AvgPool2d(7), Flatten(), Dense(classes))
+"""
+
+
+def save_squares(folder, rng, count, size=32):
+    """Squares somewhere on noise, which is grey."""
+    for name, colour in COLOURS.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            picture = np.repeat(rng.integers(0, 60, (size, size, 1), np.uint8), 3, axis=2)
+            top, left = rng.integers(0, size - 12, 2)
+            picture[top : top + 12, left : left + 12] = colour
+            Image.fromarray(picture).save(folder / name / f"{i}.png")
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("squares"), np.random.default_rng(7)
+    save_squares(folder / "train", rng, 60)
+    save_squares(folder / "test", rng, 50)
+    (folder / "network.py").write_text(NETWORK)
+    return folder
+
+
+def command(*words, status=0):
+    assert main(list(map(str, words))) == status
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_colours_that_are_equally_bright(squares, tmp_path, capsys, k):
+    checkpoint, result = tmp_path / "squares.ck", tmp_path / "result.json"
+    file = tmp_path / "network.py"
+    file.write_text(NETWORK)
+    command(
+        *("train", "--environment", "cpu", "--devices", k, "--data", squares, "--network", file, "--init", "he"),
+        *("--batch-size", 25, "--lr", 0.3, "--epochs", 8, "--checkpoint", checkpoint, "--json", result),
+    )
+    assert "pictures: 120 to train on, read as 32 × 32 in colour" in capsys.readouterr().out
+    assert json.loads(result.read_text())["test_accuracy"][-1] >= 0.99
+    file.unlink()  # the checkpoint is enough
+    command("predict", checkpoint, "--environment", "cpu", "--devices", k, "--data", squares, "--json", result)
+    assert json.loads(result.read_text())["accuracy"] >= 0.99
+    pictures = [squares / "test" / name / "3.png" for name in COLOURS]
+    command("predict", checkpoint, "--environment", "cpu", *pictures, "--json", result)
+    assert [row["class"] for row in json.loads(result.read_text())["predictions"]] == list(COLOURS)
+    model = d2l.load_model(checkpoint)
+    assert model.network.input_shape == (3, 32, 32) and model.classes == ["green", "red"]
+    X, y, _ = d2l.load_image_folder(squares / "test", (3, 32, 32))
+    assert model.evaluate(X, y) >= 0.99
+
+
+def test_grey_knows_nothing_of_them(squares, tmp_path):
+    """So it is the colour that is learned."""
+    result = tmp_path / "result.json"
+    command(
+        *("train", "--environment", "cpu", "--data", squares, "--network", squares / "network.py", "--channels", 1),
+        *("--init", "he", "--batch-size", 25, "--lr", 0.3, "--epochs", 8, "--json", result),
+        status=1,
+    )
+    assert "nothing was learned" in json.loads(result.read_text())["diverged"]
+
+
+def test_a_named_network_takes_what_the_pictures_are(squares, tmp_path, capsys):
+    checkpoint = tmp_path / "file"
+    for size, options in (((48, 20), ("--image-size", "48x20")), ((40, 40), ("--image-size", "40")), ((32, 32), ())):
+        command("train", "--environment", "cpu", "--data", squares, "--epochs", 1, "--checkpoint", checkpoint, *options)
+        assert f"read as {size[0]} × {size[1]} in colour" in capsys.readouterr().out
+        assert d2l.load_model(checkpoint).network.input_shape == (3, size[1], size[0])
+        checkpoint.unlink()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--image-size", "32"], "--image-size is for pictures of your own: give --data FOLDER"),
+        (["--data", "FOLDER", "--image-size", "big"], "'big' should be width and height in pixels"),
+        (["--data", "FOLDER", "--channels", "2"], "--channels is 2; it should be 1 (grey) or 3 (colour)"),
+        (["--data", "FOLDER", "--image-size", "4x4"], "layer 4 does not take images"),
+        (["--network", "nothere.py"], "--network nothere.py: there is no such file"),
+        (["--network", "empty.py"], "it should define network(input_shape, classes)"),
+        (["--network", "wrong.py"], "network() returned a int; it should be what"),
+        (["--network", "broken.py"], "broken.py: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_wrong_words(squares, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("empty", ""), ("wrong", "def network(*_): return 5"), ("broken", "1 / 0")):
+        (tmp_path / f"{name}.py").write_text(text)
+    words = [str(squares) if word == "FOLDER" else word for word in words]
+    try:
+        status = main(["train", "--environment", "cpu", "--epochs", "1", *words])
+    except SystemExit as end:
+        status = end.code
+    error = capsys.readouterr().err
+    assert status == 2 and message in error and re.fullmatch(".*\n", error)
