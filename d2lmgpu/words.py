@@ -18,3 +18,8 @@ def listed(names):
 def seconds(time, places=1):
     """A number of seconds without the unit, "2.2", with as many digits also where it is short: "0.034"."""
     return f"{time:.{places}f}" if time >= 1 else f"{time:#.{places + 1}g}"
+
+
+def name_of(function):
+    """A function's name, or its class's if it has none."""
+    return getattr(function, "__name__", type(function).__name__)

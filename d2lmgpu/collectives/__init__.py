@@ -1,5 +1,7 @@
 """Collectives as schedules: a file an algorithm, beside the readers of schedules."""
 
+import functools
+
 from ..arguments import check_flag, check_list, check_name, shown
 from ..devices import Batch, check_devices
 from .bidirectional_ring import bidirectional_ring
@@ -40,22 +42,43 @@ TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
 
 
 def check_algorithm(name, training=False):
-    """Raise ValueError, with the known names, unless ``name`` is an allreduce.
+    """Raise ValueError, with the known names, unless ``name`` is an allreduce, or a function that makes schedules.
 
     With ``training`` also for "none", with which replicas would drift apart.
     """
     check_flag("training", training)
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
-    if not isinstance(name, str) or (name not in ALGORITHMS and name not in LIBRARIES):  # where people enter their own
-        check_name("allreduce", name, [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"])
+    if callable(name) or (isinstance(name, str) and (name in ALGORITHMS or name in LIBRARIES)):
+        return
+    known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
+    check_name("allreduce", name, known, also=", or give a function of k and n")
+
+
+def schedules_of(algorithm):
+    """The function of k and n that makes schedules, of an algorithm by its name, or of one's own.
+
+    What one's own makes is proved first, which raises `ScheduleError`.
+    """
+    return _proved(algorithm) if callable(algorithm) else ALGORITHMS[algorithm]
+
+
+@functools.lru_cache
+def _proved(function):
+    def schedules(k, n):
+        schedule = function(k, n)
+        prove(schedule, k, n)
+        return schedule
+
+    return schedules
 
 
 def allreduce(data, algorithm="naive", batch=None):
     """Sum arrays over devices, in place: afterwards each of them is the sum of all.
 
     ``data`` is a list of arrays of one shape and dtype, each on another device.
-    ``algorithm`` is a name from `ALGORITHMS`, or "nccl". All devices end with the same
+    ``algorithm`` is a name from `ALGORITHMS`, "nccl", or a function of one's own, of k and n as those in
+    `ALGORITHMS` are; its schedules are proved before they run. All devices end with the same
     bits, and with the same bits on every run, since the order of additions is
     fixed by the schedule.
 
@@ -63,25 +86,25 @@ def allreduce(data, algorithm="naive", batch=None):
     is, it may be added to a ``batch`` (`devices.Batch`) instead.
 
     Raises ValueError if the arrays are not alike, not one a device, or not
-    contiguous, or if the algorithm is unknown; DeviceError for "nccl" where it
-    cannot run.
+    contiguous, or if the algorithm is unknown, `ScheduleError` if one's own is no allreduce; DeviceError for "nccl"
+    where it cannot run.
     """
     check_algorithm(algorithm)
     data = check_arrays(data)
     if batch is not None and not isinstance(batch, Batch):
         raise ValueError(f"batch is {shown(batch)}; it should be a devices.Batch")
     whole = Batch() if batch is None else batch
-    if algorithm in LIBRARIES:
+    if not callable(algorithm) and algorithm in LIBRARIES:
         LIBRARIES[algorithm](whole, data)
     else:
-        schedule = ALGORITHMS[algorithm]
+        schedule = schedules_of(algorithm)
         add_program(whole, compile_algorithm(schedule, len(data), data[0].size, needs_staging(data)), data)
     if batch is None:
         whole.commit()
 
 
 def measure_allreduce(devices, algorithms, sizes):
-    """Time allreduces: yields a `Measurement` for each size in bytes and each algorithm by name.
+    """Time allreduces: yields a `Measurement` for each size in bytes and each algorithm by name, or function.
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
@@ -94,8 +117,8 @@ def measure_allreduce(devices, algorithms, sizes):
         check_bytes(nbytes)
     for nbytes in sizes:
         for algorithm in algorithms:
-            schedule = ALGORITHMS.get(algorithm)
-            steps = len(schedule(len(devices), nbytes // 4)) if schedule else None
+            ours = callable(algorithm) or algorithm in ALGORITHMS
+            steps = len(schedules_of(algorithm)(len(devices), nbytes // 4)) if ours else None
             yield measure(allreduce, devices, algorithm, nbytes, steps)
 
 
@@ -136,6 +159,7 @@ __all__ = [
     "recursive_doubling",
     "reduce_scatter",
     "ring",
+    "schedules_of",
     "sharded",
     "simulate",
     "together",

@@ -18,6 +18,7 @@ import numpy as np
 from ..arguments import check_function, check_list, check_number, check_text, check_whole, shown
 from ..devices import check_devices, nothing_left_behind, put, record_transfers, synchronize, to_host
 from ..devices.memory import MOST_BYTES
+from ..words import name_of
 
 
 @dataclass
@@ -56,7 +57,8 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
     """
     check_function("allreduce", allreduce)
     devices = check_devices(devices)
-    check_text("algorithm", algorithm)
+    if not callable(algorithm):
+        check_text("algorithm", algorithm)
     check_bytes(nbytes)
     check_number("budget", budget, least=0)
     with nothing_left_behind(devices):
@@ -89,7 +91,7 @@ def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
     sent = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
     algbw = nbytes / median / 1e9
     return Measurement(
-        algorithm=algorithm,
+        algorithm=name_of(algorithm) if callable(algorithm) else algorithm,
         devices=k,
         bytes=nbytes,
         seconds=median,

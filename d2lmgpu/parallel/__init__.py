@@ -14,7 +14,7 @@ from .eager import EagerStep
 from .graph import GraphStep
 from .graph_limits import check_precision
 from .minibatch_queue import MinibatchQueue
-from .preprocess import name_of, preprocess_batch
+from .preprocess import preprocess_batch
 from .replica import Replica
 from .shards import check_loads
 
@@ -29,7 +29,6 @@ __all__ = [
     "check_precision",
     "get_params",
     "measure_loads",
-    "name_of",
     "preprocess_batch",
     "split_batch",
     "submit_step",

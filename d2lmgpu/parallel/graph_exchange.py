@@ -7,7 +7,7 @@ that it uses, and nothing is measured or reported.
 
 import numpy as np
 
-from ..collectives import ALGORITHMS, compile_algorithm, needs_staging
+from ..collectives import compile_algorithm, needs_staging, schedules_of
 from ..collectives.execute import do_action
 from ..devices import DeviceArray
 
@@ -19,7 +19,7 @@ class GraphExchange:
         self._flats, self.devices = flats, devices
         arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
         staging = needs_staging(arrays)
-        self.program = compile_algorithm(ALGORITHMS[algorithm], len(devices), arrays[0].size, staging)
+        self.program = compile_algorithm(schedules_of(algorithm), len(devices), arrays[0].size, staging)
         sizes, dtype = self.program.stage_sizes, np.dtype(arrays[0].dtype)
         self._stages = [device.empty(size, dtype) for device, size in zip(devices, sizes, strict=True)]
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import networks
 from ..arguments import check_name
-from ..collectives import ALGORITHMS
+from ..collectives import LIBRARIES
 from ..collectives.execute import are_connected
 from ..devices import DeviceError
 from ..kernels.cuda import PRECISIONS, current_card, graphs_work, has_kernels, tensor_cores
@@ -38,7 +38,7 @@ def can_be_graph(X, y, devices, algorithm, network=networks.LENET, precision="fl
         compute.USE_CUDA_KERNELS
         and all(device.kind == "gpu" for device in devices)
         and X.dtype == y.dtype == np.uint8
-        and algorithm in ALGORITHMS
+        and algorithm not in LIBRARIES
         and has_kernels(network)
         and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
         and all(device.submit(_all_works, precision).result() for device in devices)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ..words import name_of
+
 
 def preprocess_batch(preprocess, X, y, rng, largest):
     """What ``preprocess(X, y, rng)`` makes of X (n, C, H, W), floats, and labels y (n,): arrays of these dtypes.
@@ -19,11 +21,6 @@ def preprocess_batch(preprocess, X, y, rng, largest):
         f"preprocess function {name_of(preprocess)} returned {_described(result)}; it should return NumPy arrays: "
         f"X of shape {forms[0][0]} with floats, and y of shape {forms[1][0]} with labels from 0 to {largest}"
     )
-
-
-def name_of(function):
-    """A function's name, or its class's if it has none."""
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _form(array):

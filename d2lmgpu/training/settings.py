@@ -14,8 +14,9 @@ from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
 from ..networks import INITS, NETWORKS, Network, check_init
 from ..optimizers import OPTIMIZERS, check_optimizer
-from ..parallel import BATCH_STATISTICS, check_batch_statistics, check_loads, check_precision, name_of
+from ..parallel import BATCH_STATISTICS, check_batch_statistics, check_loads, check_precision
 from ..schedules import SCHEDULES, learning_rates
+from ..words import name_of
 from .checks import find_network
 
 MOST_EPOCHS, MOST_LR = 10**6, 1e6
@@ -81,7 +82,7 @@ class Settings:
     )
     algorithm: str = setting(
         "ring",
-        "how gradients are summed over the devices",
+        "how gradients are summed over the devices (in a program also a function of k and n)",
         TRAINING_NAMES,
         lambda value: check_algorithm(value, training=True),
         called="allreduce",
@@ -208,4 +209,4 @@ SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
 def _recorded(name, value):
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
         return "custom"
-    return name_of(value) if name == "preprocess" and value is not None else value
+    return name_of(value) if callable(value) else value
