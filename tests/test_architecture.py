@@ -8,8 +8,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
     "interrupted words arguments devices timing layers kernels networks collectives checkup output download "
-    "fashion_mnist images data optimizers schedules parallel plots monitor live_plot checkpoints training scaling "
-    "sweeps exercises cli"
+    "fashion_mnist images data transforms optimizers schedules parallel plots monitor live_plot checkpoints training "
+    "scaling sweeps exercises cli"
 ).split()
 
 

@@ -28,8 +28,6 @@ def test_a_setting_is_everywhere(about, capsys):
     parameter = inspect.signature(d2l.train).parameters[about.name]
     assert parameter.default == about.default and about.metadata["help"]
     assert about.metadata["recorded"] == (called(about) in d2l.Settings().recorded())
-    if about.name == "preprocess":  # a function: no text, and not for other processes
-        return
     assert DEFAULTS[about.name] == about.default
     no = "no-" if about.default is True else ""
     option = f"--{no}{called(about)}".replace("_", "-")

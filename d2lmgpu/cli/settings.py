@@ -1,19 +1,17 @@
 """The options of the command line for `Settings`, one for each field that a person can type."""
 
-from collections.abc import Callable
 from dataclasses import fields
 
 from ..training.settings import Settings, called
 from .options import add_option, listed, number, whole
 
-TYPED = [about for about in fields(Settings) if about.type is not Callable]
 READ = {int: whole, float: number, str: str}
 
 
 def add_settings(command, as_type=lambda kind: kind):
     """Add an option for each setting; ``as_type`` of a type is what reads an option's text, flags and loads aside."""
     group = command.add_argument_group("settings")
-    for about in TYPED:
+    for about in fields(Settings):
         flag, allowed = "--" + called(about).replace("_", "-"), about.metadata["allowed"]
         if about.type is bool:
             _add_flag(group, flag, about)
@@ -38,4 +36,4 @@ def _numbers_or_auto(text):
 
 def settings(options):
     """The options of `add_settings` by the settings' names."""
-    return {about.name: getattr(options, called(about)) for about in TYPED}
+    return {about.name: getattr(options, called(about)) for about in fields(Settings)}

@@ -11,9 +11,9 @@ from ..training import Settings
 from ..training.checks import check_statistics, find_network
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
-    about.name: about.default for about in fields(Settings) if about.name != "preprocess"
+    about.name: about.default for about in fields(Settings)
 }
-"""All settings of a trial: `Settings` (no function), how many devices (or which), their environment, and `limit`."""
+"""All settings of a trial: `Settings`, how many devices (or which), their environment, and `limit`."""
 
 
 def grid(**values):

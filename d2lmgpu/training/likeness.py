@@ -22,13 +22,16 @@ EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
 def likeness(settings, X, y):
     """For each name of `COMPARED` a list of numbers, or None where there is nothing to compare.
 
-    Nothing is compared of a network and a schedule that have a name. A ``preprocess`` is called for the first
+    Nothing is compared of what has a name. A function ``preprocess`` is called for the first
     minibatches of the training set X and y as in training.
     """
     network, schedule, preprocess = settings.network, settings.schedule, settings.preprocess
+    batches = settings.batch_size, settings.seed
     own = isinstance(network, Network) and _repeated(lambda: _of_network(network))
     rates = callable(schedule) and _repeated(lambda: [float(schedule(i / POINTS)) for i in range(POINTS)])
-    images = preprocess and _repeated(lambda: _of_preprocess(preprocess, X, y, settings.batch_size, settings.seed))
+    images = callable(preprocess) and _repeated(
+        lambda: _of_preprocess(preprocess, X, y, settings.batch_size, settings.seed)
+    )
     return {"network": own or None, "schedule": rates or None, "preprocess": images or None}
 
 

@@ -6,6 +6,7 @@ from ..devices import DeviceError
 from ..devices.trials import tell
 from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
 from ..parallel.graph_limits import can_be_graph
+from ..transforms import find_transform
 from ..words import listed
 
 
@@ -65,7 +66,7 @@ def eager_step(X, y, replicas, settings):
         settings.loads,
         settings.prefetch,
         seed=settings.seed,
-        preprocess=settings.preprocess,
+        preprocess=find_transform(settings.preprocess),
         drop_last=settings.drop_last,
         algorithm=settings.algorithm,
         flat=settings.flat,

@@ -4,7 +4,6 @@ A checkpoint that is whole, with the right checksum, may still have been written
 who wants to see what happens.
 """
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 
 from ..checkpoints import CheckpointError, load_checkpoint
@@ -65,7 +64,7 @@ def check_run(state):
         raise ValueError(f"its history has {', '.join(sorted(set(history) - set(known)))}, which it does not know")
     missing = {name for name, field in known.items() if name not in history or history[name] is None}
     left_out = {name for name in missing if name not in TOLD_BY_ALL and _may_be_left_out(known[name], name in history)}
-    check_kinds("history", history, {name: _kind(known[name]) for name in known if name not in left_out})
+    check_kinds("history", history, {name: known[name].type for name in known if name not in left_out})
     history |= History.from_dict(history).as_dict()  # what was left out is what it was before there was a choice
     for name in ELEMENTS:
         if history[name] is not None:
@@ -85,11 +84,6 @@ def check_run(state):
             check_elements(name, numbers, float)
     if history["loads"] is not None:
         check_loads(history["loads"], len(history["devices"]))
-
-
-def _kind(field):
-    """The type of a history's field, and of what it tells of a setting: of a function its name."""
-    return str if field.type is Callable else field.type
 
 
 def _may_be_left_out(field, is_null):

@@ -6,16 +6,16 @@ documents are made from the fields of `Settings`. To add a setting, write it her
 where it is used.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 
-from ..arguments import check_flag, check_function, check_number, check_seed, check_whole, plain, shown
+from ..arguments import check_flag, check_number, check_seed, check_whole, plain, shown
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
 from ..networks import INITS, NETWORKS, Network, check_init
 from ..optimizers import OPTIMIZERS, check_optimizer
 from ..parallel import BATCH_STATISTICS, check_batch_statistics, check_loads, check_precision
 from ..schedules import SCHEDULES, learning_rates
+from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
 from .checks import find_network
 
@@ -117,11 +117,11 @@ class Settings:
         same=True,
     )
     scale_batch: bool = flag("scale_batch", "multiply batch size and lr by the number of devices", recorded=False)
-    preprocess: Callable = setting(
+    preprocess: str = setting(
         None,
-        "a function (X, y, rng) → (X, y) of each minibatch of the training set, see MinibatchQueue",
-        "a function",
-        lambda value: value is None or check_function("preprocess", value),
+        "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
+        (*TRANSFORMS, "+".join(TRANSFORMS)),
+        find_transform,
         same=True,
     )
     drop_last: bool = flag("drop_last", "leave out the ragged rest of each epoch", same=True)

@@ -1,0 +1,59 @@
+"""Random changes of images that leave their class as it is: ready-made functions for ``train(preprocess=…)``.
+
+Each takes a minibatch, images X (n, C, H, W) and labels y (n,), and the random numbers
+of that minibatch; so the same seed changes the same images in the same way, on however
+many devices they then are. A new X is returned, the old one stays.
+
+Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep
+Convolutional Neural Networks", section 4.1 (reflections and translations).
+"""
+
+import numpy as np
+
+from .arguments import check_name, check_whole
+
+PIXELS = 2
+"""By how many pixels a picture of Fashion-MNIST's size may be moved before parts of it are lost."""
+
+
+def random_flip(X, y, rng):
+    """Mirror each image, left to right, with probability 1/2; returns X and y."""
+    turned = rng.random(len(X)) < 0.5
+    return np.where(turned[:, None, None, None], X[..., ::-1], X), y
+
+
+def random_shift(X, y, rng, pixels=PIXELS):
+    """Move each image by -pixels to +pixels in both directions; what comes in from outside is 0. Returns X and y.
+
+    Raises ValueError for a number of pixels that is none.
+    """
+    check_whole("random_shift: pixels", pixels, least=0)
+    n, C, H, W = X.shape
+    down, right = rng.integers(-pixels, pixels + 1, (2, n))
+    rows = np.arange(H) + pixels - down[:, None]  # of the image with a frame, for each row of the result
+    columns = np.arange(W) + pixels - right[:, None]
+    framed = np.pad(X, ((0, 0), (0, 0), (pixels, pixels), (pixels, pixels)))
+    image, channel = np.arange(n)[:, None, None, None], np.arange(C)[:, None, None]
+    return framed[image, channel, rows[:, None, :, None], columns[:, None, None, :]], y
+
+
+TRANSFORMS = {"flip": random_flip, "shift": random_shift}
+
+
+def find_transform(preprocess):
+    """The function for "flip", "shift" or "flip+shift"; a function, or None, is returned as it is.
+
+    Raises ValueError for other names.
+    """
+    if preprocess is None or callable(preprocess):
+        return preprocess
+    names = preprocess.split("+") if isinstance(preprocess, str) else [preprocess]
+    for name in names:
+        check_name("preprocess", name, TRANSFORMS, also=", several with + between, or give a function of X, y and rng")
+
+    def all_of_them(X, y, rng):
+        for name in names:
+            X, y = TRANSFORMS[name](X, y, rng)
+        return X, y
+
+    return all_of_them
