@@ -29,9 +29,7 @@ def likeness(settings, X, y):
     batches = settings.batch_size, settings.seed
     own = isinstance(network, Network) and _repeated(lambda: _of_network(network))
     rates = callable(schedule) and _repeated(lambda: [float(schedule(i / POINTS)) for i in range(POINTS)])
-    images = callable(preprocess) and _repeated(
-        lambda: _of_preprocess(preprocess, X, y, settings.batch_size, settings.seed)
-    )
+    images = callable(preprocess) and _repeated(lambda: _of_preprocess(preprocess, X, y, *batches))
     return {"network": own or None, "schedule": rates or None, "preprocess": images or None}
 
 
