@@ -2,7 +2,8 @@
 
 Shapes: N examples, C input channels, O output channels, kernels of kh × kw.
 "Convolution" means what the field means by it, cross-correlation: no kernel is
-flipped. No padding, stride 1, so a side of H becomes H' = H - kh + 1.
+flipped. A side of H becomes H' = (H + 2·padding - kh) // stride + 1: kernels are put
+on every ``stride``-th place of the images with a frame of ``padding`` zeros.
 
 Each output is the product of one *patch* of the input (C·kh·kw numbers) with
 one kernel. Writing all patches as the rows of a matrix turns the whole layer
@@ -13,26 +14,28 @@ In name, arrays are N, C, H, W. In memory the channels come last, because then
 the kw·C numbers of a patch's row are neighbours and are copied as one run.
 """
 
-from ..arguments import check_array, check_cache, check_flag, check_shape
+from ..arguments import check_array, check_cache, check_flag, check_shape, check_whole
 from ..devices import array_module, on_device
 
 
 @on_device
-def conv2d(x, weight, bias):
+def conv2d(x, weight, bias, stride=1, padding=0):
     """``x`` (N, C, H, W), ``weight`` (O, C, kh, kw), ``bias`` (O,) → y (N, O, H', W'), cache.
 
     Raises ValueError if the shapes or dtypes do not fit together.
     """
-    _check(x, weight, bias)
+    _check(x, weight, bias, stride, padding)
     O, C, kh, kw = weight.shape
-    patches = im2col(x, kh, kw)  # (N, H', W', kh·kw·C)
+    if padding:
+        x = array_module(x).pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    patches = im2col(x, kh, kw, stride)  # (N, H', W', kh·kw·C)
     N, H_out, W_out, size = patches.shape
     matrix = weight.transpose(2, 3, 1, 0).reshape(size, O)  # a kernel a column, in the patches' order
     patches = patches.reshape(N * H_out * W_out, size)
     y = patches @ matrix
     y += bias
     y = y.reshape(N, H_out, W_out, O).transpose(0, 3, 1, 2)
-    return y, (patches, matrix, x.shape, weight.shape)
+    return y, (patches, matrix, x.shape, weight.shape, stride, padding)
 
 
 @on_device
@@ -45,10 +48,11 @@ def conv2d_grad(dy, cache, input_grad=True):
 
     Raises ValueError if dy and cache do not fit together.
     """
-    check_cache("conv2d", cache, 4)
-    patches, matrix, x_shape, (O, C, kh, kw) = cache
+    check_cache("conv2d", cache, 6)
+    patches, matrix, x_shape, (O, C, kh, kw), stride, padding = cache
     xp = array_module(dy)
-    N, H_out, W_out = x_shape[0], x_shape[2] - kh + 1, x_shape[3] - kw + 1
+    N, H, W = x_shape[0], *x_shape[2:]  # with the frame
+    H_out, W_out = (H - kh) // stride + 1, (W - kw) // stride + 1
     check_shape("conv2d_grad: dy", dy, (N, O, H_out, W_out))
     check_flag("input_grad", input_grad)
     rows = dy.transpose(0, 2, 3, 1).reshape(N * H_out * W_out, O)
@@ -58,28 +62,30 @@ def conv2d_grad(dy, cache, input_grad=True):
     if not input_grad:
         return None, dweight, dbias
     dpatches = (rows @ matrix.T).reshape(N, H_out, W_out, kh, kw, C)
-    return col2im(dpatches, x_shape), dweight, dbias
+    dx = col2im(dpatches, x_shape, stride)
+    return dx[:, :, padding : H - padding, padding : W - padding], dweight, dbias
 
 
-def im2col(x, kh, kw):
+def im2col(x, kh, kw, stride=1):
     """All patches of ``x`` (N, C, H, W) as rows: (N, H', W', kh·kw·C).
 
     First a view without copying, in which moving by one patch is the same step
-    in memory as moving by one pixel; `reshape` then copies the patches out.
+    in memory as moving by ``stride`` pixels; `reshape` then copies the patches out.
     """
     xp = array_module(x)
     x = xp.ascontiguousarray(x.transpose(0, 2, 3, 1))
     N, H, W, C = x.shape
     step_n, step_h, step_w, step_c = x.strides
+    H_out, W_out = (H - kh) // stride + 1, (W - kw) // stride + 1
     windows = xp.lib.stride_tricks.as_strided(
         x,
-        shape=(N, H - kh + 1, W - kw + 1, kh, kw, C),
-        strides=(step_n, step_h, step_w, step_h, step_w, step_c),
+        shape=(N, H_out, W_out, kh, kw, C),
+        strides=(step_n, stride * step_h, stride * step_w, step_h, step_w, step_c),
     )
-    return windows.reshape(N, H - kh + 1, W - kw + 1, kh * kw * C)
+    return windows.reshape(N, H_out, W_out, kh * kw * C)
 
 
-def col2im(dpatches, x_shape):
+def col2im(dpatches, x_shape, stride=1):
     """Add each patch's gradient (N, H', W', kh, kw, C) back to where the patch was taken: (N, C, H, W).
 
     A loop over the kernel's rows and the output's columns: for each, the patch
@@ -91,11 +97,13 @@ def col2im(dpatches, x_shape):
     dx = xp.zeros((N, H, W, C), dpatches.dtype)
     for i in range(kh):
         for j in range(W_out):
-            dx[:, i : i + H_out, j : j + kw] += dpatches[:, :, j, i]
+            dx[:, i : i + stride * H_out : stride, stride * j : stride * j + kw] += dpatches[:, :, j, i]
     return dx.transpose(0, 3, 1, 2)
 
 
-def _check(x, weight, bias):
+def _check(x, weight, bias, stride, padding):
+    check_whole("conv2d: stride", stride)
+    check_whole("conv2d: padding", padding, least=0)
     for name, array in (("x", x), ("weight", weight), ("bias", bias)):
         check_array(f"conv2d: {name}", array)
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or bias.shape != weight.shape[:1]:
@@ -103,8 +111,9 @@ def _check(x, weight, bias):
             f"conv2d: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "
             "they should be (N, C, H, W), (O, C, kh, kw) and (O,)"
         )
-    if x.shape[2] < weight.shape[2] or x.shape[3] < weight.shape[3]:
-        raise ValueError(f"conv2d: images of {x.shape[2:]} are smaller than kernels of {weight.shape[2:]}")
+    if min(x.shape[2] - weight.shape[2], x.shape[3] - weight.shape[3]) + 2 * padding < 0:
+        framed = f" and a padding of {padding}" if padding else ""
+        raise ValueError(f"conv2d: images of {x.shape[2:]}{framed} are smaller than kernels of {weight.shape[2:]}")
     if x.dtype != weight.dtype:
         raise ValueError(
             f"conv2d: x is {x.dtype} and weight is {weight.dtype}; convert one "

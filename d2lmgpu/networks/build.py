@@ -142,13 +142,16 @@ def check_input_shape(input_shape):
 
 
 @_recipe
-def Conv2d(outputs, kernel_size):  # noqa: N802
-    """A convolution to ``outputs`` channels with a square kernel; no padding, stride 1."""
+def Conv2d(outputs, kernel_size, stride=1, padding=0):  # noqa: N802
+    """A convolution to ``outputs`` channels with a square kernel, at every ``stride``-th place of the padded image."""
     check_whole("Conv2d: outputs", outputs, most=MOST_UNITS)
     check_whole("Conv2d: kernel_size", kernel_size, most=2**10)
-    return lambda shape: Layer(
-        layers.conv2d, layers.conv2d_grad, ((outputs, shape[0], kernel_size, kernel_size), (outputs,))
-    )
+    check_whole("Conv2d: stride", stride, most=2**10)
+    check_whole("Conv2d: padding", padding, least=0, most=2**10)
+    conv2d = layers.conv2d
+    if (stride, padding) != (1, 0):
+        conv2d = functools.partial(conv2d, stride=stride, padding=padding)
+    return lambda shape: Layer(conv2d, layers.conv2d_grad, ((outputs, shape[0], kernel_size, kernel_size), (outputs,)))
 
 
 @_recipe

@@ -11,6 +11,7 @@ all sums stay as they are.
 The weights are rounded by whoever holds them, once a step: see `half_weights`.
 """
 
+from ..kernels.stages import function_of
 from ..layers import conv2d, dense, half, half_grad, rounded_to_half
 from .build import Layer, Network
 
@@ -21,7 +22,7 @@ def in_half(network):
     """The `Network` with everything that its products multiply, but for the weights, rounded to float16."""
     layers = []
     for layer in network:
-        if layer.forward in (conv2d, dense):
+        if function_of(layer)[0] in (conv2d, dense):
             layers.append(HALF)
         layers.append(layer)
     return Network([*layers, HALF], network.input_shape, network.classes)

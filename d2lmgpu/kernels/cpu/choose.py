@@ -20,7 +20,9 @@ def make_stage(layers, x, shapes, input_grad):
     A convolution takes a ReLU and then a pooling with it, so does batch norm; a dense layer takes a ReLU.
     """
     first, rest = layers[0], layers[1:]
-    function = function_of(first)[0]
+    function, options = function_of(first)
+    if function is conv2d and options:  # stride, padding
+        return AsWritten(x, first, shapes[0], input_grad), 1
     if function is flatten:
         return Flatten(x), 1
     if function is half:
@@ -36,8 +38,8 @@ def make_stage(layers, x, shapes, input_grad):
     pooled = _starts_with(rest, *POOLS)
     kind, size = None, 1
     if pooled:
-        pool, options = function_of(rest[0])
-        kind, size = POOLS[pool], options.get("size", 2)
+        pool, square = function_of(rest[0])
+        kind, size = POOLS[pool], square.get("size", 2)
     taken = own + fused + pooled
     if function is conv2d:
         return make_convolution(x, first.shapes[0], size, kind, fused, input_grad), taken

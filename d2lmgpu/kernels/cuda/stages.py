@@ -199,6 +199,8 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     rectified = bool(rest) and function_of(rest[0])[0] is relu
+    if function is conv2d and options:  # stride, padding
+        return AsWritten(x, first, shapes[0], input_grad), 1
     if function in (conv2d, batch_norm):
         pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
         S = pool_options.get("size", 2)
@@ -239,5 +241,7 @@ def has_kernels(network):
         if function in POOLS and options.get("size", 2) > LARGEST_SQUARE:
             return False
         if function not in {batch_norm, conv2d, dense, flatten, relu, *POOLS}:
+            return False
+        if function is conv2d and options:  # stride, padding
             return False
     return True
