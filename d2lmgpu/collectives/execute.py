@@ -1,24 +1,55 @@
 """One reader of schedules: do it, on real arrays on real devices.
 
-Each device gets its part of the schedule as work for its queue (see phases.py), so
-that all parts run at the same time. Short arrays of virtual devices are an
-exception: see `SHORT`.
+`carry_out` does what a schedule says, line by line. One thread does it for all
+devices, when all have got there: so virtual devices exchange arrays up to `SHORT`,
+all of LeNet's gradients among them. With longer arrays, and on GPUs, each device
+does its own part at the same time as the others: see phases.py.
 """
+
+import itertools
+
+import numpy as np
 
 from ..arguments import check_list, shown
 from ..devices import Batch, DeviceArray, check_devices
-from ..devices.transfer import note_transfer
+from ..devices.transfer import note_transfer, timed
 from ..timing import spans
-from .phases import add_phases, do_action, needs_staging, stage_of
+from .phases import add_phases, needs_staging
 from .program import compile_schedule
 from .prove import check_form
 
 SHORT = 2**21
-"""Bytes up to which one worker carries out the collective of virtual devices for all of them, when all have got there.
+"""Bytes up to which one thread carries out the collective of virtual devices for all of them.
 
 Meeting in every step takes longer than copying such arrays on one core
 (benchmarks/compare_gloo.py shows by how much).
 """
+
+
+def carry_out(steps, arrays, devices, records):
+    """Carry out a schedule on flat plain arrays, one on each of the virtual devices. Runs on one of them.
+
+    ``steps``: the schedule's, as a `Program` has them. ``records``: of each transfer, as `note_transfer` gives them.
+    """
+    records = iter(records)
+    with spans(devices, "allreduce"), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
+        for transfers, overwrites in steps:
+            messages = [arrays[t.source][t.start : t.stop] for t in transfers]
+            if overwrites:  # what the sources hold now is to be sent, not what they will
+                messages = [_copied(message, i, devices[transfers[i].source]) for i, message in enumerate(messages)]
+            for t, message in zip(transfers, messages, strict=True):
+                target = arrays[t.destination][t.start : t.stop]
+                if t.op == "add":
+                    timed(next(records), np.add, target, message, out=target)
+                else:
+                    timed(next(records), np.copyto, target, message)
+
+
+def _copied(message, number, device):
+    """A copy in memory that the device uses again and again: to get fresh memory takes longer than to copy."""
+    copy = device.buffer(f"message {number}", message.size, message.dtype)
+    np.copyto(copy, message)
+    return copy
 
 
 def execute(schedule, arrays):
@@ -38,24 +69,16 @@ def execute(schedule, arrays):
 
 
 def add_program(batch, program, arrays):
-    """Add each device's part of a compiled schedule to a `Batch`."""
+    """Add the `Program` of a collective to a `Batch`: by one thread, or by each device for itself."""
     devices = [array.device for array in arrays]
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
+    transfers = itertools.chain.from_iterable(transfers for transfers, _ in program.steps)
     itemsize = arrays[0].dtype.itemsize
-    records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in program.transfers]
+    records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
     if arrays[0].nbytes <= SHORT and all(device.kind == "cpu" for device in devices):
-        batch.submit_to_all(devices, _do_all, program, devices, flat, records)
+        batch.submit_to_all(devices, carry_out, program.steps, flat, devices, records)
     else:
         add_phases(batch, program, devices, flat, records)
-
-
-def _do_all(program, devices, flat, records):
-    """Runs on one device: all devices' phases."""
-    with spans(devices, "allreduce"):
-        for i, phase in program.order:
-            stage = stage_of(program, i, devices[i], flat[i].dtype)
-            for action in phase.actions:
-                do_action(action, i, devices, flat, stage, records[action.number])
 
 
 def check_arrays(arrays):

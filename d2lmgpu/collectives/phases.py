@@ -43,16 +43,11 @@ def _do_phase(phase, i, devices, flat, program, records, before):
         if task.error:
             raise task.error
     with span("allreduce"):
-        stage = stage_of(program, i, devices[i], flat[i].dtype)
+        size = program.stage_sizes[i]
+        stage = devices[i].buffer("stage", size, flat[i].dtype) if size else None  # lasts until the next collective
         for action in phase.actions:
             do_action(action, i, devices, flat, stage, records[action.number])
     return devices[i].mark()
-
-
-def stage_of(program, i, device, dtype):
-    """Device i's staging buffer: it lasts until the next collective. None if the program has no use for one."""
-    size = program.stage_sizes[i]
-    return device.buffer("stage", size, dtype) if size else None
 
 
 def needs_staging(arrays):
