@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arguments import check_list, shown
 from ..devices import Batch, DeviceArray, check_devices
-from ..devices.transfer import note_transfer, timed
+from ..devices.records import note_transfer, timed
 from ..timing import spans
 from .phases import add_phases, needs_staging
 from .program import compile_schedule

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..devices import array_module
 from ..devices.peers import connect
-from ..devices.transfer import copy_between, timed
+from ..devices.records import timed
+from ..devices.transfer import copy_between
 from ..kernels.cuda import add
 from ..timing import span
 

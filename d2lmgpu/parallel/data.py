@@ -18,7 +18,7 @@ import numpy as np
 from ..arguments import check_array, check_flag, check_list, check_name, check_number, check_sized
 from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
-from ..devices.array import HOST
+from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
 from ..layers import check_labels
 from ..networks import LENET, check_params
