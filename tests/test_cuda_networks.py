@@ -15,7 +15,8 @@ from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cuda import PRECISIONS
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.layers import dense, make_meetings, track_statistics
-from d2lmgpu.networks import Network, channels, compute, init_params, init_statistics
+from d2lmgpu.networks import Network, channels, init_params, init_statistics
+from d2lmgpu.networks.as_written import as_written
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 from d2lmgpu.parallel import BATCH_STATISTICS, loss_scale
@@ -87,7 +88,7 @@ class AsWritten:
     def shard(self, X, y):
         """The loss, the gradients, the moments of each batch norm layer."""
         grads, meetings = [np.zeros_like(param) for param in self.params], make_meetings(channels(self.network))
-        walk = compute.as_written(X, y, self.params, self.network, grads, meetings=meetings, scale=self.scale)
+        walk = as_written(X, y, self.params, self.network, grads, meetings=meetings, scale=self.scale)
         return to_the_end(walk), grads, [meeting.moments for meeting in meetings]
 
 

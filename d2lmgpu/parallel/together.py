@@ -1,6 +1,6 @@
 """Computing gradients where devices need each other's numbers on the way: synchronised batch norm.
 
-Every device's work is cut where it writes its share of a sum (networks/compute.py);
+Every device's work is cut where it writes its share of a sum (networks/as_written.py);
 between two parts the shares are added up like gradients.
 """
 

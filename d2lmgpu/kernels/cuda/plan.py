@@ -40,7 +40,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precisio
 
 
 def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0, precision="float32"):
-    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
+    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/as_written.py) are to be summed."""
     if len(X) == 0:
         yield from no_images(grads, ready, meetings)
         return X.sum()
