@@ -19,7 +19,7 @@ from ..layers import (
     batch_moments,
     batch_norm_sums,
     check_labels,
-    make_meetings,
+    make_sync_statistics,
     softmax_cross_entropy,
     softmax_cross_entropy_grad,
 )
@@ -33,23 +33,23 @@ def loss_and_grads_as_written(X, y, params, network=LENET):
     """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
     check_labels(y, len(X), getattr(network, "classes", None))
     grads = zeros_in_one_buffer(params)
-    meetings = make_meetings(channels(network), array_module(X))
-    return to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
+    sync_statistics = make_sync_statistics(channels(network), array_module(X))
+    return to_the_end(as_written(X, y, params, network, grads, sync_statistics=sync_statistics)), grads
 
 
-def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
+def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0):
     """`in_parts` as one thinks of it: through the layers one by one, and back."""
     if len(X) == 0:
-        yield from no_images(grads, ready, meetings)
+        yield from no_images(grads, ready, sync_statistics)
         return 0.0
     rest, caches = iter(params), []
-    for layer, meeting in zip(network, _one_each(network, meetings), strict=True):
+    for layer, sync in zip(network, _one_each(network, sync_statistics), strict=True):
         own = [next(rest) for _ in layer.shapes]
         if layer.channels:
             with span("forward"):
-                meeting.moments[...] = batch_moments(X)
+                sync.moments[...] = batch_moments(X)
             yield
-            own.append(meeting.moments)
+            own.append(sync.moments)
         with span("forward"):
             X, cache = layer.forward(X, *own)
         caches.append(cache)
@@ -62,14 +62,14 @@ def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0)
 
     left = list(grads)
     first = next((i for i, layer in enumerate(network) if layer.shapes), len(network))  # none below needs a gradient
-    walked = list(zip(network, caches, _one_each(network, meetings), strict=True))
-    for layer, cache, meeting in reversed(walked[first:]):
+    walked = list(zip(network, caches, _one_each(network, sync_statistics), strict=True))
+    for layer, cache, sync in reversed(walked[first:]):
         options = {"input_grad": layer is not network[first]} if layer.shapes else {}
         if layer.channels:
             with span("backward"):
-                meeting.sums[...] = batch_norm_sums(dy, cache)
+                sync.sums[...] = batch_norm_sums(dy, cache)
             yield
-            options["sums"] = meeting.sums
+            options["sums"] = sync.sums
         with span("backward"):
             if layer.shapes:
                 dy, *values = layer.backward(dy, cache, **options)
@@ -82,7 +82,7 @@ def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0)
     return loss
 
 
-def _one_each(network, meetings):
-    """A meeting for each layer, None for those that need none."""
-    meetings = iter(meetings)
-    return [next(meetings) if layer.channels else None for layer in network]
+def _one_each(network, sync_statistics):
+    """Those of each layer, None for layers that need none."""
+    sync_statistics = iter(sync_statistics)
+    return [next(sync_statistics) if layer.channels else None for layer in network]

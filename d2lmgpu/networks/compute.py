@@ -6,12 +6,12 @@ right, or else as it is written in as_written.py.
 
 import numpy as np
 
-from ..arguments import check_array, check_function, check_list, check_number, shown
+from ..arguments import check_array, check_function, check_list, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
 from ..kernels.stages import to_the_end
-from ..layers import batch_norm_fixed, check_labels, make_meetings
+from ..layers import batch_norm_fixed, check_labels, make_sync_statistics
 from .as_written import as_written
 from .build import channels, check_layers, check_params
 from .known import LENET
@@ -50,15 +50,15 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
+def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0):
     """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,), see `check_labels`. N may be 0:
     then loss and gradients are zero, as sums over no examples are. The gradients
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
     like ``params``. ``ready``: a function that is called with an index as soon
-    as the gradients from that one on are final; 0 at the end. ``meetings``: a
-    `Meeting` for each batch norm layer, to be written. ``scale``: what all gradients
+    as the gradients from that one on are final; 0 at the end. ``sync_statistics``: a
+    `SyncStatistics` for each batch norm layer, to be written. ``scale``: what all gradients
     are multiplied by (see parallel/loss_scale.py).
 
     What is computed is `as_written`, by kernels/ several times as fast.
@@ -73,27 +73,27 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=N
         check_params("loss_and_grads: out", out, network)
     if ready is not None:
         check_function("loss_and_grads: ready", ready)
-    if meetings is not None and len(check_list("meetings", meetings, of="meetings")) != len(channels(network)):
-        raise ValueError(f"meetings are {shown(meetings)}; there should be one for each batch norm layer")
+    if sync_statistics is not None:
+        check_list("sync_statistics", sync_statistics, of="SyncStatistics", length=len(channels(network)))
     check_number("loss_and_grads: scale", scale, above=0)
-    return to_the_end(in_parts(X, y, params, network, out, ready, meetings, scale))
+    return to_the_end(in_parts(X, y, params, network, out, ready, sync_statistics, scale))
 
 
-def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
-    """`loss_and_grads` of plain arrays as a generator, which pauses where ``meetings`` are to be summed over devices.
+def in_parts(X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0):
+    """`loss_and_grads` of plain arrays as a generator, which pauses where ``sync_statistics`` are to be summed.
 
     Every device pauses as often, also one without images: forward from the first
     batch norm layer to the last, then backward from the last to the first.
     """
     check_labels(y, len(X), getattr(network, "classes", None))
-    if meetings is None:
-        meetings = make_meetings(channels(network), array_module(X))
+    if sync_statistics is None:
+        sync_statistics = make_sync_statistics(channels(network), array_module(X))
     grads = zeros_in_one_buffer(params) if out is None else out
     kernels = kernels_for(X, params)
     if kernels is None:
-        loss = yield from as_written(X, y, params, network, grads, ready, meetings, scale)
-    elif meetings:
-        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, meetings, scale)
+        loss = yield from as_written(X, y, params, network, grads, ready, sync_statistics, scale)
+    elif sync_statistics:
+        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, sync_statistics, scale)
     else:
         loss = kernels.loss_and_grads(X, y, params, network, grads, ready, scale)
     return array_module(X).asarray(loss, X.dtype), grads
