@@ -1,4 +1,4 @@
-"""Optimisers: plain functions on one device's parameters, and what they keep from step to step.
+"""Optimisers: plain functions on one device's parameters, and on the optimiser's state, if it has any.
 
 Each takes one step of training, in place. Gradients are sums over the examples of
 the whole batch, all devices' together; ``batch_size`` is that full batch's size,
@@ -85,10 +85,13 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
 
 
 class Optimizer(NamedTuple):
-    """An optimiser by name: ``update(params, grads, *kept, step, lr, batch_size)`` with ``kept`` lists like params."""
+    """An optimiser by name: ``update(params, grads, *state, step, lr, batch_size)``.
+
+    Its state are ``states`` lists like ``params``, zeros at first.
+    """
 
     update: Callable
-    kept: int
+    states: int
 
 
 def _without_step(update):

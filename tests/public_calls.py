@@ -22,7 +22,7 @@ PACKAGES = (
 INNER = {
     "what devices, layers and steps are made of; whoever calls them has checked what they get": """
         TransferRecord Task Device array_module on_device current_device nothing_left_behind in_one_piece one_buffer
-        parts_of zeros_in_one_buffer DeviceArray Meeting make_meetings rounded_to_half mean_and_variance
+        parts_of zeros_in_one_buffer DeviceArray SyncStatistics make_sync_statistics rounded_to_half mean_and_variance
         Layer Network channels check_network check_params count_correct half_weights in_half in_parts kernels_work
         logits loss_and_grads_as_written EagerStep GraphStep Replica submit_step summed_loss measure_loads
         preprocess_batch described restored layer_rows layer_table Batch Failures all_in_c in_forked_process

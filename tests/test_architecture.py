@@ -1,6 +1,7 @@
-"""The plan of the house: a room imports only rooms that stand before it."""
+"""The plan of the house: a room imports only rooms that stand before it, and no two files import each other."""
 
 import ast
+import graphlib
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,30 @@ def test_a_room_imports_only_rooms_before_it(room):
 def test_every_room_has_its_place():
     names = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert names - {"__init__", "__main__", "__pycache__"} == set(ROOMS)
+
+
+def files_imported(file):
+    """The package's files that a file imports, also within functions."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = file.parents[node.level - 1] if node.level else PACKAGE.parent
+            module = base.joinpath(*(node.module or "").split("."))
+            for alias in node.names:
+                yield file_of(module / alias.name) or file_of(module)
+        elif isinstance(node, ast.Import):
+            yield from (file_of(PACKAGE.parent.joinpath(*alias.name.split("."))) for alias in node.names)
+
+
+def file_of(module):
+    """The file of a module of the package, without ".py"; None if there is none, as for other packages' modules."""
+    if PACKAGE in (module, *module.parents):
+        return next(filter(Path.is_file, (module.with_name(f"{module.name}.py"), module / "__init__.py")), None)
+    return None
+
+
+def test_no_files_import_each_other_directly_or_in_a_circle():
+    imports = {file: {*files_imported(file)} - {None} for file in PACKAGE.rglob("*.py")}
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(str(file.relative_to(PACKAGE)) for file in reversed(error.args[1])))

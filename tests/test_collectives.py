@@ -1,5 +1,6 @@
 """Schedules as data, and executed: sums are exact because the values are whole numbers, different everywhere."""
 
+import doctest
 import sys
 import tracemalloc
 
@@ -8,7 +9,17 @@ import pytest
 import standin_cupy
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, check_algorithm, execute, measure, parse_size
+from d2lmgpu.collectives import (
+    ALGORITHMS,
+    ScheduleError,
+    Transfer,
+    check_algorithm,
+    execute,
+    measure,
+    parse_size,
+    program,
+    ring,
+)
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]
@@ -93,6 +104,34 @@ def test_all_reads_of_a_step_come_before_its_writes(make_devices):
     data = [d2l.put(np.full(1000, float(i)), device) for i, device in enumerate(make_devices(2))]
     execute([[Transfer(0, 1, 0, 1000, "copy"), Transfer(1, 0, 0, 1000, "copy")]], data)
     assert [d2l.to_host(array)[[0, -1]].tolist() for array in data] == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("short", [-1, 2**30])
+def test_any_schedule_does_what_its_definition_says(short, rng, monkeypatch):
+    """Steps in which many overwrite what many read: each message is what its source held when the step began."""
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.execute"], "SHORT", short)
+    for k in (2, 3, 5, 8):
+        held = rng.integers(-9, 10, (k, 23))
+        data = [d2l.put(values, d2l.cpu(i)) for i, values in enumerate(held)]
+        schedule = []
+        for _ in range(6):
+            step = []
+            for _ in range(rng.integers(0, 3 * k)):
+                source, destination = rng.choice(k, 2, replace=False).tolist()
+                start, stop = np.sort(rng.integers(0, 24, 2)).tolist()
+                step.append(Transfer(source, destination, start, stop, ("add", "copy")[rng.integers(2)]))
+            schedule.append(step)
+            before = held.copy()
+            for t in step:  # what goes to one place, goes there in the order of the list
+                target = held[t.destination, t.start : t.stop]
+                target[...] = before[t.source, t.start : t.stop] + (target if t.op == "add" else 0)
+        execute(schedule, data)
+        assert np.array_equal(held, [d2l.to_host(array) for array in data])
+
+
+def test_the_program_that_is_shown_is_what_is_compiled():
+    names = {"ring": ring, "Transfer": Transfer}
+    assert doctest.testmod(program, extraglobs=names) == (0, 2)
 
 
 def test_a_schedule_of_ones_own_is_checked_before_it_runs(make_devices):

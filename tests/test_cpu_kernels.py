@@ -10,7 +10,7 @@ from d2lmgpu import layers
 from d2lmgpu.kernels import cpu, winograd
 from d2lmgpu.kernels.cpu import ladder, products
 from d2lmgpu.kernels.cpu.convolution import Convolution
-from d2lmgpu.kernels.cpu.plan import KEPT, Plan, borrowed_plans
+from d2lmgpu.kernels.cpu.plan import MOST_IDLE, Plan, borrowed_plans
 from d2lmgpu.kernels.cpu.stages import AsWritten
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.networks import LENET, Layer, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
@@ -198,7 +198,7 @@ def test_plans_are_kept_and_forgotten(rng, monkeypatch):
         assert first is not second and sizes(first) == sizes(second) == [5] and sizes(large) == [43]
     with borrow(5) as again:
         assert again is first  # the one given back last
-    for N in range(6, 6 + KEPT):
+    for N in range(6, 6 + MOST_IDLE):
         with borrow(N) as plans:
             assert sizes(plans) == [N]
     with borrow(5) as new:

@@ -91,7 +91,7 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
 def everything(part):
     """Copies of all that a step changes on a part's device."""
     plan, replica = part.plan, part.replica
-    arrays = [array.raw for array in [*replica.params, *replica.flat_kept, *replica.statistics]]
+    arrays = [array.raw for array in [*replica.params, *replica.flat_optimizer_state, *replica.statistics]]
     arrays += [part.number, part.taken, part.scale, part.overflow, part.good_steps]
     arrays += [plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct]
     return [array.get() for array in arrays]
@@ -103,14 +103,14 @@ def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, opt
     X, y = rng.integers(0, 256, (11, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 11).astype(np.uint8)
     devices, params = make_gpus(2), init_params(1, init="he", network=NETWORK)
     replicas = [Replica(d2l.get_params(params, device), device, NETWORK, optimizer) for device in devices]
-    kept = [rng.random(array.shape).astype(np.float32) for array in replicas[0].flat_kept]
+    state = [rng.random(array.shape).astype(np.float32) for array in replicas[0].flat_optimizer_state]
     statistics = [rng.random(array.shape).astype(np.float32) for array in replicas[0].statistics]
     for replica in replicas:
-        replica.set_state(kept, statistics, steps=7)
+        replica.set_state(state, statistics, steps=7)
     runner = GraphStep(X, y, replicas, 4, "ring", precision, batch_statistics="synchronised")
     for replica in replicas:
-        now = [*replica.params, *replica.flat_kept, *replica.statistics]
-        for array, expected in zip(now, [*params, *kept, *statistics], strict=True):
+        now = [*replica.params, *replica.flat_optimizer_state, *replica.statistics]
+        for array, expected in zip(now, [*params, *state, *statistics], strict=True):
             np.testing.assert_array_equal(d2l.to_host(array), expected.reshape(array.shape))
 
     def states():

@@ -292,11 +292,11 @@ def test_sgd(machine, rng, n):
     close(param, expected)
 
 
-@pytest.mark.parametrize("name, kept", [("momentum", 1), ("adam", 2)])
+@pytest.mark.parametrize("name, states", [("momentum", 1), ("adam", 2)])
 @pytest.mark.parametrize("n, taken", [(1, 0), (1027, 1), (300_001, 5000)])
-def test_momentum_and_adam(machine, rng, name, kept, n, taken):
+def test_momentum_and_adam(machine, rng, name, states, n, taken):
     """Against the definitions in float64; the second step overflows, and changes nothing."""
-    param, grad, *state = normal(rng, n), normal(rng, n), *(np.abs(normal(rng, n)) for _ in range(kept))
+    param, grad, *state = normal(rng, n), normal(rng, n), *(np.abs(normal(rng, n)) for _ in range(states))
     before = [array.copy() for array in (param, *state)]
     rates, sizes, step = np.float32([9, 0.2 / 96]), np.float32([256, 96]), np.array([1], np.int32)
     scale, overflow, count = np.float32([1024]), np.array([1], np.int32), np.array([taken], np.int32)

@@ -14,8 +14,9 @@ import d2lmgpu as d2l
 from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cuda import PRECISIONS
 from d2lmgpu.kernels.stages import to_the_end
-from d2lmgpu.layers import dense, make_meetings, track_statistics
-from d2lmgpu.networks import Network, channels, compute, init_params, init_statistics
+from d2lmgpu.layers import dense, make_sync_statistics, track_statistics
+from d2lmgpu.networks import Network, channels, init_params, init_statistics
+from d2lmgpu.networks.as_written import as_written
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 from d2lmgpu.parallel import BATCH_STATISTICS, loss_scale
@@ -55,7 +56,7 @@ class AsWritten:
         self.loads, self.batch_statistics = loads if statistics != "synchronised" else (1,), statistics
         self.params = [param.astype(float) for param in init_params(0, init="he", network=network)]
         self.optimizer, self.steps, self.losses = OPTIMIZERS[optimizer], 0, []
-        self.kept = [[np.zeros_like(param) for param in self.params] for _ in range(self.optimizer.kept)]
+        self.state = [[np.zeros_like(param) for param in self.params] for _ in range(self.optimizer.states)]
         self.statistics = init_statistics(network, float)
 
     def rounding(self, network):
@@ -78,7 +79,7 @@ class AsWritten:
             loss += sum(shard_loss for shard_loss, _, _ in shards)
             grads = [sum(grads) for grads in zip(*(grads for _, grads, _ in shards), strict=True)]
             self.steps += 1
-            self.optimizer.update(self.params, grads, *self.kept, self.steps, lr, self.scale * len(chosen))
+            self.optimizer.update(self.params, grads, *self.state, self.steps, lr, self.scale * len(chosen))
             for i, moments in enumerate(zip(*(moments for _, _, moments in shards), strict=True)):
                 seen = moments[0] if self.batch_statistics == "local" else sum(moments)
                 track_statistics(*self.statistics[2 * i : 2 * i + 2], seen)
@@ -86,9 +87,10 @@ class AsWritten:
 
     def shard(self, X, y):
         """The loss, the gradients, the moments of each batch norm layer."""
-        grads, meetings = [np.zeros_like(param) for param in self.params], make_meetings(channels(self.network))
-        walk = compute.as_written(X, y, self.params, self.network, grads, meetings=meetings, scale=self.scale)
-        return to_the_end(walk), grads, [meeting.moments for meeting in meetings]
+        grads = [np.zeros_like(param) for param in self.params]
+        sync_statistics = make_sync_statistics(channels(self.network))
+        walk = as_written(X, y, self.params, self.network, grads, sync_statistics=sync_statistics, scale=self.scale)
+        return to_the_end(walk), grads, [sync.moments for sync in sync_statistics]
 
 
 def assert_near(found, expected, tolerance):

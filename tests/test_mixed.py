@@ -128,12 +128,12 @@ def test_masters_keep_what_is_too_small_for_half_weights():
     device = d2l.cpu(0)
     params = d2l.get_params([np.ones((4, 3), np.float32)], device)
     replica = Replica(params, device, NO_LAYERS, precision="mixed")
-    before = d2l.to_host(replica.working[0])
+    before = d2l.to_host(replica.compute_params[0])
     for _ in range(100):
-        replica.grads[0][...] = -replica.scaling.scale
+        replica.grads[0][...] = -replica.precision.scale
         device.submit(replica.update, [], 2.0**-11 / 10, 1).result()
     assert_close(replica.params[0], np.full((4, 3), 1 + 10 * 2.0**-11, np.float32), 1e-5)
-    np.testing.assert_array_equal(replica.working[0].raw, rounded(d2l.to_host(replica.params[0])))
+    np.testing.assert_array_equal(replica.compute_params[0].raw, rounded(d2l.to_host(replica.params[0])))
     assert (before == 1).all()
 
 
@@ -149,8 +149,8 @@ def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optim
         for grad, value in zip(replica.grads, grads, strict=True):
             grad[...] = d2l.put(value, device)
         device.submit(replica.update, [], 0.1, 2).result()
-        changed = [*replica.params, *replica.working, *replica.flat_kept]
-        return [d2l.to_host(array) for array in changed], replica.scaling.scale / loss_scale.FIRST_SCALE
+        changed = [*replica.params, *replica.compute_params, *replica.flat_optimizer_state]
+        return [d2l.to_host(array) for array in changed], replica.precision.scale / loss_scale.FIRST_SCALE
 
     good = [rng.normal(0, 1, param.shape).astype(np.float32) for param in params]
     broken = [good[0], good[1].copy()]
@@ -165,7 +165,7 @@ def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optim
     assert [update(good)[1] for _ in range(4)] == [0.25, 0.25, 0.5, 0.5]
     for _ in range(20):
         _, scale = update(broken)
-    assert replica.scaling.scale == 1
+    assert replica.precision.scale == 1
 
 
 def test_infinite_gradients_of_different_sign_add_up_in_silence(make_devices):

@@ -38,10 +38,10 @@ def test_against_the_definition(make_devices, rng, monkeypatch, name, dtype, pie
     grads = [[rng.normal(0, 10, a.shape).astype(dtype) for a in start] for _ in range(4)]
     params = [d2l.put(array, device) for array in start]
     optimizer = OPTIMIZERS[name]
-    kept = [[d2l.put(np.zeros_like(array), device) for array in start] for _ in range(optimizer.kept)]
+    state = [[d2l.put(np.zeros_like(array), device) for array in start] for _ in range(optimizer.states)]
     for step, grad in enumerate(grads, start=1):
         on_device = [d2l.put(array, device) for array in grad]
-        device.run(optimizer.update, params, on_device, *kept, step, 0.1, 32).result()
+        device.run(optimizer.update, params, on_device, *state, step, 0.1, 32).result()
     for i, (param, array) in enumerate(zip(params, start, strict=True)):
         expected = np.empty(array.shape)
         for j in np.ndindex(array.shape):
@@ -61,15 +61,15 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_arrays_that_are_no_piece_of_memory(rng, name, layout):
-    """However parameters lie, or gradients, or what is kept, they are updated, in their place."""
-    kept, spread = OPTIMIZERS[name].kept, LAYOUTS[layout]
+    """However parameters lie, or gradients, or the state, they are updated, in their place."""
+    states, spread = OPTIMIZERS[name].states, LAYOUTS[layout]
     start = rng.normal(0, 1, (6, 4))
     grads = rng.normal(0, 1, (3, 6, 4))
-    expected, others = start.copy(), [np.zeros((6, 4)) for _ in range(kept)]
+    expected, others = start.copy(), [np.zeros((6, 4)) for _ in range(states)]
     for step, grad in enumerate(grads, start=1):
         OPTIMIZERS[name].update([expected], [grad], *([array] for array in others), step, 0.5, 3)
-    for which in range(2 + kept):  # the parameter, its gradient, what is kept
-        arrays = [start.copy(), *(np.zeros((6, 4)) for _ in range(kept))]
+    for which in range(2 + states):  # the parameter, its gradient, the state
+        arrays = [start.copy(), *(np.zeros((6, 4)) for _ in range(states))]
         param, *keeping = (spread(array) if which == i else array for i, array in zip([0, 2, 3], arrays, strict=False))
         for step, grad in enumerate(grads, start=1):
             given = spread(grad) if which == 1 else grad
@@ -82,18 +82,18 @@ def test_arrays_that_are_no_piece_of_memory(rng, name, layout):
 def test_they_find_the_minimum(name):
     """Of (x - 3)² · [1, 100], which is badly conditioned."""
     x, scale = np.zeros(2), np.array([1.0, 100.0])
-    kept = [[np.zeros(2)] for _ in range(OPTIMIZERS[name].kept)]
+    state = [[np.zeros(2)] for _ in range(OPTIMIZERS[name].states)]
     for step in range(1, 2001):
-        OPTIMIZERS[name].update([x], [2 * scale * (x - 3)], *kept, step, 0.02 if name == "adam" else 0.002, 1)
+        OPTIMIZERS[name].update([x], [2 * scale * (x - 3)], *state, step, 0.02 if name == "adam" else 0.002, 1)
     assert_close(x, np.array([3.0, 3.0]), 1e-2)
 
 
 def test_device_arrays_go_in_by_name(make_devices):
     (device,) = make_devices(1)
-    param, grad, *kept = (d2l.put(np.ones(3), device) for _ in range(4))
+    param, grad, *state = (d2l.put(np.ones(3), device) for _ in range(4))
     sgd([param], [grad], 0.5, 2)
-    momentum([param], [grad], [kept[0]], 0.5, 2)
-    adam([param], [grad], [kept[0]], [kept[1]], 1, 0.5, 2)
+    momentum([param], [grad], [state[0]], 0.5, 2)
+    adam([param], [grad], [state[0]], [state[1]], 1, 0.5, 2)
     assert d2l.to_host(param)[0] < 0.1
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_name():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_batch_size_that_is_none(name, batch_size):
     """With one below 0 it would climb; nothing is changed."""
-    param, grad, *kept = (np.ones(3) for _ in range(2 + OPTIMIZERS[name].kept))
+    param, grad, *state = (np.ones(3) for _ in range(2 + OPTIMIZERS[name].states))
     with pytest.raises(ValueError, match=f"batch_size is {batch_size}; it should be a finite number, above 0"):
-        OPTIMIZERS[name].update([param], [grad], *([array] for array in kept), 1, 0.1, batch_size)
+        OPTIMIZERS[name].update([param], [grad], *([array] for array in state), 1, 0.1, batch_size)
     assert (param == 1).all()

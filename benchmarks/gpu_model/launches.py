@@ -44,7 +44,7 @@ def record_plan(network, params, shape, N, precision="float32"):
         def launch():
             raws = [param.raw for param in params]
             plan = Plan(network, raws, shape, N, precision)
-            plan.meet(plan.own_meetings())
+            plan.use_statistics(plan.own_sync_statistics())
             to_the_end(plan.forward(raws))
             to_the_end(plan.backward(raws, raws))
 

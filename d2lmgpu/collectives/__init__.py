@@ -6,7 +6,7 @@ from ..arguments import check_flag, check_list, check_name, shown
 from ..devices import Batch, check_devices
 from .bidirectional_ring import bidirectional_ring
 from .draw import animate, draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
-from .execute import add_program, check_arrays, execute, needs_staging
+from .execute import add_program, check_arrays, execute
 from .fit import fit_virtual_devices, predict, virtual_devices
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
@@ -14,6 +14,7 @@ from .library import LIBRARIES
 from .measure import Measurement, check_bytes, measure, parse_size
 from .naive import naive
 from .none import none
+from .phases import needs_staging
 from .program import compile_algorithm
 from .prove import Proof, ScheduleError, prove
 from .recursive_doubling import recursive_doubling

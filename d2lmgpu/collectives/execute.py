@@ -1,12 +1,9 @@
 """One reader of schedules: do it, on real arrays on real devices.
 
-Each device gets its part of the schedule as work for its queue, phase by phase
-(see program.py), and waits for others' phases only where it must, so that all
-parts run at the same time. On a GPU a phase is done when its work was given to
-the stream; a GPU that waits for it lets its own stream wait for a CUDA event, and
-a virtual device fetches in the GPU's stream. A kernel adds what lies on another
-card where the cards use each other's memory; otherwise messages are copied to a
-staging buffer first. Short arrays of virtual devices are an exception: see `SHORT`.
+`carry_out` does what a schedule says, line by line. One thread does it for all
+devices, when all have got there: so virtual devices exchange arrays up to `SHORT`,
+all of LeNet's gradients among them. With longer arrays, and on GPUs, each device
+does its own part at the same time as the others: see phases.py.
 """
 
 import itertools
@@ -14,20 +11,45 @@ import itertools
 import numpy as np
 
 from ..arguments import check_list, shown
-from ..devices import Batch, DeviceArray, array_module, check_devices
-from ..devices.peers import connect
-from ..devices.transfer import copy_between, note_transfer, timed
-from ..kernels.cuda import add
-from ..timing import span, spans
+from ..devices import Batch, DeviceArray, check_devices
+from ..devices.records import note_transfer, timed
+from ..timing import spans
+from .phases import add_phases, needs_staging
 from .program import compile_schedule
 from .prove import check_form
 
 SHORT = 2**21
-"""Bytes up to which one worker carries out the collective of virtual devices for all of them, when all have got there.
+"""Bytes up to which one thread carries out the collective of virtual devices for all of them.
 
 Meeting in every step takes longer than copying such arrays on one core
 (benchmarks/compare_gloo.py shows by how much).
 """
+
+
+def carry_out(steps, arrays, devices, records):
+    """Carry out a schedule on flat plain arrays, one on each of the virtual devices. Runs on one of them.
+
+    ``steps``: the schedule's, as a `Program` has them. ``records``: of each transfer, as `note_transfer` gives them.
+    """
+    records = iter(records)
+    with spans(devices, "allreduce"), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
+        for transfers, overwrites in steps:
+            messages = [arrays[t.source][t.start : t.stop] for t in transfers]
+            if overwrites:  # what the sources hold now is to be sent, not what they will
+                messages = [_copied(message, i, devices[transfers[i].source]) for i, message in enumerate(messages)]
+            for t, message in zip(transfers, messages, strict=True):
+                target = arrays[t.destination][t.start : t.stop]
+                if t.op == "add":
+                    timed(next(records), np.add, target, message, out=target)
+                else:
+                    timed(next(records), np.copyto, target, message)
+
+
+def _copied(message, number, device):
+    """A copy in memory that the device uses again and again: to get fresh memory takes longer than to copy."""
+    copy = device.buffer(f"message {number}", message.size, message.dtype)
+    np.copyto(copy, message)
+    return copy
 
 
 def execute(schedule, arrays):
@@ -47,75 +69,16 @@ def execute(schedule, arrays):
 
 
 def add_program(batch, program, arrays):
-    """Add each device's part of a compiled schedule to a `Batch`."""
+    """Add the `Program` of a collective to a `Batch`: by one thread, or by each device for itself."""
     devices = [array.device for array in arrays]
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
+    transfers = itertools.chain.from_iterable(transfers for transfers, _ in program.steps)
     itemsize = arrays[0].dtype.itemsize
-    records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in program.transfers]
+    records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
     if arrays[0].nbytes <= SHORT and all(device.kind == "cpu" for device in devices):
-        batch.submit_to_all(devices, _do_all, program, devices, flat, records)
+        batch.submit_to_all(devices, carry_out, program.steps, flat, devices, records)
     else:
-        _add_phases(batch, program, devices, flat, records)
-
-
-def _add_phases(batch, program, devices, flat, records):
-    done = [[batch.record(device)] for device in devices]  # events: each device is there, and has done each phase
-    for i, phase in program.order:
-        for other, count in phase.waits:
-            batch.wait(devices[i], done[other][count])
-        before = [done[other][count] for other, count in phase.waits if count]
-        done[i].append(batch.submit(devices[i], _do_phase, phase, i, devices, flat, program, records, before))
-    for device, readers in zip(devices, program.readers, strict=True):
-        for reader in readers:  # what overwrites the array next comes after those who still read it
-            batch.wait(device, done[reader][-1])
-
-
-def _do_phase(phase, i, devices, flat, program, records, before):
-    """Runs on device i; its result, a mark of the phase's end, makes the task an event.
-
-    ``before``: others' phases that are done. If one of them failed, so does this one, and whoever waits for its device.
-    """
-    for task in before:
-        if task.error:
-            raise task.error
-    with span("allreduce"):
-        stage = _stage(program, i, devices[i], flat[i].dtype)
-        for action in phase.actions:
-            do_action(action, i, devices, flat, stage, records[action.number])
-    return devices[i].mark()
-
-
-def _do_all(program, devices, flat, records):
-    """Runs on one device: all devices' phases."""
-    with spans(devices, "allreduce"):
-        for i, phase in program.order:
-            stage = _stage(program, i, devices[i], flat[i].dtype)
-            for action in phase.actions:
-                do_action(action, i, devices, flat, stage, records[action.number])
-
-
-def _stage(program, i, device, dtype):
-    """Device i's staging buffer: it lasts until the next collective."""
-    size = program.stage_sizes[i]
-    return device.buffer("stage", size, dtype) if size else None
-
-
-def needs_staging(arrays):
-    """Whether every message must be staged: where a device's code cannot read another's memory.
-
-    That is so where some devices are GPUs and others not, between cards that do not
-    use each other's memory, and for dtypes that no kernel of ours adds.
-    """
-    places = {getattr(array.device, "card", "host") for array in arrays}
-    if len(places) == 1:
-        return False
-    return "host" in places or str(arrays[0].dtype) not in add.DTYPES or not are_connected(places)
-
-
-def are_connected(cards):
-    """Whether kernels on each of the cards can add what lies on the others."""
-    pairs = itertools.combinations(sorted(cards), 2)
-    return all(connect(card, other) and add.adds_across(card, other) for card, other in pairs)
+        add_phases(batch, program, devices, flat, records)
 
 
 def check_arrays(arrays):
@@ -139,31 +102,3 @@ def check_arrays(arrays):
             raise ValueError(f"collective: the array on {array.device} is a strided view; pass contiguous arrays")
     check_devices([array.device for array in arrays])
     return arrays
-
-
-def do_action(action, i, devices, flat, stage, record):
-    """Do an `Action` of device i's program on all devices' flat plain arrays. Runs where that device is current.
-
-    ``stage``: the device's plain staging buffer, None if the program has no use for one.
-    """
-    kind, source, start, stop, op, place, _ = action
-    target, message = flat[i][start:stop], flat[source][start:stop]
-    if kind == "direct" and op == "add":
-        timed(record, _add, target, message, devices[i], devices[source])
-    elif kind == "direct":
-        timed(record, copy_between, target, devices[i], message, devices[source])
-    elif kind == "fetch":
-        timed(record, copy_between, stage[place : place + stop - start], devices[i], message, devices[source])
-    elif op == "add":
-        _add(target, stage[place : place + stop - start], devices[i], devices[i])
-    else:
-        target[...] = stage[place : place + stop - start]
-
-
-def _add(target, message, device, source):
-    """target += message, which may lie on another card than the target."""
-    if getattr(device, "card", None) != getattr(source, "card", None):
-        add.add(target, message)
-        return
-    with np.errstate(invalid="ignore"):  # infinities may cancel; see parallel/loss_scale.py
-        array_module(target).add(target, message, out=target)

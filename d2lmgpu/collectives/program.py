@@ -8,10 +8,32 @@ where they must. The rules, from which `compile_schedule` derives the waiting:
 3. Within a step all reads come before all writes. Where a step overwrites what
    it also reads, the message is *fetched* into a staging buffer first, and
    *applied* in a second phase; otherwise the reader adds or copies it directly.
+
+The ring of three devices, with chunks of two elements: each device's phases, and
+what they come after. "2.1" is the first phase of device 2; "2.0": device 2 is there.
+
+>>> print(compile_schedule(ring(3, 6), 3))
+   device 0                       device 1                       device 2
+1  after 2.0: add 2:4 of 2        after 0.0: add 4:6 of 0        after 1.0: add 0:2 of 1
+2  after 2.1 1.1: add 0:2 of 2    after 0.1 2.1: add 2:4 of 0    after 1.1 0.1: add 4:6 of 1
+3  after 2.2 1.2: copy 4:6 of 2   after 0.2 2.2: copy 0:2 of 0   after 1.2 0.2: copy 2:4 of 1
+4  after 2.3 1.3: copy 2:4 of 2   after 0.3 2.3: copy 4:6 of 0   after 1.3 0.3: copy 0:2 of 1
+
+In its second phase device 0 waits for 2.1, which has just added to what is now read
+(rule 1), and for 1.1, which has read from device 0 (rule 2; which part, is not asked).
+Two devices that exchange all they hold follow rule 3:
+
+>>> print(compile_schedule([[Transfer(0, 1, 0, 6, "copy"), Transfer(1, 0, 0, 6, "copy")]], 2))
+   device 0                         device 1
+1  after 1.0: fetch 0:6 of 1        after 0.0: fetch 0:6 of 0
+2  after 1.1: apply copy 0:6 of 1   after 0.1: apply copy 0:6 of 0
 """
 
 import functools
+import itertools
 from typing import NamedTuple
+
+from .schedule import is_overwritten
 
 
 class Action(NamedTuple):
@@ -29,6 +51,10 @@ class Action(NamedTuple):
     stage: int
     number: int
 
+    def __str__(self):
+        what = {"direct": self.op, "fetch": "fetch", "apply": f"apply {self.op}"}[self.kind]
+        return f"{what} {self.start}:{self.stop} of {self.source}"
+
 
 class Phase(NamedTuple):
     """What a device does in one go: wait for others, then act.
@@ -39,21 +65,35 @@ class Phase(NamedTuple):
     waits: tuple
     actions: tuple
 
+    def __str__(self):
+        waits = " ".join(f"{device}.{count}" for device, count in self.waits)
+        return (f"after {waits}: " if waits else "") + ", ".join(map(str, self.actions))
+
 
 class Program(NamedTuple):
     """What k devices do.
 
-    ``order`` lists all phases, as pairs (device, phase), in an order in which one
-    thread may do them. ``readers[i]`` are the devices that read from device i since
-    it last waited for them, so that its next work must come after theirs.
-    ``stage_sizes[i]`` are the elements of its staging buffer. ``transfers`` are
-    those of the schedule, less the empty ones.
+    ``steps`` are those of the schedule, less what is empty: pairs of a list of
+    transfers, and whether the step overwrites what it reads. ``order`` lists all
+    phases, as pairs (device, phase), in an order in which one thread may do them.
+    ``readers[i]`` are the devices that read from device i since it last waited for
+    them, so that its next work must come after theirs. ``stage_sizes[i]`` are the
+    elements of its staging buffer.
     """
 
+    steps: list
     order: list
     readers: list
     stage_sizes: list
-    transfers: list
+
+    def __str__(self):
+        """A column a device, a row a phase."""
+        columns = [[str(phase) for i, phase in self.order if i == device] for device in range(len(self.readers))]
+        columns = [[f"device {device}", *phases] for device, phases in enumerate(columns)]
+        widths = [max(map(len, column)) for column in columns]
+        rows = itertools.zip_longest(*columns, fillvalue="")
+        lines = ("   ".join(map(str.ljust, row, widths)) for row in rows)
+        return "\n".join(f"{number or '':<3}{line}".rstrip() for number, line in enumerate(lines))
 
 
 @functools.lru_cache(maxsize=256)
@@ -65,58 +105,54 @@ def compile_algorithm(algorithm, k, n, stage_all):
 def compile_schedule(schedule, k, stage_all=False):
     """The `Program` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
     compiler = _Compiler(k)
+    numbers = itertools.count()
     for step in schedule:
-        transfers = [t for t in step if t.stop > t.start]  # an empty chunk need not be sent
-        fetches, writes = {}, {}
-        filled = [0] * k
-        for t in transfers:
-            number = len(compiler.transfers)
-            compiler.transfers.append(t)
-            if stage_all or _is_overwritten(t, transfers):
-                stage = filled[t.destination]
-                filled[t.destination] += t.size
-                fetch = Action("fetch", t.source, t.start, t.stop, t.op, stage, number)
+        transfers = [t for t in step if t.size]  # an empty chunk need not be sent
+        overwritten = [is_overwritten(t, transfers) for t in transfers]
+        compiler.steps.append((transfers, any(overwritten)))
+        fetches, writes, filled = {}, {}, [0] * k
+        for t, staged in zip(transfers, overwritten, strict=True):
+            action = Action("direct", t.source, t.start, t.stop, t.op, 0, next(numbers))
+            if staged or stage_all:  # rule 3
+                fetch = action._replace(kind="fetch", stage=filled[t.destination])
                 fetches.setdefault(t.destination, []).append(fetch)
-                writes.setdefault(t.destination, []).append(fetch._replace(kind="apply"))
-            else:
-                direct = Action("direct", t.source, t.start, t.stop, t.op, 0, number)
-                writes.setdefault(t.destination, []).append(direct)
+                action = fetch._replace(kind="apply")
+                filled[t.destination] += t.size
+            writes.setdefault(t.destination, []).append(action)
         compiler.stage_sizes = list(map(max, compiler.stage_sizes, filled))
-        compiler.add(fetches, writing=False)
+        compiler.add(fetches, writing=False)  # rule 3: first ...
         compiler.add(writes, writing=True)
     return compiler.finish()
 
 
-def _is_overwritten(transfer, step):
-    """Whether another transfer of the step writes where this one reads."""
-    return any(t.destination == transfer.source and t.start < transfer.stop and transfer.start < t.stop for t in step)
-
-
 class _Compiler:
     def __init__(self, k):
-        self.order = []
+        self.steps, self.order = [], []
         self.phases = [0] * k  # of each device, so far
         self.written = [0] * k  # the number of phases of each device after which its array is up to date
         self.readers = [{} for _ in range(k)]  # for each device: who read from it since, in which of its phases
         self.stage_sizes = [0] * k
-        self.transfers = []
 
     def add(self, actions, writing):
         """Let each device of ``actions`` do its actions as its next phase, all at the same time."""
         for device, todo in actions.items():
-            waits = {action.source: self.written[action.source] for action in todo if action.kind != "apply"}
-            if writing:
+            waits = {source: self.written[source] for source in _read(todo)}  # rule 1
+            if writing:  # rule 2
                 for reader, count in self.readers[device].items():
                     waits[reader] = max(count, waits.get(reader, 0))
             self.order.append((device, Phase(tuple(waits.items()), tuple(todo))))
             self.phases[device] += 1
-        for device in actions if writing else ():
+        for device in actions if writing else ():  # for rule 1
             self.written[device] = self.phases[device]
             self.readers[device].clear()
-        for device, todo in actions.items():
-            for action in todo:
-                if action.kind != "apply":
-                    self.readers[action.source][device] = self.phases[device]
+        for device, todo in actions.items():  # for rule 2
+            for source in _read(todo):
+                self.readers[source][device] = self.phases[device]
 
     def finish(self):
-        return Program(self.order, list(map(list, self.readers)), self.stage_sizes, self.transfers)
+        return Program(self.steps, self.order, list(map(list, self.readers)), self.stage_sizes)
+
+
+def _read(actions):
+    """Whose arrays are read."""
+    return [action.source for action in actions if action.kind != "apply"]

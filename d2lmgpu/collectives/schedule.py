@@ -107,3 +107,8 @@ def together(*schedules):
     """
     schedules = [list(check_steps(schedule)) for schedule in schedules]
     return [list(itertools.chain(*steps)) for steps in itertools.zip_longest(*schedules, fillvalue=())]
+
+
+def is_overwritten(transfer, step):
+    """Whether another transfer of the ``step`` writes where this one reads."""
+    return any(t.destination == transfer.source and t.start < transfer.stop and transfer.start < t.stop for t in step)

@@ -10,9 +10,10 @@ from .failures import Failures, nothing_left_behind, synchronize
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .forks import in_forked_process
 from .kinds import MOST_DEVICES, cpu, gpu, try_all_gpus, try_gpu
+from .records import TransferRecord, record_transfers
 from .table import device_table
 from .task import HAPPENED, Task
-from .transfer import TransferRecord, put, record_transfers, to_host
+from .transfer import put, to_host
 from .workers import current_device
 
 __all__ = [

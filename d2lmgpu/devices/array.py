@@ -15,11 +15,9 @@ import functools
 
 import numpy as np
 
-from .errors import DeviceMismatchError
+from .errors import HOST, DeviceMismatchError
+from .records import note_transfer, timed
 from .workers import current_device, moment
-
-HOST = "host"
-"""Where plain NumPy arrays live: the program's own memory, which is no device's."""
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -102,9 +100,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def item(self):
         """The value of a one-element array as a Python number, copied to the host."""
-        from .transfer import to_host
-
-        return to_host(self).item()
+        return read_back(self).item()
 
     def __float__(self):
         return float(self.item())
@@ -116,9 +112,20 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return bool(self.item())
 
     def __repr__(self):
-        from .transfer import to_host
+        return f"{read_back(self)} @{self.device}"
 
-        return f"{to_host(self)} @{self.device}"
+
+def read_back(x):
+    """`to_host` of a device array."""
+    copy = copy_to_host(x, note_transfer(x.device, HOST, x.nbytes))
+    x.device.failures.look(x.made)
+    return copy
+
+
+def copy_to_host(x, done):
+    """A copy of the device array ``x`` as a NumPy array, in its device's turn. ``done``: its record, or None."""
+    copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
+    return x.device.submit(timed, done, copy).result()
 
 
 def array_module(x):

@@ -64,7 +64,7 @@ class Batch:
         for device in list(self._after):  # waits after which nothing was submitted
             self.submit(device, nothing)
         tasks, self._tasks = self._tasks, []
-        queues = [device.queue for task in tasks for device in task.devices]
+        queues = [device.tasks for task in tasks for device in task.devices]
         entries = [task for task in tasks for _ in task.devices]
         all_in_c(collections.deque.append, queues, entries)
         for device in {device: None for task in tasks for device in task.devices}:

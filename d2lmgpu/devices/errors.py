@@ -1,5 +1,8 @@
 """The errors of the device rules."""
 
+HOST = "host"
+"""Where plain NumPy arrays live: the program's own memory, which is no device's."""
+
 
 class DeviceError(RuntimeError):
     """A device that is not there, or that is used against the rules."""
@@ -16,8 +19,8 @@ class DeviceMismatchError(DeviceError):
     """
 
     def __init__(self, operation, first, second):
-        device = first if str(first) != "host" else second
-        if "host" in (str(first), str(second)):
+        device = first if str(first) != HOST else second
+        if HOST in (str(first), str(second)):
             advice = (
                 f"d2l.put(x, d2l.{device}) copies a host array to {device}, "
                 f"d2l.to_host(x) copies a device array to the host."
@@ -40,4 +43,4 @@ def one_line(error):
 
 
 def _place(device):
-    return "the host" if str(device) == "host" else str(device)
+    return "the host" if str(device) == HOST else str(device)

@@ -1,4 +1,4 @@
-"""Transfers: the only way for data to leave a device, and the record of them.
+"""Transfers: the only way for data to leave a device.
 
 A copy between two devices is ordered with the work of both, without stopping
 the host program:
@@ -10,64 +10,14 @@ the host program:
 So the copy sees the result of A, and B may overwrite the source without harm.
 """
 
-import contextlib
-import time
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..arguments import as_array, shown
-from .array import HOST, DeviceArray, array_module
+from .array import DeviceArray, array_module, copy_to_host, read_back
 from .batch import Batch
-from .errors import DeviceError
+from .errors import HOST, DeviceError
 from .peers import copy_async
-from .workers import current_device, moment
-
-_logs = []
-
-
-@dataclass
-class TransferRecord:
-    """One transfer: names of the two places, bytes moved, seconds that the copy itself took.
-
-    ``seconds`` is None until the copy is done.
-    """
-
-    source: str
-    destination: str
-    nbytes: int
-    seconds: float = None
-
-
-@contextlib.contextmanager
-def record_transfers():
-    """List every transfer that is issued in the ``with`` block.
-
-    >>> with record_transfers() as transfers:
-    ...     y = put(x, cpu(1))
-    >>> transfers
-    [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
-
-    When the block ends, the devices that took part are waited for, so that all
-    times are known; an error of work that was submitted since they took part, and
-    that nobody waited for, is raised. While a record is kept, each copy on a GPU is waited for.
-    """
-    log = _Log()
-    _logs.append(log)
-    try:
-        yield log.records
-    finally:
-        _logs.remove(log)
-        for end in [device.end() for device in log.devices]:
-            end.wait()
-        for device, since in log.devices.items():
-            device.failures.look(since)
-
-
-class _Log:
-    def __init__(self):
-        self.records = []
-        self.devices = {}  # with the moment at which each took part first, in this order
+from .records import note_transfer, timed
 
 
 def put(x, device):
@@ -88,7 +38,7 @@ def put(x, device):
         return _from_host(x, device, note_transfer(HOST, device, x.nbytes))
     done = note_transfer(x.device, device, x.nbytes)
     if x.device.kind != device.kind:
-        return _from_host(_to_host(x, done), device, done)
+        return _from_host(copy_to_host(x, done), device, done)
     return _between(x, device, done)
 
 
@@ -101,9 +51,7 @@ def to_host(x):
     """
     if not isinstance(x, DeviceArray):
         return np.array(as_array("to_host: x", x, kinds="biufcSU"))
-    copy = _to_host(x, note_transfer(x.device, HOST, x.nbytes))
-    x.device.failures.look(x.made)
-    return copy
+    return read_back(x)
 
 
 def result_to_host(x):
@@ -112,7 +60,7 @@ def result_to_host(x):
     On a GPU it is, since there a task is finished when its kernels are launched.
     """
     done = note_transfer(x.device, HOST, x.nbytes)
-    return timed(done, x.raw.copy) if x.device.kind == "cpu" else _to_host(x, done)
+    return timed(done, x.raw.copy) if x.device.kind == "cpu" else copy_to_host(x, done)
 
 
 def _from_host(x, device, done):
@@ -123,11 +71,6 @@ def _from_host(x, device, done):
 
     raw = device.submit(timed, done, cupy.array, np.asarray(x, order="C")).result()
     return DeviceArray(raw, device)
-
-
-def _to_host(x, done):
-    copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
-    return x.device.submit(timed, done, copy).result()
 
 
 def _between(x, device, done):
@@ -165,33 +108,3 @@ def copy_between(target, device, raw, source):
         device.stream.synchronize()  # the source may be overwritten when this returns, and a copy may lag behind
     else:
         copy_async(target, raw, device.stream)
-
-
-def note_transfer(source, destination, nbytes):
-    """Enter a transfer into all open logs; returns its record, or None if nobody keeps one."""
-    if not _logs:
-        return None
-    record = TransferRecord(str(source), str(destination), nbytes)
-    for log in _logs:
-        log.records.append(record)
-        for place in (source, destination):
-            if place is not HOST:
-                log.devices.setdefault(place, moment())
-    return record
-
-
-def timed(record, function, *args, **kwargs):
-    """``function(*args)`` on the thread of a device; its time is added to the record, if there is one."""
-    if record is None:
-        return function(*args, **kwargs)
-    _drain_stream()
-    begin = time.perf_counter()
-    result = function(*args, **kwargs)
-    _drain_stream()
-    record.seconds = (record.seconds or 0.0) + time.perf_counter() - begin
-    return result
-
-
-def _drain_stream():
-    if getattr(current_device(), "kind", None) == "gpu":
-        current_device().stream.synchronize()

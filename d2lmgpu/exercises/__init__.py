@@ -10,42 +10,12 @@ check("allreduce", allreduce)
 import os
 from pathlib import Path
 
-from ..arguments import check_name, check_text, is_number, shown
+from ..arguments import check_text, is_number, shown
 from ..output import write_json
-from . import (
-    bugs,
-    collectives,
-    layers_by_hand,
-    places,
-    rates,
-    scaling,
-    speed,
-    splitting,
-    synchronisation,
-    training,
-    weights,
-)
 from .answers import Judged, judge_file
 from .checking import Exercise, Verdict, Wrong, judge
 from .time_limit import SECONDS, check_seconds
-
-TOPICS = (
-    places,
-    layers_by_hand,
-    splitting,
-    synchronisation,
-    training,
-    collectives,
-    rates,
-    weights,
-    scaling,
-    speed,
-    bugs,
-)
-"""The files with exercises, in the order of the notebooks."""
-
-EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
-"""All exercises by name."""
+from .topics import EXERCISES, find
 
 
 def check(name, answer=None, seconds=SECONDS):
@@ -61,12 +31,6 @@ def check(name, answer=None, seconds=SECONDS):
     verdict = judge(name, find(name), answer, check_seconds(seconds))
     print(verdict.says)
     return verdict.right
-
-
-def find(name):
-    """The `Exercise` of this name; ValueError if there is none."""
-    check_name("exercise", name, EXERCISES)
-    return EXERCISES[name]
 
 
 def setting(full, quick):

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .apart import MEMORY, run_apart
-from .checking import Verdict, in_words, not_yet, what_ends
+from .checking import Verdict, in_words, judge, not_yet, what_ends
 from .time_limit import SECONDS
+from .topics import find
 
 
 class Judged(NamedTuple):
@@ -43,8 +44,6 @@ HINT = "does it wait for what never comes, or leave Python? Whatever it gets, it
 
 def judge_here(name, path):
     """`judge_file`'s work in its process: the verdict as a dict, or {"refused": why}."""
-    from . import find, judge
-
     sys.argv[:] = [path]
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:

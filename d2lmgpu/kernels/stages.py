@@ -52,9 +52,9 @@ def to_the_end(parts):
             return end.value
 
 
-def no_images(grads, ready, meetings):
+def no_images(grads, ready, sync_statistics):
     """What `in_parts` does on a device that has no images: a generator that pauses as often as the others' do."""
-    for share in [meeting.moments for meeting in meetings] + [meeting.sums for meeting in reversed(meetings)]:
+    for share in [sync.moments for sync in sync_statistics] + [sync.sums for sync in reversed(sync_statistics)]:
         share[...] = 0
         yield
     for grad in grads:

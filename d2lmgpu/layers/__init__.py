@@ -5,13 +5,13 @@ plain NumPy or CuPy arrays, float32 or float64, or the arrays of one device.
 """
 
 from .batch_norm import (
-    Meeting,
+    SyncStatistics,
     batch_moments,
     batch_norm,
     batch_norm_fixed,
     batch_norm_grad,
     batch_norm_sums,
-    make_meetings,
+    make_sync_statistics,
     mean_and_variance,
     track_statistics,
 )
@@ -24,7 +24,7 @@ from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .relu import relu, relu_grad
 
 __all__ = [
-    "Meeting",
+    "SyncStatistics",
     "avg_pool2d",
     "avg_pool2d_grad",
     "batch_moments",
@@ -41,7 +41,7 @@ __all__ = [
     "flatten_grad",
     "half",
     "half_grad",
-    "make_meetings",
+    "make_sync_statistics",
     "max_pool2d",
     "max_pool2d_grad",
     "mean_and_variance",

@@ -28,16 +28,19 @@ MOMENTUM = 0.1
 """How far a step moves the running statistics towards those of its images."""
 
 
-class Meeting(NamedTuple):
-    """Where a layer writes its sums over images, to be completed: moments (3, C) and sums (2, C), float64."""
+class SyncStatistics(NamedTuple):
+    """A batch norm layer's sums over images: moments (3, C) and sums (2, C), float64.
+
+    The layer writes its device's; where statistics are synchronised, all devices' are then added up.
+    """
 
     moments: object
     sums: object
 
 
-def make_meetings(channels, xp=np):
-    """A `Meeting` for each layer, of which ``channels`` lists the numbers of channels."""
-    return [Meeting(xp.zeros((3, C)), xp.zeros((2, C))) for C in channels]
+def make_sync_statistics(channels, xp=np):
+    """A `SyncStatistics` for each layer, of which ``channels`` lists the numbers of channels."""
+    return [SyncStatistics(xp.zeros((3, C)), xp.zeros((2, C))) for C in channels]
 
 
 @on_device

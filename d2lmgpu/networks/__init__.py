@@ -1,5 +1,6 @@
 """Networks: how they are composed, those with a name, what training starts from, what is computed."""
 
+from .as_written import loss_and_grads_as_written
 from .build import (
     AvgPool2d,
     BatchNorm,
@@ -15,14 +16,7 @@ from .build import (
     check_params,
     sequential,
 )
-from .compute import (
-    count_correct,
-    in_parts,
-    lenet,
-    logits,
-    loss_and_grads,
-    loss_and_grads_as_written,
-)
+from .compute import count_correct, in_parts, lenet, logits, loss_and_grads
 from .describe import described, restored
 from .initial import INITS, check_init, init_params, init_statistics
 from .known import CNN, FASHION_MNIST, LENET, LENET_BN, MOST_WIDTH, NETWORKS, cnn_network, known_network, lenet_network

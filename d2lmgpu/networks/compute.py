@@ -1,35 +1,18 @@
 """What is computed with a network: logits, the loss and its gradients, right answers.
 
-Forward walks the list of layers down and keeps every layer's cache, backward
-walks it up again. All parameters of a network are one list, in order: for LeNet
-``[W1, b1, W2, b2, W3, b3, W4, b4]``.
-
-Where batch norm needs sums over all images, and other devices may have some of
-them, the computation pauses: it is a *generator*, which yields when its device's
-share of the sums is written and goes on when the sums are complete.
-
-    device 0    conv | share of the sums ┐     ┌ batch norm, ReLU, ... | share ┐     ┌ ...
-                                         ├ add ┤                               ├ add ┤
-    device 1    conv | share of the sums ┘     └ batch norm, ReLU, ... | share ┘     └ ...
+By the kernels of the place where the arrays are, if they have been tried and are
+right, or else as it is written in as_written.py.
 """
 
 import numpy as np
 
-from ..arguments import check_array, check_function, check_list, check_number, shown
+from ..arguments import check_array, check_function, check_list, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
-from ..kernels.stages import no_images, to_the_end
-from ..layers import (
-    batch_moments,
-    batch_norm_fixed,
-    batch_norm_sums,
-    check_labels,
-    make_meetings,
-    softmax_cross_entropy,
-    softmax_cross_entropy_grad,
-)
-from ..timing import span
+from ..kernels.stages import to_the_end
+from ..layers import batch_norm_fixed, check_labels, make_sync_statistics
+from .as_written import as_written
 from .build import channels, check_layers, check_params
 from .known import LENET
 from .trial import kernels_work
@@ -67,15 +50,15 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
+def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0):
     """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,), see `check_labels`. N may be 0:
     then loss and gradients are zero, as sums over no examples are. The gradients
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
     like ``params``. ``ready``: a function that is called with an index as soon
-    as the gradients from that one on are final; 0 at the end. ``meetings``: a
-    `Meeting` for each batch norm layer, to be written. ``scale``: what all gradients
+    as the gradients from that one on are final; 0 at the end. ``sync_statistics``: a
+    `SyncStatistics` for each batch norm layer, to be written. ``scale``: what all gradients
     are multiplied by (see parallel/loss_scale.py).
 
     What is computed is `as_written`, by kernels/ several times as fast.
@@ -90,90 +73,30 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, meetings=N
         check_params("loss_and_grads: out", out, network)
     if ready is not None:
         check_function("loss_and_grads: ready", ready)
-    if meetings is not None and len(check_list("meetings", meetings, of="meetings")) != len(channels(network)):
-        raise ValueError(f"meetings are {shown(meetings)}; there should be one for each batch norm layer")
+    if sync_statistics is not None:
+        check_list("sync_statistics", sync_statistics, of="SyncStatistics", length=len(channels(network)))
     check_number("loss_and_grads: scale", scale, above=0)
-    return to_the_end(in_parts(X, y, params, network, out, ready, meetings, scale))
+    return to_the_end(in_parts(X, y, params, network, out, ready, sync_statistics, scale))
 
 
-@on_device
-def loss_and_grads_as_written(X, y, params, network=LENET):
-    """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
-    check_labels(y, len(X), getattr(network, "classes", None))
-    grads = zeros_in_one_buffer(params)
-    meetings = make_meetings(channels(network), array_module(X))
-    return to_the_end(as_written(X, y, params, network, grads, meetings=meetings)), grads
-
-
-def in_parts(X, y, params, network=LENET, out=None, ready=None, meetings=None, scale=1.0):
-    """`loss_and_grads` of plain arrays as a generator, which pauses where ``meetings`` are to be summed over devices.
+def in_parts(X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0):
+    """`loss_and_grads` of plain arrays as a generator, which pauses where ``sync_statistics`` are to be summed.
 
     Every device pauses as often, also one without images: forward from the first
     batch norm layer to the last, then backward from the last to the first.
     """
     check_labels(y, len(X), getattr(network, "classes", None))
-    if meetings is None:
-        meetings = make_meetings(channels(network), array_module(X))
+    if sync_statistics is None:
+        sync_statistics = make_sync_statistics(channels(network), array_module(X))
     grads = zeros_in_one_buffer(params) if out is None else out
     kernels = kernels_for(X, params)
     if kernels is None:
-        loss = yield from as_written(X, y, params, network, grads, ready, meetings, scale)
-    elif meetings:
-        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, meetings, scale)
+        loss = yield from as_written(X, y, params, network, grads, ready, sync_statistics, scale)
+    elif sync_statistics:
+        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, sync_statistics, scale)
     else:
         loss = kernels.loss_and_grads(X, y, params, network, grads, ready, scale)
     return array_module(X).asarray(loss, X.dtype), grads
-
-
-def as_written(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
-    """`in_parts` as one thinks of it: through the layers one by one, and back."""
-    if len(X) == 0:
-        yield from no_images(grads, ready, meetings)
-        return 0.0
-    rest, caches = iter(params), []
-    for layer, meeting in zip(network, _one_each(network, meetings), strict=True):
-        own = [next(rest) for _ in layer.shapes]
-        if layer.channels:
-            with span("forward"):
-                meeting.moments[...] = batch_moments(X)
-            yield
-            own.append(meeting.moments)
-        with span("forward"):
-            X, cache = layer.forward(X, *own)
-        caches.append(cache)
-    with span("forward"):
-        loss, cache = softmax_cross_entropy(X, y)
-    with span("backward"):
-        dy = softmax_cross_entropy_grad(cache)
-        if scale != 1:
-            dy *= dy.dtype.type(scale)
-
-    left = list(grads)
-    first = next((i for i, layer in enumerate(network) if layer.shapes), len(network))  # none below needs a gradient
-    walked = list(zip(network, caches, _one_each(network, meetings), strict=True))
-    for layer, cache, meeting in reversed(walked[first:]):
-        options = {"input_grad": layer is not network[first]} if layer.shapes else {}
-        if layer.channels:
-            with span("backward"):
-                meeting.sums[...] = batch_norm_sums(dy, cache)
-            yield
-            options["sums"] = meeting.sums
-        with span("backward"):
-            if layer.shapes:
-                dy, *values = layer.backward(dy, cache, **options)
-                for value in reversed(values):
-                    left.pop()[...] = value
-            else:
-                dy = layer.backward(dy, cache)
-    if ready is not None:
-        ready(0)
-    return loss
-
-
-def _one_each(network, meetings):
-    """A meeting for each layer, None for those that need none."""
-    meetings = iter(meetings)
-    return [next(meetings) if layer.channels else None for layer in network]
 
 
 @on_device

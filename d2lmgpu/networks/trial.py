@@ -6,6 +6,7 @@ from ..devices import array_module
 from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
+from .as_written import loss_and_grads_as_written
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from .initial import init_params
 
@@ -29,8 +30,6 @@ def kernels_work(name, xp, precision="float32"):
 
 def try_kernels(xp, precision="float32"):
     """Loss and gradients of a small network. Raises RuntimeError if they are not those of the layers, in float64."""
-    from .compute import loss_and_grads_as_written  # which asks here whether it may use the kernels
-
     rng = np.random.default_rng(0)
     X, y = rng.normal(0, 1, (5, *NETWORK.input_shape)).astype(np.float32), rng.integers(0, NETWORK.classes, 5)
     params = [param + rng.normal(0, 0.1, param.shape) for param in init_params(init="he", network=NETWORK)]

@@ -58,16 +58,16 @@ def _seconds(X, y, replicas, loads):
     """How long each device works on its shard, all at the same time."""
     shards = split_batch(X, y, [replica.device for replica in replicas], loads)
     tasks = [
-        replica.device.run(_timed, replica, X_shard, y_shard, replica.working, replica.grads)
+        replica.device.run(_timed, replica, X_shard, y_shard)
         for replica, X_shard, y_shard in zip(replicas, *shards, strict=True)
     ]
     return [task.result() for task in tasks]
 
 
-def _timed(replica, X, y, params, grads):
+def _timed(replica, X, y):
     """Runs on the device."""
     replica.device.finish()
     begin = time.perf_counter()
-    replica.loss_and_grads(X, y, params, grads)
+    replica.loss_and_grads(X, y)
     replica.device.finish()
     return time.perf_counter() - begin

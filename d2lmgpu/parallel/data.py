@@ -18,7 +18,7 @@ import numpy as np
 from ..arguments import check_array, check_flag, check_list, check_name, check_number, check_sized
 from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
-from ..devices.array import HOST
+from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
 from ..layers import check_labels
 from ..networks import LENET, check_params
@@ -141,7 +141,7 @@ def submit_step(
     else:
         each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
         tasks = [  # of all devices, which compute at the same time
-            batch.run(replica.device, replica.loss_and_grads, X_shard, y_shard, replica.working, replica.grads, ready)
+            batch.run(replica.device, replica.loss_and_grads, X_shard, y_shard, ready)
             for replica, X_shard, y_shard, ready in each_device
         ]
     if overlap:
@@ -152,8 +152,8 @@ def submit_step(
         for grads in zip(*device_grads, strict=True):  # each gradient: all devices now hold the sum
             allreduce(grads, algorithm, batch)
     if batch_statistics == "aggregated":
-        for meetings in zip(*(replica.meetings for replica in replicas), strict=True):
-            allreduce([meeting.moments for meeting in meetings], algorithm, batch)
+        for layer in zip(*(replica.batch_norm.sync for replica in replicas), strict=True):
+            allreduce([sync.moments for sync in layer], algorithm, batch)
     # every device steps its own copy
     updates = [batch.submit(replica.device, replica.update, tasks, lr, batch_size) for replica in replicas]
     batch.commit()

@@ -9,7 +9,7 @@ the next minibatch and submits the next step, so that no device waits for it.
 
 import numpy as np
 
-from ..devices import synchronize
+from ..devices import put, synchronize
 from .data import submit_step, summed_loss
 from .minibatch_queue import MinibatchQueue
 from .shards import most_examples
@@ -42,7 +42,7 @@ class EagerStep:
         self.steps = self.queue.steps
         sizes = most_examples(min(batch_size, len(X)), len(self.devices), self.queue.loads)
         for replica, size in zip(replicas, sizes, strict=True):
-            replica.warm_up(size, X.shape[1:], y.dtype)
+            _warm_up(replica, size, X.shape[1:], y.dtype)
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
@@ -84,16 +84,23 @@ class EagerStep:
 
     def scaling(self):
         """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
-        return self.replicas[0].scaling.arrays() if self.replicas[0].mixed else []
+        return self.replicas[0].precision.arrays()
 
     def set_scaling(self, arrays):
         """Take what `scaling` gave."""
         for replica in self.replicas:
-            if replica.mixed:
-                replica.scaling.set_arrays(*arrays)
+            replica.precision.set_arrays(*arrays)
 
     def _wait(self, ahead):
         while len(self._under_way) > ahead:
             step, examples = self._under_way.pop(0)
             self.loss += summed_loss(step)
             self.examples += examples
+
+
+def _warm_up(replica, size, shape, label_dtype):
+    """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
+    device = replica.device
+    if device.kind == "gpu":
+        X, y = np.zeros((size, *shape), replica.params[0].dtype), np.zeros(size, label_dtype)
+        device.run(replica.loss_and_grads, put(X, device), put(y, device)).result()

@@ -84,7 +84,7 @@ class GraphStep:
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
             part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
-        self.at_cuts, self.exchanges = self._plan_exchanges(algorithm, batch_statistics)
+        self.sync_exchanges, self.exchanges = self._plan_exchanges(algorithm, batch_statistics)
         self.mean_loss = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
         for device in devices[1:]:
@@ -99,14 +99,14 @@ class GraphStep:
         def exchange(arrays):
             return GraphExchange(list(arrays), self.devices, algorithm)
 
-        at_cuts, exchanges = [], [exchange(part.flat_grads for part in self.parts)]
-        layers = list(zip(*(part.meetings for part in self.parts), strict=True))
+        sync_exchanges, exchanges = [], [exchange(part.flat_grads for part in self.parts)]
+        layers = list(zip(*(part.sync_statistics for part in self.parts), strict=True))
         if batch_statistics == "synchronised":
-            at_cuts = [exchange(meeting.moments.reshape(-1) for meeting in layer) for layer in layers]
-            at_cuts += [exchange(meeting.sums.reshape(-1) for meeting in layer) for layer in reversed(layers)]
+            sync_exchanges = [exchange(sync.moments.reshape(-1) for sync in layer) for layer in layers]
+            sync_exchanges += [exchange(sync.sums.reshape(-1) for sync in layer) for layer in reversed(layers)]
         elif batch_statistics == "aggregated" and layers:
             exchanges.append(exchange(part.flat_moments for part in self.parts))
-        return at_cuts, exchanges
+        return sync_exchanges, exchanges
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
@@ -227,7 +227,7 @@ class GraphStep:
         for device in others:
             let_wait(device, first)
         walks = [part.compute() for part in self.parts]
-        for exchange in self.at_cuts:
+        for exchange in self.sync_exchanges:
             self._on_each(next, walks)
             exchange.issue()
         self._on_each(to_the_end, walks)

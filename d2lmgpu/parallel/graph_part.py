@@ -21,12 +21,12 @@ class Part:
         self.flat_params = in_one_piece(params)[0]
         self.flat_grads = cupy.zeros(self.flat_params.size, np.float32)
         self.grads = parts_of(self.flat_grads, params)
-        self.kept = [array.raw for array in replica.flat_kept]
+        self.optimizer_state = [array.raw for array in replica.flat_optimizer_state]
         self.branches = Branches(replica.device.stream)
         self.plan = plan = Plan(replica.network, params, images.shape[1:], size, precision, self.branches)
         self.statistics = [array.raw for array in replica.statistics]
-        self.meetings, self.flat_moments = _meetings_in_one_piece(plan)
-        plan.meet(self.meetings)
+        self.sync_statistics, self.flat_moments = _sync_statistics_in_one_piece(plan)
+        plan.use_statistics(self.sync_statistics)
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(3))
         self.scale, self.number = plan.scale, plan.step
@@ -51,12 +51,12 @@ class Part:
     def compute(self):
         """The gradients of the minibatch that lies ready. The next one is made ready until `update` ends.
 
-        A generator that pauses where ``meetings`` may be summed over devices.
+        A generator that pauses where ``sync_statistics`` may be summed over devices.
         """
         yield from self.plan.forward(self.params)
         yield from self.plan.backward(self.params, self.grads)
         self.branches.join()
-        with self.plan.books:
+        with self.plan.bookkeeping:
             self._gather()
 
     def _gather(self):
@@ -66,8 +66,8 @@ class Part:
 
     def update(self):
         """A step of the optimiser, and of batch norm's running statistics, with the sums over devices."""
-        if self.meetings:
-            with self.plan.books:
+        if self.sync_statistics:
+            with self.plan.bookkeeping:
                 self._track()
         if self.kind:
             self._run_mixed("check_finite", self.flat_grads.size, self.flat_grads, self.overflow)
@@ -78,8 +78,8 @@ class Part:
         self.branches.join()
 
     def _track(self):
-        for mean, variance, meeting in zip(self.statistics[::2], self.statistics[1::2], self.meetings, strict=True):
-            run(batch_norm.track(mean.size), meeting.moments, mean, variance)
+        for mean, variance, sync in zip(self.statistics[::2], self.statistics[1::2], self.sync_statistics, strict=True):
+            run(batch_norm.track(mean.size), sync.moments, mean, variance)
 
     def _sgd(self, n):
         arguments = self.flat_params, self.flat_grads, self.rates, self.number
@@ -90,11 +90,11 @@ class Part:
 
     def _momentum(self, n):
         arguments = self.rates, self.sizes, self.number, self.scale, self.overflow
-        run(launch.momentum(n), self.flat_params, self.flat_grads, *self.kept, *arguments, np.int32(n))
+        run(launch.momentum(n), self.flat_params, self.flat_grads, *self.optimizer_state, *arguments, np.int32(n))
 
     def _adam(self, n):
         arguments = self.rates, self.sizes, self.number, self.scale, self.overflow, self.taken
-        run(launch.adam(n), self.flat_params, self.flat_grads, *self.kept, *arguments, np.int32(n))
+        run(launch.adam(n), self.flat_params, self.flat_grads, *self.optimizer_state, *arguments, np.int32(n))
         run(launch.count_step(), self.taken, self.overflow)
 
     def _run_mixed(self, name, size, *arguments):
@@ -114,7 +114,7 @@ class Part:
         plan = self.plan
         minibatch = self.number, plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct
         scaling = self.scale, self.overflow, self.good_steps
-        return [self.flat_params, *self.kept, *self.statistics, self.taken, *minibatch, *scaling]
+        return [self.flat_params, *self.optimizer_state, *self.statistics, self.taken, *minibatch, *scaling]
 
     def scaling(self):
         """Of precision "mixed" the scale of the loss and how many steps went well with it, for a checkpoint."""
@@ -129,11 +129,11 @@ class Part:
         return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])
 
 
-def _meetings_in_one_piece(plan):
-    """Batch norm's new `Meeting`s, and the flat array that holds all their moments, so that they travel as one."""
+def _sync_statistics_in_one_piece(plan):
+    """Batch norm's new `SyncStatistics`, and the flat array with all their moments, so that they travel as one."""
     import cupy
 
-    made = plan.own_meetings()
-    flat = cupy.zeros(sum(meeting.moments.size for meeting in made), np.float64)
-    moments = parts_of(flat, [meeting.moments for meeting in made])
-    return [meeting._replace(moments=part) for meeting, part in zip(made, moments, strict=True)], flat
+    made = plan.own_sync_statistics()
+    flat = cupy.zeros(sum(sync.moments.size for sync in made), np.float64)
+    moments = parts_of(flat, [sync.moments for sync in made])
+    return [sync._replace(moments=part) for sync, part in zip(made, moments, strict=True)], flat

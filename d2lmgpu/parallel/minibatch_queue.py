@@ -13,8 +13,8 @@ import numpy as np
 from ..arguments import as_array, check_flag, check_seed, shown
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray, check_devices
-from ..devices.array import HOST
-from ..devices.transfer import note_transfer, timed
+from ..devices.errors import HOST
+from ..devices.records import note_transfer, timed
 from ..layers import check_labels
 from ..timing import span
 from .data import split_batch

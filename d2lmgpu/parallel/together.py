@@ -1,6 +1,6 @@
 """Computing gradients where devices need each other's numbers on the way: synchronised batch norm.
 
-Every device's work is cut where it writes its share of a sum (networks/compute.py);
+Every device's work is cut where it writes its share of a sum (networks/as_written.py);
 between two parts the shares are added up like gradients.
 """
 
@@ -14,13 +14,13 @@ def compute_together(batch, X_shards, y_shards, replicas, signals, algorithm):
     """Add loss and gradients of all shards to a batch; returns each device's last task, with (loss, grads)."""
     each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
     works = [_Work(replica, X_shard, y_shard, ready) for replica, X_shard, y_shard, ready in each_device]
-    layers = range(len(replicas[0].meetings))
+    layers = range(len(replicas[0].batch_norm.sync))
     for number in layers:
         _advance(batch, works)
-        allreduce([replica.meetings[number].moments for replica in replicas], algorithm, batch)
+        allreduce([replica.batch_norm.sync[number].moments for replica in replicas], algorithm, batch)
     for number in reversed(layers):
         _advance(batch, works)
-        allreduce([replica.meetings[number].sums for replica in replicas], algorithm, batch)
+        allreduce([replica.batch_norm.sync[number].sums for replica in replicas], algorithm, batch)
     return _advance(batch, works)
 
 
@@ -36,8 +36,8 @@ class _Work:
 
     def __init__(self, replica, X_shard, y_shard, ready):
         self.replica, self.device = replica, replica.device
-        arrays = X_shard, y_shard, replica.working, replica.grads
-        self.begin = functools.partial(replica.in_parts, *unwrap(arrays, self.device, "loss_and_grads"), ready)
+        arrays = unwrap((X_shard, y_shard), self.device, "loss_and_grads")
+        self.begin = functools.partial(replica.in_parts, *arrays, ready)
         self.parts = self.error = None
 
     def advance(self):
@@ -46,7 +46,7 @@ class _Work:
             raise self.error
         try:
             self.parts = self.parts or self.begin()  # now: what it computes with depends on the step before
-            with self.replica.quiet():
+            with self.replica.precision.quiet():
                 next(self.parts)
         except StopIteration as end:
             return end.value

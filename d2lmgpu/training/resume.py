@@ -22,8 +22,8 @@ def data_checksum(X, y):
 
 def snapshot(history, position, runner, replicas, state):
     """The `Checkpoint` of a run that is paused; ``state``: what stays the same all the time."""
-    first = replicas[0]  # parameters and what the optimiser keeps are the same on all devices
-    arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_kept))}
+    first = replicas[0]  # parameters and the optimiser's state are the same on all devices
+    arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
     for i, replica in enumerate(replicas):
         arrays[f"statistics of {i}"] = list(map(to_host, replica.statistics))
     arrays["scaling"] = runner.scaling()
@@ -57,8 +57,9 @@ def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
             different.append(f"{name} does something else here than in the checkpoint ({meant})")
     if different:
         raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")
-    kept, scaling = checkpoint.arrays.get("kept", []), checkpoint.arrays.get("scaling", [])
-    check_shapes("optimiser's arrays", map(np.ravel, kept), [np.empty(a.size) for a in replicas[0].flat_kept])
+    state, scaling = checkpoint.arrays.get("kept", []), checkpoint.arrays.get("scaling", [])
+    expected = [np.empty(array.size) for array in replicas[0].flat_optimizer_state]
+    check_shapes("optimiser's arrays", map(np.ravel, state), expected)
     check_shapes("loss scale", scaling, runner.scaling())
     first = checkpoint.arrays.get("statistics of 0", [])
     statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i in range(len(replicas))]
@@ -72,7 +73,7 @@ def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
     for replica, arrays in zip(replicas, statistics, strict=True):
         for param, value in zip(replica.params, checkpoint.arrays["params"], strict=True):
             param[...] = put(value, replica.device)
-        replica.set_state(kept, arrays, checkpoint.state["optimizer_steps"])
+        replica.set_state(state, arrays, checkpoint.state["optimizer_steps"])
     runner.set_scaling(scaling)
     for name in ("train_loss", "test_accuracy", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))

@@ -21,14 +21,14 @@ class BatchNorm:
 
     ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between
     `measure` and `forward`, `measure_back` and `backward` they are added up for all
-    images, in ``meeting``; ``statistics``, (mean, variance), are taken instead unless None.
+    images, in ``sync``; ``statistics``, (mean, variance), are taken instead unless None.
     """
 
     def __init__(self, x, size, kind, relu, input_grad):
         C, *sides, _ = x.shape
         self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
-        self.meeting = self.statistics = None
+        self.sync = self.statistics = None
         count = max(1, min(C, BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
         z = np.empty((size * size, count, *self.y.shape[1:]), x.dtype)
@@ -37,7 +37,7 @@ class BatchNorm:
         self.work = np.empty((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x
         self.ragged = any(side % size for side in sides)
-        self.dx = self.dz if input_grad else None
+        self.dx = self.dz if input_grad else None  # one memory: `backward` makes one of the other
         self.x_places, self.dz_places = places_of(x, size), places_of(self.dz, size)
 
     def load(self, params):
@@ -56,7 +56,7 @@ class BatchNorm:
             self.moments[2, block] = _sums(work) + count * mean**2
 
     def forward(self):
-        mean, variance = self.statistics or mean_and_variance(self.meeting.moments)
+        mean, variance = self.statistics or mean_and_variance(self.sync.moments)
         self.mean = self._wide(mean.astype(self.x.dtype))
         self.factor = self._wide((1 / (variance + EPSILON) ** 0.5).astype(self.x.dtype))
         self.slope = self.factor * self.weight
@@ -91,7 +91,7 @@ class BatchNorm:
         """dx = (dz - mean of dz - x̂ · mean of dz · x̂) · weight · factor, in place of dz."""
         if self.dx is None:
             return
-        along_one, along_x = map(self._wide, (self.meeting.sums / self.meeting.moments[0]).astype(dy.dtype))
+        along_one, along_x = map(self._wide, (self.sync.sums / self.sync.moments[0]).astype(dy.dtype))
         for block in self.blocks:
             work, dx = self._centred(block, self.mean[block]), self.dx[block]
             np.multiply(work, along_x[block] * self.factor[block], out=work)

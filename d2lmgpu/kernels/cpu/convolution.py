@@ -71,7 +71,7 @@ class Convolution:
 
     def backward(self, dy):
         """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
-        self.squares.backward(self.y, dy)
+        self.squares.backward(self.y, dy)  # z now holds its own gradient
         self.sum_grads(self.grads.term)
         self.grads.add()
         if self.dx is not None:

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from ...layers import batch_norm, make_meetings
+from ...layers import batch_norm, make_sync_statistics
 from ...timing import span
 from ..stages import function_of, make_stages, no_images, output_shapes, to_the_end
 from .batch_norm import BatchNorm
@@ -33,7 +33,7 @@ for two devices 64 are best, for one 16 to 128 are alike).
 MOST_OUTPUTS = 2**24
 """Numbers that all layers together may put out for a micro-batch: it is smaller where images or networks are large."""
 
-KEPT = 12
+MOST_IDLE = 12
 """Lists of plans that are kept while nobody uses them, of all networks and all numbers of images together."""
 
 _outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
@@ -51,19 +51,19 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
     return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))
 
 
-def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0):
-    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
+def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0):
+    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py."""
     if len(X) == 0:
-        yield from no_images(grads, ready, meetings)
+        yield from no_images(grads, ready, sync_statistics)
         return 0.0
     with borrowed_plans(network, params, X) as plans:
         for plan in plans:
-            plan.meet(meetings)
+            plan.use_statistics(sync_statistics)
         loss = 0.0
         rounds = rounds_of(plans, len(X))
         for lanes in rounds:
-            loss += yield from _forward(lanes, X, y, meetings)
-            yield from _backward(lanes, meetings, scale, grads if lanes is rounds[-1] else None, ready)
+            loss += yield from _forward(lanes, X, y, sync_statistics)
+            yield from _backward(lanes, sync_statistics, scale, grads if lanes is rounds[-1] else None, ready)
     return loss
 
 
@@ -76,11 +76,11 @@ def count_correct(X, y, params, network, statistics=()):
         return 0
     right = 0
     with borrowed_plans(network, params, X, one_by_one=len(statistics) > 0) as plans:
-        meetings = () if statistics else make_meetings([len(norm.x) for norm in plans[0].norms])
+        sync_statistics = () if statistics else make_sync_statistics([len(norm.x) for norm in plans[0].norms])
         for plan in plans:
-            plan.meet(meetings, statistics)
+            plan.use_statistics(sync_statistics, statistics)
         for lanes in rounds_of(plans, len(X)):
-            to_the_end(_forward(lanes, X, None, meetings))
+            to_the_end(_forward(lanes, X, None, sync_statistics))
             right += sum(plan.count_correct(y[part]) for plan, part in lanes)
     return right
 
@@ -97,25 +97,25 @@ def rounds_of(plans, N):
     return rounds
 
 
-def _forward(lanes, X, y, meetings):
+def _forward(lanes, X, y, sync_statistics):
     """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
     walks = [plan.forward(X[part], None if y is None else y[part]) for plan, part in lanes]
-    for i, meeting in enumerate(meetings):
+    for i, sync in enumerate(sync_statistics):
         for walk in walks:
             next(walk)
-        meeting.moments[...] = sum(plan.norms[i].moments for plan, _ in lanes)
+        sync.moments[...] = sum(plan.norms[i].moments for plan, _ in lanes)
         yield
     return sum(map(to_the_end, walks))
 
 
-def _backward(lanes, meetings, scale, grads, ready):
+def _backward(lanes, sync_statistics, scale, grads, ready):
     """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added."""
     plans = [plan for plan, _ in lanes]
     walks = [plan.backward(scale, grads, plan is not plans[0], ready if plan is plans[-1] else None) for plan in plans]
-    for i, meeting in reversed(list(enumerate(meetings))):
+    for i, sync in reversed(list(enumerate(sync_statistics))):
         for walk in walks:
             next(walk)
-        meeting.sums[...] = sum(plan.norms[i].sums for plan in plans)
+        sync.sums[...] = sum(plan.norms[i].sums for plan in plans)
         yield
     for walk in walks:
         to_the_end(walk)
@@ -150,7 +150,7 @@ def borrowed_plans(network, params, X, one_by_one=False):
         plan.load(params)
     yield plans  # if work with them fails, they are not given back
     _idle[next(_numbers)] = key, plans
-    for number in list(_idle)[:-KEPT]:
+    for number in list(_idle)[:-MOST_IDLE]:
         _idle.pop(number, None)
 
 
@@ -178,12 +178,12 @@ class Plan:
         for stage, owned in zip(self.stages, self.owners, strict=True):
             stage.load(params[owned])
 
-    def meet(self, meetings=(), statistics=()):
+    def use_statistics(self, sync_statistics=(), statistics=()):
         """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
-        meetings = meetings or [None] * len(self.norms)
+        sync_statistics = sync_statistics or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, meeting, fixed in zip(self.norms, meetings, statistics, strict=True):
-            norm.meeting, norm.statistics = meeting, fixed
+        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
+            norm.sync, norm.statistics = sync, fixed
 
     def forward(self, X, y):
         """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.

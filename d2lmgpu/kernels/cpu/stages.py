@@ -37,7 +37,7 @@ class Dense:
     def backward(self, dy):
         if self.squares.relu:
             self.squares.backward(None, dy)
-            dy = self.y
+            dy = self.y  # which now holds the gradient before the ReLU: nobody needs the output any more
         np.matmul(self.x, dy.T, out=self.weight_grads.term)
         self.weight_grads.add()
         np.add.reduce(dy, axis=1, out=self.bias_grads.term)
@@ -156,7 +156,7 @@ class SoftmaxCrossEntropy:
         self.logits = logits
         self.dx = np.empty_like(logits)
         self.shifted, self.picked = np.empty_like(logits), np.empty_like(logits)
-        self.row = np.empty(n, logits.dtype)
+        self.row = np.empty(n, logits.dtype)  # each image's largest logit, then its sum of exponentials, then the log
         self.classes = np.arange(K)[:, None]
         self.is_label = np.empty((K, n), bool)
 
@@ -169,9 +169,9 @@ class SoftmaxCrossEntropy:
         np.equal(self.classes, y, out=self.is_label[:, :m])
         np.multiply(self.shifted, self.is_label, out=self.picked)
         label_logits = np.add.reduce(self.picked[:, :m], axis=None, dtype=float)
-        np.exp(self.shifted, out=self.shifted)
+        np.exp(self.shifted, out=self.shifted)  # from here on the exponentials
         np.add.reduce(self.shifted, axis=0, out=self.row)
-        np.divide(self.shifted, self.row, out=self.dx)
+        np.divide(self.shifted, self.row, out=self.dx)  # the probabilities, until backward makes them the gradient
         np.log(self.row, out=self.row)
         return float(np.add.reduce(self.row[:m], dtype=float) - label_logits)
 

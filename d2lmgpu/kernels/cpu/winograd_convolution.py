@@ -79,7 +79,7 @@ class WinogradConvolution:
         self.to_kernels *= self.squares.scale
         self.dx = None
         if input_grad:
-            # The tiles and the values of x are no longer needed when their gradients come.
+            # The tiles and the values of x are no longer needed when the gradients come, and give them their memory.
             self.dvalues = self.copied.reshape(points, C, T)
             dtiles = values.reshape(self.copied.shape)
             self.transform_back = Product(
@@ -119,15 +119,15 @@ class WinogradConvolution:
         """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
         np.copyto(self.dy, dy)
         np.copyto(self.dpooled_squares, self.dy_squares)
-        self.squares.backward(self.pooled, self.dpooled)
+        self.squares.backward(self.pooled, self.dpooled)  # z now holds its own gradient
         self.start_back()  # products now holds its own gradient
         np.matmul(self.values, self.products.transpose(0, 2, 1), out=self.kernel_grads.term)
         self.kernel_grads.add()
         np.add.reduce(self.products_at_one, axis=1, out=self.bias_grads.term)
         self.bias_grads.add()
         if self.dx is not None:
-            np.matmul(self.kernels.transpose(0, 2, 1), self.products, out=self.dvalues)
-            self.transform_back()
+            np.matmul(self.kernels.transpose(0, 2, 1), self.products, out=self.dvalues)  # where the tiles were
+            self.transform_back()  # to where the values were
             self._add_tiles()
 
     def _add_tiles(self):

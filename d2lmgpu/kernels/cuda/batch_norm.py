@@ -105,7 +105,7 @@ def _over_channels(name, norm):
 class BatchNorm:
     """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu`` and pooled. ``count`` (1,) are examples.
 
-    `measure` and `measure_back` write this device's sums to ``meeting``; before
+    `measure` and `measure_back` write this device's sums to ``sync``; before
     `forward` and `backward` they may be added up for all devices. ``statistics``,
     (mean, variance), are taken instead of moments unless None.
     """
@@ -122,30 +122,30 @@ class BatchNorm:
         self.dx = cupy.empty_like(x) if input_grad else None
         self.launch_moments, self.launch_sums = moments(norm, N), gradient_sums(norm, N)
         size = max(self.launch_moments.workspace, self.launch_sums.workspace)
-        self.workspace = cupy.empty(size, np.float64)
-        self.meeting = self.statistics = None
+        self.workspace = cupy.empty(size, np.float64)  # forward of partial moments, backward of partial sums
+        self.sync = self.statistics = None
 
     def measure(self):
         """The moments of x."""
         run(self.launch_moments, self.x, self.count, self.workspace, self.N)
         parts = np.int32(self.launch_moments.grid[0])
-        run(moments_sum(self.norm), self.workspace, self.count, self.meeting.moments, parts, self.N)
+        run(moments_sum(self.norm), self.workspace, self.count, self.sync.moments, parts, self.N)
 
     def forward(self, weight, bias):
         out = self.count, self.y, self.mask, self.N
         if self.statistics:
             run(normalise_fixed(self.norm, len(self.x)), self.x, weight, bias, *self.statistics, *out)
         else:
-            run(normalise(self.norm, len(self.x)), self.x, weight, bias, self.meeting.moments, *out)
+            run(normalise(self.norm, len(self.x)), self.x, weight, bias, self.sync.moments, *out)
 
     def measure_back(self, dy, grads):
         """The sums of dz and of dz · x̂, and the gradients of weight and bias."""
-        moments, sums = self.meeting
+        moments, sums = self.sync
         run(self.launch_sums, self.x, dy, self.mask, moments, self.count, self.workspace, self.N)
         run(gradient_sums_sum(self.norm), self.workspace, moments, sums, *grads, np.int32(self.launch_sums.grid[0]))
 
     def backward(self, dy, params, grads):
         """``dx``, if it is wanted."""
         if self.dx is not None:
-            arrays = self.x, dy, self.mask, params[0], *self.meeting, self.count, self.dx
+            arrays = self.x, dy, self.mask, params[0], *self.sync, self.count, self.dx
             run(input_grad(self.norm, len(self.x)), *arrays, self.N)

@@ -13,7 +13,7 @@ import threading
 
 import numpy as np
 
-from ...layers import make_meetings
+from ...layers import make_sync_statistics
 from ...timing import span
 from ..stages import make_stages, no_images, to_the_end
 from . import launch
@@ -22,7 +22,7 @@ from .head import Head, can_be_head
 from .run import current_card, run
 from .stages import PRECISIONS, WinogradConvolution, make_stage
 
-KEPT = 4
+MOST_IDLE = 4
 """Plans that a device keeps: one for each network and number of images."""
 
 _thread = threading.local()
@@ -39,13 +39,13 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precisio
     return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale, precision=precision))
 
 
-def in_parts(X, y, params, network, grads, ready=None, meetings=(), scale=1.0, precision="float32"):
-    """`loss_and_grads` as a generator, which pauses where ``meetings`` (networks/compute.py) are to be summed."""
+def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, precision="float32"):
+    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py."""
     if len(X) == 0:
-        yield from no_images(grads, ready, meetings)
+        yield from no_images(grads, ready, sync_statistics)
         return X.sum()
     with borrowed_plan(network, params, X, precision) as plan:
-        plan.meet(meetings)
+        plan.use_statistics(sync_statistics)
         with span("forward"):
             plan.take(X, y)
             plan.scale.fill(scale)
@@ -73,7 +73,7 @@ def count_correct(X, y, params, network, statistics=()):
     if len(X) == 0:
         return X.sum().astype(np.int32)
     with borrowed_plan(network, params, X) as plan:
-        plan.meet(() if statistics else plan.own_meetings(), statistics)
+        plan.use_statistics(() if statistics else plan.own_sync_statistics(), statistics)
         plan.take(X, y)
         to_the_end(plan.forward(params))
         return plan.correct.copy().reshape(())
@@ -90,7 +90,7 @@ def borrowed_plan(network, params, X, precision="float32"):
     plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision)
     yield plan  # if work with it fails, it is not given back
     plans[key] = plan  # last in order: used last
-    if len(plans) > KEPT:
+    if len(plans) > MOST_IDLE:
         del plans[next(iter(plans))]
 
 
@@ -120,7 +120,7 @@ class Plan:
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.epoch_loss, self.epoch_correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
-        self.books = branches.branch() if branches else contextlib.nullcontext()  # of losses, hits and steps
+        self.bookkeeping = branches.branch() if branches else contextlib.nullcontext()  # of losses, hits and steps
         for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
             if owned.start < owned.stop and stage.dx is not None and stage not in self.norms:
                 stage.beside = branches.branch()
@@ -137,18 +137,18 @@ class Plan:
         self.x[...] = X
         self.labels[...] = y
 
-    def meet(self, meetings=(), statistics=()):
+    def use_statistics(self, sync_statistics=(), statistics=()):
         """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
-        meetings = meetings or [None] * len(self.norms)
+        sync_statistics = sync_statistics or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, meeting, fixed in zip(self.norms, meetings, statistics, strict=True):
-            norm.meeting, norm.statistics = meeting, fixed
+        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
+            norm.sync, norm.statistics = sync, fixed
 
-    def own_meetings(self):
+    def own_sync_statistics(self):
         """New ones, for sums over nobody else's images."""
         import cupy
 
-        return make_meetings([norm.x.shape[1] for norm in self.norms], cupy)
+        return make_sync_statistics([norm.x.shape[1] for norm in self.norms], cupy)
 
     def forward(self, params):
         """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer."""
@@ -165,7 +165,7 @@ class Plan:
             arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits
             run(launch.softmax_cross_entropy(classes, N), *arguments, np.int32(N))
         arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
-        with self.books:
+        with self.bookkeeping:
             run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
 
     def backward(self, params, grads, ready=None):

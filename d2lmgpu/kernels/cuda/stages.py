@@ -76,7 +76,7 @@ class WinogradConvolution(Convolution):
 
         super().__init__(x, conv, input_grad, launches)
         self.u = self.u_back = cupy.empty(launches.forward.workspace, np.float32)
-        if launches.transposed:
+        if launches.transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
             self.u_back = cupy.empty(launches.input_grad.workspace, np.float32)
 
     def prepare(self, weight, bias):

@@ -1,0 +1,168 @@
+"""The queue of a device: tasks in the order in which they were submitted, done one after the other by workers.
+
+    idle ── wake ──► in line ── a worker calls work ──► at work ── no task is left ──► idle
+                        ▲                                │ ▲  │
+                        │ wake, when it has happened     │ └──┘ the next task
+                        └────────── waiting ◄────────────┘
+                                    the next task comes after an event
+
+    state      its tasks    a worker        ``_waits_for``
+    idle       none         none            None
+    in line    some         will come       None, or an event that has happened
+    at work    some         has the turn    None
+    waiting    some         none            the event
+
+The host program only ever appends to the queue, in one call in C, and then calls
+for a worker. An interrupt between the two does no harm: whoever waits for a task
+calls again. All else is done by workers, which no interrupt reaches.
+"""
+
+import collections
+import threading
+
+from . import forks
+from .batch import bind, check_event, is_inside, nothing
+from .failures import Failures
+from .task import HAPPENED, Task
+
+
+class Queue:
+    """A device as those see it who submit work, and the workers who do it."""
+
+    def __init__(self, workers):
+        self.failures = Failures()
+        self._workers = workers
+        self._begin()
+        workers.join(self)
+        forks.renew(self)
+
+    def _begin(self):
+        self.tasks = collections.deque()  # the first stays there until it is done
+        self._turn = threading.Lock()  # held by the worker that is at work here; only workers take it
+        self._waits_for = None  # the event that is not done and that the first task waits for
+
+    def run(self, function, *args, **kwargs):
+        """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
+
+        Device arrays among the arguments (also inside lists, tuples and dicts)
+        must live here. The function receives them as plain NumPy or CuPy arrays,
+        and the arrays that it returns become device arrays again.
+
+        Raises DeviceMismatchError if an argument is an array of another place.
+        """
+        return self.submit(*bind(self, function, args, kwargs))
+
+    def submit(self, function, *args):
+        """Submit work on *plain* arrays: what `run` and the transfers are made of."""
+        return self._submit(function, args)
+
+    def wait(self, event):
+        """Let work submitted here from now on start only after ``event``, a `Task` of any device.
+
+        The host program goes on at once. Each event comes from work submitted
+        earlier, so devices that wait for each other cannot form a circle.
+
+        Raises TypeError for anything that is no `Task`.
+        """
+        self._submit(nothing, (), (check_event(event),))
+
+    def _submit(self, function, args, after=()):
+        task = Task((self,), function, args, after)
+        if not is_inside((self,), task):
+            self.tasks.append(task)
+            self.wake()
+        return task
+
+    def record(self):
+        """An event that happens when all work submitted here so far is done."""
+        try:
+            last = self.tasks[-1]
+        except IndexError:
+            return HAPPENED
+        self.wake()
+        return last
+
+    def wake(self, task=None):
+        """Call for a worker, unless one is here or all is done. Anybody may do so at any time, more than once.
+
+        ``task``: somebody waits for it. If this device waits itself, whom it waits for is woken.
+        """
+        event = self._waits_for
+        if not self.tasks or self._turn.locked():  # who has the turn looks again after giving it back
+            return
+        if event is None or event.done():
+            self._workers.serve(self)
+        elif event is not task:
+            event.wake()
+
+    # For workers:
+
+    def work(self):
+        """Called by a worker: do the next task, unless that must wait. Returns whether to call again."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self.tasks and self._may_begin(task := self.tasks[0]):
+                self.do(task)
+        finally:
+            self._turn.release()
+        return bool(self.tasks) and (self._waits_for is None or self._waits_for.done())
+
+    def _may_begin(self, task):
+        if task.done():  # by a worker of another of its devices
+            self.tasks.popleft()
+            self._waits_for = None
+            return False
+        for event in task.after:
+            if not event.done():
+                return self._look_again_after(event)
+        if task.arrivals is not None and (
+            self._waits_for is task or next(task.arrivals) < len(task.devices)
+        ):  # one of its devices has not got there yet
+            return self._look_again_after(task)
+        self._waits_for = None
+        return True
+
+    def _look_again_after(self, event):
+        if self._waits_for is not event:
+            self._waits_for = event
+            event.add_done_callback(lambda event: self.wake())
+            event.wake()
+        return False
+
+    def do(self, task):
+        """Do a task, and tell of it last: who waits for it may find the device idle."""
+        task.begin()
+        result, error = self._outcome(task.after, task.function, task.args)
+        try:
+            if error is not None:
+                for device in task.devices:
+                    device.failures.enter(task, error)
+        finally:
+            if self.tasks and self.tasks[0] is task:  # not if it belongs to other work
+                self.tasks.popleft()
+            task.finish(result, error)
+
+    def _outcome(self, awaited, function, args):
+        try:
+            self.prepare()
+            for event in awaited:
+                self.await_event(event)
+            return function(*args), None
+        except BaseException as error:
+            return None, error
+
+    def after_fork(self):
+        """In a forked process, which has none of the parent's threads: begin anew. Returns tasks that are not done."""
+        tasks = list(self.tasks)
+        self._begin()
+        self.failures = Failures()
+        return tasks
+
+    # What a device makes of it:
+
+    def prepare(self):
+        """Called by the worker before each piece of work."""
+
+    def await_event(self, event):
+        """Called by the worker when ``event`` has happened: for a stream to wait for its mark."""

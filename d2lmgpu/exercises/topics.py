@@ -1,0 +1,40 @@
+"""All exercises, in the order of the notebooks."""
+
+from ..arguments import check_name
+from . import (
+    bugs,
+    collectives,
+    layers_by_hand,
+    places,
+    rates,
+    scaling,
+    speed,
+    splitting,
+    synchronisation,
+    training,
+    weights,
+)
+
+TOPICS = (
+    places,
+    layers_by_hand,
+    splitting,
+    synchronisation,
+    training,
+    collectives,
+    rates,
+    weights,
+    scaling,
+    speed,
+    bugs,
+)
+"""The files with exercises."""
+
+EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
+"""All of them by name."""
+
+
+def find(name):
+    """The `Exercise` of this name; ValueError if there is none."""
+    check_name("exercise", name, EXERCISES)
+    return EXERCISES[name]

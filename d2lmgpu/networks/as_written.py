@@ -1,0 +1,88 @@
+"""Loss and gradients as one thinks of them: through the layers, as they are written, and back.
+
+Forward walks the list of layers down and keeps every layer's cache, backward
+walks it up again. All parameters of a network are one list, in order: for LeNet
+``[W1, b1, W2, b2, W3, b3, W4, b4]``.
+
+Where batch norm needs sums over all images, and other devices may have some of
+them, the computation pauses: it is a *generator*, which yields when its device's
+share of the sums is written and goes on when the sums are complete.
+
+    device 0    conv | share of the sums ┐     ┌ batch norm, ReLU, ... | share ┐     ┌ ...
+                                         ├ add ┤                               ├ add ┤
+    device 1    conv | share of the sums ┘     └ batch norm, ReLU, ... | share ┘     └ ...
+"""
+
+from ..devices import array_module, on_device, zeros_in_one_buffer
+from ..kernels.stages import no_images, to_the_end
+from ..layers import (
+    batch_moments,
+    batch_norm_sums,
+    check_labels,
+    make_sync_statistics,
+    softmax_cross_entropy,
+    softmax_cross_entropy_grad,
+)
+from ..timing import span
+from .build import channels
+from .known import LENET
+
+
+@on_device
+def loss_and_grads_as_written(X, y, params, network=LENET):
+    """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
+    check_labels(y, len(X), getattr(network, "classes", None))
+    grads = zeros_in_one_buffer(params)
+    sync_statistics = make_sync_statistics(channels(network), array_module(X))
+    return to_the_end(as_written(X, y, params, network, grads, sync_statistics=sync_statistics)), grads
+
+
+def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0):
+    """`in_parts` as one thinks of it: through the layers one by one, and back."""
+    if len(X) == 0:
+        yield from no_images(grads, ready, sync_statistics)
+        return 0.0
+    rest, caches = iter(params), []
+    for layer, sync in zip(network, _one_each(network, sync_statistics), strict=True):
+        own = [next(rest) for _ in layer.shapes]
+        if layer.channels:
+            with span("forward"):
+                sync.moments[...] = batch_moments(X)
+            yield
+            own.append(sync.moments)
+        with span("forward"):
+            X, cache = layer.forward(X, *own)
+        caches.append(cache)
+    with span("forward"):
+        loss, cache = softmax_cross_entropy(X, y)
+    with span("backward"):
+        dy = softmax_cross_entropy_grad(cache)
+        if scale != 1:
+            dy *= dy.dtype.type(scale)
+
+    left = list(grads)
+    first = next((i for i, layer in enumerate(network) if layer.shapes), len(network))  # none below needs a gradient
+    walked = list(zip(network, caches, _one_each(network, sync_statistics), strict=True))
+    for layer, cache, sync in reversed(walked[first:]):
+        options = {"input_grad": layer is not network[first]} if layer.shapes else {}
+        if layer.channels:
+            with span("backward"):
+                sync.sums[...] = batch_norm_sums(dy, cache)
+            yield
+            options["sums"] = sync.sums
+        with span("backward"):
+            if layer.shapes:
+                dy, *values = layer.backward(dy, cache, **options)
+                for value in reversed(values):
+                    left.pop()[...] = value
+            else:
+                dy = layer.backward(dy, cache)
+    if ready is not None:
+        ready(0)
+    return loss
+
+
+def _one_each(network, sync_statistics):
+    """Those of each layer, None for layers that need none."""
+    sync_statistics = iter(sync_statistics)
+    return [next(sync_statistics) if layer.channels else None for layer in network]
