@@ -63,7 +63,9 @@ class Recipe(NamedTuple):
         return self.make(shape)
 
     def __repr__(self):
-        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
+        usual = inspect.signature(RECIPES[self.name]).parameters
+        given = [f"{name}={value}" for name, value in self.arguments.items() if value != usual[name].default]
+        return f"{self.name}({', '.join(given)})"
 
 
 RECIPES = {}
