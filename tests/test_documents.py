@@ -13,9 +13,11 @@ import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+NAMES = "guide commands performance gpu design".split()
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
+SHOWN = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PROGRAMS = re.findall(r"```python\n(.*?)```", SHOWN, re.DOTALL)
 
 
 def program_with(text):
@@ -53,7 +55,7 @@ def test_the_readmes_schedule(tmp_path):
     assert proof == "Proof(steps=4, sent=[3000, 1000, 1000, 1000], ratio=2.0)"
     assert float(seconds) == pytest.approx(3 * (5e-6 + 4000 / 16e9) + 5e-6 + 3 * 4000 / 16e9)
     assert (tmp_path / "star.png").read_bytes().startswith(b"\x89PNG")
-    shown = re.search(r"`prove` answers: `(.*?)`", README, re.DOTALL)[1]
+    shown = re.search(r"`prove` answers: `(.*?)`", SHOWN, re.DOTALL)[1]
     wrong = program[: program.index("print")].replace('"copy"', '"add"') + "prove(star(4, 1000), 4, 1000)"
     with pytest.raises(AssertionError) as error:
         run_python(wrong, tmp_path)
@@ -61,7 +63,7 @@ def test_the_readmes_schedule(tmp_path):
 
 
 def test_the_readmes_table_of_algorithms():
-    names = re.findall(r"^\| `(\w+)`.*\|.*\|.*\|.*\|$", README, re.MULTILINE)
+    names = re.findall(r"^\| `(\w+)`.*\|.*\|.*\|.*\|$", SHOWN, re.MULTILINE)
     assert names == [name for name in ALGORITHMS if name != "none"]
 
 
@@ -108,15 +110,16 @@ def test_the_readmes_sweep(tmp_path):
 
 
 def test_the_readmes_error():
-    shown = re.search(r"DeviceMismatchError: (.*?)```", README, re.DOTALL)[1]
+    shown = re.search(r"DeviceMismatchError: (.*?)```", SHOWN, re.DOTALL)[1]
     with pytest.raises(d2l.DeviceMismatchError) as error:
         d2l.put([1.0, 2.0], d2l.cpu(0)) + d2l.put([3.0, 4.0], d2l.cpu(1))
     assert shown.split() == str(error.value).split()
 
 
-def test_the_readmes_links():
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
-    assert links and all((ROOT / link).exists() for link in links)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links(page):
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert all((page.parent / link).exists() for link in links)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""The README's table of features, row by row: what it shows exists, and has its tests."""
+"""The guide's table of features, row by row: what it shows exists, and has its tests."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,8 @@ import d2lmgpu as d2l
 from d2lmgpu import cli, networks
 
 TESTS = Path(__file__).resolve().parent
-README = (TESTS.parent / "README.md").read_text(encoding="utf-8")
-_, TABLE = README.split("### What other guides and tools offer")
+GUIDE = (TESTS.parent / "docs" / "guide.md").read_text(encoding="utf-8")
+_, TABLE = GUIDE.split("### What other guides and tools offer")
 ROWS = re.findall(r"^\| (.*?) \| (.*?) \|$", TABLE.split("\n## ")[0], re.MULTILINE)[1:]  # not the heads
 
 COVERED = {
