@@ -29,6 +29,10 @@ def without_code(text):
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
+def without_comments(text):
+    return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+
+
 def links(page):
     """Where the links and pictures of a page lead, the web apart: pairs of a file and an anchor, which may be ""."""
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", without_code(read(page)))):
@@ -133,6 +137,15 @@ def test_every_command_and_option_is_described(parsers):
             assert re.search(rf"`{re.escape(option)}[` ]", text), (name, option)
         described = [name.split()[0] for row in rows(text) if len(row) == 3 for name in code(row[0])]
         assert set(described) <= set(options_of(parser)) and len(set(described)) == len(described), name
+
+
+def test_no_page_shows_an_option_that_there_is_not(parsers):
+    """Not even one that argparse takes for the beginning of another."""
+    known = {name for parser in parsers.values() for name in options_of(parser)} | {"--help", "--version"}
+    known |= {"--all", "--count"}  # pytest's, and that of tests/interrupts.py
+    for page in PAGES:
+        shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))
+        assert set(shown) <= known, (page.name, set(shown) - known)
 
 
 def test_the_defaults_of_options(parsers):
