@@ -155,20 +155,23 @@ def test_the_defaults_of_options(parsers):
         for option, default, _ in (row for row in rows(section("commands.md", heading)) if len(row) == 3):
             known = options_of(parser)[code(option)[0].split()[0]].default
             text = ",".join(map(str, known)) if isinstance(known, list) else str(known)
-            assert code(default) == ([] if known is None or known is False or known == [] else [text]), (name, option)
+            assert code(default) == ([] if known is None or known == [] or isinstance(known, bool) else [text]), (
+                name,
+                option,
+            )
 
 
 def test_the_options_of_a_sweep_that_take_several_values(parsers):
     """The page lists them, and they are options of `train`."""
     text = section("commands.md", "## Many networks: `d2lmgpu sweep`")
     listed = [
-        name for name in code(text.split("take several values")[1].split("These two")[0]) if name.startswith("--")
+        name for name in code(text.split("take several values")[1].split("These are")[0]) if name.startswith("--")
     ]
     both = options_of(parsers["train"]).keys() & options_of(parsers["sweep"]).keys()
     named = {code(row[0])[0].split()[0] for row in rows(text) if len(row) == 3}
     switches = {name for name in both if options_of(parsers["sweep"])[name].nargs == 0}
     assert set(listed) == both - named - switches
-    assert set(code(text.split("These two")[1].split(".")[0])) == switches
+    assert set(code(text.split("These are")[1].split(".")[0])) == switches
 
 
 def test_every_setting_of_train(parsers):
