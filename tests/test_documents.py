@@ -86,7 +86,7 @@ def test_commands_that_are_shown_do_it(tmp_path):
     for i in range(12):
         picture = tmp_path / "pictures" / ("train", "test")[i % 2] / ("cat", "dog")[i // 6] / f"{i}.png"
         picture.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (40, 50), (20 * i, 100, 100)).save(picture)
+        Image.new("RGB", (40, 50), 3 * (200 * (i // 6) + i,)).save(picture)
     Image.new("RGB", (50, 40)).save(tmp_path / "photo.png")
     run = f"""
 from d2lmgpu import cli
