@@ -68,7 +68,7 @@ def small():
 
 
 def without_black(images):
-    """uint8 images with no pixel of 0: in a black patch, with a bias of 0, rounding decides on ReLU (see README)."""
+    """uint8 images with no pixel of 0: in a black patch, with bias 0, rounding decides on ReLU (docs/design.md)."""
     return np.maximum(images, 1)
 
 

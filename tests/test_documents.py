@@ -1,25 +1,49 @@
-"""What the README and the notebooks show is what runs."""
+"""What the README, the pages in docs/ and the notebooks show is what runs."""
 
 import ast
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import d2lmgpu as d2l
+from d2lmgpu.cli import COMMANDS, parse
 from d2lmgpu.collectives import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PROGRAMS = [code for text in SHOWN.values() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+LITTLE = """import sys, d2lmgpu
+files = sys.modules["d2lmgpu.fashion_mnist"]
+files._read_idx = lambda path, read=files._read_idx: read(path)[:600]
+"""
+"""Has Fashion-MNIST with 600 training and 600 test images, for what stands after it."""
+
+TESTED_APART = ("for X, y in d2l.minibatches", "split_batch(X, y, devices)\nbatch", "def star", "BatchNorm, Conv2d")
+TESTED_APART += ("class Enough", "def flip", "d2l.sweep(")
+TESTED_TOGETHER = {  # what is in a program: the end of what it prints
+    "history.phases": r"epoch 3/3: .*\n\[0\.\d+, 0\.\d+, 0\.\d+\]\n\{'data': .*'evaluate': .*\}\n",
+    "record_transfers": r"\[2\. 4\.\]\nhost cpu\(0\) 16\ncpu\(0\) cpu\(1\) 16\ncpu\(1\) host 16\n",
+    "own.ckpt": r"epoch 1/1: .*epoch 2/2: .*\n2 epochs\n",
+    "def network(input_shape, classes)": r"^",
+    "model.summary()": r"Dense.*\n0\.\d+\n",
+    "result.statistics": r"\[(\d ?){5}\] \[9 2 1 1 6\]\n0\.\d+\n",
+}
+
+ADDED = {"train": "--lr 0.02 --batch-size 50", "sweep": "--mode sequential --epochs 1 --limit 100 --lr 0.1 --seed 0"}
+ADDED |= {"scaling": "--steps 1 --repeats 1 --batch-size 100", "allreduce": "--sizes 4K"}
+"""What is added to a command, so that it is quick, and learns without diverging."""
 
 
 def program_with(text):
-    """The one of the README's programs that has this text in it."""
+    """The one of the programs shown that has this text in it."""
     (program,) = [program for program in PROGRAMS if text in program]
     return program
 
@@ -32,48 +56,90 @@ def run_python(code, folder=ROOT):
     return done.stdout
 
 
+def test_every_program_is_tested():
+    known = [*TESTED_APART, *TESTED_TOGETHER]
+    assert [[text in program for text in known].count(True) for program in PROGRAMS] == [1] * len(known)
+
+
+@pytest.mark.parametrize("text", TESTED_TOGETHER)
+def test_a_program(text, tmp_path):
+    assert re.search(f"(?s){TESTED_TOGETHER[text]}$", run_python(LITTLE + program_with(text), tmp_path))
+
+
+def commands_shown():
+    """The options of each command in the blocks of all pages, but of those that install; each once."""
+    blocks = [block for text in SHOWN.values() for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)]
+    lines = dict.fromkeys(line for block in blocks for line in block.splitlines() if line.startswith("d2lmgpu "))
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def test_commands_that_are_shown_are_understood():
+    named = {parse(COMMANDS, command).name for command in commands_shown()}
+    assert named == {"train", "sweep", "predict", "devices", "allreduce", "scaling", "check"}
+
+
+def test_commands_that_are_shown_do_it(tmp_path):
+    """In their order and in one folder, with less data: some thirty, which take a while."""
+    commands = commands_shown()
+    for command in commands:
+        if command[0] == "train" and "--epochs" not in command:
+            command += ["--epochs", "3"]
+        command += ADDED.get(command[0], "").split()
+        if "--data" in command:
+            command += ["--batch-size", "2"]  # of forty pictures
+    for i in range(80):
+        picture = tmp_path / "pictures" / ("train", "test")[i % 2] / ("cat", "dog")[i // 40] / f"{i}.png"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 50), 3 * (150 * (i // 40) + i,)).save(picture)
+    Image.new("RGB", (50, 40)).save(tmp_path / "photo.png")
+    (tmp_path / "own.py").write_text(program_with("def network(input_shape, classes)"), encoding="utf-8")
+    run = f"""
+from d2lmgpu import cli
+for command in {commands!r}:
+    assert cli.main(command) == 0 or command == ["devices", "--check"], command  # without NCCL, for example
+"""
+    run_python(LITTLE.replace("600", "200") + run, tmp_path)
+    for name in {word for command in commands for word in command if word.endswith((".png", ".json", ".ckpt"))}:
+        assert (tmp_path / name).exists(), name
+
+
 def test_the_readmes_program():
-    program, *_ = PROGRAMS
-    quick = program.replace("= d2l.load_fashion_mnist()", "= [part[:3000] for part in d2l.load_fashion_mnist()]")
-    assert quick != program
-    assert 0 < float(run_python(quick)) < 1
+    program = program_with("for X, y in d2l.minibatches")
+    assert program in SHOWN["README"]
+    assert 0 < float(run_python(LITTLE + program)) < 1
 
 
-def test_the_readmes_training_step_is_the_real_one():
-    _, shown, *_ = PROGRAMS
+def test_the_training_step_that_is_shown_is_the_real_one():
     source = (ROOT / "d2lmgpu" / "parallel" / "data.py").read_text(encoding="utf-8")
     real = [line.split("#")[0].strip() for line in source[source.index("def train_batch") :].splitlines()]
-    for line in shown.splitlines():
+    for line in program_with("split_batch(X, y, devices)\nbatch").splitlines():
         assert line.split("#")[0].strip() in real
 
 
-def test_the_readmes_schedule(tmp_path):
-    _, _, program, *_ = PROGRAMS
+def test_the_schedule_that_is_shown(tmp_path):
+    program = program_with("def star")
     proof, seconds = run_python(program, tmp_path).splitlines()
     assert proof == "Proof(steps=4, sent=[3000, 1000, 1000, 1000], ratio=2.0)"
     assert float(seconds) == pytest.approx(3 * (5e-6 + 4000 / 16e9) + 5e-6 + 3 * 4000 / 16e9)
     assert (tmp_path / "star.png").read_bytes().startswith(b"\x89PNG")
-    shown = re.search(r"`prove` answers: `(.*?)`", README, re.DOTALL)[1]
+    shown = re.search(r"`prove` answers: `(.*?)`", SHOWN["guide"], re.DOTALL)[1]
     wrong = program[: program.index("print")].replace('"copy"', '"add"') + "prove(star(4, 1000), 4, 1000)"
     with pytest.raises(AssertionError) as error:
         run_python(wrong, tmp_path)
     assert " ".join(shown.split()) in str(error.value)
 
 
-def test_the_readmes_table_of_algorithms():
-    names = re.findall(r"^\| `(\w+)`.*\|.*\|.*\|.*\|$", README, re.MULTILINE)
+def test_the_table_of_algorithms():
+    names = re.findall(r"^\| `(\w+)`.*\|.*\|.*\|.*\|$", SHOWN["guide"], re.MULTILINE)
     assert names == [name for name in ALGORITHMS if name != "none"]
 
 
-def test_the_readmes_own_network():
-    program = program_with("sequential(")
-    data = "data = [part[:600] for part in d2l.load_fashion_mnist()]\n"
-    quick = program.replace("devices = ", data + "devices = ").replace("lr=0.05,", "lr=0.05, data=data,")
-    lines = run_python(quick + "print(history.loads, len(params))").splitlines()
+def test_the_guides_own_network():
+    lines = run_python(LITTLE + program_with("BatchNorm, Conv2d") + "print(history.loads, len(params))").splitlines()
     assert lines[0].startswith("epoch 1/1: loss ") and lines[-1] == "[1.0, 1.0, 0.5] 8"
 
 
-def test_the_readmes_callback():
+def test_the_guides_callback():
     data = "data = [part[:2000] for part in d2l.load_fashion_mnist()]\n"
     quick = program_with("class Enough").replace("> 0.85", "> 0.3").replace("class Enough", data + "class Enough")
     quick = quick.replace("callbacks=", "batch_size=32, lr=0.05, data=data, callbacks=")
@@ -82,24 +148,18 @@ def test_the_readmes_callback():
     assert lines[-1].startswith("devices worked ")
 
 
-def test_the_readmes_preprocessing():
-    quick = (
-        program_with("preprocess")
-        .replace("= d2l.load_fashion_mnist()", "= data")
-        .replace('init="he"', 'init="he", data=data')
-    )
-    data = "data = [part[:600] for part in d2l.load_fashion_mnist()]\n"
-    quick = quick.replace("devices = ", data + "devices = ").replace("X_shards, y_shards =", "shards =")
+def test_the_guides_preprocessing():
+    quick = LITTLE + program_with("def flip").replace("X_shards, y_shards =", "shards =")
     lines = run_python(quick + "        print([len(y) for y in shards[1]], epoch)\n").splitlines()
     assert len([line for line in lines if line.startswith("epoch ")]) == 10
     assert lines[10:] == [f"{sizes} {epoch}" for epoch in (0, 1) for sizes in ([128, 128], [128, 128], [44, 44])]
 
 
-def test_the_readmes_sweep(tmp_path):
+def test_the_guides_sweep(tmp_path):
     """As a file, since the workers import it."""
     quick = program_with("d2l.sweep(").replace("num_epochs=3", "num_epochs=1, limit=200, batch_size=50")
     quick = quick.replace("lr=[0.05, 0.1, 0.2], seed=[0, 1]", "lr=[0.05, 0.1], seed=[0]")
-    (tmp_path / "program.py").write_text(quick, encoding="utf-8")
+    (tmp_path / "program.py").write_text(LITTLE + quick, encoding="utf-8")
     command = [sys.executable, "program.py"]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -107,16 +167,11 @@ def test_the_readmes_sweep(tmp_path):
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_readmes_error():
-    shown = re.search(r"DeviceMismatchError: (.*?)```", README, re.DOTALL)[1]
+def test_the_error_that_is_shown():
+    shown = re.search(r"DeviceMismatchError: (.*?)```", SHOWN["guide"], re.DOTALL)[1]
     with pytest.raises(d2l.DeviceMismatchError) as error:
         d2l.put([1.0, 2.0], d2l.cpu(0)) + d2l.put([3.0, 4.0], d2l.cpu(1))
     assert shown.split() == str(error.value).split()
-
-
-def test_the_readmes_links():
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
-    assert links and all((ROOT / link).exists() for link in links)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

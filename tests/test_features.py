@@ -1,4 +1,4 @@
-"""The README's table of features, row by row: what it shows exists, and has its tests."""
+"""The guide's table of features, row by row: what it shows exists, and has its tests."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,8 @@ import d2lmgpu as d2l
 from d2lmgpu import cli, networks
 
 TESTS = Path(__file__).resolve().parent
-README = (TESTS.parent / "README.md").read_text(encoding="utf-8")
-_, TABLE = README.split("### What other guides and tools offer")
+GUIDE = (TESTS.parent / "docs" / "guide.md").read_text(encoding="utf-8")
+_, TABLE = GUIDE.split("## What other guides and tools offer")
 ROWS = re.findall(r"^\| (.*?) \| (.*?) \|$", TABLE.split("\n## ")[0], re.MULTILINE)[1:]  # not the heads
 
 COVERED = {
@@ -27,7 +27,7 @@ COVERED = {
     "test_training_options.py::test_the_rate_of_every_step test_schedules.py::test_what_comes_after_the_warmup",
     "optimisers": "test_optimizers.py::test_against_the_definition",
     "networks from layers": "test_build.py::test_a_network_of_ones_own_in_ten_lines "
-    "test_documents.py::test_the_readmes_own_network",
+    "test_documents.py::test_the_guides_own_network",
     "gradients in buckets": "test_overlap.py::test_overlapped_steps_equal_one_device",
     "mixed precision": "test_mixed.py::test_lenet_against_loops test_mixed.py::test_a_step_that_overflows_is_left_out",
     "checkpoints": "test_checkpoints.py::test_killed_at_any_moment "

@@ -4,7 +4,7 @@ Each version does the same: convolution, ReLU and average pooling of a micro-bat
 and back; for LeNet's second convolution (20 → 50 channels, kernels of 5 × 5,
 images of 13 × 13) that is most of a training step. ``benchmarks/what_it_brings.py``
 times them one after the other; benchmarks/results/cpu_what_it_brings.json has what it
-measured, and the README what came of it.
+measured, and docs/performance.md what came of it.
 
 Images, weights and gradients go in and out in the layers' layout (N, C, H, W);
 making a version makes its arrays, and is not timed.

@@ -1,0 +1,254 @@
+"""The README is short, and the pages in docs/ are whole: links, options, settings, the map of the code, figures."""
+
+import argparse
+import ast
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+from test_architecture import ROOMS, rooms_imported
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "d2lmgpu"
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *DOCS]
+
+
+def read(page):
+    return page.read_text(encoding="utf-8")
+
+
+def without_code(text):
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def without_comments(text):
+    return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+
+
+def links(page):
+    """Where the links and pictures of a page lead, the web apart: pairs of a file and an anchor, which may be ""."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", without_code(read(page)))):
+        if not target.startswith("https://"):
+            path, _, anchor = target.partition("#")
+            yield (page.parent / path).resolve() if path else page, anchor
+
+
+def anchors(page):
+    """Those of the headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.*)$", without_code(read(page)), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def section(page, heading):
+    """The text under a heading, up to the next of its level."""
+    level = heading.split()[0]
+    _, text = f"\n{read(ROOT / 'docs' / page)}".split(f"\n{heading}\n")
+    return re.split(rf"^#{{1,{len(level)}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(text):
+    """The tables of a text: each row a list of its cells, heads and lines under them left out."""
+    lines = re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rules = [i for i, row in enumerate(cells) if set("".join(row)) <= set("-")]
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+def code(cell):
+    """What stands in a cell as code."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_readme_is_short():
+    assert len(read(ROOT / "README.md").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for path, anchor in links(page):
+        assert path.exists(), path
+        assert not anchor or anchor in anchors(path), (path.name, anchor)
+
+
+def test_every_page_is_linked():
+    for start in ("README.md", "docs/index.md"):
+        assert {page for page in DOCS if page.stem != "index"} <= {path for path, _ in links(ROOT / start)}, start
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_headings_and_tables(page):
+    """No anchor belongs to two headings, the levels begin at 1 and skip none, and rows are as long as their heads."""
+    assert len(set(anchors(page))) == len(anchors(page))
+    text = without_code(read(page))
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
+    assert levels.count(1) == 1 and levels[0] == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+
+
+def test_files_that_are_named_exist():
+    """Names of files of the repository, in code, on all pages; the map's tables have tests of their own."""
+    known = [
+        path for folder in "d2lmgpu tests benchmarks docs notebooks".split() for path in (ROOT / folder).rglob("*")
+    ]
+    names = {path.name for path in known}
+    for page in PAGES:
+        for name in re.findall(r"`(?:python )?([\w/.]+\.(?:py|cuh?|h|sh|npz))\b", without_code(read(page))):
+            assert name == "FILE.py" or name.split("/")[-1] in names, (page.name, name)
+            assert "/" not in name or any(str(path).endswith(f"/{name}") for path in known), (page.name, name)
+
+
+@pytest.fixture
+def parsers(monkeypatch):
+    """The parser of each command, by name."""
+    made, add = {}, argparse._SubParsersAction.add_parser
+
+    def remember(self, name, **more):
+        made[name] = add(self, name, **more)
+        return made[name]
+
+    monkeypatch.setattr(argparse._SubParsersAction, "add_parser", remember)
+    cli.parse(cli.COMMANDS, ["check"])
+    return made
+
+
+def options_of(parser):
+    """The actions of a command's parser, by every name that a person types."""
+    actions = [action for action in parser._actions if action.dest != "help"]
+    return {name: action for action in actions for name in action.option_strings or [action.metavar]}
+
+
+def test_every_command_and_option_is_described(parsers):
+    headings = re.findall(r"^## .*`d2lmgpu (\w+)`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
+    assert sorted(headings) == sorted(parsers)
+    for name, parser in parsers.items():
+        (heading,) = re.findall(rf"^## .*`d2lmgpu {name}`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
+        text = section("commands.md", heading)
+        for option in options_of(parser):
+            assert re.search(rf"`{re.escape(option)}[` ]", text), (name, option)
+        described = [name.split()[0] for row in rows(text) if len(row) == 3 for name in code(row[0])]
+        assert set(described) <= set(options_of(parser)) and len(set(described)) == len(described), name
+
+
+def test_no_page_shows_an_option_that_there_is_not(parsers):
+    """Not even one that argparse takes for the beginning of another."""
+    known = {name for parser in parsers.values() for name in options_of(parser)} | {"--help", "--version"}
+    known |= {"--all", "--count"}  # pytest's, and that of tests/interrupts.py
+    for page in PAGES:
+        shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))
+        assert set(shown) <= known, (page.name, set(shown) - known)
+
+
+def test_the_defaults_of_options(parsers):
+    """Where a default stands as code it is the parser's; where the parser has one, it stands there."""
+    for name, parser in parsers.items():
+        (heading,) = re.findall(rf"^## .*`d2lmgpu {name}`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
+        for option, default, _ in (row for row in rows(section("commands.md", heading)) if len(row) == 3):
+            known = options_of(parser)[code(option)[0].split()[0]].default
+            text = ",".join(map(str, known)) if isinstance(known, list) else str(known)
+            assert code(default) == ([] if known is None or known == [] or isinstance(known, bool) else [text]), (
+                name,
+                option,
+            )
+
+
+def test_the_options_of_a_sweep_that_take_several_values(parsers):
+    """The page lists them, and they are options of `train`."""
+    text = section("commands.md", "## Many networks: `d2lmgpu sweep`")
+    listed = [
+        name for name in code(text.split("take several values")[1].split("These are")[0]) if name.startswith("--")
+    ]
+    both = options_of(parsers["train"]).keys() & options_of(parsers["sweep"]).keys()
+    named = {code(row[0])[0].split()[0] for row in rows(text) if len(row) == 3}
+    switches = {name for name in both if options_of(parsers["sweep"])[name].nargs == 0}
+    assert set(listed) == both - named - switches
+    assert set(code(text.split("These are")[1].split(".")[0])) == switches
+
+
+def test_every_setting_of_train(parsers):
+    table = rows(read(ROOT / "docs" / "settings.md"))
+    parameters = inspect.signature(d2l.train).parameters
+    assert [code(row[0]) for row in table] == [[name] for name in parameters]
+    for (_, default, option, _), parameter in zip(table, parameters.values(), strict=True):
+        assert ast.literal_eval(*code(default)) == parameter.default, parameter.name
+        assert set(code(option)) <= set(options_of(parsers["train"])), parameter.name
+    about_a_run = "memory-limit image-size channels limit json plot".split()  # what `train` in Python does not have
+    options = {option for row in table for option in code(row[2])}
+    assert set(options_of(parsers["train"])) - options == {f"--{name}" for name in about_a_run}
+
+
+def test_the_map_has_every_file():
+    """Each folder has a section with all its files, in a table, and nothing else."""
+    folders = sorted({path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"})
+    for folder in folders:
+        heading = "### On the top level" if folder == PACKAGE else f"### `{folder.relative_to(PACKAGE).as_posix()}/`"
+        listed = [name for row in rows(section("design.md", heading)) for name in code(row[0])]
+        there = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
+        assert sorted(listed) == sorted(there), heading
+
+
+def test_the_map_of_imports():
+    table = {code(part)[0]: code(imports) for part, imports in rows(section("design.md", "## What imports what"))}
+    assert list(table) == ROOMS
+    for room in ROOMS:
+        files = [PACKAGE / f"{room}.py"] if (PACKAGE / f"{room}.py").exists() else (PACKAGE / room).rglob("*.py")
+        found = {name for file in files for name in rooms_imported(file)}
+        assert table[room] == [name for name in ROOMS if name in found], room
+
+
+def numbers(text):
+    return re.findall(r"\d+\.\d+|\d+", text)
+
+
+def as_shown(value, like):
+    """A number with as many decimals as the text ``like`` has."""
+    return f"{value:.{len(like.partition('.')[2])}f}"
+
+
+def test_the_readmes_results_are_those_of_the_page_on_performance():
+    measured = set(numbers(section("performance.md", "## Measured")))
+    results = [
+        cell for row in rows(read(ROOT / "README.md").split("## Results")[1].split("\n## ")[0]) for cell in row[1:]
+    ]
+    assert results and all(numbers(cell) and set(numbers(cell)) <= measured for cell in results)
+
+
+def test_the_figures_beside_pytorch():
+    ratios = json.loads(read(RESULTS / "cpu_pytorch.json"))["times_as_fast"]
+    pairs = {
+        "PyTorch eager, one thread": "PyTorch eager, 1 thread",
+        "`torch.compile`, one thread": "torch.compile, 1 thread",
+        "DDP, two processes": "PyTorch DDP, 2 processes",
+        "`torch.compile`, two threads": "torch.compile, 2 threads",
+        "two devices against one": "ours, 1 device",
+        "eight devices against two": "ours, 2 devices",
+    }
+    for text, than in pairs.items():
+        (row,) = (row for row in rows(section("performance.md", "### Speed beside PyTorch")) if text in row[0])
+        (ratio,) = (entry["ratio"] for entry in ratios if entry["than"] == than)
+        shown = numbers(row[1]) + numbers(row[2])
+        assert shown == [
+            as_shown(ratio[name], text) for name, text in zip(("median", "min", "max"), shown, strict=True)
+        ]
+
+
+def test_the_predicted_figures():
+    table = rows(section("gpu.md", "## Predicted speed"))
+    steps = json.loads(read(RESULTS / "predicted_h100.json"))["steps"]
+    alone = {
+        s["precision"]: s["predicted_seconds"]
+        for s in steps
+        if (s["network"], s["batch"], s["cards"]) == ("lenet", 256, 1)
+    }
+    assert table[-1][1:] == [f"{1e6 * alone[name]:.0f}" for name in ("float32", "tf32", "mixed")]
+    step = next(step["predicted"] for step in steps if step["precision"] == "float32")
+    assert f"LeNet's step in float32 has {len(step)} kernels" in read(ROOT / "docs" / "gpu.md")
