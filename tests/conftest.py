@@ -25,9 +25,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs 
 def forget_gpus():
     """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
+        device = kinds._devices.pop(key)
         with contextlib.suppress(Exception):
-            kinds._devices[key].synchronize()
-        del kinds._devices[key]
+            device.synchronize()
+        for queue in (device, vars(device).get("_channel")):  # whose threads would stay, thousands in a whole run
+            if queue is not None:
+                queue._workers._count = 0
+                queue._workers._in_line.put(queue)
     forget_trials()
     sys.modules["d2lmgpu.kernels.cuda.run"]._thread.__dict__.clear()  # kernels that this thread has compiled
 

@@ -4,6 +4,8 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -202,6 +204,28 @@ def test_a_limit_that_is_kept_leaves_nothing():
     assert signal.getsignal(signal.SIGALRM) is former and signal.getitimer(signal.ITIMER_REAL)[0] == 0
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(keep).result() == threading.active_count()
+
+
+TRACE = """
+import sys, threading
+from d2lmgpu.exercises.time_limit import time_limit
+
+def limited():
+    with time_limit(1000):
+        pass
+
+thread = threading.Thread(target=limited)
+thread.start()
+thread.join()
+sys.settrace(lambda *_: None)
+print(sum(map(int, "123")))
+"""
+
+
+def test_whoever_traces_after_a_limit_in_a_thread():
+    """A debugger, or coverage; in a process of its own, since Python itself hung."""
+    done = subprocess.run([sys.executable, "-c", TRACE], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "6\n", done.stderr
 
 
 def leave(*_):
