@@ -274,7 +274,7 @@ CALLS = {
     "sequential": lambda folder: {"input_shape": (1, 4, 4), "recipes": Flatten()},
     "check_init": lambda folder: {"name": "he"},
     "init_statistics": lambda folder: {"network": TINY, "dtype": np.float32},
-    "known_network": lambda folder: {"name": "cnn", "classes": 3},
+    "known_network": lambda folder: {"name": "cnn", "classes": 3, "input_shape": (1, 9, 9)},
     "lenet_network": lambda folder: {
         "width": 0.5,
         "batch_norm": False,
@@ -364,6 +364,14 @@ CALLS = {
     },
     "check_optimizer": lambda folder: {"name": "sgd"},
     "load_run": lambda folder: {"path": folder / "run"},
+    "load_model": lambda folder: {"path": folder / "run", "network": TINY},
+    "Model": lambda folder: {
+        "network": TINY,
+        "params": tiny_params(),
+        "statistics": [],
+        "classes": ["a", "b", "c"],
+        "invert": False,
+    },
     "load_checkpoint": lambda folder: {"path": folder / "checkpoint"},
     "save_checkpoint": lambda folder: {
         "path": folder / "another checkpoint",

@@ -290,11 +290,13 @@ def test_a_run_goes_on_from_what_was_saved(tmp_path, small, saved):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (put("history", {}), "file is no checkpoint of a run that this version can read: its history has no devices"),
-        (put("history network", "vgg"), "of a network of your own"),
-        (put("history network", "cnn"), "the checkpoint's parameters have shapes"),
-        (put("history classes", ["bag"] * 10**5), "the checkpoint's biases of the classes have shapes"),
-        (ARRAYS["no statistics"], "the checkpoint's statistics have shapes"),
+        (put("model", 5), "its state has a int as model, which should be a dict"),
+        (put("model", {}), "its model has no invert"),
+        (put("model network", None), "its network has layers that are functions of somebody's own"),
+        (put("model network", {"input_shape": [1, 28, 28], "layers": [["exec", {}]]}), "layer 'exec' is unknown"),
+        (put("model classes", ["bag"] * 10**5), "classes: 100000 given"),
+        (ARRAYS["parameters of other shapes"], "are not those that there are"),
+        (ARRAYS["no statistics"], "statistics: 0 arrays"),
     ],
 )
 def test_the_command_predict(tmp_path, saved, capsys, change, message):
@@ -302,3 +304,22 @@ def test_the_command_predict(tmp_path, saved, capsys, change, message):
     assert cli.main(["predict", str(tmp_path / "file"), "picture.png"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (put("history", {}), "its history has no devices"),
+        (put("history network", "vgg"), "network 'vgg' is unknown"),
+        (put("history network", "custom"), "of a network of somebody's own"),
+        (put("history network", "cnn"), "the checkpoint's parameters have shapes"),
+        (put("history classes", ["bag"] * 10**5), "the checkpoint's biases of the classes have shapes"),
+        (ARRAYS["no statistics"], "statistics: 0 arrays"),
+    ],
+)
+def test_models_of_older_versions(tmp_path, saved, change, message):
+    """Of which there is the history only."""
+    older = changed(lambda state, arrays: state.pop("model"))
+    save_checkpoint(tmp_path / "file", change(older(saved)))
+    with pytest.raises(CheckpointError, match=message):
+        d2l.load_model(tmp_path / "file")

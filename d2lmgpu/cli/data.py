@@ -52,12 +52,16 @@ def find_data(options, limit):
     if options.channels not in (None, 1, 3):
         raise ValueError(f"--channels is {options.channels}; it should be 1 (grey) or 3 (colour)")
     X_train, y_train, *rest = load_image_data(options.data, _input_shape(options), options.invert)
-    C, H, W = X_train.shape[1:]
-    print(f"pictures: {len(X_train):,} to train on, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
     if limit is not None and limit < len(X_train):
         chosen = np.arange(limit) * len(X_train) // limit
         X_train, y_train = X_train[chosen], y_train[chosen]
     return X_train, y_train, *rest
+
+
+def say_pictures(images):
+    """Say how pictures (N, C, H, W) were read."""
+    N, C, H, W = images.shape
+    print(f"pictures: {N:,} to train on, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
 
 
 def _input_shape(options):

@@ -3,7 +3,8 @@
 from ..monitor import TensorBoard
 from ..output import check_plot, check_writable, each_output, is_plot, same_file, save_figure, write_json
 from ..timing import Timeline, chrome_trace
-from .data import add_data, find_data, picture_folders
+from ..training.checks import find_network
+from .data import add_data, find_data, picture_folders, say_pictures
 from .network_file import network_from
 from .options import add_devices, add_file, check_outputs, find_devices, keep_apart, whole
 from .settings import add_settings, settings
@@ -48,10 +49,14 @@ def run(options):
         check_plot(options.trace) if is_plot(options.trace) else check_writable(options.trace)
     environment, devices = find_devices(options)
     data = find_data(options, options.limit)
+    network = network_from(options.network, data)
+    if options.data:
+        find_network(network, data[4], data[0].shape[1:])  # an error comes before a word
+        say_pictures(data[0])
     timeline = Timeline(devices, spans=options.trace is not None)
     history, _ = train(
         devices,
-        **settings(options) | {"network": network_from(options.network, data)},
+        **settings(options) | {"network": network},
         data=data,
         checkpoint=options.checkpoint,
         checkpoint_steps=options.checkpoint_steps,

@@ -9,7 +9,7 @@ from ..data import check_parts
 from ..devices.errors import one_line
 from ..monitor import stop_on_interrupt
 from ..output import holding
-from ..training.checks import check_data, find_network
+from ..training.checks import check_data, find_network, image_shape
 from .results import Results
 from .table import Table
 from .trial import make_row, run_trial
@@ -88,7 +88,7 @@ def _check_own(data, trials):
     """The caller's data must fit all networks."""
     for name in dict.fromkeys(settings["network"] for settings in trials) if data is not None else ():
         X_train, y_train, X_test, y_test, *classes = check_parts(data)
-        _, network = find_network(name, classes[0] if classes else None, X_train.shape[1:])
+        _, network = find_network(name, classes[0] if classes else None, image_shape(X_train))
         check_data(X_train, y_train, network)
         check_data(X_test, y_test, network)
 

@@ -1,7 +1,5 @@
 """Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
 
-import numpy as np
-
 from ..arguments import check_path, plain
 from ..checkpoints import save_checkpoint
 from ..data import check_parts, epoch_order, epoch_size
@@ -14,7 +12,7 @@ from ..output import holding
 from ..timing import Timeline
 from .accuracy import TestSet
 from .by_name import takes_settings
-from .checks import check_checkpoint, check_data, check_statistics, check_ways, find_network
+from .checks import check_checkpoint, check_data, check_statistics, check_ways, find_network, image_shape
 from .history import History, Result, sha256
 from .likeness import check_changed, likeness
 from .loop import Loop
@@ -85,7 +83,7 @@ def train(
         start = None if resume is None else load_run(resume)
         X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else check_parts(data)
         classes = names[0] if names else None
-        name, network = find_network(settings.network, classes, np.shape(X_train)[1:])
+        name, network = find_network(settings.network, classes, image_shape(X_train))
         check_statistics(settings.batch_statistics, network, name)
         check_data(X_train, y_train, network)
         check_data(X_test, y_test, network)

@@ -40,6 +40,11 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST):
     return network, known_network(network, 10 if classes is None else len(classes), input_shape)
 
 
+def image_shape(X):
+    """The shape (C, H, W) for which a network by name is made: that of the images, if they are some."""
+    return tuple(X.shape[1:]) if getattr(X, "ndim", 0) == 4 else FASHION_MNIST
+
+
 def check_statistics(batch_statistics, network, name):
     """Raise ValueError where statistics are to be exchanged for a network ``name`` that has no batch norm."""
     if batch_statistics != "local" and not channels(network):
