@@ -84,6 +84,9 @@ def test_a_run_that_diverges_is_given_up(small, capsys):
         ([2.302, 1.5], None),  # the textbook's plateau
         ([2.303, 2.303], None),
         ([2.42], None),  # a rough start after which it learns
+        ([9.9], None),  # of a single step, say, with initial weights that are sure of what is wrong
+        ([9.9, 9.9], "diverged in epoch 2: the training loss is 9.9"),
+        ([12.0], "diverged in epoch 1: the training loss is 12"),
         ([0.5, 4.5], "diverged in epoch 2: the training loss is 4.5, where guessing gives 2.3"),
         ([float("nan")], "diverged in epoch 1: the training loss is nan"),
         ([float("inf")], "diverged"),

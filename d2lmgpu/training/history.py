@@ -14,6 +14,9 @@ from .settings import RECORDED, called
 HOPE = 3
 """Epochs in a row after which training that has learned nothing is given up."""
 
+FIRST, ROUGH = 5, 1.5
+"""Times the loss of one who guesses: above it training has diverged, in the first epoch and later."""
+
 
 @dataclass(repr=False)
 class History:
@@ -126,7 +129,8 @@ def why_diverged(losses, network):
     check_network(network)
     guessing = math.log(network.classes)  # the loss of one who knows nothing
     advice = f"where guessing gives {guessing:.3g}; try a smaller learning rate, or a warm-up"
-    if not losses[-1] < 1.5 * guessing:  # or not a number
+    most = ROUGH if len(losses) > 1 else FIRST  # a first epoch of few steps has the loss of the initial weights
+    if not losses[-1] < most * guessing:  # or not a number
         return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}, {advice}"
     if len(losses) >= HOPE and min(losses[-HOPE:]) > 0.999 * guessing:  # the textbook's weights may take one epoch
         return f"nothing was learned in {HOPE} epochs: the training loss is {losses[-1]:.3g}, {advice}"
