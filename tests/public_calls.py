@@ -25,8 +25,8 @@ INNER = {
         parts_of zeros_in_one_buffer DeviceArray SyncStatistics make_sync_statistics rounded_to_half mean_and_variance
         Layer Network channels check_network check_params count_correct half_weights in_half in_parts kernels_work
         logits loss_and_grads_as_written EagerStep GraphStep Replica submit_step summed_loss measure_loads
-        preprocess_batch described restored layer_rows layer_table Batch Failures all_in_c in_forked_process
-        Exercise Judged Verdict Wrong judge judge_file
+        preprocess_batch described restored layer_rows layer_table schedules_of Batch Failures all_in_c
+        in_forked_process Exercise Judged Verdict Wrong judge judge_file
         """,
     "the results of others, and errors": """
         DataError DeviceError DeviceMismatchError DeviceMemoryError History Result Measurement Proof ScheduleError
@@ -64,7 +64,13 @@ def tiny_params():
 
 
 def conv():
-    return {"x": images(2, (3, 6, 6)), "weight": images(4, (3, 3, 3)), "bias": np.zeros(4, np.float32)}
+    return {
+        "x": images(2, (3, 6, 6)),
+        "weight": images(4, (3, 3, 3)),
+        "bias": np.zeros(4, np.float32),
+        "stride": 2,
+        "padding": 1,
+    }
 
 
 def conv_back():
@@ -269,7 +275,7 @@ CALLS = {
     "BatchNorm": lambda folder: {},
     "Flatten": lambda folder: {},
     "ReLU": lambda folder: {},
-    "Conv2d": lambda folder: {"outputs": 3, "kernel_size": 2},
+    "Conv2d": lambda folder: {"outputs": 3, "kernel_size": 2, "stride": 2, "padding": 1},
     "Dense": lambda folder: {"outputs": 3},
     "sequential": lambda folder: {"input_shape": (1, 4, 4), "recipes": Flatten()},
     "check_init": lambda folder: {"name": "he"},
