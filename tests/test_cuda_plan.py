@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import standin_streams
-from conftest import TOLERANCE, assert_close
+from conftest import REAL_GPU, TOLERANCE, assert_close
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, pool
 
 import d2lmgpu as d2l
 from d2lmgpu import layers
-from d2lmgpu.devices import find_gpus
 from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Plan, has_kernels
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
@@ -39,13 +38,11 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(params=["standin", "gpu"])
+@pytest.fixture(params=["standin", REAL_GPU])
 def make_gpus(request):
     """A function: k GPU devices, on which the CUDA kernels are in use."""
     if request.param == "standin":
         request.getfixturevalue("standin")
-    elif find_gpus()[0] == 0:
-        pytest.skip(f"no real GPU: {find_gpus()[1]}")
     return lambda k: [d2l.gpu(i) for i in range(k)]
 
 
