@@ -98,12 +98,15 @@ def run_until(monkeypatch, steps, devices, data, **settings):
 
 
 @pytest.mark.parametrize("batch_statistics", ["local", "synchronised"])
-@pytest.mark.parametrize("steps", [2, 6, 11, 15])  # 6 steps an epoch
+@pytest.mark.parametrize(  # 6 steps an epoch; one moment is enough for the slow stand-in
+    "steps, device_kind",
+    [(2, "cpu"), (6, "cpu"), (11, "cpu"), (15, "cpu"), (11, "standin")]
+    + [pytest.param(steps, "gpu", marks=pytest.mark.real_gpu) for steps in (2, 6, 11, 15)],
+    indirect=["device_kind"],
+)
 def test_a_resumed_run_equals_an_uninterrupted_one(
     make_devices, device_kind, small, tmp_path, monkeypatch, steps, batch_statistics
 ):
-    if device_kind == "standin" and steps != 11:
-        pytest.skip("one moment is enough for the slow stand-in")
     devices, file = make_devices(2), tmp_path / "file"
     settings = {**SETTINGS, "batch_statistics": batch_statistics}
     whole = quick(devices, small, **settings)

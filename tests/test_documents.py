@@ -120,11 +120,19 @@ def test_the_readmes_links():
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebooks_first_cells(notebook, monkeypatch):
+    """The first three with code, in the quick setting."""
+    run_notebook(notebook, monkeypatch, cells=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook(notebook, monkeypatch):
-    """From start to end, in the quick setting."""
+    """From start to end, in the quick setting: up to half a minute each."""
     run_notebook(notebook, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "cards"), [("01", 1), ("03", 2), ("06", 2)])
 def test_notebook_on_gpus(number, cards, monkeypatch):
     """Unchanged on a GPU, or two, of the stand-in: some that train little, which it does slowly."""
@@ -135,9 +143,9 @@ def test_notebook_on_gpus(number, cards, monkeypatch):
     run_notebook(notebook, monkeypatch, begin, end)
 
 
-def run_notebook(notebook, monkeypatch, begin="", end=""):
+def run_notebook(notebook, monkeypatch, begin="", end="", cells=None):
     monkeypatch.setenv("D2LMGPU_QUICK", "1")
-    code = "".join(source + "\n" for kind, source in cells_of(notebook) if kind == "code")
+    code = "".join([source + "\n" for kind, source in cells_of(notebook) if kind == "code"][:cells])
     run_python(begin + "import matplotlib\nmatplotlib.use('Agg')\n" + code + end, ROOT / "notebooks")
 
 
