@@ -56,6 +56,11 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(line)
 
 
+def long(*values):
+    """Values for ``parametrize`` that only ``pytest --all`` tries; tuples are values of several arguments."""
+    return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.long) for value in values]
+
+
 def forget_gpus():
     """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
