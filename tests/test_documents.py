@@ -95,6 +95,7 @@ def test_the_readmes_preprocessing():
     assert lines[10:] == [f"{sizes} {epoch}" for epoch in (0, 1) for sizes in ([128, 128], [128, 128], [44, 44])]
 
 
+@pytest.mark.long
 def test_the_readmes_sweep(tmp_path):
     """As a file, since the workers import it."""
     quick = program_with("d2l.sweep(").replace("num_epochs=3", "num_epochs=1, limit=200, batch_size=50")
