@@ -61,6 +61,11 @@ def long(*values):
     return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.long) for value in values]
 
 
+def few(values, *kept):
+    """All ``values`` for ``parametrize``, of which those not ``kept`` are tried by ``pytest --all`` only."""
+    return [value if value in kept else long(value)[0] for value in values]
+
+
 def forget_gpus():
     """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import long
+from conftest import few, long
 from cuda_machines import close, normal, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_plan import make_gpus  # noqa: F401
@@ -203,7 +203,7 @@ def make(rng, name, N):
 
 
 @pytest.mark.parametrize("N", [0, 1, 6])
-@pytest.mark.parametrize("name", ["as in LeNet", *long("everywhere")])
+@pytest.mark.parametrize("name", few(NETWORKS, "as in LeNet"))
 def test_as_the_layers(make_gpus, rng, name, N):  # noqa: F811
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, name, N)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import long
+from conftest import few, long
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_plan import make_gpus  # noqa: F401
 
@@ -138,7 +138,7 @@ def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, opt
     assert [array.tobytes() for array in states()] == [array.tobytes() for array in after]
 
 
-@pytest.mark.parametrize("statistics", ["synchronised", *long("local", "aggregated")])
+@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
 def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  # noqa: F811
     """Two at once: as one by one, bit for bit."""
     given = settings(rng, batch_statistics=statistics)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import standin_streams
-from conftest import REAL_GPU, TOLERANCE, assert_close, long
+from conftest import REAL_GPU, TOLERANCE, assert_close, few, long
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, pool
 
 import d2lmgpu as d2l
@@ -38,10 +38,7 @@ NETWORKS = {
 }
 
 
-def few_of(names):
-    """All of them in the long run."""
-    few = "LeNet", "max pooling", "a layer without a kernel"
-    return [name if name in few else long(name)[0] for name in names]
+FEW = "LeNet", "max pooling", "a layer without a kernel"
 
 
 @pytest.fixture(params=["standin", REAL_GPU])
@@ -60,7 +57,7 @@ def make(rng, name, N):
 
 
 @pytest.mark.parametrize("N", [0, 1, 3])
-@pytest.mark.parametrize("name", few_of(NETWORKS))
+@pytest.mark.parametrize("name", few(NETWORKS, *FEW))
 def test_as_the_layers(make_gpus, rng, name, N):
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, name, N)
@@ -80,7 +77,7 @@ def test_as_the_layers(make_gpus, rng, name, N):
     assert int(correct) == (logits.argmax(axis=1) == y).sum()
 
 
-@pytest.mark.parametrize("name", few_of(name for name in NETWORKS if has_kernels(NETWORKS[name][1])))
+@pytest.mark.parametrize("name", few((name for name in NETWORKS if has_kernels(NETWORKS[name][1])), *FEW))
 def test_branches_change_nothing(make_gpus, rng, name):
     """The same bits as in one stream, twice: the second time everything is written over."""
     (device,) = make_gpus(1)
