@@ -38,7 +38,7 @@ NETWORKS = {
 }
 
 
-FEW = "LeNet", "max pooling", "a layer without a kernel"
+ALWAYS = "LeNet", "max pooling", "a layer without a kernel"
 
 
 @pytest.fixture(params=["standin", REAL_GPU])
@@ -57,7 +57,7 @@ def make(rng, name, N):
 
 
 @pytest.mark.parametrize("N", [0, 1, 3])
-@pytest.mark.parametrize("name", few(NETWORKS, *FEW))
+@pytest.mark.parametrize("name", few(NETWORKS, *ALWAYS))
 def test_as_the_layers(make_gpus, rng, name, N):
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, name, N)
@@ -77,7 +77,7 @@ def test_as_the_layers(make_gpus, rng, name, N):
     assert int(correct) == (logits.argmax(axis=1) == y).sum()
 
 
-@pytest.mark.parametrize("name", few((name for name in NETWORKS if has_kernels(NETWORKS[name][1])), *FEW))
+@pytest.mark.parametrize("name", few((name for name in NETWORKS if has_kernels(NETWORKS[name][1])), *ALWAYS))
 def test_branches_change_nothing(make_gpus, rng, name):
     """The same bits as in one stream, twice: the second time everything is written over."""
     (device,) = make_gpus(1)
