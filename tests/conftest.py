@@ -66,6 +66,10 @@ def few(values, *kept):
     return [value if value in kept else long(value)[0] for value in values]
 
 
+LONG_ON_STANDIN = pytest.mark.parametrize("device_kind", ["cpu", *long("standin"), REAL_GPU], indirect=True)
+"""For tests that train, which the stand-in does slowly."""
+
+
 def forget_gpus():
     """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
     for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
