@@ -82,6 +82,7 @@ def test_without_a_gpu(machine, check, monkeypatch, reason):  # noqa: F811
     assert check() == dict.fromkeys(VIRTUAL)
 
 
+@pytest.mark.long
 def test_a_good_machine(machine, nccl, check):  # noqa: F811
     machine(2)
     found = check()
