@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import few, long
+from conftest import few
 from cuda_machines import close, normal, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_plan import make_gpus  # noqa: F401
@@ -73,7 +73,7 @@ def after(array, count, expected):
 @pytest.mark.parametrize("N, count", [(5, 5), (4, 3), (2, 0), (1, 1)])
 @pytest.mark.parametrize(
     "norm",
-    [*NORMS[:2], NORMS[6], *long(*NORMS[2:6], *NORMS[7:])],
+    few(NORMS, *NORMS[:2], NORMS[6]),
     ids=lambda norm: "x".join(str(int(value)) for value in norm),
 )
 def test_kernels(machine, rng, norm, N, count):

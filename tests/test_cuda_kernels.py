@@ -7,7 +7,7 @@ CuPy ("gpu") where there is one.
 import numpy as np
 import pytest
 import references
-from conftest import long
+from conftest import few, long
 from cuda_compilers import compile_for_gpus
 from cuda_machines import close, normal, rounded, unwritten
 
@@ -111,9 +111,7 @@ def conv_arrays(rng, N, conv):
     return x, weight, bias, y, mask, dy
 
 
-@pytest.mark.parametrize(
-    "N, conv", [*CONVOLUTIONS[:2], CONVOLUTIONS[3], *long(CONVOLUTIONS[2], *CONVOLUTIONS[4:])], ids=conv_id
-)
+@pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, *CONVOLUTIONS[:2], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_forward(machine, rng, N, conv):
     x, weight, bias, y_expected, mask_expected, _ = conv_arrays(rng, N, conv)
     for step in ladder(convolution.conv_forward, conv, N, versions=3):
@@ -123,9 +121,7 @@ def test_conv_forward(machine, rng, N, conv):
         np.testing.assert_array_equal(mask, mask_expected)
 
 
-@pytest.mark.parametrize(
-    "N, conv", [*CONVOLUTIONS[:2], CONVOLUTIONS[3], *long(CONVOLUTIONS[2], *CONVOLUTIONS[4:])], ids=conv_id
-)
+@pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, *CONVOLUTIONS[:2], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_grads(machine, rng, N, conv):
     x, weight, _, _, mask, dy = conv_arrays(rng, N, conv)
     dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
