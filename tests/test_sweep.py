@@ -622,6 +622,7 @@ def find_program(name):
     return shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", ["mpi4py", "distributed"])
 def test_executors_of_other_packages(tmp_path, package):
     pytest.importorskip(package, reason=f"{package} is not installed")
