@@ -2,6 +2,7 @@
 
     python benchmarks/compile_kernels.py                  # all, compared with results/compiled_kernels.json
     python benchmarks/compile_kernels.py --seconds 150    # as many as that allows, the most important first
+    python benchmarks/compile_kernels.py --seconds 150 --sample WORD    # after the first few in an order by that word
     python benchmarks/compile_kernels.py --write          # keeps what it finds as the new table
 
 In an environment that has what `pip install -e '.[gpu]'` brings (of that CuPy, NVRTC and cudart are enough), it calls
@@ -18,6 +19,7 @@ import concurrent.futures
 import json
 import locale
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -28,6 +30,8 @@ from gpu_model.every_launch import every_module, jobs
 TABLE = Path(__file__).parent / "results" / "compiled_kernels.json"
 NOISE = 8
 """Registers, the granule in which they are given out: NVRTC takes a few more or less for one and the same source."""
+ALWAYS = 40
+"""Pairs that every sample begins with: those of the most important settings."""
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
@@ -57,6 +61,11 @@ def key_of(name, threads, options):
     """Without the matrices of Winograd's method, which follow from the other macros."""
     macros = (option[2:] for option in options if option.startswith("-D") and "{" not in option)
     return f"{name}<{threads}> " + " ".join(macros)
+
+
+def sample(work, word):
+    """The first `ALWAYS` of a list, and the others in an order that ``word`` decides: another word, another part."""
+    return work[:ALWAYS] + random.Random(word).sample(work[ALWAYS:], len(work[ALWAYS:]))
 
 
 def compile_all(work, seconds, processes):
@@ -124,6 +133,7 @@ def nvrtc_version():
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more compilations after these")
+    parser.add_argument("--sample", metavar="WORD", help="an order by this word; with --seconds, another part for each")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--write", action="store_true", help="keep what is found as the new table")
     options = parser.parse_args(arguments)
@@ -134,6 +144,8 @@ def main(arguments=None):
 
     modules = every_module()
     work = jobs(modules, nvrtc.getSupportedArchs())
+    if options.sample is not None:
+        work = sample(work, options.sample)
     launched = {key_of(name, threads, m.options) for m in modules for name, threads, _ in m.launches}
     whole = json.loads(TABLE.read_text()) if TABLE.exists() else {}
     version = nvrtc_version()

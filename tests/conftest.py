@@ -1,7 +1,11 @@
 """Devices as test parameters: every test that takes ``device_kind`` or ``devices`` runs on each kind.
 
-"cpu" is always there. "gpu" is a real GPU, and is skipped with the reason where
-there is none. "standin" runs the GPU path on a stand-in for CuPy with two cards.
+"cpu" is always there. "gpu" is a real GPU; where there is none, these tests are left
+out, and the summary says so. "standin" runs the GPU path on a stand-in for CuPy with
+two cards.
+
+Tests marked ``long`` take longer than their part in what everybody should run is worth.
+``pytest --all`` runs them, too, as continuous integration does.
 """
 
 import contextlib
@@ -20,6 +24,50 @@ from d2lmgpu.devices import find_gpus, kinds
 from d2lmgpu.devices.trials import forget_trials
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs of a shell's `&` begin with it ignored
+
+
+REAL_GPU = pytest.param("gpu", marks=pytest.mark.real_gpu)
+"""A fixture's parameter, left out where there is no GPU."""
+LEFT_OUT = pytest.StashKey[list]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 20 minutes)")
+
+
+@pytest.hookimpl(trylast=True)  # after -k and the like
+def pytest_collection_modifyitems(config, items):
+    """Deselects what is not to be run here, and keeps for the summary how much of what that is."""
+    cards, reason = find_gpus()
+    leave_out = {} if cards else {"real_gpu": f"of real GPUs ({reason})"}
+    if not config.getoption("all"):
+        leave_out["long"] = "that take long (pytest --all runs them, too)"
+    config.stash[LEFT_OUT] = []
+    for mark, which in leave_out.items():
+        left_out = [item for item in items if item.get_closest_marker(mark)]
+        if left_out:
+            items[:] = [item for item in items if not item.get_closest_marker(mark)]
+            config.hook.pytest_deselected(items=left_out)
+            config.stash[LEFT_OUT].append(f"left out: {len(left_out)} tests {which}")
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for line in config.stash.get(LEFT_OUT, ()):
+        terminalreporter.write_line(line)
+
+
+def long(*values):
+    """Values for ``parametrize`` that only ``pytest --all`` tries; tuples are values of several arguments."""
+    return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.long) for value in values]
+
+
+def few(values, *kept):
+    """All ``values`` for ``parametrize``, of which those not ``kept`` are tried by ``pytest --all`` only."""
+    return [value if value in kept else long(value)[0] for value in values]
+
+
+LONG_ON_STANDIN = pytest.mark.parametrize("device_kind", ["cpu", *long("standin"), REAL_GPU], indirect=True)
+"""For tests that train, which the stand-in does slowly."""
 
 
 def forget_gpus():
@@ -45,15 +93,13 @@ def standin(monkeypatch):
     forget_gpus()
 
 
-@pytest.fixture(params=["cpu", "standin", "gpu"])
+@pytest.fixture(params=["cpu", "standin", REAL_GPU])
 def device_kind(request, monkeypatch):
     if request.param == "standin":
         request.getfixturevalue("standin")
         monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)  # they would take minutes
         yield "standin"
         return
-    if request.param == "gpu" and find_gpus()[0] == 0:
-        pytest.skip(f"no real GPU: {find_gpus()[1]}")
     yield request.param
 
 
@@ -81,11 +127,9 @@ def rng():
     return np.random.default_rng(20171031)
 
 
-@pytest.fixture(params=["shim", "gpu"])
+@pytest.fixture(params=["shim", REAL_GPU])
 def machine(request):
     """What runs CUDA kernels: the CPU, and a real GPU."""
-    if request.param == "gpu" and find_gpus()[0] == 0:
-        pytest.skip(f"no real GPU: {find_gpus()[1]}")
     return cuda_machines.OnCPU() if request.param == "shim" else cuda_machines.OnGPU()
 
 

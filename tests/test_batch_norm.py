@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import TOLERANCE, assert_close
+from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu.layers import (
@@ -137,6 +137,7 @@ def steps(devices, batch_statistics, loads=None, sizes=(6, 5, 1)):
     return [[d2l.to_host(array) for array in replica.statistics] for replica in replicas], replicas
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("k", [2, 3])
 def test_whose_images_the_statistics_are_of(make_devices, k):
     devices = make_devices(k)

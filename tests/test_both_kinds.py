@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import assert_close, without_black
+from conftest import REAL_GPU, assert_close, without_black
 from test_loads import BEFORE_NORM, five_steps
 from test_training import quick
 
@@ -14,14 +14,12 @@ from d2lmgpu.devices import DeviceError, choose_devices, find_gpus, parse_device
 KINDS = {2: "gc", 3: "cgc", 5: "ggcgc", 8: "cgcgcggc"}
 
 
-@pytest.fixture(params=["standin", "gpu"])
+@pytest.fixture(params=["standin", REAL_GPU])
 def make_both(request, monkeypatch):
     """A function from k to a list of k devices, of both kinds."""
     if request.param == "standin":
         request.getfixturevalue("standin")
         monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    elif find_gpus()[0] == 0:
-        pytest.skip(f"no real GPU: {find_gpus()[1]}")
     return lambda k: [d2l.gpu(i) if kind == "g" else d2l.cpu(i) for i, kind in enumerate(KINDS[k])]
 
 

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import long
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -98,12 +99,15 @@ def run_until(monkeypatch, steps, devices, data, **settings):
 
 
 @pytest.mark.parametrize("batch_statistics", ["local", "synchronised"])
-@pytest.mark.parametrize("steps", [2, 6, 11, 15])  # 6 steps an epoch
+@pytest.mark.parametrize(  # 6 steps an epoch; one moment is enough for the slow stand-in
+    "steps, device_kind",
+    [(11, "cpu"), *long((2, "cpu"), (6, "cpu"), (15, "cpu"), (11, "standin"))]
+    + [pytest.param(steps, "gpu", marks=pytest.mark.real_gpu) for steps in (2, 6, 11, 15)],
+    indirect=["device_kind"],
+)
 def test_a_resumed_run_equals_an_uninterrupted_one(
     make_devices, device_kind, small, tmp_path, monkeypatch, steps, batch_statistics
 ):
-    if device_kind == "standin" and steps != 11:
-        pytest.skip("one moment is enough for the slow stand-in")
     devices, file = make_devices(2), tmp_path / "file"
     settings = {**SETTINGS, "batch_statistics": batch_statistics}
     whole = quick(devices, small, **settings)
@@ -287,6 +291,7 @@ def test_what_never_does_the_same_is_not_compared(small, tmp_path):
 COMMAND = ["train", "--environment", "cpu", "--devices", "2", "--limit", "3000", "--epochs", "5", "--init", "he"]
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(tmp_path, capsys, rng):
     """SIGKILL, many times over, also while a checkpoint is being written: the run still ends as it should."""
     file, result = tmp_path / "file", tmp_path / "result.json"

@@ -82,6 +82,7 @@ def test_without_a_gpu(machine, check, monkeypatch, reason):  # noqa: F811
     assert check() == dict.fromkeys(VIRTUAL)
 
 
+@pytest.mark.long
 def test_a_good_machine(machine, nccl, check):  # noqa: F811
     machine(2)
     found = check()
@@ -258,6 +259,7 @@ def test_too_little_memory(machine, nccl, check, monkeypatch):  # noqa: F811
     assert all(found[row].startswith("MemoryError: Out of memory allocating") for row in failures(found))
 
 
+@pytest.mark.long
 def test_nothing_is_raised_whatever_fails(machine, nccl, check):  # noqa: F811
     """Of each kind of call to CUDA that the check makes, the one in the middle fails: some row says so.
 

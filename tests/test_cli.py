@@ -225,6 +225,7 @@ def test_a_limit_with_a_point(capsys):
         d2lmgpu.cpu(0).limit_memory(None)
 
 
+@pytest.mark.long
 def test_another_limit_than_the_checkpoints(capsys, tmp_path):
     file = str(tmp_path / "file")
     assert cli.main([*QUICK, "--checkpoint", file]) == 0
@@ -256,6 +257,7 @@ def test_no_data_and_no_home(capsys, tmp_path, monkeypatch):
     assert code == 2 and err.count("\n") == 1 and "there is no home folder to download it to" in err
 
 
+@pytest.mark.long
 def test_an_output_that_has_not_all_characters(tmp_path):
     """A right answer stays right, and what there is instead can be read."""
     file = tmp_path / "answer.py"
@@ -336,6 +338,7 @@ def installed():
     return [sys.executable, "-m", "d2lmgpu"]
 
 
+@pytest.mark.long
 def test_ctrl_c_reports_what_was_learned(tmp_path):
     file = tmp_path / "result.json"
     command = [*installed(), "train", "--environment", "cpu", "--init", "he", "--json", str(file)]
@@ -358,6 +361,7 @@ def test_ctrl_c_reports_what_was_learned(tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.long
 def test_help_of_every_command():
     for command in ([], ["train"], ["sweep"], ["devices"], ["allreduce"]):
         done = subprocess.run([*installed(), *command, "--help"], capture_output=True, text=True, check=True)
@@ -371,6 +375,7 @@ def test_import_is_light():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 def test_a_run_that_was_done_already_tells_no_idle_devices(tmp_path, capsys):
     file = str(tmp_path / "file")
     for option, worked in (("--checkpoint", True), ("--resume", False)):

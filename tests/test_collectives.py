@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import standin_cupy
+from conftest import REAL_GPU
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import (
@@ -186,10 +187,11 @@ def test_nccl_says_what_it_needs(device_kind):
         d2l.allreduce(data[:1], "nccl")
 
 
+@pytest.mark.parametrize("device_kind", ["standin", REAL_GPU], indirect=True)
 def test_nccl_runs_on_cards_of_their_own(make_devices, device_kind, monkeypatch):
     """With real GPUs the real NCCL; on the stand-in, that each communicator is called once, on its device."""
     devices = make_devices(2)
-    if device_kind == "cpu" or devices[0].card == devices[1].card:
+    if devices[0].card == devices[1].card:
         pytest.skip("NCCL needs two cards")
     values = [np.arange(5, dtype=np.float32), np.full(5, 10, np.float32)]
     data = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]

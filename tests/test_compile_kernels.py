@@ -96,6 +96,15 @@ def test_only_as_many_as_the_time_allows(monkeypatch, seconds):
         assert done == 0 and not table
 
 
+def test_another_word_is_another_sample():
+    work = list(range(500))
+    one, other = compile_kernels.sample(work, "one"), compile_kernels.sample(work, "other")
+    always = compile_kernels.ALWAYS
+    assert one[:always] == other[:always] == work[:always]
+    assert sorted(one) == sorted(other) == work and one == compile_kernels.sample(work, "one")
+    assert len({*one[always:100]} & {*other[always:100]}) < 30  # 8, if by chance
+
+
 def test_tables_are_compared():
     kept = {"a": {"80": [32, 0, 8], "90": [32, 0, 8]}, "gone": {"90": [1, 2, 3]}, "not compiled": {"90": [1, 2, 3]}}
     same = {"a": {"90": [32, 0, 8]}}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import few, long
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_plan import make_gpus  # noqa: F401
 
@@ -39,7 +40,7 @@ def same(run, expected, tolerance):
 
 
 @pytest.mark.parametrize("statistics", BATCH_STATISTICS)
-@pytest.mark.parametrize("k, loads", [(1, None), (2, None), (3, None), (3, [2, 0, 1])])
+@pytest.mark.parametrize("k, loads", [(1, None), (3, [2, 0, 1]), *long((2, None), (3, None))])
 def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
     """As on CPU devices; with load 0 a device sees no image at all."""
     given = settings(rng, loads=loads, batch_statistics=statistics)
@@ -48,6 +49,7 @@ def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
     same(run, d2l.train([d2l.cpu(i) for i in range(k)], **given), 2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["naive", "tree"])
 def test_other_algorithms(make_gpus, rng, algorithm):  # noqa: F811
     given = settings(rng, algorithm=algorithm, batch_statistics="synchronised", network=AS_IN_LENET, lr=0.01)
@@ -56,6 +58,7 @@ def test_other_algorithms(make_gpus, rng, algorithm):  # noqa: F811
     same(run, d2l.train([d2l.cpu(0)], **given), 2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_other_optimizers(make_gpus, rng, optimizer, precision):  # noqa: F811
@@ -135,7 +138,7 @@ def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, opt
     assert [array.tobytes() for array in states()] == [array.tobytes() for array in after]
 
 
-@pytest.mark.parametrize("statistics", BATCH_STATISTICS)
+@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
 def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  # noqa: F811
     """Two at once: as one by one, bit for bit."""
     given = settings(rng, batch_statistics=statistics)
@@ -147,7 +150,7 @@ def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
 
 
-@pytest.mark.parametrize("others, tolerance", [(2, None), (3, 1e-4)])
+@pytest.mark.parametrize("others, tolerance", [(2, None), *long((3, 1e-4))])
 def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, others, tolerance):  # noqa: F811
     """In the middle of an epoch, with the running statistics; on as many devices bit for bit."""
     given = settings(rng, batch_statistics="synchronised", optimizer="adam", lr=0.01)
@@ -172,6 +175,7 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, other
         same(resumed, whole, tolerance)
 
 
+@pytest.mark.long
 def test_a_step_that_fails_at_a_cut_is_launched_by_hand(standin, rng, monkeypatch, capsys):
     """When it is tried, with work under way on branches, or when it is recorded."""
     given = settings(rng, batch_statistics="synchronised")

@@ -7,6 +7,7 @@ CuPy ("gpu") where there is one.
 import numpy as np
 import pytest
 import references
+from conftest import few, long
 from cuda_compilers import compile_for_gpus
 from cuda_machines import close, normal, rounded, unwritten
 
@@ -66,6 +67,7 @@ def first_architecture(file, options):
     return tensor_cores.OLDEST[kind] if "tensor_cores" in file or file == "head.cu" and kind else 70
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file, options", compilations(), ids=lambda value: value if isinstance(value, str) else "")
 def test_compiles_for_every_architecture_without_warnings_or_spills(tmp_path, file, options):
     assert compile_for_gpus(read(file), options, first_architecture(file, options), tmp_path) == ""
@@ -109,7 +111,7 @@ def conv_arrays(rng, N, conv):
     return x, weight, bias, y, mask, dy
 
 
-@pytest.mark.parametrize("N, conv", CONVOLUTIONS, ids=conv_id)
+@pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, *CONVOLUTIONS[:2], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_forward(machine, rng, N, conv):
     x, weight, bias, y_expected, mask_expected, _ = conv_arrays(rng, N, conv)
     for step in ladder(convolution.conv_forward, conv, N, versions=3):
@@ -119,7 +121,7 @@ def test_conv_forward(machine, rng, N, conv):
         np.testing.assert_array_equal(mask, mask_expected)
 
 
-@pytest.mark.parametrize("N, conv", CONVOLUTIONS, ids=conv_id)
+@pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, *CONVOLUTIONS[:2], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_grads(machine, rng, N, conv):
     x, weight, _, _, mask, dy = conv_arrays(rng, N, conv)
     dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
@@ -178,9 +180,7 @@ def test_what_is_not_a_number_shows_in_the_output(machine, rng, max_pool):
         (5, 800, 128, True),
         (3, 128, 10, False),
         (1, 1, 1, True),
-        (97, 3, 750, True),  # this and the next two: large tiles for each of the three kernels
-        (97, 750, 3, True),
-        (3, 750, 97, False),
+        *long((97, 3, 750, True), (97, 750, 3, True), (3, 750, 97, False)),  # large tiles for each of the three kernels
     ],
 )
 def test_dense(machine, rng, N, D, O, relu):
@@ -246,10 +246,8 @@ def test_softmax_of_large_logits_does_not_overflow(machine):
     [
         (5, 5, 128, 10, True),
         (9, 6, 31, 7, True),
-        (3, 0, 40, 2, True),
-        (1, 1, 1, 1, False),
         (4, 3, 700, 32, True),  # the weights in three chunks
-        (6, 6, 257, 11, False),
+        *long((3, 0, 40, 2, True), (1, 1, 1, 1, False), (6, 6, 257, 11, False)),
     ],
 )
 def test_head(machine, rng, N, count, D, O, input_grad, kind):

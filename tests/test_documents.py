@@ -155,6 +155,7 @@ def test_the_guides_preprocessing():
     assert lines[10:] == [f"{sizes} {epoch}" for epoch in (0, 1) for sizes in ([128, 128], [128, 128], [44, 44])]
 
 
+@pytest.mark.long
 def test_the_guides_sweep(tmp_path):
     """As a file, since the workers import it."""
     quick = program_with("d2l.sweep(").replace("num_epochs=3", "num_epochs=1, limit=200, batch_size=50")
@@ -175,11 +176,19 @@ def test_the_error_that_is_shown():
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebooks_first_cells(notebook, monkeypatch):
+    """The first three with code, in the quick setting."""
+    run_notebook(notebook, monkeypatch, cells=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook(notebook, monkeypatch):
-    """From start to end, in the quick setting."""
+    """From start to end, in the quick setting: up to half a minute each."""
     run_notebook(notebook, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "cards"), [("01", 1), ("03", 2), ("06", 2)])
 def test_notebook_on_gpus(number, cards, monkeypatch):
     """Unchanged on a GPU, or two, of the stand-in: some that train little, which it does slowly."""
@@ -190,9 +199,9 @@ def test_notebook_on_gpus(number, cards, monkeypatch):
     run_notebook(notebook, monkeypatch, begin, end)
 
 
-def run_notebook(notebook, monkeypatch, begin="", end=""):
+def run_notebook(notebook, monkeypatch, begin="", end="", cells=None):
     monkeypatch.setenv("D2LMGPU_QUICK", "1")
-    code = "".join(source + "\n" for kind, source in cells_of(notebook) if kind == "code")
+    code = "".join([source + "\n" for kind, source in cells_of(notebook) if kind == "code"][:cells])
     run_python(begin + "import matplotlib\nmatplotlib.use('Agg')\n" + code + end, ROOT / "notebooks")
 
 

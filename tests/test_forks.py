@@ -114,6 +114,7 @@ def test_a_sweep_through_forked_processes(small, used):
         assert row["history"]["final_parameters_sha256"] == expected["history"]["final_parameters_sha256"]
 
 
+@pytest.mark.long
 def test_a_fork_while_other_threads_are_at_work(used):
     """Whatever they hold at that moment: queues, plans, a turn of a sweep."""
     devices, _ = used
@@ -137,6 +138,7 @@ def test_a_fork_while_other_threads_are_at_work(used):
         thread.join()
 
 
+@pytest.mark.long
 def test_cuda_does_not_survive_a_fork(standin):
     gpu = d2l.gpu(0)
     x = d2l.put(np.zeros(3, np.float32), gpu)

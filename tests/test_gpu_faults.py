@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 import standin_cupy
-from conftest import assert_close, forget_gpus
+from conftest import assert_close, few, forget_gpus
 from standin_driver import CUDARuntimeError
 from test_cuda_plan import TINY_NETWORK
 
@@ -85,7 +85,7 @@ def assert_is_cudas(error):
     assert isinstance(error, (CUDARuntimeError, d2l.DeviceError, MemoryError)) and str(error), repr(error)
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(params=few(SETTINGS, "graphs on one card", "eager on two cards"))
 def rehearsal(request, monkeypatch):
     """A function that makes the machine and trains, what comes of it without a fault, and which calls are to fail."""
     settings = SETTINGS[request.param]
@@ -109,6 +109,7 @@ def rehearsal(request, monkeypatch):
     forget_gpus()
 
 
+@pytest.mark.long
 def test_a_call_that_fails(rehearsal):
     """Threads take turns as they like, so that the call with a number is not always the same: a miss is tried again."""
     train, expected, numbers, again = rehearsal

@@ -23,6 +23,7 @@ def sigint():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.long
 def test_interrupts_at_random_moments():
     """A sample of what `python tests/interrupts.py` does, which takes some 10 s: each case once."""
     root = Path(__file__).resolve().parents[1]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import assert_close
+from conftest import assert_close, long
 from test_checkpoints import run_until
 from test_cuda_plan import TINY_NETWORK
 from test_loads import BATCHES, BEFORE_NORM
@@ -181,7 +181,7 @@ def test_infinite_gradients_of_different_sign_add_up_in_silence(make_devices):
 SYNCHRONISED = {"lenet": {}, "lenet-bn": {"batch_statistics": "synchronised"}}
 
 
-@pytest.mark.parametrize("network, overlap", [("lenet", False), ("lenet", True), ("lenet-bn", False)])
+@pytest.mark.parametrize("network, overlap", [("lenet", True), *long(("lenet", False), ("lenet-bn", False))])
 def test_a_run_finds_its_scale(small, monkeypatch, network, overlap):
     """Begun with a scale at which all overflows, it comes down and trains, on all devices alike, without a warning."""
     monkeypatch.setattr(loss_scale, "FIRST_SCALE", 2.0**28)
@@ -193,7 +193,7 @@ def test_a_run_finds_its_scale(small, monkeypatch, network, overlap):
     assert result.history.train_loss[-1] < 0.8 * usual.history.train_loss[0]
 
 
-@pytest.mark.parametrize("network", ["lenet", "lenet-bn"])
+@pytest.mark.parametrize("network", ["lenet", *long("lenet-bn")])
 def test_training_is_nearly_as_in_float32(small, network):
     settings = {"network": network, "lr": 0.05, "optimizer": "momentum", **SYNCHRONISED[network]}
     devices = [d2l.cpu(0), d2l.cpu(1)]

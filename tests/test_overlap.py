@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close
+from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close, long
 from test_data_parallel import batches, one_device
 
 import d2lmgpu as d2l
@@ -13,9 +13,9 @@ def replicas(device_params, devices):
     return [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
 
 
-@pytest.mark.parametrize("flat", [True, False])
-@pytest.mark.parametrize("bucket", [1, 2**18, 2**30])  # a bucket a parameter, two buckets, one
-@pytest.mark.parametrize("k", [1, 2, 3, 8])
+@pytest.mark.parametrize("flat", [True, *long(False)])
+@pytest.mark.parametrize("bucket", [1, 2**18, *long(2**30)])  # a bucket a parameter, two buckets, one
+@pytest.mark.parametrize("k", [1, 2, 3, *long(8)])
 def test_overlapped_steps_equal_one_device(make_devices, monkeypatch, k, bucket, flat):
     monkeypatch.setattr(overlap, "BUCKET", bucket)
     devices = make_devices(k)
@@ -74,6 +74,7 @@ def test_an_error_on_a_device_changes_no_parameters(make_devices, overlap, faili
         device.channel.submit(lambda: None).result(timeout=30)
 
 
+@LONG_ON_STANDIN
 def test_overlap_and_prefetch_change_nothing_that_is_learned(make_devices):
     X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
     data = X_train[:300], y_train[:300], X_test[:50], y_test[:50]

@@ -45,7 +45,9 @@ def test_training(small, k, settings):
     assert all(np.isfinite(param).all() for param in own.params)
 
 
+@pytest.mark.long
 def test_in_a_graph(standin, rng):
+    """Kernels are compiled, which takes some seconds."""
     X, y = rng.integers(1, 256, (14, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14).astype(np.uint8)
     settings = {"batch_size": 4, "num_epochs": 2, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
     settings |= {"network": TINY_NETWORK, "progress": False, "algorithm": star}

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import assert_close
+from conftest import LONG_ON_STANDIN, assert_close, long
 from test_checkpoints import run_until
 from test_training import quick
 
@@ -94,6 +94,7 @@ def test_devices_that_lag_behind_are_waited_for():
     assert [task.result() for task in results] == expected
 
 
+@LONG_ON_STANDIN
 def test_a_loop_of_ones_own(make_devices, small):
     """Written out with the queue, `train` learns the same, bit for bit."""
     X, y, _, _ = small
@@ -156,6 +157,7 @@ def test_preprocessing_is_called_once_a_minibatch(make_devices, rng, k):
     assert (X.tobytes(), y.tobytes()) == before
 
 
+@LONG_ON_STANDIN
 def test_training_gives_each_minibatch_its_own_numbers(make_devices, small):
     drawn = []
 
@@ -176,7 +178,7 @@ def test_no_two_streams_of_numbers_are_the_same():
     assert len({rng.integers(2**60) for rng in streams}) == len(streams)
 
 
-@pytest.mark.parametrize("k", [3, 8])
+@pytest.mark.parametrize("k", [3, *long(8)])
 def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng, k):
     """In float64: 21 images in minibatches of 5, the last of one image."""
     X, y = rng.random((21, 1, 28, 28)), rng.integers(0, 10, 21)
@@ -200,6 +202,7 @@ def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng, k):
         assert_close(param, alone, 1e-12)
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("steps", [2, 8])  # of 4 an epoch
 def test_a_resumed_run_preprocesses_as_an_uninterrupted_one(make_devices, small, tmp_path, monkeypatch, steps):
     data, file, devices = (small[0][:90], small[1][:90], *small[2:]), tmp_path / "file", make_devices(2)
@@ -218,6 +221,7 @@ def test_a_resumed_run_preprocesses_as_an_uninterrupted_one(make_devices, small,
             quick(devices, data, resume=file, **{**settings, **other})
 
 
+@LONG_ON_STANDIN
 def test_an_error_in_preprocessing_comes_out(make_devices, small):
     devices, calls = make_devices(2), []
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import LONG_ON_STANDIN
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
@@ -164,6 +165,7 @@ def test_messages_are_fitted(monkeypatch):
         )
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("mode, batches", [("strong", [6, 6, 6]), ("weak", [6, 18, 30])])
 def test_an_experiment(device_kind, make_devices, mode, batches, small):
     devices = make_devices(5)

@@ -127,6 +127,7 @@ def test_more_devices_than_the_network_has():
         simulate(ALGORITHMS["ring"](5, 10), full_switch(4, 1e9))
 
 
+@pytest.mark.long
 def test_a_thousand_devices():
     begin = time.perf_counter()
     seconds = simulate(ALGORITHMS["ring"](1024, 1024), full_switch(1024, 1 / BETA, ALPHA)).seconds

@@ -102,8 +102,9 @@ def test_k_devices_equal_one(rng, k):
         assert_close(one, other, 1e-4)
 
 
+@pytest.mark.long
 def test_on_a_gpu_that_has_no_kernel_for_it(standin, rng):
-    """The step is no graph, and its convolutions are the layers."""
+    """The step is no graph, and its convolutions are the layers. The kernels of the others are compiled: 10 s."""
     X, y = rng.integers(1, 256, (14, 2, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14)
     settings = {"network": DEEP, "batch_size": 5, "num_epochs": 1, "lr": 0.1, "init": "he", "progress": False}
     settings["data"] = X[:11], y[:11], X[11:], y[11:]

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
@@ -510,6 +511,7 @@ def test_plots_of_other_settings():
 COMMAND = ["sweep", "--environment", "cpu", "--limit", "200", "--epochs", "1", "--init", "he", "--batch-size", "20,40"]
 
 
+@pytest.mark.long
 def test_the_command(tmp_path, capsys):
     file, plot, kept = tmp_path / "sweep.json", tmp_path / "plot.png", tmp_path / "kept.json"
     outputs = ["--json", str(file), "--plot", str(plot), "--x", "batch_size", "--results", str(kept)]
@@ -563,7 +565,7 @@ def wait_for(condition):
     raise TimeoutError
 
 
-@pytest.mark.parametrize("how, code", [("terminal", 130), ("sequential", 130), ("kill -9", -9)])
+@pytest.mark.parametrize("how, code", [*long(("terminal", 130), ("sequential", 130)), ("kill -9", -9)])
 def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     """The first trial ends soon, the others would take minutes. In a terminal all processes hear of it."""
     file = tmp_path / "rows.json"
@@ -620,6 +622,7 @@ def find_program(name):
     return shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", ["mpi4py", "distributed"])
 def test_executors_of_other_packages(tmp_path, package):
     pytest.importorskip(package, reason=f"{package} is not installed")
