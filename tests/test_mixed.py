@@ -233,4 +233,4 @@ def test_graphs_compute_the_same(standin, rng, name):
         assert run.history.train_loss == pytest.approx(expected.history.train_loss, rel=1e-3)
         for i, (param, other, start) in enumerate(zip(run.params, expected.params, starts, strict=True)):
             if i not in BEFORE_NORM.get(name, ()):
-                assert_near(d2l.to_host(param) - start, d2l.to_host(other) - start, 5e-3)
+                assert_near(d2l.to_host(param) - start, d2l.to_host(other) - start, 2e-3)
