@@ -1,4 +1,4 @@
-// 16-bit numbers, and what kernels/cuda/mma.cuh has for GPUs in inline PTX, for cuda_shim.h.
+// 16-bit numbers, and what kernels/cuda/mma.cuh and half.cuh have for GPUs in inline PTX, for cuda_shim.h.
 //
 // Every lane has registers of its own here, too, and finds in those of others what the documented layout of fragments
 // (PTX ISA) says: a kernel that puts a number into a wrong lane or register computes wrong sums.
@@ -27,6 +27,7 @@ static inline float __half2float(half value) {
     if (exponent == 31) size = steps ? NAN : INFINITY;
     return value.bits >> 15 ? -size : size;
 }
+static inline float round_to_half(float value) { return __half2float(__float2half(value)); }
 static inline __nv_bfloat16 __float2bfloat16(float value) {
     unsigned bits = bits_of(value);
     if (value != value) return {0x7fff};

@@ -9,9 +9,19 @@ import pytest
 import references
 from conftest import few, long
 from cuda_compilers import compile_for_gpus
-from cuda_machines import close, normal, rounded, unwritten
+from cuda_machines import TOLERANCE, close, normal, rounded, unwritten
 
-from d2lmgpu.kernels.cuda import Convolution, batch_norm, convolution, launch, read, sources, tensor_cores, winograd
+from d2lmgpu.kernels.cuda import (
+    Convolution,
+    batch_norm,
+    choose,
+    convolution,
+    launch,
+    read,
+    sources,
+    tensor_cores,
+    winograd,
+)
 from d2lmgpu.kernels.cuda.head import head
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
@@ -55,6 +65,8 @@ def compilations():
         for make in (tensor_cores.dense_forward, tensor_cores.dense_input_grad, tensor_cores.dense_weight_grad):
             launches.append(make(kind, 800, 128, 256, relu=True))
     launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
+    launches += [*choose.convolution("float16", LENET_2, 256, True, True, 132)[:2], launch.rounding(launch.relu(100))]
+    launches += choose.convolution("float16", LENET_1, 256, True, True, 132)[:2]
     return sorted({(step.file, step.options) for step in launches})
 
 
@@ -251,7 +263,11 @@ def test_softmax_of_large_logits_does_not_overflow(machine):
     ],
 )
 def test_head(machine, rng, N, count, D, O, input_grad, kind):
-    """The layer, the loss and the gradients with factors rounded as on tensor cores, in float64."""
+    """The layer, the loss and the gradients with factors rounded as on tensor cores, in float64.
+
+    In float16 logits and dx are rounded, too, and the loss is that of the rounded logits.
+    """
+    mixed = kind == "float16"
     x, weight, bias = normal(rng, N, D), normal(rng, D, O), normal(rng, O)
     x[N // 2] = 0
     bias[:: O - 1 or 1] = bias.max() + 1  # of an image of zeros, the first and the last class are the largest
@@ -259,21 +275,25 @@ def test_head(machine, rng, N, count, D, O, input_grad, kind):
     labels[N // 2] = 0 if N % 2 else O - 1
     x_r, weight_r = (rounded(array, kind).astype(float) for array in (x, weight))
     logits_expected = references.dense(x_r, weight_r, bias)
-    loss_expected, d = references.cross_entropy(logits_expected[:count], labels[:count])
-    dlogits_expected = np.concatenate([1024 * d, np.zeros((N - count, O))])
-
     logits, dlogits, losses, dx = unwritten(N, O), unwritten(N, O), unwritten(N), unwritten(N, D)
     hits, counts, scale = unwritten(N, dtype=np.int32), np.array([count], np.int32), np.array([1024], np.float32)
     results = logits, losses, hits, dlogits, dx if input_grad else dlogits
     how = head(D, O, N, input_grad, kind)
     machine.run(how, x, weight, bias, labels, counts, scale, *results, np.int32(N))
-    close(logits, logits_expected)
+    close(logits, logits_expected, 2.0**-11 if mixed else TOLERANCE)
+    if mixed:
+        np.testing.assert_array_equal(logits, rounded(logits, kind))
+        logits_expected = logits.astype(float)
+    loss_expected, d = references.cross_entropy(logits_expected[:count], labels[:count])
+    dlogits_expected = np.concatenate([1024 * d, np.zeros((N - count, O))])
     close(dlogits, dlogits_expected, 1e-5 * max(1, np.abs(logits_expected).max()))
     close(losses.sum(), loss_expected)
     np.testing.assert_array_equal(hits[:count], logits_expected[:count].argmax(axis=1) == labels[:count])
     assert not losses[count:].any() and not hits[count:].any()
     if input_grad:
-        close(dx, references.dense_grad(rounded(dlogits, kind).astype(float), x_r, weight_r)[0])
+        dx_expected, *_ = references.dense_grad(rounded(dlogits, kind).astype(float), x_r, weight_r)
+        close(dx, dx_expected, 2.0**-11 if mixed else TOLERANCE)
+        assert not mixed or np.array_equal(dx, rounded(dx, kind))
 
 
 def test_the_head_takes_few_classes():

@@ -1,14 +1,15 @@
 """Mixed precision: a network whose products have factors of float16 (Micikevicius et al. 2018).
 
-A convolution or dense layer multiplies its input, its weight and the gradient of
-its output; each is rounded first. Bias, ReLU, pooling, batch norm, the loss and
-all sums stay as they are.
+A convolution or dense layer multiplies its input, its weight and the gradient that
+comes down to it; each is rounded before. Bias, ReLU, pooling, batch norm, the loss
+and all sums stay as they are.
 
     x ─ half ─ conv2d ─ relu ─ pool ─ half ─ dense ─ half ─ loss
          │        │                    │       │      │
          (rounded forward)             (rounded forward and backward)
 
 The weights are rounded by whoever holds them, once a step: see `half_weights`.
+In CUDA graphs the same numbers are rounded by the kernels: see kernels/cuda/choose.py.
 """
 
 from ..kernels.stages import function_of

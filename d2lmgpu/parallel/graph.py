@@ -45,8 +45,8 @@ class GraphStep:
     ``X`` (M, C, H, W) and ``y`` (M,), both uint8, go to the memory of every
     device. ``replicas``: for each device its `Replica`, whose parameters are updated
     in place. ``precision`` is "float32", "tf32" (dense layers' products of factors
-    rounded to 10 bits) or "mixed" (there of float16, parameters and sums of float32,
-    the loss scaled so that small gradients are not lost; Micikevicius et al. 2018).
+    rounded to 10 bits) or "mixed" (products of float16, parameters and sums of float32,
+    the loss scaled so that small gradients are not lost: networks/mixed.py).
     ``drop_last``: leave out an epoch's ragged rest. ``batch_statistics``: one of
     `BATCH_STATISTICS` (data.py). The step is recorded here; it changes nothing, and
     if it cannot be recorded, the devices are as they were.

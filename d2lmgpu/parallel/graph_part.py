@@ -62,7 +62,7 @@ class Part:
     def _gather(self):
         plan, n = self.plan, self.plan.N
         arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
-        run(launch.gather(self.pixels, n), *arguments, np.int32(n))
+        run(launch.rounding(launch.gather(self.pixels, n), out=plan.half_x), *arguments, np.int32(n))
 
     def update(self):
         """A step of the optimiser, and of batch norm's running statistics, with the sums over devices."""

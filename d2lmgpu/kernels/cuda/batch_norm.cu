@@ -33,7 +33,7 @@
 // neighbouring threads are neighbouring channels. All sums are in a fixed order: the same bits in every run.
 //
 // Macros: C H W; S = 1 to 4; MAX_POOL and RELU 0 or 1; TC 1 or 32; EPSILON MOMENTUM, those
-// of layers/batch_norm.py. N is an argument.
+// of layers/batch_norm.py; HALF_OUT of half.cuh, for y. N is an argument.
 // Block: 256. Grid: (parts, C / TC rounded up), any number of parts; track: C / 256 rounded up;
 // the two that add up workspaces: (1, C / 8 rounded up), a warp a channel, and rows is the parts that wrote it.
 // Workspaces are (2, parts, C).

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...layers.batch_norm import EPSILON, MOMENTUM
-from .launch import Launch, ceil_div, macros
+from .launch import Launch, ceil_div, macros, rounding
 from .run import run
 
 MOST_BLOCKS = 1024
@@ -105,18 +105,20 @@ def _over_channels(name, norm):
 class BatchNorm:
     """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu`` and pooled. ``count`` (1,) are examples.
 
+    ``half``: whether y is rounded to float16.
+
     `measure` and `measure_back` write this device's sums to ``sync``; before
     `forward` and `backward` they may be added up for all devices. ``statistics``,
     (mean, variance), are taken instead of moments unless None.
     """
 
-    def __init__(self, x, S, max_pool, relu, input_grad, count):
+    def __init__(self, x, S, max_pool, relu, input_grad, count, half=False):
         import cupy
 
         N, *shape = x.shape
         self.norm = norm = Norm(*shape, S=S, max_pool=max_pool, relu=relu)
         sides = [side // S for side in shape[1:]]
-        self.x, self.N, self.count = x, np.int32(N), count
+        self.x, self.N, self.count, self.half = x, np.int32(N), count, half
         self.y = cupy.empty((N, norm.C, *sides), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
         self.dx = cupy.empty_like(x) if input_grad else None
@@ -134,9 +136,10 @@ class BatchNorm:
     def forward(self, weight, bias):
         out = self.count, self.y, self.mask, self.N
         if self.statistics:
-            run(normalise_fixed(self.norm, len(self.x)), self.x, weight, bias, *self.statistics, *out)
+            how, statistics = normalise_fixed(self.norm, len(self.x)), self.statistics
         else:
-            run(normalise(self.norm, len(self.x)), self.x, weight, bias, self.sync.moments, *out)
+            how, statistics = normalise(self.norm, len(self.x)), [self.sync.moments]
+        run(rounding(how, out=self.half), self.x, weight, bias, *statistics, *out)
 
     def measure_back(self, dy, grads):
         """The sums of dz and of dz · x̂, and the gradients of weight and bias."""

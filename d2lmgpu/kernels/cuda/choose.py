@@ -3,17 +3,22 @@
 By prediction (benchmarks/predict_gpu.py, an H100), the rule is:
 
 - A convolution and its gradients: by Winograd's method, where `winograd.choose` counts that it is less work, else by
-  the kernels of convolution.py. In every precision: these multiply in float32, which tf32 and mixed precision permit,
-  and kernels on tensor cores were predicted to be slower at 1, 2 and 4 times LeNet's width. The exception was LeNet's
-  second convolution forward in float16: 12% faster at twice the width, as fast at four times. It did not pay for them.
+  the kernels of convolution.py. In every precision: these multiply in float32, in mixed precision numbers that were
+  rounded to float16 before. Kernels on tensor cores were predicted to be slower at 1, 2 and 4 times LeNet's width. The
+  exception was LeNet's second convolution forward in float16: 12% faster at twice the width, as fast at four times. It
+  did not pay for them.
 - A dense layer: on tensor cores if the precision has factors with fewer bits, else in float32.
+
+In mixed precision (networks/mixed.py) factors are rounded by whoever writes them: a convolution rounds its y, if that
+is ``multiplied`` next by another one, and its dx, a dense layer its dx. Weights, and what a dense layer multiplies, are
+rounded as they are read.
 """
 
 from typing import NamedTuple
 
 from . import convolution as plain
 from . import launch, tensor_cores, winograd
-from .launch import Launch
+from .launch import Launch, rounding
 
 
 class ConvolutionLaunches(NamedTuple):
@@ -38,17 +43,23 @@ class DenseLaunches(NamedTuple):
     weight_grad: Launch
 
 
-def convolution(conv, N, input_grad, multiprocessors):
-    """The `ConvolutionLaunches` of a `Convolution` for N images. Raises ValueError for shapes that no kernel takes."""
+def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
+    """The `ConvolutionLaunches` of a `Convolution` for N images. ``kind`` is a value of `stages.PRECISIONS`.
+
+    Raises ValueError for shapes that no kernel takes.
+    """
+    mixed = kind == "float16"
     how = winograd.choose(conv, N, multiprocessors)
     back = winograd.conv_input_grad(how) if how and input_grad else None
     weight_grad = winograd.conv_weight_grad(how) if how else plain.conv_weight_grad(conv, N, 3, multiprocessors)
+    forward = winograd.conv_forward(how) if how else plain.conv_forward(conv, N)
+    weights = winograd.weights(how, input_grad=back is not None) if how else None
     return ConvolutionLaunches(
-        winograd.conv_forward(how) if how else plain.conv_forward(conv, N),
-        back or plain.conv_input_grad(conv, N),
+        rounding(forward, out=mixed and multiplied, weight=mixed and not how),
+        rounding(back or plain.conv_input_grad(conv, N), out=mixed, weight=mixed and not back),
         weight_grad,
         plain.conv_weight_grad_sum(conv, weight_grad),
-        winograd.weights(how, input_grad=back is not None) if how else None,
+        weights and rounding(weights, out=False, weight=mixed),
         transposed=back is not None,
     )
 
@@ -58,4 +69,5 @@ def dense(kind, D, O, N, relu):
     names = "dense_forward", "dense_input_grad", "dense_weight_grad"
     if kind is None:
         return DenseLaunches(*(getattr(launch, name)(D, O, N, relu) for name in names))
-    return DenseLaunches(*(getattr(tensor_cores, name)(kind, D, O, N, relu) for name in names))
+    launches = DenseLaunches(*(getattr(tensor_cores, name)(kind, D, O, N, relu) for name in names))
+    return launches._replace(input_grad=rounding(launches.input_grad, out=kind == "float16"))

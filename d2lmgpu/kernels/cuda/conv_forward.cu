@@ -8,7 +8,7 @@
 // For the backward pass, bit i*S+j of mask[n,o,p,q] says whether a gradient passes to output (i, j) of the square:
 // with mean, where z > 0 (everywhere without ReLU); with maximum, to the first of the largest, if ReLU lets it.
 //
-// Macros: C O H W KH KW; S = 1 (no pooling) to 4; MAX_POOL and RELU 0 or 1; N is an argument.
+// Macros: C O H W KH KW; S = 1 (no pooling) to 4; MAX_POOL and RELU 0 or 1; those of half.cuh; N is an argument.
 // For v3 also OB, CB, RH, RW, explained there. d2lmgpu/kernels/cuda/launch.py computes them, and grid and block.
 //
 // The ladder (counting the instructions of LeNet's second convolution: C=20, O=50, K=5, S=2, 8 x 8 outputs z):
@@ -44,7 +44,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
         for (int c = 0; c < C; ++c)
             for (int ki = 0; ki < KH; ++ki)
                 for (int kj = 0; kj < KW; ++kj)
-                    sum += x[((n * C + c) * H + i + ki) * W + j + kj] * weight[((o * C + c) * KH + ki) * KW + kj];
+                    sum += x[((n * C + c) * H + i + ki) * W + j + kj] *
+                           WEIGHT_OF(weight[((o * C + c) * KH + ki) * KW + kj]);
         z[q] = sum;
     }
     y[index] = pool(z, &mask[index]);
@@ -70,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
             int h = row0 * S + i / PATCH_W, w = col0 * S + i % PATCH_W;
             patch[i / PATCH_W][i % PATCH_W] = h < H && w < W ? x[((n * C + c) * H + h) * W + w] : 0.0f;
         }
-        for (int k = thread; k < KH * KW; k += T * T) kernel[k] = weight[(o * C + c) * KH * KW + k];
+        for (int k = thread; k < KH * KW; k += T * T) kernel[k] = WEIGHT_OF(weight[(o * C + c) * KH * KW + k]);
         __syncthreads();  // all is there
 #pragma unroll
         for (int q = 0; q < S * S; ++q)
@@ -120,9 +121,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_forward(
             int k = i % (CB * KH * KW), o = o0 + i / (CB * KH * KW) * 4;
             const float* w = weight + (o * C + c0) * KH * KW + k;
             bool there = k < (C - c0) * KH * KW;
-            weight_s[k * QUADS + i / (CB * KH * KW)] = make_float4(
+            float4 four = make_float4(
                 there && o + 0 < O ? w[0 * C * KH * KW] : 0.0f, there && o + 1 < O ? w[1 * C * KH * KW] : 0.0f,
                 there && o + 2 < O ? w[2 * C * KH * KW] : 0.0f, there && o + 3 < O ? w[3 * C * KH * KW] : 0.0f);
+            weight_s[k * QUADS + i / (CB * KH * KW)] =
+                make_float4(WEIGHT_OF(four.x), WEIGHT_OF(four.y), WEIGHT_OF(four.z), WEIGHT_OF(four.w));
         }
         for (int i = threadIdx.x; i < CB * XH * XW; i += THREADS) {
             int c = c0 + i / (XH * XW), h = row0 * S + i / XW % XH, w = col0 * S + i % XW;

@@ -6,7 +6,7 @@
 //
 // dz has S^2 times as many elements as dy. It is never stored in global memory: who needs a part makes it.
 //
-// Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; N is an argument. For v3 also CB and OB.
+// Macros: C O H W KH KW S MAX_POOL RELU as in conv_forward.cu; those of half.cuh; N is an argument. For v3 also CB and OB.
 //
 // The ladder (counting for LeNet's second convolution: C=20, O=50, K=5, 8 x 8 outputs z):
 //   v1  one thread a dx gathers what contributed, all from global memory.
@@ -23,6 +23,8 @@
 #define ZH (PH * S)  // rows and columns of dz
 #define ZW (PW * S)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+
+#include "half.cuh"
 
 // dz[n, o, i, j]; zero outside.
 static __device__ __forceinline__ float unpool(
@@ -45,8 +47,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_input_grad_v1(
     for (int o = 0; o < O; ++o)
         for (int ki = 0; ki < KH; ++ki)
             for (int kj = 0; kj < KW; ++kj)
-                sum += unpool(dy, mask, n, o, h - ki, w - kj) * weight[((o * C + c) * KH + ki) * KW + kj];
-    dx[index] = sum;
+                sum += unpool(dy, mask, n, o, h - ki, w - kj) * WEIGHT_OF(weight[((o * C + c) * KH + ki) * KW + kj]);
+    dx[index] = OUT_OF(sum);
 }
 
 // Block: T x T threads, one a dx. Grid: (tiles of T x T over H x W, C, N).
@@ -66,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
         for (int i = thread; i < PATCH_H * PATCH_W; i += T * T)
             patch[i / PATCH_W][i % PATCH_W] =
                 unpool(dy, mask, n, o, h0 + i / PATCH_W - (KH - 1), w0 + i % PATCH_W - (KW - 1));
-        for (int k = thread; k < KH * KW; k += T * T) kernel[k] = weight[(o * C + c) * KH * KW + k];
+        for (int k = thread; k < KH * KW; k += T * T) kernel[k] = WEIGHT_OF(weight[(o * C + c) * KH * KW + k]);
         __syncthreads();
         for (int ki = 0; ki < KH; ++ki)
             for (int kj = 0; kj < KW; ++kj)
@@ -74,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
         __syncthreads();
     }
     int h = h0 + threadIdx.y, w = w0 + threadIdx.x;
-    if (h < H && w < W) dx[((n * C + c) * H + h) * W + w] = sum;
+    if (h < H && w < W) dx[((n * C + c) * H + h) * W + w] = OUT_OF(sum);
 }
 
 #ifdef CB
@@ -106,7 +108,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad(
     for (int o0 = 0; o0 < O; o0 += OB) {
         for (int i = threadIdx.x; i < OB * CB * KH * KW; i += THREADS) {
             int k = i % (KH * KW), pair = i / (KH * KW), o = o0 + pair / CB, channel = c0 + pair % CB;
-            weight_s[pair * VECTORS * 4 + k] = o < O && channel < C ? weight[(o * C + channel) * KH * KW + k] : 0.0f;
+            float value = o < O && channel < C ? weight[(o * C + channel) * KH * KW + k] : 0.0f;
+            weight_s[pair * VECTORS * 4 + k] = WEIGHT_OF(value);
         }
         for (int i = threadIdx.x; i < OB * ZH * SEGMENTS * SEGMENT; i += THREADS) {
             int j = i % (SEGMENTS * SEGMENT), zi = i / (SEGMENTS * SEGMENT) % ZH, o = i / (SEGMENTS * SEGMENT * ZH);
@@ -150,6 +153,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad(
                     if (segment * SEGMENT + j < W) dx_s[(row + ki) * W + segment * SEGMENT + j] += sum[ki][j];
             __syncthreads();
         }
-    for (int i = threadIdx.x; i < min(CB, C - c0) * H * W; i += THREADS) dx[(n * C + c0) * H * W + i] = shared[i];
+    for (int i = threadIdx.x; i < min(CB, C - c0) * H * W; i += THREADS) dx[(n * C + c0) * H * W + i] = OUT_OF(shared[i]);
 }
 #endif

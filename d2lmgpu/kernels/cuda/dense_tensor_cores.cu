@@ -1,6 +1,6 @@
 // The dense layer and its gradients on tensor cores. Shapes and arguments as in dense.cu.
 //
-// Macros: D O; RELU 0 or 1; TYPE, TM, TN, CHUNK and STAGES as in tensor_cores.cuh.
+// Macros: D O; RELU 0 or 1; TYPE, TM, TN, CHUNK and STAGES as in tensor_cores.cuh; HALF_OUT of half.cuh, for dx.
 // PRODUCT: 0 forward, 1 gradient of the input, 2 of the weights, the only one to be compiled: STAGES are as many as it has
 // shared memory for.
 // Grid: (tiles across, tiles down) of the result; of dweight with one more row, which is dbias. Block: 256.
@@ -8,6 +8,7 @@
 // Predicted for LeNet's first dense layer (800 inputs, 128 outputs) and 256 images on an H100: 5 us each in tf32, where
 // dense.cu takes 7; 4 of them to multiply and to wait for memory, 1 to begin.
 
+#include "half.cuh"
 #include "tensor_cores.cuh"
 
 #if PRODUCT == 0
@@ -45,7 +46,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_input_grad_tensor
     product(rows, columns, O, shared);
     for (int e = threadIdx.x; e < TM * TN; e += THREADS) {
         int n = i0 + e / TN, d = j0 + e % TN;
+#ifdef HALF_OUT
+        float rounded = round_to_half(total(shared, e / TN, e % TN));  // in a branch each would be waited for
+        if (n < N && d < D) dx[n * D + d] = rounded;
+#else
         if (n < N && d < D) dx[n * D + d] = total(shared, e / TN, e % TN);
+#endif
     }
 }
 #endif

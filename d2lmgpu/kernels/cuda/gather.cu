@@ -14,7 +14,9 @@
 // After the last minibatch it is one more that is empty, so starts has an element more for it. A shard may be smaller
 // than n, or empty. The rows of x that are left get zeros, and the label 0.
 //
-// Macro: P, pixels of an image. Grid: n, an image a block. Block: 256.
+// Macros: P, pixels of an image; HALF_OUT of half.cuh, for x. Grid: n, an image a block. Block: 256.
+
+#include "half.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) gather(
     const unsigned char* __restrict__ images, const unsigned char* __restrict__ labels, const int* __restrict__ order,
@@ -25,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(
     bool there = i < size;
     int image = there ? order[start + i] : 0;
     for (int p = threadIdx.x; p < P; p += blockDim.x)
-        x[i * P + p] = there ? images[(long long)image * P + p] / 255.0f : 0.0f;
+        x[i * P + p] = there ? OUT_OF(images[(long long)image * P + p] / 255.0f) : 0.0f;
     if (threadIdx.x == 0) y[i] = there ? labels[image] : 0;
     if (threadIdx.x == 0 && i == 0) count[0] = size;
 }

@@ -15,7 +15,8 @@
 //
 // Macros: D; O = 1 to 32, as the logits are in registers; INPUT_GRAD 0 (dx is not wanted) or 1; ROWS, those of a block;
 // CHUNK, a multiple of 32: how many rows of weight are in shared memory at a time; TYPE: what factors of products are
-// rounded to, -1 for float32, else as in tensor_cores.cuh, so that the results are those of the kernels on tensor cores.
+// rounded to, -1 for float32, else as in tensor_cores.cuh, so that the results are those of the kernels on tensor cores;
+// HALF_OUT of half.cuh, for logits and dx.
 // Grid: N / ROWS rounded up. Block: 32 * ROWS.
 
 #ifdef __CUDACC__
@@ -25,6 +26,8 @@
 #include <cuda_bf16.h>
 #endif
 #endif
+
+#include "half.cuh"
 
 #define EACH (CHUNK / 32)               // inputs of a chunk that a lane has
 #define ROW (O | 1)                     // an odd row length avoids bank conflicts
@@ -91,6 +94,8 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
     for (int k = 0; k < O; ++k)
 #pragma unroll
         for (int other = 16; other > 0; other /= 2) z[k] += __shfl_xor_sync(0xffffffff, z[k], other);
+#pragma unroll
+    for (int k = 0; k < O; ++k) z[k] = OUT_OF(z[k]);
 
     // Less the largest logit, the first of equals, no exp overflows, and nothing else changes.
     float largest = z[0], at_label = z[0], sum = 0.0f, dz[O];
@@ -128,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
             float gradient = 0.0f;
 #pragma unroll
             for (int k = 0; k < O; ++k) gradient += dz[k] * weight_s[(e * 32 + lane) * ROW + k];
-            if (there && d < D) dx[n * D + d] = gradient;
+            if (there && d < D) dx[n * D + d] = OUT_OF(gradient);
         }
     }
 #endif

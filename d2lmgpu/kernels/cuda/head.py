@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .launch import Launch, ceil_div, evenly, macros
+from .launch import Launch, ceil_div, evenly, macros, rounding
 from .run import run
 from .stages import Dense
 from .tensor_cores import TYPES
@@ -16,6 +16,7 @@ ROWS = 8
 def head(D, O, N, input_grad=True, kind=None):
     """x, weight, bias, labels → logits, losses, hits, dlogits, dx. ``kind`` is a value of `stages.PRECISIONS`.
 
+    In "float16" logits and dx are rounded, too.
     Arguments: x, weight, bias, labels, count, scale, logits, losses, hits, dlogits, dx, N. Without ``input_grad``
     dx is not written. Raises ValueError for more than `MOST_CLASSES` outputs.
     """
@@ -24,7 +25,8 @@ def head(D, O, N, input_grad=True, kind=None):
     each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
     sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
     options = sizes + macros(TYPE=-1 if kind is None else TYPES[kind])
-    return Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
+    how = Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
+    return rounding(how, out=kind == "float16")
 
 
 def can_be_head(stage):

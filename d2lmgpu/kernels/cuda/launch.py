@@ -30,6 +30,15 @@ def macros(**values):
     return tuple(f"-D{name}={int(value)}" for name, value in values.items())
 
 
+def rounding(how, out=True, weight=False):
+    """The launch ``how``, for mixed precision: with ``out`` what it writes for the next layer is rounded to float16.
+
+    With ``weight`` so are the weights that it reads. See half.cuh, which says what the kernels know of it.
+    """
+    wanted = {"HALF_OUT": out, "HALF_WEIGHT": weight}
+    return how._replace(options=how.options + macros(**{name: True for name, value in wanted.items() if value}))
+
+
 def ceil_div(a, b):
     return -(-a // b)
 
@@ -113,7 +122,7 @@ def relu(n):
 
 
 def relu_grad(n):
-    """Arguments: dy, y, dx, n."""
+    """Arguments: dy, x, dx, n."""
     return streaming("relu.cu", "relu_grad", n)
 
 

@@ -13,14 +13,14 @@ import threading
 
 import numpy as np
 
-from ...layers import make_sync_statistics
+from ...layers import make_sync_statistics, rounded_to_half
 from ...timing import span
 from ..stages import make_stages, no_images, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, run
-from .stages import PRECISIONS, WinogradConvolution, make_stage
+from .stages import PRECISIONS, WinogradConvolution, make_stage, rounds_output
 
 MOST_IDLE = 4
 """Plans that a device keeps: one for each network and number of images."""
@@ -111,7 +111,9 @@ class Plan:
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
         self.scale = cupy.ones(1, np.float32)  # of all gradients
         self.step = cupy.zeros(1, np.int32)  # how often the plan went forward
-        make = functools.partial(make_stage, kind=PRECISIONS[precision], count=self.count)
+        self.kind = PRECISIONS[precision]
+        self.half_x = rounds_output(self.kind, network)  # whoever writes x is to round it
+        make = functools.partial(make_stage, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
         self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
@@ -130,11 +132,11 @@ class Plan:
         self.has_head = can_be_head(self.stages[-1])
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
-            self.stages[-1] = Head(self.stages[-1], *arguments, PRECISIONS[precision])
+            self.stages[-1] = Head(self.stages[-1], *arguments, self.kind)
 
     def take(self, X, y):
         """Copy N images and labels to where the launches read them."""
-        self.x[...] = X
+        self.x[...] = rounded_to_half(X) if self.half_x else X
         self.labels[...] = y
 
     def use_statistics(self, sync_statistics=(), statistics=()):
@@ -163,7 +165,8 @@ class Plan:
         N, classes = self.logits.shape
         if not self.has_head:
             arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits
-            run(launch.softmax_cross_entropy(classes, N), *arguments, np.int32(N))
+            how = launch.rounding(launch.softmax_cross_entropy(classes, N), out=self.kind == "float16")
+            run(how, *arguments, np.int32(N))
         arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
         with self.bookkeeping:
             run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))

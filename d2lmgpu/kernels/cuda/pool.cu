@@ -4,12 +4,14 @@
 //   y[p,i,j] = mean or maximum of the S x S square at (i*S, j*S); rows and columns that fill no square are left out
 //   dx[p,h,w] = dy of its square, times 1/S^2 for the mean, if the square's mask has bit (h%S)*S + w%S, else 0
 //
-// Macros: H W; S = 1 to 4; MAX_POOL 0 or 1. Planes is an argument.
+// Macros: H W; S = 1 to 4; MAX_POOL 0 or 1; HALF_OUT of half.cuh, for y. Planes is an argument.
 // Each element of the result is independent of the others and reads or writes memory once, so one thread makes one.
 // Grid: elements of y, or of dx, / 256. Block: 256.
 
 #define PH (H / S)
 #define PW (W / S)
+
+#include "half.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) pool(
     const float* __restrict__ x, float* __restrict__ y, unsigned short* __restrict__ mask, int planes)
@@ -25,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) pool(
         if (!MAX_POOL) result += value;
         else if (value > result || value != value) result = value, first = q;
     }
-    y[index] = MAX_POOL ? result : result * (1.0f / (S * S));
+    y[index] = OUT_OF(MAX_POOL ? result : result * (1.0f / (S * S)));
     mask[index] = (unsigned short)(MAX_POOL ? 1u << first : (1u << S * S) - 1);
 }
 

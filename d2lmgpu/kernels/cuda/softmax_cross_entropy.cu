@@ -11,9 +11,11 @@
 //
 // Where the last layer is dense and has few classes, head.cu does it and this in one kernel.
 //
-// Macro: CLASSES. One warp a row: its 32 lanes share the classes, and meet by shuffles, without shared memory.
+// Macros: CLASSES; HALF_OUT of half.cuh: the loss is that of rounded logits, and dlogits are rounded, too. One warp a row: its 32 lanes share the classes, and meet by shuffles, without shared memory.
 // Grid: N / 8 rounded up. Block: 256, that is 8 rows. The sum over rows is a second kernel of one block, because sums
 // in a fixed order are the same bits in every run, which atomic additions are not.
+
+#include "half.cuh"
 
 #define LOWEST -3.402823466e38f
 
@@ -24,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
 {
     int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (n >= N) return;  // the whole warp
-    const float* row = logits + n * CLASSES;
+    auto logit = [&](int k) { return OUT_OF(logits[n * CLASSES + k]); };
     float* drow = dlogits + n * CLASSES;
     if (n >= count[0]) {
         for (int k = lane; k < CLASSES; k += 32) drow[k] = 0.0f;
@@ -36,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
     float largest = LOWEST;
     int place = CLASSES;
     for (int k = lane; k < CLASSES; k += 32)
-        if (row[k] > largest || place == CLASSES) largest = row[k], place = k;
+        if (logit(k) > largest || place == CLASSES) largest = logit(k), place = k;
     for (int other = 16; other > 0; other /= 2) {
         float their_largest = __shfl_xor_sync(0xffffffff, largest, other);
         int their_place = __shfl_xor_sync(0xffffffff, place, other);
@@ -44,14 +46,14 @@ extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
             largest = their_largest, place = their_place;
     }
     float sum = 0.0f;
-    for (int k = lane; k < CLASSES; k += 32) sum += expf(row[k] - largest);
+    for (int k = lane; k < CLASSES; k += 32) sum += expf(logit(k) - largest);
     for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffff, sum, other);
 
     int label = labels[n];
     float times = scale[0];
     for (int k = lane; k < CLASSES; k += 32)
-        drow[k] = times * (expf(row[k] - largest) / sum - (k == label ? 1.0f : 0.0f));
-    if (lane == 0) losses[n] = logf(sum) - (row[label] - largest), hits[n] = place == label;
+        drow[k] = OUT_OF(times * (expf(logit(k) - largest) / sum - (k == label ? 1.0f : 0.0f)));
+    if (lane == 0) losses[n] = logf(sum) - (logit(label) - largest), hits[n] = place == label;
 }
 
 // The books of a step: loss[0] = sum losses and correct[0] = sum hits, which are also added to the epoch's, and step[0],

@@ -1,6 +1,8 @@
 // What follows a convolution's output z: bias is added already, ReLU and pooling of S x S are still to be done.
 //
-// Macros: S; MAX_POOL and RELU 0 or 1. What the bits of a mask mean is told in conv_forward.cu.
+// Macros: S; MAX_POOL and RELU 0 or 1; HALF_OUT of half.cuh, for y. What the bits of a mask mean is told in conv_forward.cu.
+
+#include "half.cuh"
 
 // One square z -> its y, and its mask. What is not a number stays so, to be seen in the loss.
 static __device__ __forceinline__ float pool(const float z[S * S], unsigned short* mask)
@@ -24,5 +26,5 @@ static __device__ __forceinline__ float pool(const float z[S * S], unsigned shor
         y *= 1.0f / (S * S);
     }
     *mask = (unsigned short)bits;
-    return y;
+    return OUT_OF(y);
 }

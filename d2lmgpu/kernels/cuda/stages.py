@@ -10,14 +10,17 @@ import contextlib
 
 import numpy as np
 
-from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu, rounded_to_half
 from ..stages import function_of
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .run import run
 
 PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
-"""What the factors of matrix products and convolutions are rounded to. Sums and everything else are float32."""
+"""What factors of products are rounded to: in tf32 those of dense layers, in mixed precision as networks/mixed.py says.
+
+Sums and everything else are float32.
+"""
 
 LARGEST_SQUARE = 4
 """Side of the largest squares that the kernels pool."""
@@ -133,31 +136,32 @@ class Flatten:
 
 
 class Rectifier:
-    """ReLU where no convolution or dense layer comes before."""
+    """ReLU where no convolution or dense layer comes before. ``half``: y is rounded to float16."""
 
-    def __init__(self, x):
+    def __init__(self, x, half):
         import cupy
 
         self.x, self.y, self.dx = x, cupy.empty_like(x), cupy.empty_like(x)
+        self.launch = launch.rounding(launch.relu(x.size), out=half)
 
     def forward(self):
-        run(launch.relu(self.x.size), self.x, self.y, np.int32(self.x.size))
+        run(self.launch, self.x, self.y, np.int32(self.x.size))
 
     def backward(self, dy, params, grads):
-        run(launch.relu_grad(self.x.size), dy, self.y, self.dx, np.int32(self.x.size))
+        run(launch.relu_grad(self.x.size), dy, self.x, self.dx, np.int32(self.x.size))
 
 
 class Pooling:
-    """Pooling where no convolution comes before: x (N, C, H, W) → y (N, C, H // S, W // S)."""
+    """Pooling where no convolution comes before: x (N, C, H, W) → y (N, C, H // S, W // S), rounded if ``half``."""
 
-    def __init__(self, x, S, max_pool):
+    def __init__(self, x, S, max_pool, half):
         import cupy
 
         N, C, H, W = x.shape
         self.x, self.dx, self.planes = x, cupy.empty_like(x), np.int32(N * C)
         self.y = cupy.empty((N, C, H // S, W // S), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
-        self.launch = launch.pool(H, W, S, max_pool, N * C)
+        self.launch = launch.rounding(launch.pool(H, W, S, max_pool, N * C), out=half)
         self.launch_grad = launch.pool_grad(H, W, S, max_pool, N * C)
 
     def forward(self):
@@ -168,16 +172,17 @@ class Pooling:
 
 
 class AsWritten:
-    """A layer without a kernel: its own two functions."""
+    """A layer without a kernel: its own two functions. ``half``: y is rounded to float16."""
 
-    def __init__(self, x, layer, y_shape, input_grad):
+    def __init__(self, x, layer, y_shape, input_grad, half):
         import cupy
 
-        self.layer, self.x, self.input_grad = layer, x, input_grad
+        self.layer, self.x, self.input_grad, self.half = layer, x, input_grad, half
         self.y = cupy.empty((len(x), *y_shape), np.float32)
 
     def forward(self, *params):
-        self.y[...], self.cache = self.layer.forward(self.x, *params)
+        y, self.cache = self.layer.forward(self.x, *params)
+        self.y[...] = rounded_to_half(y) if self.half else y
 
     def backward(self, dy, params, grads):
         import cupy
@@ -205,32 +210,38 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
         pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
         S = pool_options.get("size", 2)
         pooled = pool in POOLS and S <= LARGEST_SQUARE
-        fused = S if pooled else 1, pooled and POOLS[pool], rectified, input_grad
+        fused, taken = (S if pooled else 1, pooled and POOLS[pool], rectified), 1 + rectified + pooled
+        half = rounds_output(kind, layers[taken:])
         if function is conv2d:
-            stage = make_convolution(x, first.shapes[0], *fused)
-        else:
-            stage = BatchNorm(x, *fused, count)
-        return stage, 1 + rectified + pooled
+            return make_convolution(x, first.shapes[0], *fused, input_grad, kind, half), taken
+        return BatchNorm(x, *fused, input_grad, count, half), taken
     if function is dense:
         D, O = first.shapes[0]
         launches = choose.dense(kind, D, O, len(x), rectified)
         return Dense(x, O, rectified, input_grad, launches), 1 + rectified
     if function is flatten:
         return Flatten(x), 1
+    half = rounds_output(kind, rest)
     if function is relu:
-        return Rectifier(x), 1
+        return Rectifier(x, half), 1
     if function in POOLS and options.get("size", 2) <= LARGEST_SQUARE:
-        return Pooling(x, options.get("size", 2), POOLS[function]), 1
-    return AsWritten(x, first, shapes[0], input_grad), 1
+        return Pooling(x, options.get("size", 2), POOLS[function], half), 1
+    return AsWritten(x, first, shapes[0], input_grad, half), 1
 
 
-def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad):
+def rounds_output(kind, following):
+    """Whether what the layers ``following`` read is rounded by who writes it, as a convolution rounds only weights."""
+    return kind == "float16" and bool(following) and function_of(following[0])[0] is conv2d
+
+
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
     import cupy
 
     N, C, H, W = x.shape
     O, _, KH, KW = kernel_shape
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
-    launches = choose.convolution(conv, N, input_grad, cupy.cuda.Device().attributes["MultiProcessorCount"])
+    multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    launches = choose.convolution(kind, conv, N, input_grad, half, multiprocessors)
     return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
 
 

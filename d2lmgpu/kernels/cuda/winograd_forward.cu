@@ -21,7 +21,8 @@
 // second-level cache that alone takes 7,700 cycles, while the schedulers issue for 10,400. Predicted 11 us;
 // conv_forward.cu, predicted in the same way, takes 31 us.
 //
-// Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the tiles of an image that a block has, rows and columns.
+// Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the tiles of an image that a block has, rows and columns;
+// HALF_OUT of half.cuh.
 // Grid: (groups of images, parts of O, regions of an image). Block: THREADS.
 
 #define DEPTH (RO > 8 && CB > 3 ? 3 : CB)  // registers are few

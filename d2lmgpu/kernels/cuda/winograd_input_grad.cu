@@ -15,10 +15,12 @@
 // Counted as in winograd_forward.cu: 5,100 instructions a warp, 2,000 of them the products' multiplications; 167
 // registers. Predicted 12 us, conv_input_grad.cu 43 us.
 //
-// Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the rows and columns of tiles of an image.
+// Macros: those of winograd.cuh, also Q RO CB ROUND; TR TC: the rows and columns of tiles of an image;
+// HALF_OUT of half.cuh.
 // Grid: (groups of images, parts of C). Block: THREADS, at least CB * 16.
 
 #define DEPTH CB
+#include "half.cuh"
 #include "winograd.cuh"
 
 #define IMAGES (TILES / (TR * TC))
@@ -82,7 +84,7 @@ static __device__ __forceinline__ void store(const float* m_s, float* to, int h,
         for (int s = 0; s < 4; ++s)
 #pragma unroll
             for (int image = 0; image < IMAGES; ++image)
-                values[s][image] = m_s[from[image] + row_of(min(slot / 2 + s / 2, ROWS / 32 - 1) * 2 + s % 2, 0)];
+                values[s][image] = OUT_OF(m_s[from[image] + row_of(min(slot / 2 + s / 2, ROWS / 32 - 1) * 2 + s % 2, 0)]);
 #pragma unroll
         for (int s = 0; s < 4; ++s)
 #pragma unroll

@@ -6,8 +6,9 @@
 //     u_back  (parts of C, O, CP, POINTS)  for winograd_input_grad.cu, CP input channels a part; not with BACK 0
 //
 // One thread a row of one kernel's points; neighbouring threads write neighbouring rows.
-// Macros: those of winograd.cuh; OP CP BACK.
+// Macros: those of winograd.cuh; OP CP BACK; HALF_WEIGHT of half.cuh.
 
+#include "half.cuh"
 #include "winograd.cuh"
 
 #define O_UP (CEIL_DIV(O, OP) * OP)
@@ -22,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256) winograd_weights(
     float taps[KH][KW], rows[TH][KW], mine[KW], values[TW];
 #pragma unroll
     for (int k = 0; k < KH * KW; ++k)
-        taps[k / KW][k % KW] = o < O && c < C ? weight[(o * C + c) * KH * KW + k] : 0.0f;
+        taps[k / KW][k % KW] = o < O && c < C ? WEIGHT_OF(weight[(o * C + c) * KH * KW + k]) : 0.0f;
 #pragma unroll
     for (int b = 0; b < KW; ++b) {
         by_rows<GH, KW, KW>(&taps[0][b], &rows[0][b]);

@@ -1,0 +1,246 @@
+"""Where the CUDA kernels round in mixed precision: each kernel to the bit, and whole networks as `in_half` says."""
+
+import numpy as np
+import pytest
+from cuda_machines import normal, rounded, unwritten
+from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, norm, pool
+from test_cuda_kernels import CONVOLUTIONS, LENET_1, LENET_2, conv_arrays, conv_id, ladder
+from test_cuda_networks import assert_near
+from test_cuda_plan import make_gpus  # noqa: F401
+from test_cuda_winograd import CASES, arrays
+
+import d2lmgpu as d2l
+from d2lmgpu import layers
+from d2lmgpu.kernels import cuda
+from d2lmgpu.kernels.cuda import batch_norm, choose, convolution, launch, tensor_cores, winograd
+from d2lmgpu.kernels.cuda.batch_norm import Norm
+from d2lmgpu.kernels.cuda.launch import rounding
+from d2lmgpu.kernels.stages import to_the_end
+from d2lmgpu.layers import make_meetings
+from d2lmgpu.networks import Network, channels, compute, half_weights, in_half, init_params
+
+LARGEST = 65504
+
+
+def assert_writes_rounded(machine, how, inputs, out, *more):
+    """With HALF_OUT the kernel writes to ``out`` what it else would, rounded; to other arrays the same."""
+    results = []
+    for step in (how, rounding(how)):
+        arrays = [array.copy() if isinstance(array, np.ndarray) else array for array in (out, *more)]
+        machine.run(step, *inputs, *arrays)
+        results.append(arrays)
+    (plain, *others), (found, *same) = results
+    assert not np.array_equal(plain, rounded(plain, "float16"), equal_nan=True)  # there is something to round
+    np.testing.assert_array_equal(found, rounded(plain, "float16"))
+    for one, other in zip(others, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def assert_reads_rounded(machine, how, inputs, weight, outputs):
+    """With HALF_WEIGHT the kernel computes, bit for bit, what it else would from rounded weights."""
+    results = []
+    for step, value in (how, rounded(weight, "float16")), (rounding(how, out=False, weight=True), weight):
+        arrays = [array.copy() if isinstance(array, np.ndarray) else array for array in outputs]
+        machine.run(step, *(value if array is weight else array for array in inputs), *arrays)
+        results.append(arrays)
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_numbers_of_every_size(machine, rng):
+    """Small ones to multiples of 2^-24, of two equally near to the even one, and beyond 65519 they are infinite."""
+    x = np.concatenate([np.abs(normal(rng, 300)) * np.float32(10.0) ** e for e in (-9, -7, -5, -2, 0, 3)])
+    x = np.float32(
+        [*x, LARGEST, 65519, 65520, 1e9, 2.0**-25, 3 * 2.0**-25, 1 + 2.0**-11, 1 + 3 * 2.0**-11, np.inf, np.nan, 0]
+    )
+    y = unwritten(x.size)
+    machine.run(rounding(launch.relu(x.size)), x, y, np.int32(x.size))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(y, x.astype(np.float16).astype(np.float32))
+    assert np.isinf(y[-9]) and y[-11] == LARGEST == y[-10] and y[-7] == 0 and y[-5] == 1
+
+
+@pytest.mark.parametrize("N, conv", [CONVOLUTIONS[0], CONVOLUTIONS[2], CONVOLUTIONS[8], CONVOLUTIONS[11]], ids=conv_id)
+def test_convolutions(machine, rng, N, conv):
+    """All rungs of the ladder."""
+    x, weight, bias, y, mask, dy = conv_arrays(rng, N, conv._replace(max_pool=False))  # numbers that are not whole
+    n = np.int32(N)
+    for step in ladder(convolution.conv_forward, conv, N, versions=3):
+        outputs = unwritten(*y.shape), unwritten(*y.shape, dtype=np.uint16), n
+        assert_writes_rounded(machine, step, (x, weight, bias), *outputs)
+        assert_reads_rounded(machine, step, (x, weight, bias), weight, outputs)
+    for step in ladder(convolution.conv_input_grad, conv, N, versions=3):
+        assert_writes_rounded(machine, step, (dy, mask, weight), unwritten(*x.shape), n)
+        assert_reads_rounded(machine, step, (dy, mask, weight), weight, (unwritten(*x.shape), n))
+
+
+@pytest.mark.parametrize("N, conv, tile", [CASES[0], CASES[1], CASES[4], CASES[6]], ids=conv_id)
+def test_winograds_method(machine, rng, N, conv, tile):
+    x, weight, bias = arrays(rng, N, conv)
+    how, n = winograd.Winograd(conv, *tile, N), np.int32(N)
+    forward, back = winograd.conv_forward(how), winograd.conv_input_grad(how)
+    u, u_back = unwritten(forward.workspace), unwritten(back.workspace)
+    weights = winograd.weights(how, input_grad=True)
+    assert_reads_rounded(machine, weights, [weight], weight, (u, u_back))
+    machine.run(weights, weight, u, u_back)
+    shape = N, conv.O, conv.PH, conv.PW
+    y, mask = unwritten(*shape), unwritten(*shape, dtype=np.uint16)
+    assert_writes_rounded(machine, forward, (x, u, bias), y, mask, n)
+    machine.run(forward, x, u, bias, y, mask, n)
+    assert_writes_rounded(machine, back, (normal(rng, *shape), mask, u_back), unwritten(*x.shape), n)
+
+
+@pytest.mark.parametrize(
+    "norm", [Norm(C=3, H=5, W=6, S=2, relu=True), Norm(C=40, max_pool=True)], ids=["images", "dense"]
+)
+def test_batch_norm(machine, rng, norm):
+    N = 4
+    x, weight, bias = normal(rng, N, norm.C, norm.H, norm.W), normal(rng, norm.C), normal(rng, norm.C)
+    moments = np.stack([np.full(norm.C, 7.0), rng.normal(0, 1, norm.C), 9 + rng.random(norm.C)])
+    mean, variance, count = normal(rng, norm.C), 1 + rng.random(norm.C).astype(np.float32), np.array([3], np.int32)
+    shape = N, norm.C, norm.H // norm.S, norm.W // norm.S
+    outputs = unwritten(*shape), unwritten(*shape, dtype=np.uint16), np.int32(N)
+    inputs = x, weight, bias
+    assert_writes_rounded(machine, batch_norm.normalise(norm, N), (*inputs, moments, count), *outputs)
+    assert_writes_rounded(machine, batch_norm.normalise_fixed(norm, N), (*inputs, mean, variance, count), *outputs)
+
+
+def test_images_and_pooling(machine, rng):
+    images, labels = rng.integers(256, size=(9, 77)).astype(np.uint8), rng.integers(10, size=9).astype(np.uint8)
+    order, starts, step = rng.permutation(9).astype(np.int32), np.array([0, 3], np.int32), np.zeros(1, np.int32)
+    inputs = images, labels, order, starts, step
+    outputs = unwritten(4, 77), unwritten(4, dtype=np.int32), unwritten(1, dtype=np.int32)
+    assert_writes_rounded(machine, launch.gather(77, 4), inputs, *outputs, np.int32(4))
+    for max_pool in (False, True):
+        outputs = unwritten(6, 2, 2), unwritten(6, 2, 2, dtype=np.uint16)
+        assert_writes_rounded(machine, launch.pool(5, 4, 2, max_pool, 6), [normal(rng, 6, 5, 4)], *outputs, np.int32(6))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_dense_layers_input_grad(machine, rng, relu):
+    N, D, O = 33, 70, 10
+    dy, y, weight = normal(rng, N, O), normal(rng, N, O), normal(rng, D, O)
+    how = tensor_cores.dense_input_grad("float16", D, O, N, relu)
+    assert_writes_rounded(machine, how, (dy, y, weight), unwritten(N, D), np.int32(N))
+
+
+def test_the_loss_is_that_of_rounded_logits(machine, rng):
+    N, classes = 5, 37
+    logits, labels = 5 * normal(rng, N, classes), rng.integers(classes, size=N).astype(np.int32)
+    count, scale, n = np.array([4], np.int32), np.array([1024], np.float32), np.int32(N)
+    how, results = launch.softmax_cross_entropy(classes, N), []
+    for step, values in (how, rounded(logits, "float16")), (rounding(how), logits):
+        arrays = unwritten(N, classes), unwritten(N), unwritten(N, dtype=np.int32)
+        machine.run(step, values, labels, count, scale, *arrays, n)
+        results.append(arrays)
+    (plain, *others), (found, *same) = results
+    np.testing.assert_array_equal(found, rounded(plain, "float16"))
+    for one, other in zip(others, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+LARGE = pool(layers.avg_pool2d, layers.avg_pool2d_grad, 5)
+NETWORKS = {
+    "convolutions": (
+        (2, 9, 8),
+        [conv(5, 2, 2, 3), conv(4, 5, 3, 3), RELU, AVERAGE, conv(3, 4, 2, 2), FLATTEN, dense(6, 4)],
+    ),
+    "Winograd": (
+        (3, 14, 14),
+        [conv(8, 3, 3, 3), RELU, conv(24, 8, 5, 5), RELU, AVERAGE, conv(6, 24, 3, 3), RELU, FLATTEN, dense(24, 4)],
+    ),
+    "what comes between": ((2, 12, 11), [RELU, MAX, RELU, conv(3, 2, 2, 2), MAX, AVERAGE, conv(4, 3, 1, 1), FLATTEN]),
+    "batch norm": (
+        (1, 9, 9),
+        [
+            conv(4, 1, 2, 2),
+            norm(4),
+            RELU,
+            AVERAGE,
+            conv(5, 4, 2, 2),
+            norm(5),
+            conv(3, 5, 2, 1),
+            norm(3),
+            FLATTEN,
+            dense(18, 4),
+        ],
+    ),
+    "batch norm first": (
+        (2, 6, 6),
+        [norm(2), conv(3, 2, 3, 3), RELU, FLATTEN, dense(48, 7), norm(7), RELU, dense(7, 4)],
+    ),
+    "dense layers": ((1, 4, 5), [FLATTEN, dense(20, 9), RELU, dense(9, 6), dense(6, 40)]),
+    "ReLU at the end": ((1, 4, 4), [FLATTEN, dense(16, 6), RELU]),
+    "layers without a kernel": (
+        (2, 14, 14),
+        [
+            conv(3, 2, 3, 3),
+            MINUS_HALF_MEAN,
+            conv(4, 3, 3, 3),
+            RELU,
+            LARGE,
+            conv(3, 4, 2, 1),
+            RELU,
+            FLATTEN,
+            dense(6, 4),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**12])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F811
+    """Against the layers in float64, kernel by kernel. Sums in float32 differ, and some round the other way."""
+    (device,) = make_gpus(1)
+    shape, made = NETWORKS[name]
+    network, N = Network(made, shape, 0), 5
+    params = [p + rng.normal(0, 0.1, p.shape) for p in init_params(1, init="he", network=network, dtype=np.float64)]
+    params = [param.astype(np.float32) for param in params]
+    X, y = rng.normal(0, 1, (N, *shape)).astype(np.float32), rng.integers(0, params[-1].size, N)
+    working = half_weights([param.astype(float) for param in params])
+    expected, meetings = [np.zeros_like(param) for param in working], make_meetings(channels(network))
+    as_written = compute.as_written(
+        X.astype(float), y, working, in_half(network), expected, meetings=meetings, scale=scale
+    )
+    expected_loss = to_the_end(as_written)
+
+    def compute_on_gpu(X, y, *params):
+        import cupy
+
+        grads = [cupy.zeros_like(param) for param in params]
+        arguments = X, y, list(params), network, grads, None, make_meetings(channels(network), cupy)
+        loss = to_the_end(cuda.in_parts(*arguments, scale=scale, precision="mixed"))
+        return [array.get() for array in (loss, *grads)]
+
+    arrays = [d2l.put(array, device).raw for array in (X, y, *params)]
+    loss, *grads = device.submit(compute_on_gpu, *arrays).result()
+    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-3)
+    for grad, value in zip(grads, expected, strict=True):
+        if np.abs(value).max() > 1e-9 * scale:  # else it is a bias before batch norm
+            assert_near(grad, value, 2e-3)
+
+
+def macros_of(how):
+    return {option for option in how.options if option.startswith("-DHALF")} if how else None
+
+
+def test_who_rounds():
+    """Of a convolution and its gradients: that of the weights reads what others have rounded."""
+    OUT, WEIGHT = "-DHALF_OUT=1", "-DHALF_WEIGHT=1"
+    large = LENET_2._replace(H=33, W=33)  # more tiles than the gradient of the input by Winograd's method takes
+    for made, multiplied, forward, input_grad, weights in [
+        (LENET_1, False, {WEIGHT}, {OUT, WEIGHT}, None),
+        (LENET_1, True, {OUT, WEIGHT}, {OUT, WEIGHT}, None),
+        (LENET_2, False, set(), {OUT}, {WEIGHT}),
+        (LENET_2, True, {OUT}, {OUT}, {WEIGHT}),
+        (large, True, {OUT}, {OUT, WEIGHT}, {WEIGHT}),
+    ]:
+        launches = choose.convolution("float16", made, 256, True, multiplied, 132)
+        assert launches.transposed == (made == LENET_2)
+        expected = forward, input_grad, set(), set(), weights
+        assert tuple(map(macros_of, launches[:5])) == expected
+        for kind in (None, "tf32"):
+            assert not any(map(macros_of, choose.convolution(kind, made, 256, True, multiplied, 132)[:5]))
+    (O, C, KH, KW), *_ = NETWORKS["Winograd"][1][2].shapes  # where it is tried above
+    assert winograd.choose(cuda.Convolution(C, 12, 12, O, KH, KW, S=2, relu=True), 5)
