@@ -16,8 +16,9 @@ from d2lmgpu.kernels.cuda import batch_norm, choose, convolution, launch, tensor
 from d2lmgpu.kernels.cuda.batch_norm import Norm
 from d2lmgpu.kernels.cuda.launch import rounding
 from d2lmgpu.kernels.stages import to_the_end
-from d2lmgpu.layers import make_meetings
-from d2lmgpu.networks import Network, channels, compute, half_weights, in_half, init_params
+from d2lmgpu.layers import make_sync_statistics
+from d2lmgpu.networks import Network, channels, half_weights, in_half, init_params
+from d2lmgpu.networks.as_written import as_written
 
 LARGEST = 65504
 
@@ -199,17 +200,15 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
     params = [param.astype(np.float32) for param in params]
     X, y = rng.normal(0, 1, (N, *shape)).astype(np.float32), rng.integers(0, params[-1].size, N)
     working = half_weights([param.astype(float) for param in params])
-    expected, meetings = [np.zeros_like(param) for param in working], make_meetings(channels(network))
-    as_written = compute.as_written(
-        X.astype(float), y, working, in_half(network), expected, meetings=meetings, scale=scale
-    )
-    expected_loss = to_the_end(as_written)
+    expected, sync = [np.zeros_like(param) for param in working], make_sync_statistics(channels(network))
+    walk = as_written(X.astype(float), y, working, in_half(network), expected, sync_statistics=sync, scale=scale)
+    expected_loss = to_the_end(walk)
 
     def compute_on_gpu(X, y, *params):
         import cupy
 
         grads = [cupy.zeros_like(param) for param in params]
-        arguments = X, y, list(params), network, grads, None, make_meetings(channels(network), cupy)
+        arguments = X, y, list(params), network, grads, None, make_sync_statistics(channels(network), cupy)
         loss = to_the_end(cuda.in_parts(*arguments, scale=scale, precision="mixed"))
         return [array.get() for array in (loss, *grads)]
 
