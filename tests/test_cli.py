@@ -381,3 +381,11 @@ def test_a_run_that_was_done_already_tells_no_idle_devices(tmp_path, capsys):
     for option, worked in (("--checkpoint", True), ("--resume", False)):
         assert cli.main([*QUICK, "--devices", "2", option, file]) == 0
         assert ("devices worked" in capsys.readouterr().out) is worked
+
+
+@pytest.mark.parametrize("words, said", [([], True), (["--devices", "1"], False), (["--environment", "cpu"], False)])
+def test_cores_that_nobody_uses_are_told(monkeypatch, capsys, words, said):
+    monkeypatch.setattr(cli.train, "count_cores", lambda: 6)
+    assert cli.main(["train", "--limit", "50", "--epochs", "1", "--init", "he", *words]) == 0
+    line = "no GPU here: cpu(0) takes one of 6 cores; --devices 6 takes all\n"
+    assert (line in capsys.readouterr().out) is (said and find_gpus()[0] == 0)

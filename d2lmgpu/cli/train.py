@@ -1,5 +1,6 @@
 """``d2lmgpu train``: train a network on one or more devices."""
 
+from ..devices import count_cores
 from ..monitor import TensorBoard
 from ..output import check_plot, check_writable, each_output, is_plot, same_file, save_figure, write_json
 from ..timing import Timeline, chrome_trace
@@ -48,6 +49,8 @@ def run(options):
     if options.trace:
         check_plot(options.trace) if is_plot(options.trace) else check_writable(options.trace)
     environment, devices = find_devices(options)
+    if options.environment == "auto" and options.devices is None and devices[0].kind == "cpu" and count_cores() > 1:
+        print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
     data = find_data(options, options.limit)
     network = network_from(options.network, data)
     if options.data:
