@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import assert_close
+from conftest import assert_close, few
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -48,7 +48,7 @@ def one_device(name, optimizer, dtype):
     return _alone[name, optimizer, dtype]
 
 
-@pytest.mark.parametrize("k", LOADS)
+@pytest.mark.parametrize("k", few(LOADS, 3))
 @pytest.mark.parametrize(  # Adam magnifies float32's rounding to full steps wherever a gradient is nearly 0
     "optimizer, dtype",
     [(name, np.float64) for name in RATES] + [(name, np.float32) for name in RATES if name != "adam"],
