@@ -202,6 +202,7 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
                 assert_close(actual, param, 1e-5)
 
 
+@pytest.mark.long
 def test_train_takes_graphs_where_it_can(make_gpus, rng):
     """`train` itself, with graphs and without: the same but for rounding."""
     X, y = rng.integers(0, 256, (12, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 12).astype(np.uint8)

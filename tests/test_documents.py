@@ -82,6 +82,7 @@ def test_the_readmes_callback():
     assert lines[-1].startswith("devices worked ")
 
 
+@pytest.mark.long
 def test_the_readmes_preprocessing():
     quick = (
         program_with("preprocess")

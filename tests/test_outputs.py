@@ -201,6 +201,7 @@ for _ in range(25):
 """
 
 
+@pytest.mark.long
 def test_the_lock_holds_while_others_remove_it(tmp_path):
     """Processes that count together count to the sum."""
     processes = [python(INCREASE, tmp_path / "count") for _ in range(3)]

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN, long, traced_memory
+from conftest import LONG_ON_STANDIN, traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu import parallel
@@ -86,6 +86,7 @@ def test_the_same_seed_gives_the_same_history(make_devices, small, k):
     assert runs[0].history.test_accuracy == runs[1].history.test_accuracy
 
 
+@LONG_ON_STANDIN
 def test_training_is_the_textbooks_loop(make_devices, small):
     """What train does, written out: the same parameters, bit for bit."""
     X_train, y_train, _, _ = small
@@ -220,7 +221,8 @@ def test_a_result_is_printed_as_a_line(small):
     assert history is result.history and params is result.params
 
 
-@pytest.mark.parametrize("settings", [{}, *long({"flat": False}, {"overlap": True}, {"prefetch": False})])
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [{}, {"flat": False}, {"overlap": True}, {"prefetch": False}])
 def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     """Over five epochs on two devices: what a step needs was made by the first epoch."""
     X, y, _, _ = small

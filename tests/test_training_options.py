@@ -136,6 +136,7 @@ def test_a_network_that_is_none(small):
             quick([d2l.cpu(0)], small, network=network)
 
 
+@pytest.mark.long
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "result.json"
     command = ["train", "--environment", "cpu", "--devices", "3", "--limit", "300", "--epochs", "1", "--init", "he"]
