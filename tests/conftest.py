@@ -51,6 +51,11 @@ def pytest_collection_modifyitems(config, items):
             config.stash[LEFT_OUT].append(f"left out: {len(left_out)} tests {which}")
 
 
+def pytest_collection_finish():
+    """The garbage collections that tests ask for need not look through thousands of tests."""
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter, config):
     for line in config.stash.get(LEFT_OUT, ()):
         terminalreporter.write_line(line)

@@ -98,7 +98,7 @@ def run_until(monkeypatch, steps, devices, data, **settings):
         quick(devices, data, **settings)
 
 
-@pytest.mark.parametrize("batch_statistics", ["local", "synchronised"])
+@pytest.mark.parametrize("batch_statistics", [*long("local"), "synchronised"])
 @pytest.mark.parametrize(  # 6 steps an epoch; one moment is enough for the slow stand-in
     "steps, device_kind",
     [(11, "cpu"), *long((2, "cpu"), (6, "cpu"), (15, "cpu"), (11, "standin"))]

@@ -146,6 +146,7 @@ def test_three_cards_of_which_two_reach_each_other(machine, check):  # noqa: F81
     assert {tried for device, tried in found if device == both(0, 2)} == PAIR
 
 
+@pytest.mark.long
 def test_copies_between_cards_that_arrive_changed(machine, nccl, check, rng, capsys):  # noqa: F811
     """As where a virtual machine's host forbids what CUDA permits. Copies then go another way, and arrive."""
     made = machine(2, garbled=["copies"])

@@ -39,7 +39,7 @@ def same(run, expected, tolerance):
         np.testing.assert_allclose(d2l.to_host(one), value, rtol=0, atol=10 * tolerance * largest)
 
 
-@pytest.mark.parametrize("statistics", BATCH_STATISTICS)
+@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
 @pytest.mark.parametrize("k, loads", [(1, None), (3, [2, 0, 1]), *long((2, None), (3, None))])
 def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
     """As on CPU devices; with load 0 a device sees no image at all."""
@@ -100,7 +100,7 @@ def everything(part):
     return [array.get() for array in arrays]
 
 
-@pytest.mark.parametrize("precision, optimizer", [("float32", "momentum"), ("mixed", "adam")])
+@pytest.mark.parametrize("precision, optimizer", [("float32", "momentum"), *long(("mixed", "adam"))])
 def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, optimizer):  # noqa: F811
     """As the one that is tried before it is recorded; also on devices that have a past."""
     X, y = rng.integers(0, 256, (11, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 11).astype(np.uint8)

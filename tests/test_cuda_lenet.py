@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import references
+from conftest import long
 from cuda_machines import close, unwritten
 from test_cuda_kernels import LENET_1, LENET_2
 
@@ -11,7 +12,7 @@ from d2lmgpu.kernels.cuda import PRECISIONS, convolution, launch, tensor_cores
 from d2lmgpu.kernels.cuda.head import head
 
 
-@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), ("tf32", 1e-2)])
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), *long(("tf32", 1e-2))])
 def test_a_step_of_lenet(machine, rng, precision, tolerance):
     """The shard has room for 4 images and gets 3: what is left counts for nothing."""
     n, size, batch_size = 4, 3, 256

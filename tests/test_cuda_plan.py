@@ -38,7 +38,7 @@ NETWORKS = {
 }
 
 
-ALWAYS = "LeNet", "max pooling", "a layer without a kernel"
+ALWAYS = "LeNet", "max pooling"
 
 
 @pytest.fixture(params=["standin", REAL_GPU])
@@ -202,6 +202,7 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
                 assert_close(actual, param, 1e-5)
 
 
+@pytest.mark.long
 def test_train_takes_graphs_where_it_can(make_gpus, rng):
     """`train` itself, with graphs and without: the same but for rounding."""
     X, y = rng.integers(0, 256, (12, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 12).astype(np.uint8)
@@ -218,7 +219,7 @@ def test_train_takes_graphs_where_it_can(make_gpus, rng):
 
 
 @pytest.mark.parametrize(
-    "precision, k, nodes, longest", [("float32", 1, 16, 9), ("mixed", 1, 18, 11), ("float32", 2, 36, 11)]
+    "precision, k, nodes, longest", [("float32", 1, 16, 9), *long(("mixed", 1, 18, 11)), ("float32", 2, 36, 11)]
 )
 def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, longest):
     """On the longest path through LeNet's step: three layers, the head, three gradients, a reduction, the update.
@@ -255,7 +256,10 @@ TINY_NETWORK = Network(TINY, (1, 9, 8), 4)
 
 @pytest.mark.parametrize(
     "more, launches",
-    [({}, [2, 2, 1] * 2), ({"checkpoint_steps": 3}, [2, 1, 2] * 2), ({"callbacks": [d2l.Callback()]}, [1] * 10)],
+    [
+        ({"checkpoint_steps": 3}, [2, 1, 2] * 2),
+        *long(({}, [2, 2, 1] * 2), ({"callbacks": [d2l.Callback()]}, [1] * 10)),
+    ],
 )
 def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_path, monkeypatch, more, launches):
     """Two at once: as one by one, bit for bit, also from a checkpoint between them on."""
@@ -277,7 +281,7 @@ def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_p
     assert history.train_loss == expected.train_loss
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("precision", ["float32", *long("mixed")])
 @pytest.mark.parametrize("others, optimizer", [(2, "adam"), *long((2, "sgd"), (3, "sgd"))])
 def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, precision, others, optimizer):
     """In the middle of an epoch; on as many devices bit for bit, on others nearly."""
@@ -304,7 +308,7 @@ def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, p
         assert resumed.train_loss == pytest.approx(whole.train_loss, rel=1e-5 if precision == "float32" else 1e-2)
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("precision", ["float32", *long("mixed")])
 @pytest.mark.parametrize("optimizer", ["adam", *long("momentum")])
 def test_graphs_with_other_optimizers(make_gpus, rng, tmp_path, optimizer, precision):
     """As eager steps on a CPU, also when the run goes on from a checkpoint in the other's hands."""

@@ -60,7 +60,7 @@ def test_one_instruction_by_the_layout_that_is_written_down(machine, kind, rng, 
 
 
 @pytest.mark.parametrize(
-    "N, D, O, relu", [(7, 200, 37, False), (40, 65, 130, True), *long((1, 3, 2, True), (33, 70, 10, True))]
+    "N, D, O, relu", [(40, 65, 130, True), *long((1, 3, 2, True), (7, 200, 37, False), (33, 70, 10, True))]
 )
 def test_dense(machine, kind, rng, N, D, O, relu):
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)

@@ -41,7 +41,12 @@ ALWAYS = [("ring", 1), ("hierarchical", 2), ("halving_doubling", 3), ("ring", 5)
 ALL = itertools.product(["naive", "ring", "halving_doubling", "hierarchical"], [1, 2, 3, 4, 5, 8])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "device_kind, dtype",
+    [("cpu", np.float32), ("cpu", np.float64), ("standin", np.float32), *long(("standin", np.float64))]
+    + [pytest.param("gpu", dtype, marks=pytest.mark.real_gpu) for dtype in (np.float32, np.float64)],
+    indirect=["device_kind"],
+)
 @pytest.mark.parametrize("algorithm, k", few(ALL, *ALWAYS))
 def test_k_devices_equal_one(make_devices, algorithm, k, dtype):
     losses, replicas = train_steps(make_devices(k), dtype, algorithm)

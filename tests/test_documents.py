@@ -148,6 +148,7 @@ def test_the_guides_callback():
     assert lines[-1].startswith("devices worked ")
 
 
+@pytest.mark.long
 def test_the_guides_preprocessing():
     quick = LITTLE + program_with("def flip").replace("X_shards, y_shards =", "shards =")
     lines = run_python(quick + "        print([len(y) for y in shards[1]], epoch)\n").splitlines()
@@ -177,8 +178,8 @@ def test_the_error_that_is_shown():
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebooks_first_cells(notebook, monkeypatch):
-    """The first three with code, in the quick setting."""
-    run_notebook(notebook, monkeypatch, cells=3)
+    """The first two with code, in the quick setting."""
+    run_notebook(notebook, monkeypatch, cells=2)
 
 
 @pytest.mark.long

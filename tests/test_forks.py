@@ -157,6 +157,7 @@ def test_cuda_does_not_survive_a_fork(standin):
     assert d2l.to_host(x).tolist() == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_a_file_that_the_parent_holds_is_not_the_childs(tmp_path):
     """It may not write there, its end does not let others do so, and it holds nothing when the parent is done."""
     path = tmp_path / "x.json"

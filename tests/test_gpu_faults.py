@@ -85,7 +85,7 @@ def assert_is_cudas(error):
     assert isinstance(error, (CUDARuntimeError, d2l.DeviceError, MemoryError)) and str(error), repr(error)
 
 
-@pytest.fixture(params=few(SETTINGS, "graphs on one card", "eager on two cards"))
+@pytest.fixture(params=few(SETTINGS, "eager on two cards"))
 def rehearsal(request, monkeypatch):
     """A function that makes the machine and trains, what comes of it without a fault, and which calls are to fail."""
     settings = SETTINGS[request.param]

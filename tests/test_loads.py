@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import assert_close
+from conftest import assert_close, few, long
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -48,7 +48,7 @@ def one_device(name, optimizer, dtype):
     return _alone[name, optimizer, dtype]
 
 
-@pytest.mark.parametrize("k", LOADS)
+@pytest.mark.parametrize("k", few(LOADS, 3))
 @pytest.mark.parametrize(  # Adam magnifies float32's rounding to full steps wherever a gradient is nearly 0
     "optimizer, dtype",
     [(name, np.float64) for name in RATES] + [(name, np.float32) for name in RATES if name != "adam"],
@@ -122,7 +122,7 @@ def slow_layer(seconds):
     return Layer(wait, lambda dy, cache: dy)
 
 
-@pytest.mark.parametrize("seconds", [[8e-4, 8e-4, 4e-4], [4e-4, 2e-3, 8e-4]])
+@pytest.mark.parametrize("seconds", [[8e-4, 8e-4, 4e-4], *long([4e-4, 2e-3, 8e-4])])
 def test_loads_by_measurement(seconds, small):
     """Devices slowed down by waiting. The ideal shares make all of them wait equally long."""
     layers = sequential((1, 28, 28), Flatten(), Dense(10))

@@ -49,7 +49,7 @@ def test_the_layer_rounds_both_ways(make_devices, rng, dtype):
     np.testing.assert_array_equal(d2l.to_host(y), [LARGEST, -LARGEST, np.inf, -np.inf, np.nan, 0])
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0**12])
+@pytest.mark.parametrize("scale", [*long(1.0), 2.0**12])
 def test_lenet_against_loops(rng, scale):
     X, y = rng.random((3, 1, 28, 28)), rng.integers(0, 10, 3)
     params = half_weights(init_params(3, init="he", dtype=np.float64))

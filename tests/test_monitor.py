@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from conftest import LONG_ON_STANDIN
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -30,6 +31,7 @@ class Record(d2l.Callback):
         self.calls.append(("end", history.final_parameters_sha256, history.interrupted))
 
 
+@LONG_ON_STANDIN
 def test_what_is_called_when(make_devices, small):
     record = Record()
     history, _ = quick(make_devices(2), small, batch_size=250, callbacks=[record, d2l.Callback()])
@@ -157,6 +159,7 @@ class Busy(d2l.Callback):
                 arrays[0].device.run(d2l.loss_and_grads, *arrays)
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("loads", [None, [1, 0], [0, 0, 1]])
 def test_phases_are_those_of_the_epochs_alone(make_devices, small, loads, overlap):

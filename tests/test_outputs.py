@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, output
@@ -200,6 +201,7 @@ for _ in range(25):
 """
 
 
+@pytest.mark.long
 def test_the_lock_holds_while_others_remove_it(tmp_path):
     """Processes that count together count to the sum."""
     processes = [python(INCREASE, tmp_path / "count") for _ in range(3)]
@@ -337,7 +339,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("nobody", ["full", "closed"])
+@pytest.mark.parametrize("nobody", ["full", *long("closed")])
 def test_training_whose_output_nobody_takes(tmp_path, nobody):
     """A full disk, and a pipe that is closed: what was learned is kept, one line says what was not said."""
     reader, writer = os.pipe()
@@ -353,7 +355,7 @@ def test_training_whose_output_nobody_takes(tmp_path, nobody):
     assert load_checkpoint(tmp_path / "c").state["position"]["epoch"] == 2
 
 
-@pytest.mark.parametrize("nobody", ["2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"])
+@pytest.mark.parametrize("nobody", ["<&- >&- 2>&-", *long("2>&-", ">/dev/full 2>/dev/full")])
 def test_training_that_can_say_nothing_at_all(tmp_path, nobody):
     """Streams that are not there, as in a job that some scheduler starts, and an error that cannot be told either."""
     command = ["bash", "-c", f'exec "$@" {nobody}', "bash", sys.executable, "-c", f"import sys\n{COMMAND}"]

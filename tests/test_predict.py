@@ -162,6 +162,7 @@ def test_a_folder_of_pictures_named_by_class(tmp_path, rng):
         load_image_folder(tmp_path, (3, 9, 9))
 
 
+@pytest.mark.long
 def test_the_command(tmp_path, capsys, small):
     file, result = tmp_path / "trained", tmp_path / "result.json"
     history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, network="cnn", checkpoint=file)

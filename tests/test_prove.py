@@ -1,6 +1,7 @@
 """Proofs of schedules: right ones pass for every k up to 64, wrong ones are told what is wrong and where."""
 
 import pytest
+from conftest import few
 
 from d2lmgpu.collectives import (
     ALGORITHMS,
@@ -21,7 +22,7 @@ from d2lmgpu.collectives import (
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
 
-@pytest.mark.parametrize("algorithm", SUMMING)
+@pytest.mark.parametrize("algorithm", few(SUMMING, *(set(SUMMING) - {"bidirectional_ring"})))
 def test_every_algorithm_is_proved_up_to_64_devices(algorithm):
     for k in range(1, 65):
         for n in (2 * k + 1, k - 1, 12 * k) if k <= 17 else (2 * k + 1,):

@@ -300,6 +300,7 @@ def test_the_rest_is_dropped(make_devices, k):
     assert whole.steps == 4 and sorted(sum(seen(whole), [])) == list(range(20))
 
 
+@LONG_ON_STANDIN
 def test_training_without_the_rest(make_devices, small, monkeypatch):
     """The loss and the speed are of the examples that were trained on: 500 of 600."""
     history, _ = quick(make_devices(3), small, batch_size=250, lr=1e-9, drop_last=True)

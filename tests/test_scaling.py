@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN
+from conftest import LONG_ON_STANDIN, long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
@@ -166,7 +166,7 @@ def test_messages_are_fitted(monkeypatch):
 
 
 @LONG_ON_STANDIN
-@pytest.mark.parametrize("mode, batches", [("strong", [6, 6, 6]), ("weak", [6, 18, 30])])
+@pytest.mark.parametrize("mode, batches", [("strong", [6, 6, 6]), *long(("weak", [6, 18, 30]))])
 def test_an_experiment(device_kind, make_devices, mode, batches, small):
     devices = make_devices(5)
     if device_kind == "standin":

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from conftest import long
 
 from d2lmgpu.collectives import (
     ALGORITHMS,
@@ -40,7 +41,7 @@ POWERS_ONLY = {"tree", "recursive_doubling", "halving_doubling"}
 
 
 @pytest.mark.parametrize("algorithm", CLOSED_FORMS)
-@pytest.mark.parametrize("n", [0, 1024, 10**6])
+@pytest.mark.parametrize("n", [0, 1024, *long(10**6)])
 def test_closed_forms(algorithm, n):
     for k in [2, 4, 8, 16, 32, 64] if algorithm in POWERS_ONLY else range(2, 65):
         elements = n // 4 // k * k  # divisible into chunks, as the closed forms assume

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
@@ -565,7 +564,8 @@ def wait_for(condition):
     raise TimeoutError
 
 
-@pytest.mark.parametrize("how, code", [*long(("terminal", 130), ("sequential", 130)), ("kill -9", -9)])
+@pytest.mark.long
+@pytest.mark.parametrize("how, code", [("terminal", 130), ("sequential", 130), ("kill -9", -9)])
 def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     """The first trial ends soon, the others would take minutes. In a terminal all processes hear of it."""
     file = tmp_path / "rows.json"

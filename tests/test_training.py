@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import traced_memory
+from conftest import LONG_ON_STANDIN, traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu import parallel
@@ -61,6 +61,7 @@ def test_images_become_floats():
     assert d2l.to_float(images / 2.0).dtype == np.float64
 
 
+@LONG_ON_STANDIN
 def test_training_learns(make_devices, small):
     history, params = quick(make_devices(2), small, num_epochs=4)
     assert history.train_loss[-1] < 0.6 * history.train_loss[0]
@@ -75,6 +76,7 @@ def test_training_learns(make_devices, small):
     assert d2l.evaluate(params, *small[2:], make_devices(1)) == history.test_accuracy[-1]
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_same_seed_gives_the_same_history(make_devices, small, k):
     runs = [quick(make_devices(k), small, seed=seed) for seed in (4, 4, 5)]
@@ -84,6 +86,7 @@ def test_the_same_seed_gives_the_same_history(make_devices, small, k):
     assert runs[0].history.test_accuracy == runs[1].history.test_accuracy
 
 
+@LONG_ON_STANDIN
 def test_training_is_the_textbooks_loop(make_devices, small):
     """What train does, written out: the same parameters, bit for bit."""
     X_train, y_train, _, _ = small
@@ -218,6 +221,7 @@ def test_a_result_is_printed_as_a_line(small):
     assert history is result.history and params is result.params
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [{}, {"flat": False}, {"overlap": True}, {"prefetch": False}])
 def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     """Over five epochs on two devices: what a step needs was made by the first epoch."""

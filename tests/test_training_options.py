@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import without_black
+from conftest import LONG_ON_STANDIN, without_black
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -14,6 +14,7 @@ from d2lmgpu.training import sha256, why_diverged
 from d2lmgpu.training.history import HOPE, why_slow
 
 
+@LONG_ON_STANDIN
 def test_loads_equal_an_even_split(make_devices, small):
     data = without_black(small[0]), *small[1:]
     even, params = quick(make_devices(3), data, num_epochs=1)
@@ -54,12 +55,14 @@ def test_the_rate_of_every_step(small, monkeypatch):
     assert (history.warmup, history.schedule) == (1, "cosine")
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("settings", [{"optimizer": "momentum", "lr": 0.02}, {"optimizer": "adam", "lr": 0.002}])
 def test_other_optimizers_learn(make_devices, small, settings):
     history, _ = quick(make_devices(2), small, num_epochs=3, **settings)
     assert history.train_loss[-1] < 0.7 * history.train_loss[0] and history.optimizer == settings["optimizer"]
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("name", ["lenet-bn", "cnn"])
 def test_other_networks_learn(make_devices, small, name):
     devices = make_devices(2)
@@ -136,6 +139,7 @@ def test_a_network_that_is_none(small):
             quick([d2l.cpu(0)], small, network=network)
 
 
+@pytest.mark.long
 def test_the_command(tmp_path, capsys):
     file = tmp_path / "result.json"
     command = ["train", "--environment", "cpu", "--devices", "3", "--limit", "300", "--epochs", "1", "--init", "he"]
