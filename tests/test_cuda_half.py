@@ -13,8 +13,10 @@ import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.kernels import cuda
 from d2lmgpu.kernels.cuda import batch_norm, choose, convolution, launch, tensor_cores, winograd
-from d2lmgpu.kernels.cuda.batch_norm import Norm
+from d2lmgpu.kernels.cuda.batch_norm import BatchNorm, Norm
+from d2lmgpu.kernels.cuda.head import Head
 from d2lmgpu.kernels.cuda.launch import rounding
+from d2lmgpu.kernels.cuda.stages import Convolution, Dense
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.layers import make_sync_statistics
 from d2lmgpu.networks import Network, channels, half_weights, in_half, init_params
@@ -204,20 +206,42 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
     walk = as_written(X.astype(float), y, working, in_half(network), expected, sync_statistics=sync, scale=scale)
     expected_loss = to_the_end(walk)
 
-    def compute_on_gpu(X, y, *params):
-        import cupy
+    def compute_on_gpu(X, y, *raws):
+        plan = cuda.Plan(network, raws, shape, N, "mixed")
+        plan.use_statistics(plan.own_sync_statistics())
+        plan.take(X, y)
+        plan.scale.fill(scale)
+        grads = [raw.copy() for raw in raws]
+        to_the_end(plan.forward(raws))
+        to_the_end(plan.backward(raws, grads))
+        check_stages(plan)
+        return [array.get() for array in (plan.loss, *grads)]
 
-        grads = [cupy.zeros_like(param) for param in params]
-        arguments = X, y, list(params), network, grads, None, make_sync_statistics(channels(network), cupy)
-        loss = to_the_end(cuda.in_parts(*arguments, scale=scale, precision="mixed"))
-        return [array.get() for array in (loss, *grads)]
-
-    arrays = [d2l.put(array, device).raw for array in (X, y, *params)]
+    arrays = [d2l.put(array, device).raw for array in (X, y.astype(np.int32), *params)]
     loss, *grads = device.submit(compute_on_gpu, *arrays).result()
-    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-3)
+    assert float(loss[0]) == pytest.approx(float(expected_loss), rel=1e-3)
     for grad, value in zip(grads, expected, strict=True):
         if np.abs(value).max() > 1e-9 * scale:  # else it is a bias before batch norm
             assert_near(grad, value, 2e-3)
+
+
+def check_stages(plan):
+    """What convolutions read is rounded, and the dx of whatever multiplies; what batch norm reads and writes is not."""
+
+    def is_rounded(array):
+        values = array.get()
+        return np.array_equal(values, rounded(values, "float16"))
+
+    for stage in plan.stages:
+        if isinstance(stage, Convolution):
+            assert is_rounded(stage.x)
+        if isinstance(stage, (Convolution, Dense, Head)) and stage.dx is not None:
+            assert is_rounded(stage.dx)
+        if isinstance(stage, BatchNorm):
+            assert not is_rounded(stage.x)
+            assert stage.dx is None or not is_rounded(stage.dx)
+    assert isinstance(plan.stages[-1], Head) == is_rounded(plan.logits)  # else they are rounded as they are read
+    assert isinstance(plan.stages[-1], Head) != is_rounded(plan.dlogits)
 
 
 def macros_of(how):
