@@ -87,11 +87,14 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
 class Optimizer(NamedTuple):
     """An optimiser by name: ``update(params, grads, *state, step, lr, batch_size)``.
 
-    Its state are ``states`` lists like ``params``, zeros at first.
+    Its state are ``states`` lists like ``params``, zeros at first. ``in_graphs``: whether there is a CUDA kernel that
+    does the same.
     """
 
+    name: str
     update: Callable
     states: int
+    in_graphs: bool = True
 
 
 def _without_step(update):
@@ -99,10 +102,15 @@ def _without_step(update):
 
 
 OPTIMIZERS = {
-    "sgd": Optimizer(_without_step(sgd), 0),
-    "momentum": Optimizer(_without_step(momentum), 1),
-    "adam": Optimizer(adam, 2),
+    "sgd": Optimizer("sgd", _without_step(sgd), 0),
+    "momentum": Optimizer("momentum", _without_step(momentum), 1),
+    "adam": Optimizer("adam", adam, 2),
 }
+
+
+def make_optimizer(settings):
+    """The `Optimizer` for the settings of a run."""
+    return OPTIMIZERS[settings.optimizer]
 
 
 def check_optimizer(name):

@@ -71,7 +71,7 @@ class Part:
                 self._track()
         if self.kind:
             self._run_mixed("check_finite", self.flat_grads.size, self.flat_grads, self.overflow)
-        getattr(self, f"_{self.replica.optimizer_name}")(self.flat_params.size)
+        getattr(self, f"_{self.replica.optimizer.name}")(self.flat_params.size)
         if self.kind:
             update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(update_scale, self.scale, self.overflow, self.good_steps)

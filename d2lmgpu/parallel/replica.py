@@ -15,7 +15,7 @@ class Replica:
 
     ``params``: of `get_params`, updated in place. Gradients, in one buffer, lie in
     the same memory for all replicas of a device: a step uses them up.
-    ``optimizer_state``: lists of arrays, as the optimiser's function takes them.
+    ``optimizer``: an `Optimizer`, or its name. ``optimizer_state``: lists of arrays, as its function takes them.
 
     ``precision`` is "float32" (or whatever the parameters' dtype is), or "mixed". It decides what the
     device computes with: ``network`` and ``compute_params``. ``batch_norm`` has that layer's statistics.
@@ -29,7 +29,7 @@ class Replica:
         self.flat_grads = DeviceArray(flat, device)
         pieces = in_one_piece([param.raw for param in params])  # what lies together is updated as one
         self._pieces = pieces, [flat] if len(pieces) == 1 else [grad.raw for grad in self.grads]
-        self.optimizer, self.optimizer_name = OPTIMIZERS[optimizer], optimizer
+        self.optimizer = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
         self.optimizer_state = [
             [put(np.zeros(piece.shape, dtype), device) for piece in pieces] for _ in range(self.optimizer.states)
         ]

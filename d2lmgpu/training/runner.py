@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ..devices import DeviceError
 from ..devices.trials import tell
+from ..optimizers import make_optimizer
 from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
 from ..parallel.graph_limits import can_be_graph
 from ..transforms import find_transform
@@ -35,10 +36,8 @@ def make_runner(X, y, params, devices, network, settings, note=print, saved_load
 def make_replicas(params, devices, network, settings, in_graphs):
     """For each device a `Replica` with a copy of ``params``."""
     precision = "float32" if in_graphs else settings.precision  # in graphs the kernels round
-    return [
-        Replica(get_params(params, device), device, network, settings.optimizer, precision=precision)
-        for device in devices
-    ]
+    optimizer = make_optimizer(settings)
+    return [Replica(get_params(params, device), device, network, optimizer, precision=precision) for device in devices]
 
 
 def graph_step(X, y, replicas, settings):
@@ -92,7 +91,7 @@ def find_loads(X, y, replicas, settings, saved, note):
 
 def can_use_graphs(X, y, devices, network, settings):
     """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
-    wanted = settings.graphs and settings.preprocess is None
+    wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     can = wanted and can_be_graph(X, y, devices, settings.algorithm, network, settings.precision)
     if settings.precision == "tf32" and not can:
         raise ValueError(
