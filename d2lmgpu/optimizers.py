@@ -110,7 +110,23 @@ OPTIMIZERS = {
 
 def make_optimizer(settings):
     """The `Optimizer` for the settings of a run."""
-    return OPTIMIZERS[settings.optimizer]
+    optimizer = OPTIMIZERS[settings.optimizer]
+    return decaying(optimizer, settings.weight_decay) if settings.weight_decay else optimizer
+
+
+def decaying(optimizer, weight_decay):
+    """The `Optimizer` with g + weight_decay · param for g, as in PyTorch: of the loss + weight_decay/2 · ‖params‖²."""
+
+    def update(params, grads, *rest):
+        batch_size = rest[-1]
+        with span("update"):
+            for param, grad, product in _pieces(params, grads):
+                xp = array_module(param)
+                xp.multiply(param, param.dtype.type(weight_decay * batch_size), out=product)
+                xp.add(grad, product, out=grad)
+        optimizer.update(params, grads, *rest)
+
+    return optimizer._replace(update=update, in_graphs=False)
 
 
 def check_optimizer(name):

@@ -185,6 +185,7 @@ OTHERS = {
     "network": "lenet",
     "classes": (*"abcdefghij",),
     "optimizer": "momentum",
+    "weight_decay": 0.1,
     "seed": 1,
     "batch_size": 250,
     "preprocess": lambda X, y, rng: (X, y),

@@ -5,17 +5,18 @@ import math
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close
+from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import optimizers
-from d2lmgpu.optimizers import OPTIMIZERS, adam, check_optimizer, momentum, sgd
+from d2lmgpu.optimizers import OPTIMIZERS, adam, check_optimizer, make_optimizer, momentum, sgd
 
 
-def by_hand(name, value, grads, lr, batch_size):
+def by_hand(name, value, grads, lr, batch_size, decay=0.0):
     """One parameter, a float, through the steps of ``grads``."""
     v = m = s = 0.0
     for step, grad in enumerate(grads, start=1):
-        g = grad / batch_size
+        g = grad / batch_size + decay * value
         if name == "sgd":
             value -= lr * g
         elif name == "momentum":
@@ -110,3 +111,34 @@ def test_a_batch_size_that_is_none(name, batch_size):
     with pytest.raises(ValueError, match=f"batch_size is {batch_size}; it should be a finite number, above 0"):
         OPTIMIZERS[name].update([param], [grad], *([array] for array in state), 1, 0.1, batch_size)
     assert (param == 1).all()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weight_decay(rng, name, dtype):
+    optimizer = make_optimizer(d2l.Settings(optimizer=name, weight_decay=0.3))
+    params = [rng.normal(size=size).astype(dtype) for size in (5, 1, 0)]
+    state = [[np.zeros_like(param) for param in params] for _ in range(optimizer.states)]
+    steps = [[rng.normal(size=param.shape).astype(dtype) for param in params] for _ in range(3)]
+    expected = [
+        [by_hand(name, float(x), given, 0.1, 4, decay=0.3) for x, *given in zip(param, *grads, strict=True)]
+        for param, *grads in zip(params, *steps, strict=True)
+    ]
+    for step, grads in enumerate(steps, start=1):
+        optimizer.update(params, [grad.copy() for grad in grads], *state, step, 0.1, 4)
+    for param, values in zip(params, expected, strict=True):
+        assert_close(param, np.array(values), 10 * TOLERANCE[np.dtype(dtype)])
+    assert make_optimizer(d2l.Settings(optimizer=name)) is OPTIMIZERS[name] and not optimizer.in_graphs
+
+
+def test_weight_decay_in_training(small):
+    """Equal on any number of devices; it keeps parameters small."""
+    settings = {"num_epochs": 1, "batch_size": 50}
+    one, three, without = (
+        quick([d2l.cpu(i) for i in range(k)], small, weight_decay=decay, **settings)
+        for k, decay in ((1, 0.1), (3, 0.1), (1, 0))
+    )
+    for first, other in zip(one.params, three.params, strict=True):
+        assert_close(first, other, 2e-3)  # black patches: rounding decides on some ReLUs
+    sizes = [sum(float((param**2).sum()) for param in run.params) for run in (one, without)]
+    assert sizes[0] < 0.97 * sizes[1] and one.history.weight_decay == 0.1

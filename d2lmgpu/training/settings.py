@@ -103,6 +103,13 @@ class Settings:
         same=True,
     )
     optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), check_optimizer, same=True)
+    weight_decay: float = setting(
+        0,
+        "how much of each parameter is added to its gradient (L2 regularisation)",
+        "at least 0",
+        lambda value: check_number("weight_decay", value, least=0, most=MOST_LR),
+        same=True,
+    )
     loads: list = setting(
         None,
         "each device's share of every minibatch, in any unit, 0 for idle; auto measures how fast each is",
