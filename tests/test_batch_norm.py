@@ -156,6 +156,7 @@ def test_whose_images_the_statistics_are_of(make_devices, k):
     assert not np.allclose(aggregated[0][2], alone[2])  # what comes after it was normalised otherwise
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_error_on_one_device_leaves_nobody_waiting(make_devices, overlap):
     devices = make_devices(2)

@@ -329,6 +329,7 @@ d2l.train([d2l.cpu(0)], data=data, num_epochs=9999, checkpoint=sys.argv[1], **se
 """
 
 
+@pytest.mark.long
 def test_two_runs_with_one_checkpoint(small, tmp_path):
     """The second is refused, at its start as well as when it would go on from what the first has written so far."""
     file, device = tmp_path / "file", [d2l.cpu(0)]

@@ -1,4 +1,7 @@
-"""``d2lmgpu devices --check``: on a good machine all works; of what is broken it says so, and of nothing else."""
+"""``d2lmgpu devices --check``: on a good machine all works; of what is broken it says so, and of nothing else.
+
+A check tries every kernel, so that most of these tests are long: to compile them all for the CPU takes some seconds.
+"""
 
 import json
 import sys
@@ -90,6 +93,7 @@ def test_a_good_machine(machine, nccl, check):  # noqa: F811
     assert len(nccl) == 4  # two sums of two devices
 
 
+@pytest.mark.long
 def test_one_card(machine, check):  # noqa: F811
     machine(1)
     assert check() == dict.fromkeys(rows_of(("gpu(0)", SINGLE)) | VIRTUAL)
@@ -112,6 +116,7 @@ BROKEN = {  # what does not work: the call to CUDA, what the table says does not
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_call_that_does_not_work(machine, nccl, check, what):  # noqa: F811
     call, expected = BROKEN[what]
@@ -123,6 +128,7 @@ def test_a_call_that_does_not_work(machine, nccl, check, what):  # noqa: F811
     assert check() == dict.fromkeys(GOOD)  # all is tried again
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("peers", ["none", "one way"])
 def test_cards_that_do_not_reach_each_other(machine, nccl, check, peers):  # noqa: F811
     made = machine(2, peers=[])
@@ -134,6 +140,7 @@ def test_cards_that_do_not_reach_each_other(machine, nccl, check, peers):  # noq
     assert found[BOTH, "peer access"] == "DeviceError: CUDA says that they cannot reach each other's memory"
 
 
+@pytest.mark.long
 def test_three_cards_of_which_two_reach_each_other(machine, check):  # noqa: F811
     machine(3, peers=[(0, 2)])
     found = check()
@@ -158,6 +165,7 @@ def test_copies_between_cards_that_arrive_changed(machine, nccl, check, rng, cap
     assert f"note: {BOTH}: peer access: does not work here (" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_kernels_that_read_something_else_on_another_card(machine, nccl, check, rng, capsys):  # noqa: F811
     machine(2, garbled=["kernels"])
     found = check()
@@ -176,6 +184,7 @@ def assert_trains(rng):
     assert_as(train(data), d2l.train([d2l.cpu(0)], data=data, progress=False, **settings))
 
 
+@pytest.mark.long
 def test_cards_that_cannot_exchange_anything(machine, check):  # noqa: F811
     """Each by itself is as good as ever, in the check and afterwards."""
     machine(2, broken=["memcpyAsync device to device", "memcpyAsync through the host"])
@@ -193,12 +202,14 @@ def test_cards_that_cannot_exchange_anything(machine, check):  # noqa: F811
         np.testing.assert_array_equal(d2l.to_host(d2l.put([1.0, 2.0], d2l.gpu(one))), [1, 2])
 
 
+@pytest.mark.long
 def test_without_nccl(machine, check):  # noqa: F811
     machine(2)
     found = check()
     assert failures(found) == {NCCL} and found.keys() == GOOD and "this CuPy has no NCCL" in found[NCCL]
 
 
+@pytest.mark.long
 def test_sums_of_nccl_that_are_wrong(machine, nccl, check, monkeypatch):  # noqa: F811
     machine(2)
     communicator = sys.modules["cupy.cuda.nccl"].NcclCommunicator
@@ -207,6 +218,7 @@ def test_sums_of_nccl_that_are_wrong(machine, nccl, check, monkeypatch):  # noqa
     assert failures(found) == {NCCL} and found[NCCL] == "RuntimeError: the sum of 1003 elements on gpu(0) is wrong"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kernel, wrong", [("dense_forward", {"the kernels"}), ("dense_forward_tensor_cores", ON_TENSOR_CORES)]
 )
@@ -228,6 +240,7 @@ def test_kernels_that_compute_something_else(machine, nccl, check, monkeypatch, 
 OLD = r"DeviceError: gpu(0) has compute capability 7.0, for which CUDA 13 compiles nothing: it needs 7.5. For CUDA 12:"
 
 
+@pytest.mark.long
 def test_a_card_too_old(machine, check):  # noqa: F811
     machine(2, capability=[(7, 0), (9, 0)])
     found = check()
@@ -236,6 +249,7 @@ def test_a_card_too_old(machine, check):  # noqa: F811
     assert found["gpu(0)", "a stream of its own"].startswith(OLD)
 
 
+@pytest.mark.long
 def test_precisions_that_a_card_is_too_old_for_are_not_tried(machine, nccl, check):  # noqa: F811
     machine(2, capability=[(7, 0), (7, 5)], version=12090)
     found = check()
@@ -243,6 +257,7 @@ def test_precisions_that_a_card_is_too_old_for_are_not_tried(machine, nccl, chec
     assert found == dict.fromkeys(GOOD - {("gpu(0)", mixed), ("gpu(0)", tf32), ("gpu(1)", tf32)})
 
 
+@pytest.mark.long
 def test_too_little_memory(machine, nccl, check, monkeypatch):  # noqa: F811
     """On one of two cards."""
     machine(2)

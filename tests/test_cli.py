@@ -37,6 +37,7 @@ def test_train(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.png", "result.json"]
 
 
+@pytest.mark.long
 def test_a_trace_of_training(tmp_path):
     """As JSON for a viewer of traces, and as a picture; with gradients exchanged beside the computation."""
     file, picture = tmp_path / "trace.json", tmp_path / "trace.svg"
@@ -317,6 +318,7 @@ def test_a_failure_leaves_an_older_result(capsys, tmp_path):
     assert file.read_text() == "older" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.long
 def test_a_result_to_standard_output(tmp_path):
     """Standard output may be a pipe or a file; neither it nor the link /dev/stdout may be replaced."""
     before = os.readlink("/dev/stdout")

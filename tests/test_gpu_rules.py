@@ -281,6 +281,7 @@ def test_kernels_that_compute_something_else_are_found(machine, alone, monkeypat
     assert "gpu(0): the kernels: does not work here (RuntimeError: gradients are off by" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_step_that_cannot_be_recorded_is_launched_by_hand(machine, alone, monkeypatch, capsys):
     """And a recording that fails leaves devices on which anything else works: here a graph by another allreduce."""
     machine(2)

@@ -79,6 +79,7 @@ def test_training_within_a_limit(small):
     assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
 
 
+@pytest.mark.long
 def test_on_the_command_line(capsys):
     command = ["train", "--environment", "cpu", "--limit", "64", "--epochs", "1", "--devices", "2"]
     try:

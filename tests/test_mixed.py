@@ -183,7 +183,8 @@ def test_infinite_gradients_of_different_sign_add_up_in_silence(make_devices):
 SYNCHRONISED = {"lenet": {}, "lenet-bn": {"batch_statistics": "synchronised"}}
 
 
-@pytest.mark.parametrize("network, overlap", [("lenet", True), *long(("lenet", False), ("lenet-bn", False))])
+@pytest.mark.long
+@pytest.mark.parametrize("network, overlap", [("lenet", True), ("lenet", False), ("lenet-bn", False)])
 def test_a_run_finds_its_scale(small, monkeypatch, network, overlap):
     """Begun with a scale at which all overflows, it comes down and trains, on all devices alike, without a warning."""
     monkeypatch.setattr(loss_scale, "FIRST_SCALE", 2.0**28)

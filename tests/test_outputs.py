@@ -339,7 +339,8 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("nobody", ["full", *long("closed")])
+@pytest.mark.long
+@pytest.mark.parametrize("nobody", ["full", "closed"])
 def test_training_whose_output_nobody_takes(tmp_path, nobody):
     """A full disk, and a pipe that is closed: what was learned is kept, one line says what was not said."""
     reader, writer = os.pipe()

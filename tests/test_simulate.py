@@ -65,6 +65,7 @@ def test_the_textbooks_arithmetic():
     assert milliseconds("sharded", 4, full_switch(4, 16e9)) == pytest.approx(15, rel=0.01)
 
 
+@pytest.mark.long
 def test_the_textbooks_nvlink_ring():
     """8 V100, 3 NVLinks of 18 GB/s each way: "2 · 160 MB / (3 · 18 GB/s) ≈ 6 ms", which leaves out (k-1)/k."""
     textbook = 1000 * 2 * 160 * MB / (3 * 18e9)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
@@ -121,7 +122,7 @@ def expected(small):
     return histories
 
 
-@pytest.mark.parametrize("who", ["in turn", "processes", "threads", "own", "user's processes"])
+@pytest.mark.parametrize("who", ["processes", "threads", *long("in turn", "own", "user's processes")])
 def test_however_it_is_done_a_history_is_that_of_train(small, expected, who):
     if who in ("in turn", "processes"):
         mode, count = ("sequential", None) if who == "in turn" else ("simultaneous", 2)
@@ -282,6 +283,7 @@ d2l.sweep(trials, mode="sequential", data=(X[:600], y[:600], X_test[:100], y_tes
 """
 
 
+@pytest.mark.long
 def test_two_sweeps_with_one_file(small, tmp_path):
     """The second would write its rows over those of the first: it is refused, until the first is no more."""
     file, trials = tmp_path / "rows.json", d2l.grid(seed=[0, 1], **QUICK)
@@ -595,6 +597,7 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
         assert err == "" and "1 done, 1 interrupted" in out and "started again with it" in out
 
 
+@pytest.mark.long
 def test_a_program_that_starts_workers_as_it_is_imported(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import d2lmgpu as d2l\nprint(d2l.sweep([{}], progress=False))\n")
