@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import few, long
 from cuda_machines import normal, rounded, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, norm, pool
 from test_cuda_kernels import CONVOLUTIONS, LENET_1, LENET_2, conv_arrays, conv_id, ladder
@@ -63,7 +64,9 @@ def test_numbers_of_every_size(machine, rng):
     assert np.isinf(y[-9]) and y[-11] == LARGEST == y[-10] and y[-7] == 0 and y[-5] == 1
 
 
-@pytest.mark.parametrize("N, conv", [CONVOLUTIONS[0], CONVOLUTIONS[2], CONVOLUTIONS[8], CONVOLUTIONS[11]], ids=conv_id)
+@pytest.mark.parametrize(
+    "N, conv", [CONVOLUTIONS[0], *long(CONVOLUTIONS[2], CONVOLUTIONS[8], CONVOLUTIONS[11])], ids=conv_id
+)
 def test_convolutions(machine, rng, N, conv):
     """All rungs of the ladder."""
     x, weight, bias, y, mask, dy = conv_arrays(rng, N, conv._replace(max_pool=False))  # numbers that are not whole
@@ -77,7 +80,7 @@ def test_convolutions(machine, rng, N, conv):
         assert_reads_rounded(machine, step, (dy, mask, weight), weight, (unwritten(*x.shape), n))
 
 
-@pytest.mark.parametrize("N, conv, tile", [CASES[0], CASES[1], CASES[4], CASES[6]], ids=conv_id)
+@pytest.mark.parametrize("N, conv, tile", [CASES[0], *long(CASES[1], CASES[4], CASES[6])], ids=conv_id)
 def test_winograds_method(machine, rng, N, conv, tile):
     x, weight, bias = arrays(rng, N, conv)
     how, n = winograd.Winograd(conv, *tile, N), np.int32(N)
@@ -192,7 +195,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**12])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", few(NETWORKS, "dense layers"))
 def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F811
     """Against the layers in float64, kernel by kernel. Sums in float32 differ, and some round the other way."""
     (device,) = make_gpus(1)

@@ -323,7 +323,7 @@ def test_arguments_that_make_no_sense(small):
         ({"batch_size": 0}, "batch_size is 0; it should be a whole number, at least 1"),
         ({"batch_size": 2.5}, "batch_size is 2.5"),
         ({"batch_size": 4, "loads": [1, 1]}, "give 1 numbers"),
-        ({"batch_size": 4, "preprocess": "flip"}, "preprocess is 'flip'; it should be a function"),
+        ({"batch_size": 4, "preprocess": "turn"}, "preprocess 'turn' is unknown; choose from flip, shift"),
     ]:
         with pytest.raises(ValueError, match=message):
             d2l.MinibatchQueue(X, y, device, **settings)
@@ -334,5 +334,5 @@ def test_arguments_that_make_no_sense(small):
         d2l.MinibatchQueue(X, y, [], 4)
     with pytest.raises(ValueError, match="drop_last leaves nothing of 600 examples"):
         quick(device, small, batch_size=601, drop_last=True)
-    with pytest.raises(ValueError, match="preprocess is 3"):
+    with pytest.raises(ValueError, match="preprocess 3 is unknown"):
         quick(device, small, preprocess=3)

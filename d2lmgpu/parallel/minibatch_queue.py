@@ -10,13 +10,14 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import as_array, check_flag, check_seed, shown
+from ..arguments import as_array, check_flag, check_seed
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray, check_devices
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, timed
 from ..layers import check_labels
 from ..timing import span
+from ..transforms import find_transform
 from .data import split_batch
 from .preprocess import preprocess_batch
 from .shards import check_loads, most_examples, shard_bounds
@@ -34,7 +35,7 @@ class MinibatchQueue:
     float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
     the number of minibatches.
 
-    ``preprocess``: a function (X, y, rng) → (X, y), called once for each minibatch,
+    ``preprocess``: names of `transforms`, or a function (X, y, rng) → (X, y), called once for each minibatch,
     on the host, before it is split. It may change its X (n, C, H, W), floats, and
     labels y (n,) in place, and returns NumPy arrays of the same shapes. ``rng`` is a
     NumPy Generator that follows from ``seed``, the epoch and the number of the
@@ -63,11 +64,8 @@ class MinibatchQueue:
         check_seed(seed)
         check_flag("drop_last", drop_last)
         check_labels(self.y, len(self.X))
-        if preprocess is not None and not callable(preprocess):
-            raise ValueError(
-                f"MinibatchQueue: preprocess is {shown(preprocess)}; it should be a function of X, y and rng"
-            )
-        self.batch_size, self.seed, self.preprocess, self.drop_last = batch_size, seed, preprocess, drop_last
+        self.batch_size, self.seed, self.drop_last = batch_size, seed, drop_last
+        self.preprocess = find_transform(preprocess)
         self.loads = None if loads is None else check_loads(loads, len(self.devices))
         self.largest = self.y.max()
         self.steps = -(-epoch_size(len(X), batch_size, drop_last) // batch_size)

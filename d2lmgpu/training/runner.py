@@ -7,7 +7,6 @@ from ..devices.trials import tell
 from ..optimizers import make_optimizer
 from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
 from ..parallel.graph_limits import can_be_graph
-from ..transforms import find_transform
 from ..words import listed
 
 
@@ -65,7 +64,7 @@ def eager_step(X, y, replicas, settings):
         settings.loads,
         settings.prefetch,
         seed=settings.seed,
-        preprocess=find_transform(settings.preprocess),
+        preprocess=settings.preprocess,
         drop_last=settings.drop_last,
         algorithm=settings.algorithm,
         flat=settings.flat,
