@@ -27,6 +27,7 @@ def help_of(command, capsys):
 def test_a_setting_is_everywhere(about, capsys):
     parameter = inspect.signature(d2l.train).parameters[about.name]
     assert parameter.default == about.default and about.metadata["help"]
+    assert f"{about.name} = {about.default!r}: {about.metadata['help']}" in d2l.Settings.__doc__
     assert about.metadata["recorded"] == (called(about) in d2l.Settings().recorded())
     assert DEFAULTS[about.name] == about.default
     no = "no-" if about.default is True else ""

@@ -203,6 +203,18 @@ class Settings:
         return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
 
 
+def _described(about):
+    """A field in a line of the docstring."""
+    allowed = about.metadata["allowed"]
+    among = ", ".join(allowed) if isinstance(allowed, tuple) else allowed
+    line = f"    {about.name} = {about.default!r}: {about.metadata['help']}"
+    return line if about.type is bool else f"{line}: {among}"
+
+
+if Settings.__doc__:  # with -OO there is none
+    Settings.__doc__ += "\n" + "\n".join(map(_described, fields(Settings)))
+
+
 def called(about):
     """The name of a field of `Settings` in the command line (with dashes) and in a history."""
     return about.metadata["called"] or about.name
