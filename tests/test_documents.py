@@ -78,6 +78,7 @@ def test_commands_that_are_shown_are_understood():
     assert named == {"train", "sweep", "predict", "devices", "allreduce", "scaling", "check"}
 
 
+@pytest.mark.long
 def test_commands_that_are_shown_do_it(tmp_path):
     """In their order and in one folder, with less data: some thirty, which take a while."""
     commands = commands_shown()

@@ -67,9 +67,9 @@ def train(
     and said in ``history.interrupted``. A run that diverges ends after the epoch
     in which it did, and says so in ``history.diverged``.
 
-    Raises ValueError for settings that make no sense, DataError if the data set
-    cannot be loaded, CheckpointError for a file that is no complete checkpoint of
-    this run, OSError for one that cannot be read or written.
+    Raises TypeError for an argument that there is not, ValueError for settings that make no sense, DataError if the
+    data set cannot be loaded, CheckpointError for a file that is no complete checkpoint of this run, OSError for one
+    that cannot be read or written.
     """
     devices = check_devices([try_gpu(0)] if devices is None else devices)
     settings, checkpoint_steps = settings.on(devices), plain(checkpoint_steps)
