@@ -119,6 +119,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert array.tobytes() == expected.tobytes()
 
 
+@pytest.mark.long
 def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
     file = tmp_path / "file"
     settings = {**SETTINGS, "batch_statistics": "synchronised", "lr": 0.001}

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import long
 
 import d2lmgpu
 from d2lmgpu import cli, fashion_mnist
@@ -385,7 +386,9 @@ def test_a_run_that_was_done_already_tells_no_idle_devices(tmp_path, capsys):
         assert ("devices worked" in capsys.readouterr().out) is worked
 
 
-@pytest.mark.parametrize("words, said", [([], True), (["--devices", "1"], False), (["--environment", "cpu"], False)])
+@pytest.mark.parametrize(
+    "words, said", [([], True), *long((["--devices", "1"], False), (["--environment", "cpu"], False))]
+)
 def test_cores_that_nobody_uses_are_told(monkeypatch, capsys, words, said):
     monkeypatch.setattr(cli.train, "count_cores", lambda: 6)
     assert cli.main(["train", "--limit", "50", "--epochs", "1", "--init", "he", *words]) == 0

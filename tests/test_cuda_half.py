@@ -65,7 +65,7 @@ def test_numbers_of_every_size(machine, rng):
 
 
 @pytest.mark.parametrize(
-    "N, conv", [CONVOLUTIONS[0], *long(CONVOLUTIONS[2], CONVOLUTIONS[8], CONVOLUTIONS[11])], ids=conv_id
+    "N, conv", long(CONVOLUTIONS[0], CONVOLUTIONS[2], CONVOLUTIONS[8], CONVOLUTIONS[11]), ids=conv_id
 )
 def test_convolutions(machine, rng, N, conv):
     """All rungs of the ladder."""
@@ -80,7 +80,7 @@ def test_convolutions(machine, rng, N, conv):
         assert_reads_rounded(machine, step, (dy, mask, weight), weight, (unwritten(*x.shape), n))
 
 
-@pytest.mark.parametrize("N, conv, tile", [CASES[0], *long(CASES[1], CASES[4], CASES[6])], ids=conv_id)
+@pytest.mark.parametrize("N, conv, tile", long(CASES[0], CASES[1], CASES[4], CASES[6]), ids=conv_id)
 def test_winograds_method(machine, rng, N, conv, tile):
     x, weight, bias = arrays(rng, N, conv)
     how, n = winograd.Winograd(conv, *tile, N), np.int32(N)

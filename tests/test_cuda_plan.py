@@ -56,7 +56,7 @@ def make(rng, name, N):
     return X.astype(np.float32), y, [p.astype(np.float32) for p in params], network
 
 
-@pytest.mark.parametrize("N", [0, 1, 3])
+@pytest.mark.parametrize("N", [0, 3, *long(1)])
 @pytest.mark.parametrize("name", few(NETWORKS, *ALWAYS))
 def test_as_the_layers(make_gpus, rng, name, N):
     (device,) = make_gpus(1)
@@ -379,8 +379,8 @@ def test_what_cannot_be_captured(standin, rng):
         GraphStep(X, y, replicas, 2, "ring")
 
 
-@pytest.mark.parametrize("precision", ["tf32", "mixed"])
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("precision", ["tf32", *long("mixed")])
+@pytest.mark.parametrize("k", [2, *long(1)])
 def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
     """As in float64 but for the rounding of factors to 10 bits."""
     X, y = rng.integers(0, 256, (6, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 6).astype(np.uint8)

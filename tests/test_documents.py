@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import few
 from PIL import Image
 
 import d2lmgpu as d2l
@@ -61,7 +62,7 @@ def test_every_program_is_tested():
     assert [[text in program for text in known].count(True) for program in PROGRAMS] == [1] * len(known)
 
 
-@pytest.mark.parametrize("text", TESTED_TOGETHER)
+@pytest.mark.parametrize("text", few(TESTED_TOGETHER, "model.summary()"))
 def test_a_program(text, tmp_path):
     assert re.search(f"(?s){TESTED_TOGETHER[text]}$", run_python(LITTLE + program_with(text), tmp_path))
 

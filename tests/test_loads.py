@@ -122,7 +122,7 @@ def slow_layer(seconds):
     return Layer(wait, lambda dy, cache: dy)
 
 
-@pytest.mark.parametrize("seconds", [[8e-4, 8e-4, 4e-4], *long([4e-4, 2e-3, 8e-4])])
+@pytest.mark.parametrize("seconds", long([8e-4, 8e-4, 4e-4], [4e-4, 2e-3, 8e-4]))
 def test_loads_by_measurement(seconds, small):
     """Devices slowed down by waiting. The ideal shares make all of them wait equally long."""
     layers = sequential((1, 28, 28), Flatten(), Dense(10))

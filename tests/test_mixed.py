@@ -218,7 +218,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(small, tmp_path, monkeypatch)
     assert resumed.history.train_loss == whole.history.train_loss
 
 
-@pytest.mark.parametrize("name", ["tiny", *long(*GRAPH_NETWORKS)])
+@pytest.mark.parametrize("name", long("tiny", *GRAPH_NETWORKS))
 def test_graphs_compute_the_same(standin, rng, name):
     """As layer by layer, on GPUs and on CPUs. Sums in float32 differ, and some round the other way."""
     network = {"tiny": TINY_NETWORK, **GRAPH_NETWORKS}[name]

@@ -356,7 +356,7 @@ def test_training_whose_output_nobody_takes(tmp_path, nobody):
     assert load_checkpoint(tmp_path / "c").state["position"]["epoch"] == 2
 
 
-@pytest.mark.parametrize("nobody", ["<&- >&- 2>&-", *long("2>&-", ">/dev/full 2>/dev/full")])
+@pytest.mark.parametrize("nobody", long("<&- >&- 2>&-", "2>&-", ">/dev/full 2>/dev/full"))
 def test_training_that_can_say_nothing_at_all(tmp_path, nobody):
     """Streams that are not there, as in a job that some scheduler starts, and an error that cannot be told either."""
     command = ["bash", "-c", f'exec "$@" {nobody}', "bash", sys.executable, "-c", f"import sys\n{COMMAND}"]

@@ -22,7 +22,9 @@ from d2lmgpu.collectives import (
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
 
-@pytest.mark.parametrize("algorithm", few(SUMMING, *(set(SUMMING) - {"bidirectional_ring"})))
+@pytest.mark.parametrize(
+    "algorithm", few(SUMMING, *(set(SUMMING) - {"bidirectional_ring", "ring", "sharded", "hierarchical"}))
+)
 def test_every_algorithm_is_proved_up_to_64_devices(algorithm):
     for k in range(1, 65):
         for n in (2 * k + 1, k - 1, 12 * k) if k <= 17 else (2 * k + 1,):
