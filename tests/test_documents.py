@@ -1,6 +1,7 @@
 """What the README, the pages in docs/ and the notebooks show is what runs."""
 
 import ast
+import inspect
 import json
 import re
 import shlex
@@ -200,6 +201,17 @@ def test_notebook_on_gpus(number, cards, monkeypatch):
     begin = f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nimport pytest\n{standin}"
     end = "assert d2l.try_gpu(0).kind == 'gpu'\n"
     run_notebook(notebook, monkeypatch, begin, end)
+
+
+def test_listings_in_a_notebook_are_the_code():
+    """What `show` printed when notebook 2 was executed is what it would print now."""
+    cells = json.loads((ROOT / "notebooks" / "02_lenet_by_hand.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = [(re.findall(r"d2l\.(\w+)", "".join(cell["source"])), cell) for cell in cells]
+    shown = [(names, cell) for names, cell in shown if "".join(cell["source"]).startswith("show(")]
+    assert len(shown) == 5
+    for names, cell in shown:
+        expected = "".join(inspect.getsource(getattr(d2l, name)) + "\n" for name in names)
+        assert "".join(cell["outputs"][0]["text"]) == expected
 
 
 def run_notebook(notebook, monkeypatch, begin="", end="", cells=None):
