@@ -103,12 +103,13 @@ def test_k_devices_equal_one(rng, k):
 
 
 @pytest.mark.long
-def test_on_a_gpu_that_has_no_kernel_for_it(standin, rng):
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
+def test_on_a_gpu_that_has_no_kernel_for_it(standin, rng, precision, tolerance):
     """The step is no graph, and its convolutions are the layers. The kernels of the others are compiled: 10 s."""
     X, y = rng.integers(1, 256, (14, 2, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14)
     settings = {"network": DEEP, "batch_size": 5, "num_epochs": 1, "lr": 0.1, "init": "he", "progress": False}
-    settings["data"] = X[:11], y[:11], X[11:], y[11:]
+    settings |= {"data": (X[:11], y[:11], X[11:], y[11:]), "precision": precision}
     gpus, cpus = (d2l.train([make(0), make(1)], **settings) for make in (d2l.gpu, d2l.cpu))
     assert "step" not in gpus.history.phases or gpus.history.phases["step"] == 0
     for one, other in zip(gpus.params, cpus.params, strict=True):
-        assert_close(one, other, 1e-4)
+        assert_close(one, other, tolerance)

@@ -204,8 +204,8 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     rectified = bool(rest) and function_of(rest[0])[0] is relu
-    if function is conv2d and options:  # stride, padding
-        return AsWritten(x, first, shapes[0], input_grad), 1
+    if function is conv2d and options:  # stride, padding; never in graphs, and so never rounded here
+        return AsWritten(x, first, shapes[0], input_grad, half=False), 1
     if function in (conv2d, batch_norm):
         pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
         S = pool_options.get("size", 2)
