@@ -32,7 +32,7 @@ LEFT_OUT = pytest.StashKey[list]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 20 minutes)")
+    parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 25 minutes)")
 
 
 @pytest.hookimpl(trylast=True)  # after -k and the like
