@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from ..training.settings import Settings, called
+from ..training.settings import Settings, called, meaning
 from .options import add_option, listed, number, whole
 
 READ = {int: whole, float: number, str: str}
@@ -12,14 +12,13 @@ def add_settings(command, as_type=lambda kind: kind):
     """Add an option for each setting; ``as_type`` of a type is what reads an option's text, flags and loads aside."""
     group = command.add_argument_group("settings")
     for about in fields(Settings):
-        flag, allowed = "--" + called(about).replace("_", "-"), about.metadata["allowed"]
+        flag = "--" + called(about).replace("_", "-")
         if about.type is bool:
             _add_flag(group, flag, about)
         elif about.type is list:
-            group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=f"{about.metadata['help']}: {allowed}")
+            group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
         else:
-            among = ", ".join(allowed) if isinstance(allowed, tuple) else allowed
-            add_option(group, flag, as_type(READ[about.type]), about.default, f"{about.metadata['help']}: {among}")
+            add_option(group, flag, as_type(READ[about.type]), about.default, meaning(about))
 
 
 def _add_flag(group, flag, about):

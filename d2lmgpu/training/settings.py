@@ -27,7 +27,7 @@ def setting(default, help, allowed, check, called=None, same=False, recorded=Tru
     """A field of `Settings`.
 
     ``allowed``: its names, or in words what else it may be; ``check(value)`` raises
-    ValueError for anything else. ``called``: its name in the command line and in a history, if
+    ValueError for anything else (a flag needs none). ``called``: its name in the command line and in a history, if
     it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
     tells it: not what only decides how the same is computed.
     """
@@ -35,11 +35,9 @@ def setting(default, help, allowed, check, called=None, same=False, recorded=Tru
     return field(default=default, metadata=about | {"without": without})
 
 
-def flag(name, help, without=None, **about):
+def flag(help, without=None, **about):
     """A field that is True or False; True unless told otherwise if ``without`` says what is done without it."""
-    return setting(
-        without is not None, help, "True or False", lambda value: check_flag(name, value), without=without, **about
-    )
+    return setting(without is not None, help, "True or False", check=None, without=without, **about)
 
 
 def _check_loads(loads):
@@ -123,7 +121,7 @@ class Settings:
         check_batch_statistics,
         same=True,
     )
-    scale_batch: bool = flag("scale_batch", "multiply batch size and lr by the number of devices", recorded=False)
+    scale_batch: bool = flag("multiply batch size and lr by the number of devices", recorded=False)
     preprocess: str = setting(
         None,
         "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
@@ -131,7 +129,7 @@ class Settings:
         find_transform,
         same=True,
     )
-    drop_last: bool = flag("drop_last", "leave out the ragged rest of each epoch", same=True)
+    drop_last: bool = flag("leave out the ragged rest of each epoch", same=True)
     warmup: float = setting(
         0,
         "epochs over which the learning rate rises to its value",
@@ -147,20 +145,17 @@ class Settings:
         same=True,
     )
     flat: bool = flag(
-        "flat",
         "exchange all gradients as one message",
         without="exchange each parameter's gradient by itself",
         recorded=False,
     )
-    overlap: bool = flag("overlap", "exchange gradients in buckets while others are being computed", recorded=False)
+    overlap: bool = flag("exchange gradients in buckets while others are being computed", recorded=False)
     prefetch: bool = flag(
-        "prefetch",
         "prepare the next minibatch while the devices compute",
         without="prepare each minibatch only when it is needed",
         recorded=False,
     )
     graphs: bool = flag(
-        "graphs",
         "on GPUs, launch each step as a CUDA graph where that is possible",
         without="on GPUs, launch kernels one by one",
         recorded=False,
@@ -176,8 +171,12 @@ class Settings:
     def __post_init__(self):
         for about in fields(self):
             value = plain(getattr(self, about.name))
-            about.metadata["check"](value)
-            object.__setattr__(self, about.name, bool(value) if about.type is bool else value)
+            if about.type is bool:
+                check_flag(about.name, value)
+                value = bool(value)
+            else:
+                about.metadata["check"](value)
+            object.__setattr__(self, about.name, value)
         self.learning_rates(0, 1)  # raises now what it would later
 
     def learning_rates(self, epoch, steps):
@@ -203,12 +202,15 @@ class Settings:
         return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
 
 
+def meaning(about):
+    """What a field of `Settings` means, and what it may be, but for flags."""
+    help, allowed = about.metadata["help"], about.metadata["allowed"]
+    return help if about.type is bool else f"{help}: {', '.join(allowed) if isinstance(allowed, tuple) else allowed}"
+
+
 def _described(about):
     """A field in a line of the docstring."""
-    allowed = about.metadata["allowed"]
-    among = ", ".join(allowed) if isinstance(allowed, tuple) else allowed
-    line = f"    {about.name} = {about.default!r}: {about.metadata['help']}"
-    return line if about.type is bool else f"{line}: {among}"
+    return f"    {about.name} = {about.default!r}: {meaning(about)}"
 
 
 if Settings.__doc__:  # with -OO there is none
