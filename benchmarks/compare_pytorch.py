@@ -3,6 +3,7 @@
     pip install torch==2.13.0
     python benchmarks/compare_pytorch.py --json FILE --plot FILE
     python benchmarks/compare_pytorch.py --environment gpu --json FILE --plot FILE
+    python benchmarks/compare_pytorch.py --environment gpu --precision mixed --batch 2048 --json FILE --plot FILE
 
 Every contender (contenders.py) has a process of its own. They take turns: in
 every round each trains the same minibatches, a tenth of an epoch (on a GPU all
@@ -27,7 +28,8 @@ from contenders import BATCH, DDP, SGEMM, Copy, Ours, PyTorch, Worker
 import d2lmgpu as d2l
 from d2lmgpu.devices.table import processor_name
 
-STEPS = {"cpu": 24, "gpu": 234}  # of the 235 of an epoch
+PART = {"cpu": 10, "gpu": 1}  # a round is an epoch's whole minibatches over this
+TOLERANCE = {"float32": 1e-4, "tf32": 2e-3, "mixed": 2e-2}  # of losses; PyTorch's mixed precision is with bfloat16
 EXAMPLES = 60_000  # in an epoch
 GFLOP_PER_EPOCH = 640
 """Arithmetic of an epoch if every product is computed, of the second convolution 8 × 8 outputs."""
@@ -62,6 +64,7 @@ GPU = {
     "PyTorch CUDA graph": (PyTorch, {"environment": "gpu", "mode": "graph"}),
     "torch.compile": (PyTorch, {"environment": "gpu", "mode": "compile"}),
 }
+NO_TF32 = ("ours, without graphs",)  # which is then not computed
 GPU_RATIOS = [
     ("PyTorch eager", "ours, 1 device", 10.0),
     ("PyTorch CUDA graph", "ours, 1 device", 1.5),
@@ -74,6 +77,8 @@ GPU_RATIOS = [
 def main():
     parser = argparse.ArgumentParser(description="Our training step beside PyTorch's.")
     parser.add_argument("--environment", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--precision", choices=tuple(TOLERANCE), default="float32", help="other than float32: on GPUs")
+    parser.add_argument("--batch", type=int, default=BATCH, help="images of a minibatch, on GPUs")
     parser.add_argument("--rounds", type=int, default=10, help="counted rounds")
     parser.add_argument("--json", metavar="FILE", help="write the result here")
     parser.add_argument("--plot", metavar="FILE", help="plot the result here")
@@ -81,10 +86,18 @@ def main():
 
     kinds, ratios = (CPU, CPU_RATIOS) if options.environment == "cpu" else (GPU, GPU_RATIOS)
     X, y, _, _ = d2l.load_fashion_mnist()
+    if options.environment == "gpu":
+        more = {"batch": options.batch, "precision": options.precision}
+        kinds = {name: (kind, settings | more) for name, (kind, settings) in kinds.items()}
+        if options.precision == "tf32":
+            kinds = {name: kind for name, kind in kinds.items() if name not in NO_TF32}
+    elif (options.batch, options.precision) != (BATCH, "float32"):
+        parser.error("--batch and --precision are for --environment gpu")
     workers = {name: Worker(kind, (X, y), **settings) for name, (kind, settings) in kinds.items()}
-    workers, failed = same_course(workers)
-    seconds, rates = race(workers, STEPS[options.environment], options.rounds)
-    result = report(options.environment, seconds, rates, ratios, failed)
+    workers, failed = same_course(workers, options)
+    steps = EXAMPLES // options.batch // PART[options.environment]
+    seconds, rates = race(workers, steps, options)
+    result = report(options, steps, seconds, rates, ratios, failed)
     print(json.dumps(result, indent=2))
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
@@ -92,28 +105,28 @@ def main():
         plot(result).savefig(options.plot, dpi=150)
 
 
-def same_course(workers):
+def same_course(workers, options):
     """The workers whose losses of three steps agree, and those that could not run, with the reason."""
     losses, failed = {}, {}
     for name, worker in workers.items():
         try:
-            losses[name] = worker.steps(list(np.arange(3 * BATCH).reshape(3, BATCH)))[1]
+            losses[name] = worker.steps(list(np.arange(3 * options.batch).reshape(3, -1)))[1]
         except RuntimeError as error:
             failed[name] = str(error)
     trained = {name: loss for name, loss in losses.items() if not name.startswith(("SGEMM", "copy"))}
     middle = statistics.median(trained.values())
-    if any(abs(loss - middle) > 1e-4 * middle for loss in trained.values()):
+    if any(abs(loss - middle) > TOLERANCE[options.precision] * middle for loss in trained.values()):
         raise SystemExit(f"not the same course: {trained}")
     print(f"losses of three steps: {trained}\nfailed: {failed}", flush=True)
     return {name: workers[name] for name in losses}, failed
 
 
-def race(workers, steps, rounds):
+def race(workers, steps, options):
     """Seconds for each contender and round; rates (GFLOP/s, GB/s) for those that do not train."""
     rng = np.random.default_rng(0)
     seconds, rates = {}, {}
-    for number in range(rounds + 1):
-        indices = list(rng.permutation(EXAMPLES)[: steps * BATCH].reshape(steps, BATCH))
+    for number in range(options.rounds + 1):
+        indices = list(rng.permutation(EXAMPLES)[: steps * options.batch].reshape(steps, -1))
         for name, worker in workers.items():
             duration, value = worker.steps(indices)
             if number:
@@ -125,11 +138,13 @@ def race(workers, steps, rounds):
     return seconds, rates
 
 
-def report(environment, seconds, rates, ratios, failed):
-    epoch = EXAMPLES / (STEPS[environment] * BATCH)
+def report(options, steps, seconds, rates, ratios, failed):
+    epoch = EXAMPLES / (steps * options.batch)
+    course = f"batch {options.batch}, {options.precision}"
     result = {
-        "what": f"LeNet training, batch {BATCH}, float32, {STEPS[environment]} steps a round, contenders in turn",
-        "machine": machine(environment),
+        "what": f"LeNet training, {course}, {steps} steps a round, contenders in turn",
+        "course": course,
+        "machine": machine(options.environment),
         "versions": _versions(),
         "date": date.today().isoformat(),
         "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else ""),
@@ -162,10 +177,11 @@ def plot(result):
     errors = [[s["median"] - s["min"] for s in spreads], [s["max"] - s["median"] for s in spreads]]
     colours = ["#0072B2" if name.startswith("ours") else "#E69F00" for name in names]
     bars = axes.barh(names, middles, xerr=errors, color=colours, capsize=3)
-    axes.bar_label(bars, [f"{m:.3g} s" for m in middles], label_type="center", color="white")
+    axes.bar_label(bars, [f" {m:.3g} s" for m in middles], padding=8)
+    axes.margins(x=0.15)
     axes.invert_yaxis()
-    axes.set(xlabel="seconds per epoch of 60,000 images: median, least and largest", xlim=(0, None))
-    axes.set_title(f"LeNet, batch {BATCH}, float32: {result['machine']}", fontsize=10)
+    axes.set(xlabel="seconds per epoch of 60,000 images: median, least and largest")
+    axes.set_title(f"LeNet, {result['course']}: {result['machine']}", fontsize=10)
     return figure
 
 
@@ -200,12 +216,8 @@ def git(*arguments):
 
 
 def spread(values):
-    return {
-        "median": round(statistics.median(values), 3),
-        "min": round(min(values), 3),
-        "max": round(max(values), 3),
-        "n": len(values),
-    }
+    numbers = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {name: float(f"{number:.4g}") for name, number in numbers.items()} | {"n": len(values)}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ BATCH, LR = 256, 0.05
 class Ours:
     """d2lmgpu on k devices, as `train` does it; ``precision`` and ``graphs`` matter on a GPU only."""
 
-    def __init__(self, data, environment="cpu", devices=1, **settings):
+    def __init__(self, data, environment="cpu", devices=1, batch=BATCH, graphs=True, precision="float32"):
         import d2lmgpu as d2l
         from d2lmgpu.parallel import EagerStep, GraphStep, Replica
 
@@ -24,17 +24,18 @@ class Ours:
         self.X, self.y = data
         device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
         self.M = len(self.X)
-        self.whole_epochs = environment == "gpu" and settings.pop("graphs", True)
-        replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
+        self.whole_epochs = environment == "gpu" and graphs
+        rounding = {} if self.whole_epochs else {"precision": precision}  # in graphs the kernels round
+        replicas = [Replica(params, device, **rounding) for params, device in zip(device_params, devices, strict=True)]
         if self.whole_epochs:
-            self.runner = GraphStep(self.X, self.y, replicas, BATCH, "ring", **settings)
+            self.runner = GraphStep(self.X, self.y, replicas, batch, "ring", precision)
         else:
-            self.runner = EagerStep(self.X, self.y, replicas, BATCH, algorithm="ring", flat=True, **settings)
+            self.runner = EagerStep(self.X, self.y, replicas, batch, algorithm="ring", flat=True)
 
     def steps(self, indices):
         order = np.concatenate(indices)
         if self.whole_epochs:
-            order = np.concatenate([order, np.setdiff1d(np.arange(self.M), order)])
+            order = np.resize(order, self.M)  # what is more than was given is not trained with
         self.runner.start_epoch(order, LR)
         examples, left = 0, len(indices)
         while left:
@@ -53,6 +54,7 @@ class PyTorch:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.benchmark = True  # the fastest convolutions for these shapes
         self.mixed = precision == "mixed"
         self.device = "cuda" if environment == "gpu" else "cpu"
         self.batch = batch
@@ -68,8 +70,7 @@ class PyTorch:
     def steps(self, indices):
         torch = self.torch
         total = torch.zeros((), device=self.device)
-        for index in indices:
-            index = torch.from_numpy(index).to(self.device, non_blocking=True)
+        for index in torch.from_numpy(np.stack(indices)).to(self.device):
             if self.graph is not None:
                 self.index.copy_(index)
                 self.graph.replay()

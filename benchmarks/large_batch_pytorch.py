@@ -3,8 +3,9 @@
     pip install torch==2.13.0
     python benchmarks/large_batch_pytorch.py --seeds 0,1,2,3 --json benchmarks/results/cpu_large_batch_pytorch.json
 
-He's weights, warm-up over two of ten epochs, its own random numbers: what `d2lmgpu train --devices 8 --init he
---lr 0.1 --scale-batch --warmup 2` is to be compared with.
+He's weights, warm-up over two of ten epochs: what `d2lmgpu train --devices 8 --init he --lr 0.1 --scale-batch
+--warmup 2` is to be compared with. The random numbers are PyTorch's own; with ``--course ours`` the initial values and
+the order of examples are d2lmgpu's of the same seed.
 """
 
 import argparse
@@ -14,13 +15,14 @@ import torch
 from torch import nn
 
 import d2lmgpu as d2l
+from d2lmgpu.data import epoch_order
 from d2lmgpu.output import check_writable, write_json
 from d2lmgpu.schedules import learning_rates
 
 BATCH, LR, EPOCHS, WARMUP = 2048, 0.8, 10, 2
 
 
-def train(seed, X, y, X_test, y_test):
+def train(seed, course, X, y, X_test, y_test):
     """Test accuracies and training losses by epoch."""
     torch.manual_seed(seed)
     layers = [nn.Conv2d(1, 20, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.AvgPool2d(2)]
@@ -29,10 +31,16 @@ def train(seed, X, y, X_test, y_test):
         if hasattr(layer, "weight"):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
+    if course == "ours":
+        with torch.no_grad():
+            for param, value in zip(network.parameters(), d2l.init_params(seed, init="he"), strict=True):
+                value = torch.tensor(value)
+                param.copy_(value.T if value.ndim == 2 else value)  # dense weights are (inputs, outputs) here
     optimizer = torch.optim.SGD(network.parameters(), lr=LR)
     accuracies, losses = [], []
     for epoch in range(EPOCHS):
-        parts = torch.randperm(len(X)).split(BATCH)
+        order = torch.tensor(epoch_order(len(X), seed, epoch)) if course == "ours" else torch.randperm(len(X))
+        parts = order.split(BATCH)
         total = 0.0
         for part, rate in zip(parts, learning_rates(LR, epoch, len(parts), EPOCHS, WARMUP), strict=True):
             optimizer.param_groups[0]["lr"] = float(rate)
@@ -54,6 +62,7 @@ def train(seed, X, y, X_test, y_test):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="0,1,2,3", help="with commas between")
+    parser.add_argument("--course", choices=("own", "ours"), default="own", help="whose initial values and order")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if options.json:
@@ -67,14 +76,21 @@ def main():
     ]
     runs = []
     for seed in map(int, options.seeds.split(",")):
-        runs.append(train(seed, *data))
+        runs.append(train(seed, options.course, *data))
         accuracies = runs[-1]["test_accuracy"]
         print(
             f"seed {seed}: mean of the last three {sum(accuracies[-3:]) / 3:.3f}, best {max(accuracies):.3f}",
             flush=True,
         )
     if options.json:
-        settings = {"batch_size": BATCH, "lr": LR, "epochs": EPOCHS, "warmup": WARMUP, "init": "He"}
+        settings = {
+            "batch_size": BATCH,
+            "lr": LR,
+            "epochs": EPOCHS,
+            "warmup": WARMUP,
+            "init": "He",
+            "course": options.course,
+        }
         about = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), **settings}
         write_json(options.json, {**about, "runs": runs})
 

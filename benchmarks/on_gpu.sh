@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Everything that needs a real GPU, in one go: the tests, the comparison with PyTorch, precisions, two devices on a card.
+# Everything that needs a real GPU, in one go: the tests, the kernels' times, the comparison with PyTorch, two devices.
 #
 #     bash benchmarks/on_gpu.sh [FOLDER [tests|measurements]]      results go to FOLDER, or to benchmarks/results
 #
-# Needs a Python with CuPy, PyTorch (CUDA build), pytest and the package's own requirements.
+# Needs a Python with CuPy, PyTorch (CUDA build), pytest and the package's own requirements. The tests take some five
+# minutes, the measurements as long, on an otherwise idle GPU.
 set -u
 cd "$(dirname "$0")/.."
 results=${1:-benchmarks/results}
@@ -20,8 +21,7 @@ set -o pipefail
 part=${2:-both}
 if [ "$part" != measurements ]; then
     # the first run compiles some hundred kernels, which CuPy keeps
-    timeout 330 python3 -m pytest -q tests/test_cuda_*.py -k "gpu and not standin" 2>&1 | tail -40 || code=1
-    timeout 200 python3 -m pytest -q -k "gpu and not standin" --ignore-glob='*test_cuda_*' 2>&1 | tail -30 || code=1
+    timeout 600 python3 -m pytest -q --all -m real_gpu 2>&1 | tail -40 || code=1
 fi
 [ "$part" != tests ] || exit $code
 for precision in float32 tf32 mixed; do
@@ -30,7 +30,13 @@ for precision in float32 tf32 mixed; do
 done
 timeout 60 python3 -m d2lmgpu train --environment gpu --devices 2 --init he --epochs 10 \
     --json "$results/gpu_train_2_devices.json" || code=1
-timeout 240 python3 benchmarks/compare_pytorch.py --environment gpu --rounds 7 \
-    --json "$results/gpu_pytorch.json" --plot "$results/gpu_pytorch.png" || code=1
+timeout 120 python3 benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 \
+    --json "$results/gpu_measured.json" || code=1
+for precision in float32 tf32 mixed; do
+    timeout 240 python3 benchmarks/compare_pytorch.py --environment gpu --precision $precision --rounds 15 \
+        --json "$results/gpu_pytorch_$precision.json" --plot "$results/gpu_pytorch_$precision.png" || code=1
+done
+timeout 240 python3 benchmarks/compare_pytorch.py --environment gpu --batch 2048 --rounds 15 \
+    --json "$results/gpu_pytorch_2048.json" --plot "$results/gpu_pytorch_2048.png" || code=1
 timeout 60 python3 -m d2lmgpu allreduce --environment gpu --devices 2 --json "$results/gpu_allreduce.json" || code=1
 exit $code

@@ -12,7 +12,8 @@ a function's own docstring says.
 from . import interrupted as interrupted  # first, for an interrupt during all others
 
 # isort: split
-from . import collectives
+from . import collectives, plans
+from .cluster import cluster
 from .collectives import allreduce
 from .data import minibatches, to_float
 from .devices import (
@@ -47,6 +48,8 @@ from .layers import (
     relu_grad,
     softmax_cross_entropy,
     softmax_cross_entropy_grad,
+    squared_error,
+    squared_error_grad,
 )
 from .live_plot import LivePlot
 from .monitor import Callback, TensorBoard
@@ -54,7 +57,7 @@ from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
 from .parallel import MinibatchQueue, get_params, split_batch, train_batch
 from .plots import plot_history
-from .sweeps import grid, load_sweep, plot_sweep, run_trial, sweep
+from .sweeps import grid, load_sweep, plot_curves, plot_sweep, run_trial, sweep
 from .training import History, Model, Settings, confusion_matrix, evaluate, load_model, predict, train
 
 __version__ = "0.1.0"
@@ -75,6 +78,7 @@ __all__ = [
     "avg_pool2d",
     "avg_pool2d_grad",
     "choose_devices",
+    "cluster",
     "collectives",
     "confusion_matrix",
     "conv2d",
@@ -100,6 +104,8 @@ __all__ = [
     "max_pool2d",
     "max_pool2d_grad",
     "minibatches",
+    "plans",
+    "plot_curves",
     "plot_history",
     "plot_sweep",
     "predict",
@@ -112,6 +118,8 @@ __all__ = [
     "softmax_cross_entropy",
     "softmax_cross_entropy_grad",
     "split_batch",
+    "squared_error",
+    "squared_error_grad",
     "sweep",
     "synchronize",
     "to_float",

@@ -24,12 +24,12 @@ def shown(value):
     """``value`` in one line of an error: arrays by dtype and shape, whatever else is long in part."""
     if isinstance(value, np.generic):
         value = value.item()
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        place = f" on {value.device}" if hasattr(value, "raw") else ""
-        return f"an array of {value.dtype} {tuple(value.shape)}{place}"
     try:
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            place = f" on {value.device}" if hasattr(value, "raw") else ""
+            return f"an array of {value.dtype} {tuple(value.shape)}{place}"
         text = " ".join(repr(value).split())
-    except Exception:  # whatever somebody's __repr__ raises; an int of 5,000 digits is no text, either
+    except Exception:  # whatever somebody's object raises; an int of 5,000 digits is no text, either
         text = f"<{type(value).__name__}>"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
 
@@ -75,11 +75,12 @@ def check_seed(seed):
     check_whole("seed", seed, least=0, most=MOST_SEED)
 
 
-def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf):
+def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, below=math.inf):
     """Raise ValueError unless ``value`` is a finite number within these limits."""
-    within = is_number(value) and math.isfinite(value) and above < float(value) and least <= float(value) <= most
-    if not within:
-        limits = [(f"above {above:g}", above), (f"at least {least:g}", least), (f"at most {most:g}", most)]
+    within = is_number(value) and math.isfinite(value)
+    if not (within and above < float(value) < below and least <= float(value) <= most):
+        limits = [(f"above {above:g}", above), (f"at least {least:g}", least)]
+        limits += [(f"at most {most:g}", most), (f"below {below:g}", below)]
         said = " and ".join(text for text, limit in limits if abs(limit) < math.inf)
         raise ValueError(f"{name} is {shown(value)}; it should be a finite number{said and ', ' + said}")
 

@@ -31,11 +31,17 @@ def minibatches(X, y, batch_size, seed, epoch):
 def first_examples(data, limit):
     """A data set as `train` takes it, of which the first ``limit`` training examples; all if it is None.
 
+    Where the examples are in order of their classes, as those from folders are, they are taken evenly from all.
+
     Raises ValueError unless it is a whole number, at least 1.
     """
     check_limit(limit)
     X_train, y_train, *rest = check_parts(data)
-    return X_train[:limit], y_train[:limit], *rest
+    chosen = slice(limit)
+    ordered = isinstance(y_train, np.ndarray) and y_train.ndim == 1 and np.all(y_train[:-1] <= y_train[1:])
+    if ordered and limit is not None and limit < len(y_train) == len(X_train):
+        chosen = np.arange(limit) * len(y_train) // limit
+    return X_train[chosen], y_train[chosen], *rest
 
 
 def check_parts(data, least=4):

@@ -6,10 +6,10 @@ import math
 import sys
 import time
 
+from . import words
 from .arguments import in_a_clone
 from .monitor import Callback
 from .plots import plot_history
-from .words import several
 
 PAUSE = 0.5
 """Seconds from one look to the next, at least."""
@@ -106,31 +106,30 @@ class LivePlot(Callback):
 
     def _figures(self, epoch, step, loss, now):
         """The line of figures while training runs."""
-        figures = [f"epoch {epoch + 1}/{self._history.epochs}", f"step {step}/{self._steps}"]
-        if loss is not None:
-            figures.append(f"loss {loss:.3f}")
-        if self._history.test_accuracy:
-            figures.append(f"test acc {self._history.test_accuracy[-1]:.3f}")
+        parts = [f"epoch {epoch + 1}/{self._history.epochs}", f"step {step}/{self._steps}"]
+        tested = self._history.last() | {"train_loss": loss, "train_accuracy": None}  # those are of the epoch before
+        known = words.figures(tested)
+        if known:
+            parts.append(known)
         if step > self._first:
             examples = (step - self._first) * self._history.batch_size
-            figures.append(f"{examples / (now - self._begin):,.0f} examples/s")
-        return f"{', '.join(figures)}. The kernel's ■ stops, too."
+            parts.append(f"{examples / (now - self._begin):,.0f} examples/s")
+        return f"{', '.join(parts)}. The kernel's ■ stops, too."
 
     def _outcome(self):
         """The line that stays."""
         history = self._history
         done, stopped = len(history.train_loss), history.interrupted
         if stopped:
-            figures = f"loss {stopped['train_loss']:.3f}, test acc {stopped['test_accuracy']:.3f}"
-            steps = several(stopped["steps"], "step")
+            figures = words.figures(history.last())
+            steps = words.several(stopped["steps"], "step")
             return f"stopped after {steps} of epoch {stopped['epoch']}/{history.epochs}: {figures}"
         if history.diverged:
             return history.diverged
         if done < history.epochs:
             return f"broken off in epoch {done + 1}/{history.epochs}"
         speed = f"{history.examples_per_second:,.0f} examples/s"
-        figures = f"loss {history.train_loss[-1]:.3f}, test acc {history.test_accuracy[-1]:.3f}, {speed}"
-        return f"{several(done, 'epoch')}: {figures}"
+        return f"{words.several(done, 'epoch')}: {words.figures(history.last())}, {speed}"
 
     def _update(self, cost):
         """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last."""

@@ -9,7 +9,8 @@ import threading
 import time
 
 from .arguments import check_path, in_a_clone
-from .words import several
+from .terminated import listened_to, note
+from .words import figures, several
 
 SILENCE = 5.0
 """Seconds without a line after which one tells how far an epoch is, where there is no progress bar."""
@@ -20,35 +21,44 @@ class Stop:
 
     requested, listening = False, True
 
+    def settle(self):
+        """After this ``requested`` is as it should be acted upon: at once, where nobody else has to be asked."""
+
 
 @contextlib.contextmanager
-def stop_on_interrupt():
-    """Turn the first Ctrl-C within the block into a request to stop: yields a `Stop`.
+def stop_on_interrupt(stop=None):
+    """Turn the first Ctrl-C within the block into a request to stop: yields a `Stop`, the one that is given.
 
     A step is never torn apart, so all devices keep the same parameters. A second
-    Ctrl-C interrupts at once, as usual. Where SIGINT is ignored, as in a shell's
+    Ctrl-C interrupts at once, as usual. So do signals that a command listens to
+    (terminated.py), however often they come. Where SIGINT is ignored, as in a shell's
     background jobs, it still is. Python delivers signals to the main thread only;
     elsewhere nothing changes.
     """
-    stop, previous = Stop(), signal.getsignal(signal.SIGINT)
+    stop = stop or Stop()
+    previous = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, *listened_to())}
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or previous in (signal.SIG_IGN, None):  # None: what is not Python's, it cannot put back
-        yield stop
-        return
+    for signum in list(previous):
+        if not in_main or previous[signum] in (signal.SIG_IGN, None):  # None: what is not Python's, it cannot put back
+            del previous[signum]
 
     def request(signum, frame):
-        signal.signal(signal.SIGINT, previous)
+        if signum == signal.SIGINT or not stop.listening:
+            signal.signal(signum, previous[signum])
         if stop.listening:
+            note(signum)
             stop.requested = True
         else:  # the end of the block was interrupted: this is the previous handler's
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signum)
 
     try:
-        signal.signal(signal.SIGINT, request)
+        for signum in previous:
+            signal.signal(signum, request)
         yield stop
     finally:
         stop.listening = False
-        signal.signal(signal.SIGINT, previous)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
 
 
 def say(text, end="\n", file=None):
@@ -122,7 +132,13 @@ class TensorBoard(Callback):
     def on_epoch(self, history):
         step = len(history.train_loss) * self._steps
         self._write_number("loss/training", history.train_loss[-1], step)
-        self._write_number("accuracy/test", history.test_accuracy[-1], step)
+        if history.train_accuracy[-1] is not None:
+            self._write_number("accuracy/training", history.train_accuracy[-1], step)
+        for name, values in (("accuracy/test", history.test_accuracy), ("loss/test", history.test_loss)):
+            if values:
+                self._write_number(name, values[-1], step)
+        for name, values in history.metrics.items():
+            self._write_number(f"metrics/{name}", values[-1], step)
         self._write_number("seconds/epoch", history.seconds_per_epoch[-1], step)
         self._attempt(self._writer.flush)
 
@@ -181,15 +197,16 @@ class Progress:
             disable=None if self.visible and sys.stderr else True,  # None: wherever standard error is no terminal
         )
 
-    def step(self, num_examples, loss):
-        """A minibatch is done; ``loss`` is that of the epoch so far per example, or None if it is not known yet."""
+    def step(self, num_examples, loss, accuracy=None):
+        """A minibatch is done; ``loss`` and ``accuracy`` are those of the epoch so far, or None if not known yet."""
         self._examples += num_examples
-        if loss is not None:
-            self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+        known = figures({"train_loss": loss, "train_accuracy": accuracy})
+        if known:
+            self._bar.set_postfix_str(known, refresh=False)
         self._bar.update(num_examples)
         if time.monotonic() - self._told > SILENCE:
-            known = "" if loss is None else f", loss {loss:.3f}"
-            self._tell(f"{self._examples:,} of {several(self.num_examples, 'example')}{known}")
+            done = f"{self._examples:,} of {several(self.num_examples, 'example')}"
+            self._tell(f"{done}, {known}" if known else done)
 
     def evaluate(self, done, size):
         """So many of the test set's ``size`` images are evaluated."""

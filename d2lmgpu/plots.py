@@ -1,6 +1,7 @@
 """Plots: figures that a person can read without the text."""
 
 import itertools
+import math
 
 from .arguments import as_array, check_array, check_list, check_shape, check_whole, shown
 from .collectives.draw import BLUE, COLOURS, ORANGE
@@ -11,12 +12,14 @@ PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"),
 
 
 def plot_history(history, losses=()):
-    """Test accuracy and training loss by epoch, side by side; returns the matplotlib figure.
+    """Accuracy, in training and on the test set (or test loss), metrics of one's own and training loss by epoch.
+
+    Side by side; returns the figure.
 
     ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs. Raises
     ValueError for what is no history, or no such pairs.
     """
-    if not hasattr(history, "train_loss") or not hasattr(history, "test_accuracy"):
+    if not all(hasattr(history, name) for name in ("train_loss", "train_accuracy", "test_accuracy")):
         raise ValueError(f"plot_history: {shown(history)} is no history; give what train returns first")
     losses = check_list("losses", losses, of="pairs of a time in epochs and a loss")
     for pair in losses:
@@ -24,33 +27,47 @@ def plot_history(history, losses=()):
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    accuracy, loss = figure.subplots(1, 2)
+    columns = 2 + len(history.metrics)
+    figure = Figure(figsize=(4.5 * columns, 3.6), layout="constrained")
+    tested, *metrics, loss = figure.subplots(1, columns)
     epochs = range(1, len(history.train_loss) + 1)
-    accuracy.plot(epochs, history.test_accuracy, "o-", color=BLUE)
-    accuracy.set(xlabel="epoch", ylabel="test accuracy", ylim=(0, 1))
-    if history.test_accuracy:
-        accuracy.annotate(
-            f"{history.test_accuracy[-1]:.3f}",
-            (len(epochs), history.test_accuracy[-1]),
-            textcoords="offset points",
-            xytext=(0, 8),
-            ha="center",
-            color=BLUE,
-        )
-    loss.plot(epochs, history.train_loss, "s-", color=ORANGE)
+    if history.test_loss:
+        _plot_tested(tested, history.test_loss, "test loss per example", (0, None))
+    else:
+        counted = [math.nan if value is None else value for value in history.train_accuracy]
+        tested.plot(epochs, counted, "s-", color=ORANGE, label="training, while it learned")
+        above = bool(counted) and counted[-1] > history.test_accuracy[-1]
+        _plot_tested(tested, history.test_accuracy, "accuracy", (0, 1), "below" if above else "above", label="test")
+        tested.legend(frameon=False, loc="lower right")
+    for axes, (name, values) in zip(metrics, history.metrics.items(), strict=True):
+        _plot_tested(axes, values, f"{name}, test set", (None, None))
+    loss.plot(epochs, history.train_loss, "s-", color=ORANGE, label="whole epoch")
     if losses:
-        loss.plot(*zip(*losses, strict=True), color=ORANGE, alpha=0.5, linewidth=1)
+        loss.plot(*zip(*losses, strict=True), color=ORANGE, alpha=0.5, linewidth=1, label="the epoch so far")
+        loss.legend(frameon=False)
     loss.set(xlabel="epoch", ylabel="training loss per example", ylim=(0, None))
-    for axes in (accuracy, loss):
+    for axes in (tested, *metrics, loss):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlim(0 if losses else 0.5, history.epochs + 0.5)
         axes.grid(alpha=0.3)
+    how = f"split {history.split}" if history.split else f"{history.allreduce} allreduce"
     figure.suptitle(
         f"{history.network} on {listed(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
-        f"{history.allreduce} allreduce, {history.init} weights"
+        f"{how}, {history.init} weights"
     )
     return figure
+
+
+def _plot_tested(axes, values, ylabel, limits, where="above", **line):
+    """What was found on the test set after each epoch, with the last value in figures ``where`` no line is."""
+    epochs = range(1, len(values) + 1)
+    axes.plot(epochs, values, "o-", color=BLUE, **line)
+    axes.set(xlabel="epoch", ylabel=ylabel, ylim=limits)
+    if values:
+        place = len(values), values[-1]
+        away = {"above": 8, "below": -15}[where]
+        style = {"textcoords": "offset points", "xytext": (0, away), "ha": "center", "color": BLUE}
+        axes.annotate(f"{values[-1]:.3f}", place, **style)
 
 
 def plot_timeline(spans, steps=2):

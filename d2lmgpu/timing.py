@@ -64,8 +64,11 @@ class Timeline:
             if device in _timelines and _timelines[device].active:
                 raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
         self.begin = time.perf_counter()
-        self._zeros = {device: device.submit(device.start_clock) for device in self.devices}
-        self._zeros = {device: zero.result() for device, zero in self._zeros.items()}
+        zeros = {}  # of each clock; one after another, so that they do not keep each other waiting
+        for device in self.devices:
+            if device.clock_name not in zeros:
+                zeros[device.clock_name] = device.submit(device.start_clock).result()
+        self._zeros = {device: zeros[device.clock_name] for device in self.devices}
         self.active = True
         _timelines.update(dict.fromkeys(self.devices, self))
         self._outer = getattr(_this_thread, "timeline", None)

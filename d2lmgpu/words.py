@@ -23,3 +23,21 @@ def seconds(time, places=1):
 def name_of(function):
     """A function's name, or its class's if it has none."""
     return getattr(function, "__name__", type(function).__name__)
+
+
+REACHED = {
+    "train_loss": "loss",
+    "train_accuracy": "train acc",
+    "test_accuracy": "test acc",
+    "test_loss": "test loss",
+}
+"""The lists of a history that tell how good a network is, and what they are called in a line."""
+
+
+def figures(reached):
+    """ "loss 0.451, train acc 0.830, test acc 0.824": values by their names, without what is None.
+
+    The names are those of `REACHED`, and "metrics", which is a dict.
+    """
+    named = {called: reached.get(name) for name, called in REACHED.items()} | reached.get("metrics", {})
+    return ", ".join(f"{name} {value:.3f}" for name, value in named.items() if value is not None)

@@ -10,9 +10,13 @@ Tests marked ``long`` take longer than their part in what everybody should run i
 
 import contextlib
 import gc
+import os
+import random
 import signal
+import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import cuda_machines
 import numpy as np
@@ -21,6 +25,7 @@ import standin_cupy
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import find_gpus, kinds
+from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs of a shell's `&` begin with it ignored
@@ -32,7 +37,19 @@ LEFT_OUT = pytest.StashKey[list]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 25 minutes)")
+    parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 30 minutes)")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
+def pytest_cmdline_main(config):
+    """A run of all files is shared by processes, if pytest-xdist is there; one of some files is not, unless asked to.
+
+    More than four would want more memory than many a laptop has.
+    """
+    option = config.option
+    is_whole = config.args_source == config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
+    if is_whole and getattr(option, "numprocesses", 0) is None and not option.usepdb:
+        option.numprocesses = min(count_cores(), 4)
 
 
 @pytest.hookimpl(trylast=True)  # after -k and the like
@@ -56,6 +73,17 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish(session):
+    """A process of pytest-xdist tells the first what it left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = session.config.stash.get(LEFT_OUT, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left out", [])
+
+
 def pytest_terminal_summary(terminalreporter, config):
     for line in config.stash.get(LEFT_OUT, ()):
         terminalreporter.write_line(line)
@@ -64,6 +92,24 @@ def pytest_terminal_summary(terminalreporter, config):
 def long(*values):
     """Values for ``parametrize`` that only ``pytest --all`` tries; tuples are values of several arguments."""
     return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.long) for value in values]
+
+
+def sampled(values, parts):
+    """Long values for ``parametrize`` of which only one in ``parts`` is tried, others for each commit.
+
+    All of them are tried with D2LMGPU_SAMPLE=all, and those of a word with D2LMGPU_SAMPLE=word.
+    """
+    word = os.environ.get("D2LMGPU_SAMPLE") or _commit()
+    chosen = values if word == "all" else random.Random(word).sample(values, -(-len(values) // parts))
+    return long(*chosen)
+
+
+def _commit():
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    except OSError:
+        return ""
+    return found.stdout.strip()
 
 
 def few(values, *kept):

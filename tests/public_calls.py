@@ -9,29 +9,32 @@ import inspect
 import numpy as np
 
 import d2lmgpu as d2l
-from d2lmgpu import layers, networks, optimizers, plots, scaling, schedules, sweeps, timing, training
+from d2lmgpu import layers, networks, optimizers, plans, plots, scaling, schedules, sweeps, timing, training
 from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from d2lmgpu.collectives import network as wires
 from d2lmgpu.networks import Dense, Flatten, sequential
 
 PACKAGES = (
     "d2lmgpu d2lmgpu.devices d2lmgpu.layers d2lmgpu.networks d2lmgpu.collectives d2lmgpu.parallel d2lmgpu.training "
-    "d2lmgpu.scaling d2lmgpu.sweeps d2lmgpu.exercises"
+    "d2lmgpu.scaling d2lmgpu.sweeps d2lmgpu.exercises d2lmgpu.plans"
 ).split()
 
 INNER = {
     "what devices, layers and steps are made of; whoever calls them has checked what they get": """
         TransferRecord Task Device array_module on_device current_device nothing_left_behind in_one_piece one_buffer
-        parts_of zeros_in_one_buffer DeviceArray SyncStatistics make_sync_statistics rounded_to_half mean_and_variance
-        Layer Network channels check_network check_params count_correct half_weights in_half in_parts kernels_work
-        logits loss_and_grads_as_written EagerStep GraphStep Replica submit_step summed_loss measure_loads
-        preprocess_batch described restored layer_rows layer_table schedules_of Batch Failures all_in_c
-        in_forked_process Exercise Judged Verdict Wrong judge judge_file
+        parts_of zeros_in_one_buffer DeviceArray Draws SyncStatistics make_sync_statistics rounded_to_half
+        mean_and_variance Layer Network channels check_network check_params count_correct half_weights in_half in_parts
+        is_random kernels_work logits loss_and_grads_as_written EagerStep GraphStep Replica submit_step summed_loss
+        loss_and_correct measure_loads preprocess_batch described restored try_loss layer_rows layer_table schedules_of
+        Batch Failures all_in_c in_forked_process Exercise Judged Verdict Wrong begin look_back judge judge_file
+        Framework add_to_mine my_framework write_my_page Action Execution Part Plan Stage
         """,
     "the results of others, and errors": """
-        DataError DeviceError DeviceMismatchError DeviceMemoryError History Result Measurement Proof ScheduleError
-        Simulation Transfer Prediction Row Scaling
+        DataError DeviceError DriftError DeviceMismatchError DeviceMemoryError History Result Measurement Proof
+        ScheduleError Simulation Transfer Prediction Row Scaling PlanError PlanProof PlanSimulation
+        Measured ClusterScaling
         """,
+    "called by several processes together, with tests of its own": "measure_cluster_scaling",
 }
 """Names in ``__all__`` that are no functions for arguments of a person's own, and why."""
 
@@ -75,7 +78,7 @@ def conv():
 
 def conv_back():
     y, cache = d2l.conv2d(**conv())
-    return {"dy": y, "cache": cache, "input_grad": True}
+    return {"dy": y, "cache": cache, "input_grad": True, "weight_grad": True}
 
 
 def back(layer, **arguments):
@@ -121,6 +124,19 @@ measurements = once(lambda: list(d2l.collectives.measure_allreduce(two(), ["ring
 measured_scaling = once(lambda: scaling.measure_scaling(**scaling_arguments()))
 
 
+def tiny_plan():
+    return plans.PLANS["data"](2, 1, network=TINY)
+
+
+TIMED = ("batch_size", "optimizer", "dtype", "network", "costs", "company")
+
+
+def timed_plan(*names):
+    arguments = {"batch_size": 6, "optimizer": "adam", "dtype": "float32", "network": switch, "costs": {"F": 1}}
+    arguments["company"] = [1, 1.5]
+    return {"plan": tiny_plan()} | {name: arguments[name] for name in names}
+
+
 def scaling_arguments():
     return {
         "devices": two()[:1],
@@ -135,6 +151,7 @@ def scaling_arguments():
         "data": lenet_data(),
         "predict": False,
         "after_round": None,
+        "settings": None,
     }
 
 
@@ -175,6 +192,7 @@ CALLS = {
     "max_pool2d": lambda folder: {"x": images(2, (3, 6, 6)), "size": 2},
     "max_pool2d_grad": lambda folder: back(d2l.max_pool2d, x=images(2, (3, 6, 6)))(),
     "choose_devices": lambda folder: {"environment": "cpu", "devices": 2},
+    "cluster": lambda folder: {"devices": two(), "patience": 9.0},
     "choose_indices": lambda folder: {"environment": "cpu", "devices": 2},
     "confusion_matrix": lambda folder: {"y": labels(), "predicted": labels(), "classes": 3},
     "conv2d": lambda folder: conv(),
@@ -189,8 +207,11 @@ CALLS = {
     "dense": lambda folder: {"x": images(2, (4,)), "weight": images(4, (3,)), "bias": np.zeros(3, np.float32)},
     "dense_grad": lambda folder: (
         back(d2l.dense, x=images(2, (4,)), weight=images(4, (3,)), bias=np.zeros(3, np.float32))()
-        | {"input_grad": True}
+        | {"input_grad": True, "weight_grad": True}
     ),
+    "dropout": lambda folder: {"x": images(), "p": 0.5, "draws": layers.Draws(0)},
+    "dropout_grad": lambda folder: {"dy": images(), "mask": images()},
+    "check_draws": lambda folder: {"name": "draws", "draws": layers.Draws(0)},
     "flatten": lambda folder: {"x": images()},
     "flatten_grad": lambda folder: {"dy": images(6, (16,)), "x_shape": (6, 1, 4, 4)},
     "relu": lambda folder: {"x": images()},
@@ -198,6 +219,8 @@ CALLS = {
     "half": lambda folder: {"x": images()},
     "half_grad": lambda folder: {"dy": images(), "cache": None},
     "softmax_cross_entropy": lambda folder: {"logits": images(6, (3,)), "y": labels()},
+    "squared_error": lambda folder: {"outputs": images(6, (3,)), "y": images(6, (3,))},
+    "squared_error_grad": lambda folder: {"cache": d2l.squared_error(images(6, (3,)), images(6, (3,)))[1]},
     "softmax_cross_entropy_grad": lambda folder: {"cache": d2l.softmax_cross_entropy(images(6, (3,)), labels())[1]},
     "batch_moments": lambda folder: {"x": images()},
     "batch_norm": lambda folder: {
@@ -224,6 +247,8 @@ CALLS = {
         "devices": two(),
         "network": TINY,
         "statistics": (),
+        "loss": "cross_entropy",
+        "metrics": {"right": lambda logits, labels: (logits.argmax(axis=1) == labels).sum()},
     },
     "predict": lambda folder: {
         "params_or_device_params": tiny_params(),
@@ -231,6 +256,7 @@ CALLS = {
         "devices": two(),
         "network": TINY,
         "statistics": (),
+        "loss": "cross_entropy",
     },
     "get_params": lambda folder: {"params": tiny_params(), "device": d2l.cpu(0)},
     "init_params": lambda folder: settings(d2l.init_params, network=TINY),
@@ -273,6 +299,7 @@ CALLS = {
     "AvgPool2d": lambda folder: {"size": 2},
     "MaxPool2d": lambda folder: {"size": 2},
     "BatchNorm": lambda folder: {},
+    "Dropout": lambda folder: {"p": 0.5},
     "Flatten": lambda folder: {},
     "ReLU": lambda folder: {},
     "Conv2d": lambda folder: {"outputs": 3, "kernel_size": 2, "stride": 2, "padding": 1},
@@ -280,14 +307,16 @@ CALLS = {
     "sequential": lambda folder: {"input_shape": (1, 4, 4), "recipes": Flatten()},
     "check_init": lambda folder: {"name": "he"},
     "init_statistics": lambda folder: {"network": TINY, "dtype": np.float32},
-    "known_network": lambda folder: {"name": "cnn", "classes": 3, "input_shape": (1, 9, 9)},
+    "known_network": lambda folder: {"name": "cnn", "classes": 3, "input_shape": (1, 9, 9), "width": 0.5},
     "lenet_network": lambda folder: {
         "width": 0.5,
         "batch_norm": False,
         "input_shape": (1, 28, 28),
         "classes": 3,
     },
-    "cnn_network": lambda folder: {"input_shape": (1, 28, 28), "classes": 3},
+    "cnn_network": lambda folder: {"input_shape": (1, 28, 28), "classes": 3, "width": 0.5},
+    "deep_network": lambda folder: {"input_shape": (1, 9, 9), "classes": 3, "width": 0.5},
+    "check_width": lambda folder: {"width": 0.5},
     # collectives
     **{
         name: of_k_and_n(name)
@@ -300,6 +329,15 @@ CALLS = {
     "draw_steps": lambda folder: {"schedule": schedule, "k": 3, "n": 12, "columns": 4},
     "draw_bytes": lambda folder: {"schedule": schedule, "k": 3, "itemsize": 4},
     "animate": lambda folder: {"schedule": schedule, "k": 3, "n": 12, "frames_per_step": 2, "milliseconds": 80},
+    "write_html": lambda folder: {
+        "schedule": schedule,
+        "k": 3,
+        "n": 12,
+        "file": folder / "schedule.html",
+        "network": switch,
+        "itemsize": 4,
+        "title": "ring",
+    },
     "execute": lambda folder: {"schedule": ring(2, 6), "arrays": on_both(2, 3)},
     "prove": lambda folder: {"schedule": schedule, "k": 3, "n": 12, "goal": "allreduce"},
     "simulate": lambda folder: {"schedule": schedule, "network": switch, "itemsize": 4},
@@ -326,6 +364,40 @@ CALLS = {
         "algorithms": d2l.collectives.ALGORITHMS,
         "network": lambda k: wires.full_switch(k, 1e9),
     },
+    # plans
+    "compose": lambda folder: {
+        "computations": [[("F", 0, 0), ("B", 0, 0)], [("F", 0, 1), ("B", 0, 1)]],
+        "micro_batches": 2,
+        "network": TINY,
+        "stages": plans.cut(TINY, 1),
+        "name": "mine",
+        "algorithm": "ring",
+    },
+    "copies_of": lambda folder: {
+        "name": "gpipe",
+        "copies": 2,
+        "k": 1,
+        "micro_batches": 2,
+        "network": TINY,
+        "algorithm": "ring",
+    },
+    "cut": lambda folder: {"network": TINY, "count": 1, "costs": [1, 2]},
+    "plans.prove": lambda folder: timed_plan("batch_size", "optimizer", "dtype"),
+    "plans.simulate": lambda folder: timed_plan(*TIMED),
+    "draw": lambda folder: timed_plan(*TIMED) | {"messages": True},
+    "plans.animate": lambda folder: timed_plan(*TIMED) | {"frames": 2, "milliseconds": 80},
+    "plans.write_html": lambda folder: timed_plan(*TIMED) | {"file": folder / "plan.html"},
+    "measure_messages": lambda folder: {"devices": two()},
+    "measure_costs": lambda folder: timed_plan("batch_size", "optimizer", "dtype") | {"devices": two(), "rounds": 1},
+    "plans.execute": lambda folder: {
+        "plan": tiny_plan(),
+        "X": images(),
+        "y": labels(),
+        "params": tiny_params(),
+        "devices": two(),
+        "lr": 0.1,
+        "optimizer": "sgd",
+    },
     "parse_size": lambda folder: {"text": "4K"},
     "place": lambda folder: {"schedule": schedule, "members": [3, 4, 5], "start": 0},
     "together": lambda folder: {"schedules": schedule},
@@ -349,7 +421,8 @@ CALLS = {
     "check_precision": lambda folder: {"precision": "float32", "devices": two()},
     # training
     "sha256": lambda folder: {"arrays": tiny_params()},
-    "why_diverged": lambda folder: {"losses": [1.0], "network": TINY},
+    "why_diverged": lambda folder: {"losses": [1.0], "network": TINY, "loss": "cross_entropy"},
+    "find_loss": lambda folder: {"loss": (d2l.squared_error, d2l.squared_error_grad)},
     "learning_rates": lambda folder: settings(schedules.learning_rates, lr=0.1, epoch=0, steps=3, num_epochs=2),
     "momentum": lambda folder: {
         "params": tiny_params(),
@@ -370,13 +443,14 @@ CALLS = {
     },
     "check_optimizer": lambda folder: {"name": "sgd"},
     "load_run": lambda folder: {"path": folder / "run"},
-    "load_model": lambda folder: {"path": folder / "run", "network": TINY},
+    "load_model": lambda folder: {"path": folder / "run", "network": TINY, "loss": "cross_entropy"},
     "Model": lambda folder: {
         "network": TINY,
         "params": tiny_params(),
         "statistics": [],
         "classes": ["a", "b", "c"],
         "invert": False,
+        "loss": "squared_error",
     },
     "load_checkpoint": lambda folder: {"path": folder / "checkpoint"},
     "save_checkpoint": lambda folder: {
@@ -412,25 +486,37 @@ CALLS = {
     },
     # sweeps
     "check_labels": lambda folder: {"y": labels(), "n": 6, "classes": 3},
+    "check_targets": lambda folder: {"y": images(6, (3,)), "n": 6, "outputs": 3, "any_shape": False},
     "check_axes": lambda folder: {"x": "lr", "y": "best accuracy", "by": "devices"},
-    "document": lambda folder: {"rows": some_rows(), "data": None},
+    "document": lambda folder: {"rows": some_rows(), "data": None, "running": ()},
     "grid": lambda folder: {"values": [1, 2]},
-    "load_sweep": lambda folder: {"path": folder / "rows.json"},
+    "load_sweep": lambda folder: {"path": folder / "rows.json", "running": False},
+    "plot_curves": lambda folder: {"rows": some_rows()},
     "plot_sweep": lambda folder: {"rows": some_rows(), "x": "lr", "y": "best accuracy", "by": "devices"},
-    "run_trial": lambda folder: {"settings": sweeps.DEFAULTS | TRIAL, "data": lenet_data(), "stop": None},
+    "run_trial": lambda folder: {
+        "settings": sweeps.DEFAULTS | TRIAL,
+        "data": lenet_data(),
+        "stop": None,
+        "invert": False,
+        "checkpoint": None,
+        "report": None,
+    },
     "sweep": lambda folder: {
         "trials": [TRIAL],
         "executor": None,
         "mode": "sequential",
         "workers": None,
         "results": None,
+        "keep_models": None,
         "data": lenet_data(),
+        "invert": False,
         "progress": False,
+        "watch": None,
     },
     # exercises
     "check": lambda folder: {"name": "ring", "answer": None, "seconds": 1},
     "find": lambda folder: {"name": "ring"},
-    "compare": lambda folder: {"what": "bytes", "predicted": 1.0, "measured": 2.0, "unit": ""},
+    "compare": lambda folder: {"what": "bytes", "predicted": 1.0, "found": 2.0, "unit": "", "how": "measured"},
     "save_data": lambda folder: {"name": "figure", "data": [1]},
     "setting": lambda folder: {"full": 1, "quick": 2},
     # figures, time
@@ -458,7 +544,7 @@ def predicted():
 
 OTHERS = {  # without an ``__all__`` of their own
     wires: "full_switch machines nvlink_mesh nvlink_ring pcie_bus shared_cores",
-    networks.known: "cnn_network lenet_network",
+    networks.known: "check_width cnn_network deep_network lenet_network",
     optimizers: "adam check_optimizer momentum sgd",
     schedules: "learning_rates",
     plots: "plot_confusion plot_history plot_mistakes plot_timeline",

@@ -140,7 +140,7 @@ def _operator(name):
     return lambda self, *args: _call(getattr(self.values, name), args, {}, self)
 
 
-OPERATORS = "add sub mul matmul truediv pow and eq ne lt le gt ge".split()
+OPERATORS = "add sub mul matmul truediv pow and xor rshift eq ne lt le gt ge".split()
 IN_PLACE = {f"__i{name}__" for name in OPERATORS}
 for _name in OPERATORS:
     for _prefix in ("", "r", "i"):
@@ -187,6 +187,13 @@ def _result(value, arrays):
     new = _new(value.shape, value.dtype)
     new.values[...] = value
     return new
+
+
+def _asarray(values, dtype=None):
+    """The array itself if it is one of this type already; otherwise something new."""
+    if not isinstance(values, ndarray):
+        return _array(np.asarray(values, dtype))
+    return values if dtype in (None, values.dtype) else values.astype(dtype)
 
 
 def _call(function, args, kwargs, *more):
@@ -386,12 +393,9 @@ def install(monkeypatch, cards=2, **machine):
     )
     cupy.ndarray, cupy.__version__ = ndarray, "stand-in"
     cupy.RawModule = RawModule
-    cupy.array = cupy.asarray = lambda values, *args: (
-        values
-        if isinstance(values, ndarray) and not args
-        else (
-            _call(np.asarray, (values, *args), {}) if isinstance(values, ndarray) else _array(np.asarray(values, *args))
-        )
+    cupy.asarray = _asarray
+    cupy.array = lambda values, dtype=None: (
+        _call(np.array, (values, dtype), {}) if isinstance(values, ndarray) else _asarray(values, dtype)
     )
     cupy.empty, cupy.zeros, cupy.ones = _filled(None), _filled(0), _filled(1)
     cupy.full = lambda shape, value, dtype: _filled(None)(shape, value, dtype)
@@ -460,6 +464,11 @@ class _Function:
         self.function = function
 
     def __call__(self, *args, **kwargs):
+        if not isinstance(self.function, np.ufunc) and self.function not in (np.arange, np.where):
+            first = args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
+            if not isinstance(first, ndarray):  # a number is enough for NumPy's, and for ufuncs
+                expected = "expected cupy._core.core._ndarray_base"
+                raise TypeError(f"Argument 'array' has incorrect type ({expected}, got {type(first).__name__})")
         return _call(self.function, args, kwargs)
 
     def __getattr__(self, name):  # cupy.add.reduce

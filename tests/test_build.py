@@ -6,6 +6,7 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu.networks import (
     CNN,
+    DEEP,
     LENET,
     LENET_BN,
     AvgPool2d,
@@ -17,6 +18,7 @@ from d2lmgpu.networks import (
     ReLU,
     init_params,
     init_statistics,
+    known_network,
     lenet_network,
     logits,
     sequential,
@@ -34,6 +36,12 @@ def test_named_networks():
     assert sizes(CNN) == [(32, 1, 3, 3), (32,), (5408, 64), (64,), (64, 10), (10,)]
     assert sum(param.size for param in init_params(network=CNN)) == 320 + 346_176 + 650
     assert sizes(lenet_network(2.5))[2] == (125, 50, 5, 5)
+    assert sizes(DEEP)[::2] == [
+        *((16, 1, 3, 3), (16, 16, 3, 3), (32, 16, 3, 3), (32, 32, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3)),
+        *((576, 128), (128, 10)),
+    ]
+    assert [shape[0] for shape in sizes(known_network("deep", width=0.5))[1::2]] == [8, 8, 16, 16, 32, 32, 64, 10]
+    assert [shape[0] for shape in sizes(known_network("cnn", 3, width=2))[1::2]] == [64, 128, 3]
     assert LENET.input_shape == (1, 28, 28) and LENET.classes == 10
     with pytest.raises(ValueError, match="at least 0.05"):
         lenet_network(0.01)

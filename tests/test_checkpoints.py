@@ -1,6 +1,7 @@
 """Checkpoints: the file, and runs that go on from one as if nothing had happened."""
 
 import dataclasses
+import itertools
 import json
 import os
 import pickle
@@ -83,18 +84,21 @@ class Stopped(Exception):
 
 def run_until(monkeypatch, steps, devices, data, **settings):
     """Train, and end in an exception before step number ``steps``, counted over all epochs."""
-    from d2lmgpu.parallel import EagerStep
+    from d2lmgpu.parallel import EagerStep, GraphStep
 
-    step, count = EagerStep.step, [0]
+    done = itertools.count()
 
-    def counted(self):
-        if count[0] == steps:
-            raise Stopped
-        count[0] += 1
-        return step(self)
+    def counted(step):
+        def try_step(self):
+            if next(done) == steps:
+                raise Stopped
+            return step(self)
+
+        return try_step
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(EagerStep, "step", counted)
+        for runner in (EagerStep, GraphStep):
+            patch.setattr(runner, "step", counted(runner.step))
         quick(devices, data, **settings)
 
 
@@ -113,7 +117,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     whole = quick(devices, small, **settings)
     run_until(monkeypatch, steps, devices, small, checkpoint=file, checkpoint_steps=2, **settings)
     resumed = quick(devices, small, resume=file, **settings)
-    for name in ("train_loss", "test_accuracy", "final_parameters_sha256"):
+    for name in ("train_loss", "train_accuracy", "test_accuracy", "final_parameters_sha256"):
         assert getattr(resumed.history, name) == getattr(whole.history, name)
     for array, expected in zip(resumed.statistics, whole.statistics, strict=True):
         assert array.tobytes() == expected.tobytes()
@@ -127,6 +131,7 @@ def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
     run_until(monkeypatch, 9, [d2l.cpu(0)], small, checkpoint=file, checkpoint_steps=4, **settings)
     resumed = quick([d2l.cpu(i) for i in range(3)], small, resume=file, **settings)
     assert resumed.history.train_loss[0] == whole.history.train_loss[0]
+    assert resumed.history.train_accuracy[0] == whole.history.train_accuracy[0]
     assert resumed.history.train_loss == pytest.approx(whole.history.train_loss, rel=1e-2)
     assert resumed.history.devices == ["cpu(0)", "cpu(1)", "cpu(2)"]
 
@@ -140,6 +145,7 @@ def test_a_finished_run_goes_on_to_more_epochs(small, tmp_path):
     again = quick(device, small, num_epochs=3, resume=file)  # nothing is left to do
     assert again.history.final_parameters_sha256 == whole.history.final_parameters_sha256
     assert again.history.train_loss == whole.history.train_loss
+    assert again.history.train_accuracy == whole.history.train_accuracy
     with pytest.raises(CheckpointError, match="beyond epoch 2; ask for more epochs"):
         quick(device, small, num_epochs=2, resume=file)
 
@@ -185,6 +191,8 @@ def test_numpy_numbers_as_settings(small, tmp_path, whole, real):
 OTHERS = {
     "network": "lenet",
     "classes": (*"abcdefghij",),
+    "width": 2,
+    "loss": "squared_error",
     "optimizer": "momentum",
     "weight_decay": 0.1,
     "seed": 1,
@@ -202,9 +210,11 @@ OTHERS = {
 
 def test_all_settings_that_make_a_run_are_compared(small, tmp_path):
     """Whatever decides what is learned: all settings of a history but those that are known to decide nothing of it."""
-    free = {"devices", "environment", "epochs", "allreduce", "init", "loads", "invert"}  # the last: the data have it
-    outcome = {"train_loss", "test_accuracy", "seconds_per_epoch", "examples_per_second", "phases", "utilisation"}
-    outcome |= {"interrupted", "diverged", "final_parameters_sha256"}
+    free = {"devices", "processes", "environment", "epochs", "allreduce", "init", "loads", "invert"}  # data have it
+    free |= {"split", "pipeline", "micro_batches"}  # by which the same is computed, see test_splits.py
+    outcome = {"train_loss", "train_accuracy", "test_accuracy", "seconds_per_epoch", "examples_per_second", "phases"}
+    outcome |= {"utilisation", "test_loss", "metrics", "interrupted", "diverged", "final_parameters_sha256"}
+    outcome |= {"peak_memory"}
     told = {field.name for field in dataclasses.fields(d2l.History)} - {"settings"} | set(d2l.Settings().recorded())
     assert told - free - outcome == set(OTHERS)
     file, settings = tmp_path / "file", {"network": "lenet-bn", "batch_size": 200, "lr": 0.01}
@@ -317,7 +327,7 @@ def test_killed_at_any_moment(tmp_path, capsys, rng):
             load_checkpoint(file)
     assert kills >= 15, "the run was over too early to be killed often"
     whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "result.json"))
-    for name in ("train_loss", "test_accuracy", "final_parameters_sha256"):
+    for name in ("train_loss", "train_accuracy", "test_accuracy", "final_parameters_sha256"):
         assert resumed[name] == whole[name]
     capsys.readouterr()
 

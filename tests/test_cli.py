@@ -117,7 +117,7 @@ def failure(capsys, *arguments):
         (["--devices", "two"], "give how many, such as 2, or which"),
         (["--devices", "1,1"], "twice"),
         (["--devices", "0,-1"], "indices from 0"),
-        (["--environment", "parallel"], "not built yet"),
+        (["--patience", "5"], "--patience is for several processes: give --environment parallel"),
         (["--environment", "tpu"], "choose from auto"),
         (["--batch-size", "0"], "batch_size is 0"),
         (["--batch-size", "many"], "--batch-size"),
@@ -204,11 +204,13 @@ def test_bad_input_to_other_commands(capsys, arguments, message):
     assert code == 2 and err.count("\n") == 1 and re.search(message.replace("?", "\\?"), err), err
 
 
-def test_an_environment_that_is_not_built_is_not_offered(capsys):
-    for command in ("train", "sweep", "predict", "allreduce", "scaling"):
+def test_an_environment_is_offered_where_it_is_one(capsys):
+    for command in ("sweep", "predict", "allreduce"):
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         assert "parallel" not in capsys.readouterr().out.replace("data-parallel", "")
+    code, err = failure(capsys, "allreduce", "--environment", "parallel")
+    assert code == 2 and "'parallel' is of the command train" in err
     code, err = failure(capsys, *QUICK, "--environment", "tpu")
     assert code == 2 and "choose from auto, cpu, gpu, multi-gpu; did" in err
 

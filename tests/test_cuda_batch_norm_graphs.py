@@ -39,7 +39,7 @@ def same(run, expected, tolerance):
         np.testing.assert_allclose(d2l.to_host(one), value, rtol=0, atol=10 * tolerance * largest)
 
 
-@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
+@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS))
 @pytest.mark.parametrize("k, loads", [(3, [2, 0, 1]), *long((1, None), (2, None), (3, None))])
 def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
     """As on CPU devices; with load 0 a device sees no image at all."""

@@ -207,7 +207,7 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
     working = half_weights([param.astype(float) for param in params])
     expected, sync = [np.zeros_like(param) for param in working], make_sync_statistics(channels(network))
     walk = as_written(X.astype(float), y, working, in_half(network), expected, sync_statistics=sync, scale=scale)
-    expected_loss = to_the_end(walk)
+    expected_loss, _ = to_the_end(walk)
 
     def compute_on_gpu(X, y, *raws):
         plan = cuda.Plan(network, raws, shape, N, "mixed")

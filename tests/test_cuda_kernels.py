@@ -51,6 +51,7 @@ def compilations():
         launch.gather(784, 256),
         launch.pool(26, 26, 2, False, 256),
         launch.pool(13, 9, 3, True, 256),
+        launch.frame(13, 9, 2, 256),
         launch.relu(100),
         launch.sgd(100),
         launch.momentum(100),
@@ -184,6 +185,16 @@ def test_what_is_not_a_number_shows_in_the_output(machine, rng, max_pool):
     y, mask = np.ones((1, 3, 3, 3), np.float32), unwritten(1, 3, 3, 3, dtype=np.uint16)
     machine.run(convolution.conv_forward(conv, 1), x, weight, bias, y, mask, np.int32(1))
     assert np.isnan(y[:, :, :2, :2]).all() and np.isfinite(y[:, :, 2]).all()
+
+
+@pytest.mark.parametrize("planes, H, W, P", [(3, 5, 4, 1), (1, 1, 7, 3), (70, 9, 8, 2)])
+def test_frame(machine, rng, planes, H, W, P):
+    x, framed = normal(rng, planes, H, W), np.zeros((planes, H + 2 * P, W + 2 * P), np.float32)
+    machine.run(launch.frame(H, W, P, planes), x, framed, np.int32(planes))
+    np.testing.assert_array_equal(framed, np.pad(x, ((0, 0), (P, P), (P, P))))
+    dframed, dx = normal(rng, *framed.shape), unwritten(*x.shape)
+    machine.run(launch.frame_grad(H, W, P, planes), dframed, dx, np.int32(planes))
+    np.testing.assert_array_equal(dx, dframed[:, P:-P, P:-P])
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ PAIRS = [  # each network, precision, optimiser and way to share out images with
 
 
 class AsWritten:
-    """What training by the layers comes to: ``params``, the first device's ``statistics``, each epoch's ``losses``."""
+    """What training by the layers comes to: ``params``, the first device's ``statistics``, each epoch's ``sums``:
+    of losses and of right answers."""
 
     def __init__(self, network, precision, optimizer, loads, statistics):
         self.network = {"float32": network, "tf32": in_tf32(network), "mixed": in_half(network)}[precision]
@@ -55,27 +56,27 @@ class AsWritten:
         self.scale = loss_scale.FIRST_SCALE if precision == "mixed" else 1.0
         self.loads, self.batch_statistics = loads if statistics != "synchronised" else (1,), statistics
         self.params = [param.astype(float) for param in init_params(0, init="he", network=network)]
-        self.optimizer, self.steps, self.losses = OPTIMIZERS[optimizer], 0, []
+        self.optimizer, self.steps, self.sums = OPTIMIZERS[optimizer], 0, []
         self.state = [[np.zeros_like(param) for param in self.params] for _ in range(self.optimizer.states)]
         self.statistics = init_statistics(network, float)
 
     def epoch(self, X, y, order, lr):
-        loss = 0.0
+        sums = np.zeros(2)
         for start in range(0, len(X), BATCH_SIZE):
             chosen = order[start : start + BATCH_SIZE]
             bounds = shard_bounds(len(chosen), len(self.loads), self.loads)
             shards = [self.shard(X[chosen[begin:stop]] / 255, y[chosen[begin:stop]]) for begin, stop in bounds]
-            loss += sum(shard_loss for shard_loss, _, _ in shards)
+            sums += sum(shard_sums for shard_sums, _, _ in shards)
             grads = [sum(grads) for grads in zip(*(grads for _, grads, _ in shards), strict=True)]
             self.steps += 1
             self.optimizer.update(self.params, grads, *self.state, self.steps, lr, self.scale * len(chosen))
             for i, moments in enumerate(zip(*(moments for _, _, moments in shards), strict=True)):
                 seen = moments[0] if self.batch_statistics == "local" else sum(moments)
                 track_statistics(*self.statistics[2 * i : 2 * i + 2], seen)
-        self.losses.append(loss / len(X))
+        self.sums.append(sums)
 
     def shard(self, X, y):
-        """The loss, the gradients, the moments of each batch norm layer."""
+        """The loss with the number of right answers, the gradients, the moments of each batch norm layer."""
         grads = [np.zeros_like(param) for param in self.params]
         sync_statistics = make_sync_statistics(channels(self.network))
         params = self.working(self.params)
@@ -123,7 +124,10 @@ def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads
         expected.epoch(X, y, epoch_order(M, 0, epoch), lr)
 
     tolerance = {"float32": 1e-4, "tf32": 5e-3, "mixed": 2e-3}[precision]
-    assert run.history.train_loss == pytest.approx(expected.losses, rel=tolerance / 10)
+    losses, right = np.transpose(expected.sums) / M
+    assert run.history.train_loss == pytest.approx(losses, rel=tolerance / 10)
+    # where two logits are nearly equal rounding decides
+    assert run.history.train_accuracy == pytest.approx(right, abs=(precision != "float32") / M + 1e-9)
     before = init_params(0, init="he", network=made)
     for i, (param, other, start) in enumerate(zip(run.params, expected.params, before, strict=True)):
         if i not in BEFORE_NORM.get(network, ()):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from d2lmgpu.collectives import ALGORITHMS, animate, draw, draw_bytes, draw_steps, naive, plot_times, ring
+from d2lmgpu.collectives import ALGORITHMS, Transfer, animate, draw, draw_bytes, draw_steps, naive, plot_times, ring
 from d2lmgpu.collectives.network import full_switch, machines
 
 
@@ -21,6 +21,16 @@ def test_steps_show_who_holds_what():
     assert texts(panels[4]) == ["0 1 2"] * 9
     assert [label.get_text() for label in panels[0].get_xticklabels()] == ["0–2", "3–4", "5–6"]
     assert sum(not text.get_text() for text in panels[1].texts) == 3  # arrows
+
+
+def test_messages_to_one_device_are_drawn_side_by_side():
+    """Three arrows that end at device 0 and three that begin there: no two lie upon each other."""
+    star = [[Transfer(i, 0, 0, 8, "add") for i in (1, 2, 3)], [Transfer(0, i, 0, 8, "copy") for i in (1, 2, 3)]]
+    panels = [axes for axes in draw_steps(star, 4, 8).axes if axes.axison]
+    for panel, ends in zip(panels[1:], ({(1, 0), (2, 0), (3, 0)}, {(0, 1), (0, 2), (0, 3)}), strict=True):
+        arrows = [text for text in panel.texts if not text.get_text()]
+        assert {(arrow.xyann[1], arrow.xy[1]) for arrow in arrows} == ends
+        assert len({arrow.xy[0] for arrow in arrows}) == 3 and all(abs(arrow.xy[0]) < 0.5 for arrow in arrows)
 
 
 def test_steps_show_a_mistake():

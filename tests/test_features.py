@@ -25,9 +25,14 @@ COVERED = {
     "batch norm's statistics combined": "test_batch_norm.py::test_whose_images_the_statistics_are_of",
     "minibatch scaled with the workers": "test_training_options.py::test_scaling_the_batch "
     "test_training_options.py::test_the_rate_of_every_step test_schedules.py::test_what_comes_after_the_warmup",
+    "a network split over devices": "test_splits.py::test_a_split_learns_what_the_walk_learns "
+    "test_splits.py::test_a_width_that_data_parallelism_does_not_fit",
     "optimisers": "test_optimizers.py::test_against_the_definition",
     "networks from layers": "test_build.py::test_a_network_of_ones_own_in_ten_lines "
     "test_documents.py::test_the_guides_own_network",
+    "losses": "test_losses.py::test_against_loops_and_numeric_derivatives test_losses.py::test_k_devices_equal_one "
+    "test_own_losses.py::test_numbers_are_learned",
+    "metrics": "test_metrics.py::test_k_devices_equal_one_and_a_loop test_metrics.py::test_where_they_are_told",
     "gradients in buckets": "test_overlap.py::test_overlapped_steps_equal_one_device",
     "mixed precision": "test_mixed.py::test_lenet_against_loops test_mixed.py::test_a_step_that_overflows_is_left_out",
     "checkpoints": "test_checkpoints.py::test_killed_at_any_moment "
@@ -41,6 +46,8 @@ COVERED = {
     "where the time goes": "test_timing.py::test_a_chrome_trace test_monitor.py::test_how_busy_the_devices_were",
     "many networks at a time": "test_sweep.py::test_however_it_is_done_a_history_is_that_of_train "
     "test_sweep.py::test_the_command",
+    "one network on a cluster": "test_across.py::test_processes_learn_what_one_learns "
+    "test_across.py::test_the_command_under_mpiexec",
 }
 """The tests of each row, by how it begins; the others are said not to be built."""
 

@@ -1,16 +1,19 @@
 """Interrupts and signal handlers may come between any two instructions of the host program."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import parallel
+from d2lmgpu import parallel, terminated
+from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
 
 
@@ -128,16 +131,16 @@ def test_ctrl_c_does_what_it_did_after_a_run_that_failed(some, sigint):
 
 def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
     """The first asks for the end after the step; while that is waited for, the second does not wait."""
-    summed_loss, calls = parallel.summed_loss, []
+    loss_and_correct, calls = parallel.loss_and_correct, []
 
     def impatient(step):
         calls.append(1)
         if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        return summed_loss(step)
+        return loss_and_correct(step)
 
-    monkeypatch.setattr("d2lmgpu.parallel.eager.summed_loss", impatient)
+    monkeypatch.setattr("d2lmgpu.parallel.eager.loss_and_correct", impatient)
     with pytest.raises(KeyboardInterrupt):
         quick(some)
     assert len(calls) == 4
@@ -179,3 +182,69 @@ def test_a_run_whose_end_was_interrupted_leaves_the_devices_free(some, monkeypat
         patch.setattr("d2lmgpu.timing.Timeline.__exit__", torn)
         quick(some)
     assert not quick(some)[0].interrupted
+
+
+class Tell(d2l.Callback):
+    """A signal after a step, twice, as batch systems may send it; anything else is said after an epoch."""
+
+    def __init__(self, signum, step):
+        self.signum, self.step, self.seen = signum, step, 0
+
+    def on_step(self, epoch, step, loss):
+        self.seen += 1
+        if self.seen == self.step:
+            os.kill(os.getpid(), self.signum)
+            os.kill(os.getpid(), self.signum)
+
+
+@pytest.mark.parametrize("signum", terminated.SIGNALS)
+def test_signals_of_batch_systems_stop_after_the_step(some, signum, sigint):
+    with terminated.listening():
+        history, _ = quick(some, callbacks=[Tell(signum, 3)])
+        assert history.interrupted["steps"] == 3 and terminated.exit_code() == 128 + signum
+        assert signum in terminated.listened_to()
+        with pytest.raises(terminated.Terminated):
+            signal.raise_signal(signum)
+    assert signal.getsignal(signum) is signal.SIG_DFL
+
+
+def test_whoever_handles_such_a_signal_goes_on_to(some):
+    came, before = [], signal.signal(signal.SIGTERM, lambda *_: came.append(1))
+    try:
+        with terminated.listening():
+            history, _ = quick(some, callbacks=[Tell(signal.SIGTERM, 3)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not history.interrupted and len(came) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("signum", terminated.SIGNALS)
+def test_the_command_writes_a_checkpoint_when_it_is_told_to_end(signum, tmp_path):
+    """And goes on from there to the bits of a run that nobody ended."""
+    command = [sys.executable, "-m", "d2lmgpu", "train", "--devices", "2", "--environment", "cpu", "--epochs", "2"]
+    command += ["--limit", "2560", "--batch-size", "64", "--init", "he"]
+    result, file = tmp_path / "result.json", tmp_path / "checkpoint.npz"
+    subprocess.run([*command, "--json", result], check=True, capture_output=True)
+    process = subprocess.Popen(
+        [*command, "--checkpoint", file, "--checkpoint-steps", "3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    until = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signum, err
+    whole = json.loads(result.read_text())
+    done = subprocess.run([*command, "--resume", file, "--json", result], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    resumed = json.loads(result.read_text())
+    assert resumed["final_parameters_sha256"] == whole["final_parameters_sha256"]
+    assert resumed["train_loss"] == whole["train_loss"]
+
+
+@pytest.mark.parametrize("signum", terminated.SIGNALS)
+def test_before_training_they_end_the_command(signum, monkeypatch, capsys):
+    monkeypatch.setattr("d2lmgpu.cli.train.find_data", lambda *_: signal.raise_signal(signum))
+    assert main(["train", "--environment", "cpu", "--devices", "1"]) == 128 + signum
+    assert capsys.readouterr().err == "d2lmgpu train: interrupted, no result was written\n"

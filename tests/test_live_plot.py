@@ -120,7 +120,10 @@ def test_stop_ends_training_within_a_step(shown, small, live_plot_comes_first, c
     stopped = history.interrupted
     assert (stopped["epoch"], stopped["steps"]) == (2, 3 if live_plot_comes_first else 2)
     assert stopped["test_accuracy"] == d2l.evaluate(params, *small[2:], [d2l.cpu(0)])
-    figures = f"loss {stopped['train_loss']:.3f}, test acc {stopped['test_accuracy']:.3f}"
+    figures = (
+        f"loss {stopped['train_loss']:.3f}, train acc {stopped['train_accuracy']:.3f}, "
+        f"test acc {stopped['test_accuracy']:.3f}"
+    )
     assert told(shown) == f"stopped after {stopped['steps']} steps of epoch 2/1000: {figures}"
     assert capsys.readouterr() == ("", "")
 
@@ -143,9 +146,9 @@ def test_what_is_seen_while_training_runs(shown, small, monkeypatch):
     second = [f"1/3, test acc {number}", *[f"{i}/3, loss {number}, test acc {number}, {speed}" for i in (2, 3)]]
     for i, (line, pattern) in enumerate(zip(Look.lines, first + second, strict=True)):
         assert re.match(rf"epoch {1 + i // 3}/2, step {pattern}\. The kernel's ■ stops", line)
-    loss, accuracy = history.train_loss[1], history.test_accuracy[1]
+    loss, trained, accuracy = history.train_loss[1], history.train_accuracy[1], history.test_accuracy[1]
     speed = f"{history.examples_per_second:,.0f} examples/s"
-    assert told(shown) == f"2 epochs: loss {loss:.3f}, test acc {accuracy:.3f}, {speed}"
+    assert told(shown) == f"2 epochs: loss {loss:.3f}, train acc {trained:.3f}, test acc {accuracy:.3f}, {speed}"
 
 
 def test_no_step_draws_before_it_is_time(shown, small, monkeypatch):

@@ -82,6 +82,7 @@ def test_event_files_for_tensorboard(tmp_path, small, capsys):
         start += 16 + size
     assert [step for step, _ in values["loss/training"]] == [3, 6]
     assert [value for _, value in values["loss/training"]] == pytest.approx(history.train_loss)
+    assert [value for _, value in values["accuracy/training"]] == pytest.approx(history.train_accuracy)
     assert [value for _, value in values["accuracy/test"]] == pytest.approx(history.test_accuracy)
     steps = [step for step, _ in values["loss/so_far"]]
     assert {2, 3, 5, 6} <= set(steps) <= set(range(1, 7)) and steps == sorted(
@@ -166,7 +167,7 @@ def test_phases_are_those_of_the_epochs_alone(make_devices, small, loads, overla
     """The test set is as large as the training set, and callbacks use the devices: nothing of that is training."""
     devices = make_devices(len(loads or "ab"))
     X, y, _, _ = (array[:16] for array in small)
-    settings = {"loads": loads, "overlap": overlap, "batch_size": 10, "num_epochs": 2}
+    settings = {"loads": loads, "overlap": overlap, "batch_size": 10, "num_epochs": 2, "graphs": False}
     history, _ = quick(devices, (X, y, X, y), **settings, callbacks=[Busy(devices, X)])
     seconds = sum(history.seconds_per_epoch)
     phases = dict(history.phases)

@@ -87,6 +87,90 @@ def test_a_named_network_takes_what_the_pictures_are(squares, tmp_path, capsys):
         checkpoint.unlink()
 
 
+def test_a_sweep_trains_as_train_does(squares, tmp_path, capsys):
+    """Of pictures in folders, in order of their classes, a limit takes from all; files of networks have their names."""
+    (tmp_path / "flat.py").write_text(NETWORK.replace("Conv2d(4, 5), ReLU(), AvgPool2d(7), ", ""))
+    same = ["--environment", "cpu", "--data", squares, "--image-size", "24x20", "--channels", 1, "--invert"]
+    same += ["--epochs", 1, "--batch-size", 8, "--lr", 0.01, "--init", "he", "--preprocess", "flip"]
+    files = [squares / "network.py", tmp_path / "flat.py", "lenet"]
+    file, result = tmp_path / "rows.json", tmp_path / "result.json"
+    words = ["--network", ",".join(map(str, files)), "--limit", "30,120", "--mode", "sequential", "--json", file]
+    words += ["--keep-models", tmp_path / "models"]
+    command("sweep", *same, *words)
+    assert "pictures: 120 to train on, read as 24 × 20 in grey" in capsys.readouterr().out
+    rows = json.loads(file.read_text())["rows"]
+    names = [row["settings"]["network"] for row in rows]
+    names = [name if name == "lenet" else name["name"] for name in names]
+    assert names == ["network", "flat", "lenet"] * 2
+    for row, file in zip(rows, files * 2, strict=True):
+        command("train", *same, "--network", file, "--limit", row["settings"]["limit"], "--json", result)
+        history = json.loads(result.read_text())
+        for about in ("train_loss", "test_accuracy", "final_parameters_sha256", "invert", "classes", "network"):
+            assert row["history"][about] == history[about]
+    command("predict", row["model"], "--environment", "cpu", "--data", squares, "--json", result)
+    assert json.loads(result.read_text())["accuracy"] == history["test_accuracy"][-1]
+
+
+def test_scaling_with_all_of_it(squares, tmp_path):
+    file = tmp_path / "result.json"
+    words = ["--data", squares, "--image-size", "24", "--channels", 1, "--network", squares / "network.py"]
+    words += ["--limit", 20, "--preprocess", "shift", "--optimizer", "momentum", "--devices", "1,2"]
+    command("scaling", "--environment", "cpu", *words, "--batch-size", 10, "--repeats", 1, "--json", file)
+    result = json.loads(file.read_text())
+    assert (result["network"], result["steps"], result["parameters"]) == ("custom", 2, 4 * 25 + 4 + 4 * 4 * 2 + 2)
+    assert result["settings"] == {"optimizer": "momentum", "preprocess": "shift"}
+
+
+OWN_LAYERS = """
+from d2lmgpu.networks import Dense, Flatten, sequential
+
+
+def network(input_shape, classes):
+    return sequential(input_shape, lambda shape: Flatten()(shape), Dense(classes))
+"""
+
+
+def test_predict_with_layers_that_no_checkpoint_holds(squares, tmp_path, capsys):
+    file, checkpoint, result = tmp_path / "own.py", tmp_path / "run", tmp_path / "result.json"
+    file.write_text(OWN_LAYERS)
+    size = ["--image-size", "12x8", "--channels", 1]
+    words = ["--environment", "cpu", "--data", squares]
+    more = ["--network", file, *size, "--lr", 0.01, "--epochs", 1, "--checkpoint", checkpoint, "--json", result]
+    command("train", *words, *more)
+    accuracy = json.loads(result.read_text())["test_accuracy"][-1]
+    command("predict", checkpoint, *words, "--network", file, *size, "--json", result)
+    assert json.loads(result.read_text())["accuracy"] == accuracy
+    capsys.readouterr()
+    for wrong, message in (
+        ([], "its network has layers that are functions of somebody's own"),
+        (size, "--image-size and --channels are for --network"),
+        (["--network", file], "the checkpoint's parameters have shapes"),  # of pictures as they are
+        (["--network", "lenet"], "--network lenet: there is no such file"),
+    ):
+        command("predict", checkpoint, *words, *wrong, status=2)
+        assert message in capsys.readouterr().err
+
+
+def test_metrics_from_a_file(squares, tmp_path, capsys):
+    file, result = tmp_path / "metrics.py", tmp_path / "result.json"
+    file.write_text("def wrong(outputs, y):\n    return (outputs.argmax(1) != y).sum()\nmetrics = {'wrong': wrong}\n")
+    words = "--data", squares, "--devices", 2, "--epochs", 1, "--batch-size", 16, "--metrics", file
+    command("train", *words, "--json", result)
+    assert "wrong" in capsys.readouterr().out
+    history = json.loads(result.read_text())
+    assert history["metrics"]["wrong"] == [pytest.approx(1 - history["test_accuracy"][0])]
+    command("train", *words, "--json", file, status=2)
+    assert "--metrics" in capsys.readouterr().err and "def wrong" in file.read_text()
+
+
+def test_files_of_networks_with_one_name(squares, tmp_path, capsys):
+    (tmp_path / "network.py").write_text(NETWORK)
+    files = f"{squares / 'network.py'},{tmp_path / 'network.py'}"
+    command("sweep", "--data", squares, "--network", files, status=2)
+    error = "d2lmgpu sweep: error: --network: two networks are called network; give each file a name of its own\n"
+    assert capsys.readouterr() == ("", error)
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -98,11 +182,15 @@ def test_a_named_network_takes_what_the_pictures_are(squares, tmp_path, capsys):
         (["--network", "empty.py"], "it should define network(input_shape, classes)"),
         (["--network", "wrong.py"], "network() returned a int; it should be what"),
         (["--network", "broken.py"], "broken.py: ZeroDivisionError: division by zero"),
+        (["--metrics", "nothere.py"], "--metrics nothere.py: there is no such file"),
+        (["--metrics", "empty.py"], "it should define metrics, a dict of functions of outputs and labels"),
+        (["--metrics", "sums.py"], "metric sums is 3; it should be a function"),
     ],
 )
 def test_wrong_words(squares, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
-    for name, text in (("empty", ""), ("wrong", "def network(*_): return 5"), ("broken", "1 / 0")):
+    files = {"empty": "", "wrong": "def network(*_): return 5", "broken": "1 / 0", "sums": "metrics = {'sums': 3}"}
+    for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
     words = [str(squares) if word == "FOLDER" else word for word in words]
     try:

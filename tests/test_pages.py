@@ -2,12 +2,14 @@
 
 import argparse
 import ast
+import importlib
 import inspect
 import json
 import re
 from pathlib import Path
 
 import pytest
+from course_times import minutes
 from test_architecture import ROOMS, rooms_imported
 
 import d2lmgpu as d2l
@@ -103,6 +105,8 @@ def test_files_that_are_named_exist():
     names = {path.name for path in known}
     for page in PAGES:
         for name in re.findall(r"`(?:python )?([\w/.]+\.(?:py|cuh?|h|sh|npz))\b", without_code(read(page))):
+            if name.split("/")[-1] == "mine.py":  # the student's
+                continue
             assert name == "FILE.py" or name.split("/")[-1] in names, (page.name, name)
             assert "/" not in name or any(str(path).endswith(f"/{name}") for path in known), (page.name, name)
 
@@ -143,6 +147,8 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
     """Not even one that argparse takes for the beginning of another."""
     known = {name for parser in parsers.values() for name in options_of(parser)} | {"--help", "--version"}
     known |= {"--all", "--count"}  # pytest's, and that of tests/interrupts.py
+    known |= {"--hosts", "--bandwidth"}  # benchmarks/hosts.py's
+    known |= set("--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc".split())  # launchers'
     for page in PAGES:
         shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))
         assert set(shown) <= known, (page.name, set(shown) - known)
@@ -181,7 +187,9 @@ def test_every_setting_of_train(parsers):
     for (_, default, option, _), parameter in zip(table, parameters.values(), strict=True):
         assert ast.literal_eval(*code(default)) == parameter.default, parameter.name
         assert set(code(option)) <= set(options_of(parsers["train"])), parameter.name
-    about_a_run = "memory-limit image-size channels limit json plot".split()  # what `train` in Python does not have
+    about_a_run = (
+        "memory-limit image-size channels limit json plot log patience".split()
+    )  # what `train` in Python does not have
     options = {option for row in table for option in code(row[2])}
     assert set(options_of(parsers["train"])) - options == {f"--{name}" for name in about_a_run}
 
@@ -205,6 +213,24 @@ def test_the_map_of_imports():
         assert table[room] == [name for name in ROOMS if name in found], room
 
 
+def test_the_times_of_the_notebooks():
+    """By what is in them, as the page for teachers says; each notebook says the same."""
+    table = rows(section("teaching.md", "## How long it takes"))
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    told = [(path, row) for path, row in zip(paths, table, strict=False)]
+    assert len(told) == len(paths)
+    for path, (name, time, path_of) in told:
+        assert path.name in name and path_of in ("core", "further")
+        assert int(time) == minutes(path), path.name
+        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        assert re.search(rf"[Aa]bout {time} minutes with the exercises", first), path.name
+    core = sum(int(time) for _, (_, time, path_of) in told if path_of == "core")
+    everything = sum(int(time) for _, (_, time, _) in told)
+    page = " ".join(read(ROOT / "docs" / "teaching.md").split())
+    hours = [f"{total // 60} hours and {total % 60} minutes" for total in (core, everything)]
+    assert f"The core path, {hours[0]}," in page and f"all thirty-one take {hours[1]}." in page
+
+
 def numbers(text):
     return re.findall(r"\d+\.\d+|\d+", text)
 
@@ -215,11 +241,21 @@ def as_shown(value, like):
 
 
 def test_the_readmes_results_are_those_of_the_page_on_performance():
-    measured = set(numbers(section("performance.md", "## Measured")))
+    measured = set(numbers(section("performance.md", "## Measured") + section("gpu.md", "## Measured speed")))
     results = [
         cell for row in rows(read(ROOT / "README.md").split("## Results")[1].split("\n## ")[0]) for cell in row[1:]
     ]
     assert results and all(numbers(cell) and set(numbers(cell)) <= measured for cell in results)
+
+
+def test_the_textbooks_recipe():
+    runs = json.loads(read(RESULTS / "cpu_recipe.json"))["runs"]
+    shown = [row[1:] for row in rows(section("performance.md", "### Accuracy"))[: len(runs)]]
+    assert shown == [
+        [str(run["seed"]), f"{last[-1]:.3f}", f"{sum(last) / 3:.3f}", f"{max(run['test_accuracy']):.3f}"]
+        for run in runs
+        for last in [run["test_accuracy"][-3:]]
+    ]
 
 
 def test_the_figures_beside_pytorch():
@@ -241,14 +277,74 @@ def test_the_figures_beside_pytorch():
         ]
 
 
-def test_the_predicted_figures():
-    table = rows(section("gpu.md", "## Predicted speed"))
-    steps = json.loads(read(RESULTS / "predicted_h100.json"))["steps"]
-    alone = {
-        s["precision"]: s["predicted_seconds"]
-        for s in steps
-        if (s["network"], s["batch"], s["cards"]) == ("lenet", 256, 1)
-    }
-    assert table[-1][1:] == [f"{1e6 * alone[name]:.0f}" for name in ("float32", "tf32", "mixed")]
-    step = next(step["predicted"] for step in steps if step["precision"] == "float32")
-    assert f"LeNet's step in float32 has {len(step)} kernels" in read(ROOT / "docs" / "gpu.md")
+@pytest.mark.parametrize(
+    "script, name, results",
+    [("compare_splits", "splits", "cpu_splits"), ("predict_steps", "predicted steps", "cpu_predicted_steps")],
+)
+def test_the_tables_of_splits(script, name, results, monkeypatch):
+    """What stands between a script's marks is what it makes of its results, or that there are none yet."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    text = read(ROOT / "docs" / "splits.md").split(f"<!-- {name} -->\n")[1].split(f"\n<!-- end of {name} -->")[0]
+    if (RESULTS / f"{results}.json").exists():
+        assert text == importlib.import_module(script).tables(json.loads(read(RESULTS / f"{results}.json")))
+    else:
+        assert text == f"Not measured yet: `python benchmarks/{script}.py` does it."
+
+
+PRECISIONS = ("float32", "tf32", "mixed")
+
+
+def test_the_predicted_and_the_measured_figures_of_a_gpu():
+    table = rows(section("gpu.md", "## Predicted, and measured afterwards"))
+    predicted = [
+        step for name in ("", "_2048") for step in json.loads(read(RESULTS / f"predicted_h100{name}.json"))["steps"]
+    ]
+    measured = json.loads(read(RESULTS / "gpu_measured.json"))["steps"]
+
+    def of(steps, batch, precision):
+        what = ("lenet", batch, 1, precision)
+        (step,) = (s for s in steps if (s["network"], s["batch"], s["cards"], s["precision"]) == what)
+        return step
+
+    for row, batch in ((1, 256), (3, 2048)):
+        for column, precision in enumerate(PRECISIONS, 1):
+            shown = table[row][column]
+            assert shown == as_shown(1e6 * of(predicted, batch, precision)["predicted_seconds"], shown)
+            shown = table[row + 1][column]
+            assert shown == as_shown(of(measured, batch, precision)["step"]["8"]["median"], shown)
+    kernels = of(predicted, 256, "float32")["predicted"]
+    assert f"LeNet's step in float32 has {len(kernels)} kernels" in read(ROOT / "docs" / "gpu.md")
+
+
+def test_the_launches_that_took_what_was_predicted():
+    """Of all that were measured, by name and grid, in order."""
+    near = count = 0
+    for file in ("predicted_h100.json", "predicted_h100_2048.json"):
+        for step in json.loads(read(RESULTS / file))["steps"]:
+            for found in json.loads(read(RESULTS / "gpu_measured.json"))["steps"]:
+                if all(found[name] == step[name] for name in ("network", "precision", "batch", "cards")):
+                    left = [(row["name"], row.get("grid"), 1e6 * row["seconds"]) for row in step["predicted"]]
+                    for kernel in found["kernels"]:
+                        row = next(row for row in left if row[:2] == (kernel["name"], kernel["grid"]))
+                        left.remove(row)
+                        near += abs(kernel["microseconds"]["median"] / row[2] - 1) <= 0.2
+                        count += 1
+    assert f"Of {count} launches in these six steps {near} are within 20%" in read(ROOT / "docs" / "gpu.md")
+
+
+def test_the_figures_beside_pytorch_on_a_gpu():
+    table = rows(section("gpu.md", "## Measured speed"))
+    files = ["gpu_pytorch_float32", "gpu_pytorch_tf32", "gpu_pytorch_mixed", "gpu_pytorch_2048"]
+    assert len(table) == len(files)
+    for row, file in zip(table, files, strict=True):
+        assert f"{file}.json" in row[0]
+        ratios = {
+            entry["than"]: entry["ratio"]
+            for entry in json.loads(read(RESULTS / f"{file}.json"))["times_as_fast"]
+            if entry["is"] == "ours, 1 device"
+        }
+        for cell, than in zip(row[1:], ("PyTorch eager", "PyTorch CUDA graph", "torch.compile"), strict=True):
+            names = ("median", "min", "max")
+            assert numbers(cell) == [
+                as_shown(ratios[than][name], text) for name, text in zip(names, numbers(cell), strict=True)
+            ]

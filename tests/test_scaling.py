@@ -10,6 +10,7 @@ from conftest import LONG_ON_STANDIN, long
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.networks import lenet_network
 from d2lmgpu.scaling import (
     Compute,
     fit_messages,
@@ -258,7 +259,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, small):
         ("--allreduce rings", "allreduce 'rings' is unknown"),
         ("--allreduce nccl --predict", "no schedule to predict from"),
         ("--network alexnet", "'alexnet' is unknown"),
-        ("--network cnn --width 2", "only lenet and lenet-bn"),
+        ("--network cnn --width 200", "at most 100"),
         ("--width 0", "at least 0.05"),
         ("--plot rows.txt", "should end in"),
         ("--json nowhere/rows.json", "cannot write"),
@@ -276,6 +277,48 @@ def test_bad_input(arguments, message, capsys):
 def test_more_devices_than_were_given(small):
     with pytest.raises(ValueError, match="only 1 were given"):
         measure_scaling([d2l.cpu(0)], [1, 2], data=small)
+
+
+@pytest.mark.parametrize(
+    "name, other", [("optimizer", "adam"), *long(("preprocess", "flip"), ("overlap", True), ("flat", False))]
+)
+def test_steps_are_those_of_the_settings(monkeypatch, small, name, other):
+    seen, make = [], turns.make_runner
+
+    def remember(*arguments, **options):
+        seen.append(arguments[-1])
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(turns, "make_runner", remember)
+    devices, settings = [d2l.cpu(0), d2l.cpu(1)], d2l.Settings(**{name: other}, lr=5, num_epochs=7, scale_batch=True)
+    how = {"settings": settings, "predict": True, "data": small}
+    scaling = measure_scaling(devices, [1, 2], **QUICK | {"repeats": 1}, **how)
+    assert len(seen) == 4 and {getattr(each, name) for each in seen} == {other}
+    assert {(each.lr, each.num_epochs, each.scale_batch) for each in seen} == {(turns.LR, 1, False)}
+    assert scaling.as_dict()["settings"] == {name: other}
+    assert f", {name} {other}\n" in plot_scaling(scaling).get_suptitle()
+
+
+def test_settings_that_cannot_be(small):
+    for settings, error, message in (
+        (d2l.Settings(batch_statistics="aggregated"), ValueError, "network 'lenet' has no batch norm"),
+        (d2l.Settings(precision="tf32"), d2l.DeviceError, "'tf32' needs GPUs"),
+        ({"optimizer": "adam"}, ValueError, "give a Settings, such as"),
+    ):
+        with pytest.raises(error, match=message):
+            measure_scaling([d2l.cpu(0)], [1], settings=settings, data=small)
+
+
+def test_other_images_and_classes(rng):
+    X, y = rng.integers(0, 256, (30, 3, 18, 22), np.uint8), np.arange(30) % 4
+    data = X, y, X, y, list("abcd")
+    for network in ("lenet", "lenet-bn", "cnn", "deep"):
+        scaling = measure_scaling([d2l.cpu(0)], [1], network=network, width=1, data=data, **QUICK)
+        assert scaling.network == network
+    wide = measure_scaling([d2l.cpu(0)], [1], network="lenet-bn", width=0.5, data=data, **QUICK)
+    assert wide.parameters == sum(
+        np.size(array) for array in d2l.init_params(network=lenet_network(0.5, True, (3, 18, 22), 4))
+    )
 
 
 def test_figures(small):
@@ -304,6 +347,7 @@ def test_the_bars_add_up_to_the_step():
     assert [height for x, height in bars if x == pytest.approx(0.37)] == pytest.approx([250])
 
 
+@pytest.mark.long
 def test_on_gpus_steps_are_graphs(standin, small):
     devices = [d2l.gpu(i) for i in range(2)]
     scaling = measure_scaling(devices, [1, 2], batch_size=2, steps=1, repeats=1, data=small)

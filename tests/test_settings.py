@@ -1,6 +1,7 @@
 """Settings: one owner, from which everything else is made."""
 
 import inspect
+import re
 from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from d2lmgpu.networks import Dense, Flatten, sequential
 from d2lmgpu.sweeps import DEFAULTS
 from d2lmgpu.training.settings import called
 
+COMMANDS = "train", "sweep", "scaling", "predict"
 NAMES = [about.name for about in fields(d2l.Settings)]
 
 
@@ -34,6 +36,16 @@ def test_a_setting_is_everywhere(about, capsys):
     option = f"--{no}{called(about)}".replace("_", "-")
     for command in ("train", "sweep"):
         assert f"  {option} " in help_of(command, capsys)
+
+
+def test_what_other_commands_take_of_what_train_does(capsys):
+    options = {name: set(re.findall(r"^  (--[\w-]+)", help_of(name, capsys), re.MULTILINE)) for name in COMMANDS}
+    of_a_run = {"--checkpoint", "--checkpoint-steps", "--resume", "--trace", "--tensorboard", "--memory-limit"}
+    of_a_run |= {"--log", "--patience", "--metrics"}
+    assert options["train"] - options["sweep"] == of_a_run
+    pictures = {"--data", "--image-size", "--channels", "--invert", "--network"}
+    assert pictures | {"--limit", "--preprocess", "--optimizer", "--precision", "--overlap"} <= options["scaling"]
+    assert pictures <= options["predict"]
 
 
 def test_settings_as_one_value_and_by_name(small):

@@ -8,7 +8,8 @@ from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
+from d2lmgpu.kernels.cpu.plan import Plan
+from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 CASES = [  # H, W, kh, kw, stride, padding
     (7, 6, 3, 3, 1, 1),
@@ -74,8 +75,21 @@ NORMED = sequential(
     (2, 9, 8), Conv2d(4, 3, padding=1), BatchNorm(), ReLU(), Conv2d(3, 3, stride=2), Flatten(), Dense(4)
 )
 
+POOLED = sequential(  # pools that leave a rest, a wide convolution, kernels smaller than their stride
+    (2, 9, 8),
+    *(Conv2d(16, 5, stride=2, padding=4), ReLU(), AvgPool2d(), Conv2d(32, 3, padding=2), ReLU(), MaxPool2d()),
+    *(Conv2d(6, 1, stride=2, padding=1), ReLU(), Flatten(), Dense(4)),
+)
 
-@pytest.mark.parametrize("network", [DEEP, NORMED], ids=["deep", "normed"])
+
+def test_of_these_some_are_computed_by_winograds_method():
+    plan = Plan(POOLED, networks.init_params(network=POOLED, dtype=float), POOLED.input_shape, float, 3)
+    assert [type(stage).__name__ for stage in plan.stages[:3]] == ["Framed"] * 3
+    inner = [type(stage.convolution).__name__ for stage in plan.stages[:3]]
+    assert inner == ["Convolution", "WinogradConvolution", "Convolution"]
+
+
+@pytest.mark.parametrize("network", [DEEP, NORMED, POOLED], ids=["deep", "normed", "pooled"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("N", [1, 5, 150])
 def test_kernels_compute_the_same(rng, network, dtype, N):
@@ -88,7 +102,7 @@ def test_kernels_compute_the_same(rng, network, dtype, N):
         expected_loss, expected = networks.loss_and_grads_as_written(X, y, params, each)
         assert float(loss) == pytest.approx(float(expected_loss), rel=tolerance)
         for i, (one, other) in enumerate(zip(grads, expected, strict=True)):
-            if network is DEEP or i != 1:  # whose gradient is 0 before batch norm
+            if network is not NORMED or i != 1:  # whose gradient is 0 before batch norm
                 assert_close(one, other, tolerance)
 
 
@@ -102,14 +116,35 @@ def test_k_devices_equal_one(rng, k):
         assert_close(one, other, 1e-4)
 
 
+PADDED = sequential(
+    (2, 9, 8),
+    *(Conv2d(4, 3, padding=1), ReLU(), AvgPool2d(), Conv2d(5, 3, padding=2), ReLU(), Flatten(), Dense(4)),
+)
+
+
+def trained_on_both_kinds(rng, network, precision, num_epochs):
+    """On two GPU devices, and on two CPU devices."""
+    X, y = rng.integers(1, 256, (14, 2, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14)
+    settings = {"network": network, "batch_size": 5, "num_epochs": num_epochs, "lr": 0.1, "init": "he"}
+    settings |= {"data": (X[:11], y[:11], X[11:], y[11:]), "precision": precision, "progress": False}
+    return [d2l.train([make(0), make(1)], **settings) for make in (d2l.gpu, d2l.cpu)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
+def test_padding_in_graphs(standin, rng, precision, tolerance):
+    """The kernels are compiled: 10 s."""
+    gpus, cpus = trained_on_both_kinds(rng, PADDED, precision, 2)
+    assert gpus.history.phases["step"] > 0
+    for one, other in zip(gpus.params, cpus.params, strict=True):
+        assert_close(one, other, tolerance)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
 def test_on_a_gpu_that_has_no_kernel_for_it(standin, rng, precision, tolerance):
     """The step is no graph, and its convolutions are the layers. The kernels of the others are compiled: 10 s."""
-    X, y = rng.integers(1, 256, (14, 2, 9, 8)).astype(np.uint8), rng.integers(0, 4, 14)
-    settings = {"network": DEEP, "batch_size": 5, "num_epochs": 1, "lr": 0.1, "init": "he", "progress": False}
-    settings |= {"data": (X[:11], y[:11], X[11:], y[11:]), "precision": precision}
-    gpus, cpus = (d2l.train([make(0), make(1)], **settings) for make in (d2l.gpu, d2l.cpu))
+    gpus, cpus = trained_on_both_kinds(rng, DEEP, precision, 1)
     assert "step" not in gpus.history.phases or gpus.history.phases["step"] == 0
     for one, other in zip(gpus.params, cpus.params, strict=True):
         assert_close(one, other, tolerance)

@@ -20,15 +20,26 @@ from conftest import long
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.monitor import Stop
-from d2lmgpu.sweeps import run, workers
+from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
+from d2lmgpu.output import holding
+from d2lmgpu.sweeps import plot_curves, results, run, workers
 from d2lmgpu.sweeps.plot import plot_sweep
 from d2lmgpu.sweeps.results import document
 from d2lmgpu.sweeps.table import Table
-from d2lmgpu.sweeps.trial import make_row
+from d2lmgpu.sweeps.trial import CURVES, make_row
 from d2lmgpu.sweeps.trials import complete_trials
 
 QUICK = {"batch_size": 64, "num_epochs": 1, "init": "he", "environment": "cpu"}
 TIMES = ("seconds_per_epoch", "examples_per_second", "phases", "utilisation")
+
+
+def linear(classes=10):
+    return sequential((1, 28, 28), Flatten(), Dense(classes))
+
+
+def own_layer():
+    """A network with a layer that is made by a function of somebody's own."""
+    return sequential((1, 28, 28), lambda shape: Flatten()(shape), Dense(10))
 
 
 def without_times(history):
@@ -61,7 +72,17 @@ def test_a_grid_is_all_combinations_in_order():
         ([{"lr": 0.1, "seed": 0}, {"lr": 0.2}, {"lr": 0.1}], {}, "trials 1 and 3 are the same"),
         ([0.1], {}, "0.1 is no dict"),
         ([{"network": "vgg"}], {}, "'vgg' is unknown"),
-        ([{"network": d2l.networks.LENET}], {}, "network is a Network"),
+        ([{"network": len}], {}, "network is a builtin"),
+        ([{"network": own_layer()}], {}, "layers that are functions of your own cannot be sent"),
+        ([{"network": {"layers": []}}], {}, "no description of one: name, input_shape and layers"),
+        ([{"network": {"input_shape": [1, 28, 28], "layers": [["Sigmoid", {}]]}}], {}, "layer 'Sigmoid' is unknown"),
+        ([{"network": linear()}, {"network": linear()}], {}, "trials 1 and 2 are the same"),
+        (lambda: d2l.grid(network={"a": linear(), "b": linear()}), {}, "trials 1 and 2 are the same"),
+        (lambda: d2l.grid(network={"": linear()}), {}, "a name that is not empty"),
+        (lambda: d2l.grid(network={1: linear()}), {}, "the name of a network is 1"),
+        (lambda: d2l.grid(network={"cnn": linear(), "b": "cnn"}), {}, "two different networks are both called 'cnn'"),
+        (lambda: d2l.grid(network={}), {}, "the list of network is empty"),
+        ([{"network": linear(classes=9)}], {}, r"images of shape \(1, 28, 28\) into 9 classes; Fashion-MNIST has"),
         ([{"optimizer": "rmsprop"}], {}, "choose from sgd, momentum, adam"),
         ([{"init": "zeros"}], {}, "normal, he"),
         ([{"algorithm": "none"}], {}, "drift apart"),
@@ -91,7 +112,7 @@ def test_a_grid_is_all_combinations_in_order():
 def test_what_makes_no_sense_is_refused_before_the_work(monkeypatch, trials, settings, message):
     monkeypatch.setattr(run, "run_trial", None)
     with pytest.raises(ValueError, match=message):
-        d2l.sweep(trials, **settings)
+        d2l.sweep(trials() if callable(trials) else trials, **settings)
 
 
 class AtOnce(Executor):
@@ -138,6 +159,61 @@ def test_however_it_is_done_a_history_is_that_of_train(small, expected, who):
     assert json.loads(json.dumps(rows)) == rows
 
 
+@pytest.mark.parametrize("who", ["threads", *long("processes", "user's processes")])
+def test_networks_of_ones_own(small, tmp_path, who):
+    """They are made anew wherever a trial is done, and recognised whatever they are called."""
+    small_one = sequential((1, 28, 28), Conv2d(3, 5, stride=2, padding=1), BatchNorm(), ReLU(), Flatten(), Dense(10))
+    networks = {"small": small_one, "linear": linear(), "LeNet": "lenet"}
+    file = tmp_path / "rows.json"
+    trials = d2l.grid(network=networks, devices=2, lr=0.05, **QUICK)
+    assert json.loads(json.dumps(trials)) == trials
+    ways = {"threads": lambda: ThreadPoolExecutor(2), "processes": lambda: workers.Processes(2)}
+    ways["user's processes"] = lambda: ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+    with ways[who]() as executor:
+        rows = d2l.sweep(trials, executor, data=small, results=file, progress=False)
+    for row, network in zip(rows, (small_one, linear(), "lenet"), strict=True):
+        settings = QUICK | {"lr": 0.05, "network": network}
+        history, _ = d2l.train([d2l.cpu(0), d2l.cpu(1)], data=small, progress=False, **settings)
+        assert without_times(row["history"]) == without_times(history.as_dict())
+    assert [row["settings"]["network"] for row in rows][2] == "lenet"
+    assert [row["settings"]["network"]["name"] for row in rows[:2]] == ["small", "linear"]
+    again = d2l.sweep([row["settings"] for row in rows], AtOnce(), data=small, results=file, progress=False)
+    assert again == rows
+    trials = d2l.grid(network=[linear(), small_one], devices=2, lr=0.05, **QUICK)  # of which nothing is trained
+    names = [row["settings"].pop("network")["name"] for row in d2l.sweep(trials, Nobody(), data=small, results=file)]
+    assert all(name.startswith("custom-") for name in names) and len(set(names)) == 2
+
+
+class Nobody(Executor):
+    """Does no trial."""
+
+
+def test_a_table_and_a_plot_name_networks(small, capsys):
+    rows = d2l.sweep(
+        d2l.grid(network={"deep": linear(), "LeNet": "cnn"}, lr=0.05, limit=64, **QUICK), mode="sequential", data=small
+    )
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert lines[3:6] == [["network", "best"], ["deep", f"{rows[0]['history']['test_accuracy'][0]:.3f}"], lines[5]]
+    (axes,) = plot_sweep(rows, x="network", by="lr").axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["deep", "cnn"]
+    assert plot_sweep(rows[:1]).get_suptitle().startswith("deep, sgd, 1 epoch")
+
+
+def test_rows_that_were_written_before_there_was_a_setting(monkeypatch, tmp_path):
+    """They are of trials that leave it as it is."""
+    monkeypatch.setattr(run, "run_trial", pretend)
+    file = tmp_path / "rows.json"
+    d2l.sweep([{"seed": 0}], AtOnce(), results=file, progress=False)
+    content = json.loads(file.read_text())
+    del content["rows"][0]["settings"]["weight_decay"]
+    file.write_text(json.dumps(content))
+    (row,) = d2l.sweep([{"seed": 0}], Nobody(), results=file, progress=False)
+    assert row["settings"]["weight_decay"] == 0
+    monkeypatch.setattr(run, "run_trial", lambda settings, *given: make_row(settings, "failed", "so"))
+    for changed in ({"seed": 0, "weight_decay": 0.5}, {"seed": 2}):
+        assert d2l.sweep([changed], AtOnce(), results=file, progress=False)[0]["status"] == "failed"
+
+
 def test_each_on_all_devices(device_kind, make_devices, small):
     environment = "cpu" if device_kind == "cpu" else "gpu"
     trials = d2l.grid(devices=[2, [1]], lr=0.1, limit=100, **QUICK | {"environment": environment})
@@ -179,7 +255,7 @@ def test_trials_that_diverge_or_fail_leave_the_others(small, capsys):
     assert len(lines) == 12
 
 
-def pretend(settings, data=None, stop=None):
+def pretend(settings, *given):
     """In place of `run_trial`: the process dies if the seed is 1; nothing is trained."""
     if settings["seed"] == 1:
         time.sleep(0.3)  # others are under way
@@ -234,7 +310,7 @@ def test_how_many_workers(monkeypatch, standin):
 def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
     file, done, broken = tmp_path / "rows.json", [], {2}
 
-    def count(settings, data=None, stop=None):
+    def count(settings, *given):
         done.append(settings["seed"])
         if settings["seed"] in broken:
             return make_row(settings, "failed", "OSError: no space", 1.0)
@@ -266,13 +342,271 @@ def test_rows_are_kept_at_once(monkeypatch, tmp_path):
     file = tmp_path / "rows.json"
     kept = []
 
-    def look(settings, data=None, stop=None):
+    def look(settings, *given):
         kept.append(len(d2l.load_sweep(file)) if file.exists() else None)
         return make_row(settings, "diverged", "diverged in epoch 1: so", 1.0)
 
     monkeypatch.setattr(run, "run_trial", look)
     d2l.sweep(d2l.grid(seed=range(3)), mode="sequential", results=file, progress=False)
     assert kept == [None, 1, 2]
+
+
+class After(Stop):
+    """Asks to stop after so many looks, one a step."""
+
+    def __init__(self, steps):
+        self._steps = steps
+
+    @property
+    def requested(self):
+        self._steps -= 1
+        return self._steps < 0
+
+
+LONGER = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "devices": 3, "seed": 5, "preprocess": "flip+shift"}
+LONGER = QUICK | LONGER | {"num_epochs": 3, "limit": 300, "batch_size": 50, "warmup": 1.5}  # six steps an epoch
+
+
+@pytest.mark.parametrize("stops", [[3, 2, 1], [5], *long([1], [6], [11, 1])])
+def test_a_trial_goes_on_where_it_was(small, tmp_path, stops):
+    """After so many steps of an epoch, at its end, or several times: as if there had been no break, bit for bit."""
+    (settings,) = complete_trials([LONGER])
+    file = tmp_path / "trial"
+    for steps in stops:
+        row = d2l.run_trial(settings, small, After(steps), False, file)
+        assert row["status"] == "interrupted" and row["history"]["interrupted"]
+    row = d2l.run_trial(settings, small, None, False, file)
+    assert row["status"] == "done"
+    alone = d2l.run_trial(settings, small)
+    assert without_times(row["history"]) == without_times(alone["history"])
+    again = d2l.run_trial(settings, small, None, False, file)  # as if its row had been lost
+    assert without_times(again["history"]) == without_times(row["history"])
+
+
+def test_a_trial_that_diverged_and_whose_row_was_lost(small, tmp_path):
+    (settings,) = complete_trials([QUICK | {"lr": 1e4, "num_epochs": 3}])
+    first, again = (d2l.run_trial(settings, small, None, False, tmp_path / "trial") for _ in range(2))
+    assert first["status"] == again["status"] == "diverged" and first["message"] == again["message"]
+    assert str(without_times(first["history"])) == str(without_times(again["history"]))  # which takes nan for nan
+
+
+def stopping(steps):
+    """In place of `run_trial`: what it does, but each trial is interrupted after so many steps."""
+    return lambda settings, data, stop, *more: d2l.run_trial(settings, data, After(steps), *more)
+
+
+def test_a_sweep_goes_on_within_a_trial(monkeypatch, small, tmp_path):
+    file, folder = tmp_path / "rows.json", tmp_path / "rows.json.trials"
+    trials = d2l.grid(**LONGER | {"num_epochs": 2, "seed": [5, 6]})
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "run_trial", stopping(8))
+        rows = d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False)
+    assert [row["message"] for row in rows] == ["interrupted in epoch 2", "not begun"]
+    (left,) = folder.iterdir()
+    assert d2l.load_model(left).network.classes == 10
+    steps = []
+
+    def counting(settings, data, stop, *more):
+        steps.append(Counting())
+        return d2l.run_trial(settings, data, steps[-1], *more)
+
+    monkeypatch.setattr(run, "run_trial", counting)
+    rows = d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False)
+    assert [stop.looks for stop in steps] == [12 - 9, 12]
+    expected = [d2l.run_trial(settings, small)["history"] for settings in complete_trials(trials)]
+    assert [without_times(row["history"]) for row in rows] == list(map(without_times, expected))
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.json"] and [row["model"] for row in rows] == [None] * 2
+
+
+class Counting(Stop):
+    looks = 0
+
+    @property
+    def requested(self):
+        self.looks += 1
+        return False
+
+
+def test_models_that_are_kept(small, tmp_path, capsys):
+    file, folder = tmp_path / "rows.json", tmp_path / "new" / "models"
+    trials = d2l.grid(network={"linear": linear(), "bn": "lenet-bn"}, lr=[0.05, 1e4], **QUICK)
+    keep = {"mode": "sequential", "data": small, "results": file, "keep_models": folder}
+    rows = d2l.sweep(trials, **keep)
+    assert [row["status"] for row in rows] == ["done", "diverged"] * 2
+    files = sorted(str(path) for path in folder.iterdir())
+    assert sorted(row["model"] for row in rows[::2]) == files and [row["model"] for row in rows[1::2]] == [None] * 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[5].endswith("seconds  model") and lines[6].endswith(f"  {Path(rows[0]['model']).name}")
+    for row in rows[::2]:
+        model = d2l.load_model(row["model"])
+        assert model.evaluate(*small[2:], [d2l.cpu(0)]) == row["history"]["test_accuracy"][-1]
+        values = [*model.params, *model.statistics]
+        assert d2l.training.sha256(values) == row["history"]["final_parameters_sha256"]
+    before = [Path(name).stat().st_mtime_ns for name in files]
+    assert d2l.sweep(trials, **keep | {"progress": False}) == rows == sorted(d2l.load_sweep(file), key=rows.index)
+    Path(rows[2]["model"]).unlink()  # so it is trained again
+    again = d2l.sweep(trials, **keep | {"progress": False})
+    assert [row["model"] for row in again] == [row["model"] for row in rows]
+    assert [without_times(row["history"]) for row in again] == [without_times(row["history"]) for row in rows]
+    after = [Path(name).stat().st_mtime_ns for name in files]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [name != rows[2]["model"] for name in files]
+    assert d2l.sweep(trials, **keep | {"keep_models": None, "progress": False}) == again  # and nothing is removed
+    assert sorted(str(path) for path in folder.iterdir()) == files
+
+
+def test_a_trial_that_fails_leaves_its_checkpoint(small, tmp_path):
+    """With a way out: it is not trained over something that may be of use."""
+    trials, keep = [LONGER], {"mode": "sequential", "data": small, "progress": False, "keep_models": tmp_path}
+    (settings,) = complete_trials(trials)
+    first = d2l.sweep(trials, **keep)[0]
+    file = Path(first["model"])
+    content = file.read_bytes()
+    for spoilt, why in (
+        (content[:-9], "is cut short"),
+        (content + b"more", "was altered"),
+        (b"", "is no checkpoint"),
+    ):
+        file.write_bytes(spoilt)
+        (row,) = d2l.sweep(trials, **keep)
+        assert (row["status"], row["model"]) == ("failed", None) and file.read_bytes() == spoilt
+        assert why in row["message"] and row["message"].endswith("; without the file the trial begins anew")
+    file.unlink()
+    (row,) = d2l.sweep(trials, **keep)
+    assert without_times(row["history"]) == without_times(first["history"]) and row["model"] == str(file)
+
+
+def test_a_file_is_that_of_one_trial(small, tmp_path):
+    """Of its settings and data, whatever its network is called and whichever settings are left as they are."""
+    named = {"mode": "sequential", "progress": False, "keep_models": tmp_path, "data": small}
+    quick = QUICK | {"limit": 64, "lr": 0.05}
+    (first,) = d2l.sweep(d2l.grid(network={"a": linear()}, **quick), **named)
+    (same,) = d2l.sweep(d2l.grid(network={"b": linear()}, weight_decay=0, **quick), **named)
+    assert same["model"] == first["model"] and same["history"]["train_loss"] == first["history"]["train_loss"]
+    others = [quick | {"seed": 1}, quick | {"limit": 65}, quick | {"num_epochs": 2}]
+    models = {row["model"] for row in d2l.sweep([other | {"network": linear()} for other in others], **named)}
+    data = [small[0][::-1], small[1][::-1], *small[2:]]
+    models |= {d2l.sweep(d2l.grid(network=linear(), **quick), **named | {"data": data})[0]["model"], first["model"]}
+    assert {Path(model) for model in models} == set(tmp_path.iterdir()) and len(models) == 5
+
+
+def test_folders_that_cannot_be(monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "run_trial", None)
+    file = tmp_path / "file"
+    file.write_text("text")
+    for keep, error, message in (
+        ({"keep_models": file}, ValueError, f"keep_models: {file} is no folder; give another name"),
+        ({"keep_models": file / "models"}, OSError, f"cannot make the folder {file / 'models'}: Not a directory"),
+        ({"keep_models": ""}, ValueError, "keep_models is ''"),
+        ({"keep_models": tmp_path / "x", "results": tmp_path / "x"}, ValueError, "are both"),
+        ({"results": tmp_path / "rows"}, ValueError, "rows.trials is no folder; give another name"),
+    ):
+        (tmp_path / "rows.trials").touch()
+        with pytest.raises(error, match=message):
+            d2l.sweep([{}], mode="sequential", progress=False, **keep)
+    assert file.read_text() == "text" and {path.name for path in tmp_path.iterdir()} == {"file", "rows.trials"}
+
+
+def test_two_sweeps_in_one_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "run_trial", None)
+    with ThreadPoolExecutor(1) as other:
+        held = holding(tmp_path / "sweep")
+        other.submit(held.__enter__).result()
+        with pytest.raises(OSError, match=f"cannot write {tmp_path}/sweep: another run is writing it"):
+            d2l.sweep([{}], mode="sequential", keep_models=tmp_path, progress=False)
+        other.submit(held.__exit__, None, None, None).result()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("who", ["in turn", "threads", "processes", *long("user's processes")])
+def test_curves_of_trials_that_run(monkeypatch, small, tmp_path, who):
+    monkeypatch.setattr(results, "PAUSE", 0)
+    monkeypatch.setattr(results, "COST", math.inf)
+    file, seen, kept = tmp_path / "rows.json", [], []
+
+    def watch(rows):
+        seen.append(json.loads(json.dumps(rows)))
+        kept.append(d2l.load_sweep(file, running=True))
+        assert [row["status"] for row in d2l.load_sweep(file)].count("running") == 0
+
+    trials = d2l.grid(lr=[0.01, 0.02], **QUICK | {"num_epochs": 3, "limit": 128})
+    more = {"data": small, "results": file, "watch": watch, "progress": False}
+    if who in ("in turn", "processes"):
+        mode, count = ("sequential", None) if who == "in turn" else ("simultaneous", 2)
+        rows = d2l.sweep(trials, mode=mode, workers=count, **more)
+    else:
+        make = {"threads": lambda: ThreadPoolExecutor(2)}
+        make["user's processes"] = lambda: ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+        with make[who]() as executor:
+            rows = d2l.sweep(trials, executor, **more)
+    assert seen[-1] == rows and (len(seen) == 2 if who == "user's processes" else len(seen) > 2)
+    for i in range(2):
+        final = {name: rows[i]["history"][name] for name in CURVES}
+        lengths = []
+        for part in seen:
+            for row in part:
+                if row["settings"] == rows[i]["settings"] and row["status"] == "running":
+                    lengths.append(len(row["history"]["train_loss"]))
+                    assert row["history"] == {name: values[: lengths[-1]] for name, values in final.items()}
+        assert lengths == sorted(lengths)
+        assert set(lengths) >= {"in turn": {1, 2, 3}, "threads": {1, 2}}.get(who, set())
+    if who == "in turn":
+        assert kept == [sorted(part, key=lambda row: row["status"] == "running") for part in seen]
+    assert "running" not in json.loads(file.read_text())
+
+
+def test_curves_after_an_interruption(monkeypatch, small, tmp_path):
+    """They begin where the run did, not where it goes on."""
+    trials, seen = [LONGER], []
+    more = {"mode": "sequential", "data": small, "results": tmp_path / "rows.json", "progress": False}
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "run_trial", stopping(13))
+        d2l.sweep(trials, **more)
+    assert "running" not in json.loads((tmp_path / "rows.json").read_text())
+    (row,) = d2l.sweep(trials, watch=lambda rows: seen.append(len(rows[0]["history"]["train_loss"])), **more)
+    assert seen == [2, 3, 3] and len(row["history"]["train_loss"]) == 3
+
+
+def test_who_watches_and_fails(small, capsys):
+    trials = d2l.grid(lr=[0.01, 0.02], **QUICK | {"limit": 64})
+    rows = d2l.sweep(trials, mode="sequential", data=small, watch=lambda rows: 1 / 0)
+    assert [row["status"] for row in rows] == ["done", "done"]
+    said = "watch failed (ZeroDivisionError: division by zero); the sweep goes on without it"
+    assert capsys.readouterr().out.count(said) == 1
+
+
+def test_running_trials_that_somebody_has_put_together(tmp_path):
+    file, curves = tmp_path / "rows.json", {name: [1.0] for name in CURVES}
+    good = make_row({"lr": 0.1}, "running", "not done yet", None, curves)
+    for running in ([], [good]):
+        file.write_text(json.dumps(GOOD | {"running": running}))
+        assert d2l.load_sweep(file, running=True) == [DONE, *running] and d2l.load_sweep(file) == [DONE]
+    changes = [{"status": "done"}, {"history": None}, {"history": {}}, {"history": curves | {"train_loss": ["a"]}}]
+    for running in (None, {}, [1], *([good | change] for change in changes)):
+        file.write_text(json.dumps(GOOD | {"running": running}))
+        with pytest.raises(ValueError, match="its rows are damaged"):
+            d2l.load_sweep(file)
+
+
+def test_a_plot_of_curves():
+    rows = [row for row in rows_to_plot() if row["settings"]["seed"] == 0][:3]
+    rows[1]["history"]["train_loss"] = [1e9, math.nan]
+    rows[1]["status"] = "diverged"
+    rows[2] = rows[2] | {"status": "running"}
+    failed = make_row(rows[0]["settings"] | {"lr": 9.0}, "failed", "so")
+    accuracy, loss = plot_curves([*rows, failed]).axes
+    for axes, name in ((accuracy, "test_accuracy"), (loss, "train_loss")):
+        drawn = [(line.get_xdata().tolist(), line.get_ydata().tolist(), line.get_linestyle()) for line in axes.lines]
+        styles = ["-", "--", "--"]
+        expected = [([1, 2], row["history"][name], style) for row, style in zip(rows, styles, strict=True)]
+        assert str(drawn) == str(expected)  # which takes nan for nan
+        assert axes.get_xlim() == (0.5, 10.5)
+    named = [text.get_text() for text in loss.get_legend().get_texts()]
+    assert named == ["lr 0.4", "lr 0.01 (diverged)", "lr 0.1 (running)"] and loss.get_ylim()[1] == 3
+    many = [rows[0] | {"settings": rows[0]["settings"] | {"seed": i}} for i in range(21)]
+    assert plot_curves(many).axes[1].get_legend() is None
+    assert not plot_curves([failed]).axes[0].lines
+    with pytest.raises(ValueError, match="there are no rows to plot"):
+        plot_curves([])
 
 
 FIRST = """
@@ -392,7 +726,7 @@ def test_a_trial_that_is_asked_to_stop(small):
 
 def test_a_table_that_is_redrawn(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((30, 7)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((30, 7)))
     monkeypatch.setenv("TERM", "xterm")
     trials = complete_trials(d2l.grid(seed=range(9)))
     rows = [pretend(settings) for settings in trials if settings["seed"] != 1]
@@ -533,6 +867,25 @@ def test_the_command(tmp_path, capsys):
     assert "2 done, 2 failed" in capsys.readouterr().out
 
 
+@pytest.mark.long
+def test_plots_are_drawn_as_a_sweep_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setattr("d2lmgpu.cli.sweep.PAUSE", 0)
+    monkeypatch.setattr("d2lmgpu.cli.sweep.COST", math.inf)
+    drawn = []
+
+    def draw(rows):
+        drawn.append([(row["status"], len(row["history"]["train_loss"])) for row in rows])
+        return plot_curves(rows)
+
+    monkeypatch.setattr("d2lmgpu.cli.sweep.plot_curves", draw)
+    plots = tmp_path / "plot.png", tmp_path / "curves.svg"
+    command = [*COMMAND, "--lr", "0.02", "--epochs", "2", "--mode", "sequential"]
+    assert cli.main([*command, "--plot", str(plots[0]), "--curves", str(plots[1])]) == 0
+    first, second, done = ("running", 1), ("running", 2), ("done", 2)
+    assert drawn == [[first], [second], [done], [done, first], [done, second], [done, done], [done, done]]
+    assert plots[0].read_bytes().startswith(b"\x89PNG") and b"<svg" in plots[1].read_bytes()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -546,6 +899,9 @@ def test_the_command(tmp_path, capsys):
         (["--x", "rate"], "x 'rate' is unknown; choose from devices, "),
         (["--results", "/no/such/folder/rows.json"], "cannot write"),
         (["--plot", "plot.doc"], ".png, .svg, .pdf"),
+        (["--curves", "plot.doc"], ".png, .svg, .pdf"),
+        (["--curves", "a.png", "--plot", "a.png"], "--curves a.png and --plot a.png are the same file"),
+        (["--keep-models", __file__], "is no folder; give another name"),
     ],
 )
 def test_bad_input_gets_one_line(capsys, arguments, message):
@@ -572,7 +928,8 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     """The first trial ends soon, the others would take minutes. In a terminal all processes hear of it."""
     file = tmp_path / "rows.json"
     command = [sys.executable, "-m", "d2lmgpu", *COMMAND, "--epochs", "1,5000", "--batch-size", "50"]
-    command += ["--lr", "0.02", "--results", str(file), "--mode", how if how == "sequential" else "simultaneous"]
+    mode = how if how == "sequential" else "simultaneous"
+    command += ["--lr", "0.02", "--results", str(file), "--mode", mode]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -582,7 +939,14 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
         # the test runner may have been started with SIGINT ignored, which a child would inherit
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    wait_for(file.exists)
+    files = (tmp_path / "rows.json.trials").glob
+
+    def one_is_done_and_the_other_has_begun():
+        # the first has a checkpoint, too, which is written before its row and removed after it
+        done = file.exists() and len(d2l.load_sweep(file)) == 1
+        return done and [f.stat().st_mtime_ns > file.stat().st_mtime_ns for f in files("*.ckpt")] == [True]
+
+    wait_for(one_is_done_and_the_other_has_begun)
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= (0 if how == "sequential" else 1)
     if how == "kill -9":
@@ -592,7 +956,10 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert psutil.wait_procs(children, timeout=20)[1] == []
-    assert [row["settings"]["num_epochs"] for row in d2l.load_sweep(file)] == [1]
+    (row,) = d2l.load_sweep(file)
+    assert row["settings"]["num_epochs"] == 1
+    (left,) = files("*.ckpt")  # of the other, which had begun
+    assert d2l.load_model(left)
     if code == 130:
         assert err == "" and "1 done, 1 interrupted" in out and "started again with it" in out
 

@@ -1,9 +1,12 @@
 """Spans of work, by device: what they say, what they leave alone, and how they are written and drawn."""
 
 import json
+import sys
 import threading
 import time
+import types
 
+import numpy as np
 import pytest
 
 import d2lmgpu as d2l
@@ -177,3 +180,32 @@ def test_spans_of_a_gpu_are_as_precise_in_a_long_run(standin, monkeypatch):
     assert lengths == pytest.approx([2e-5, 3e-5] * 3, abs=1e-9)
     begins = [s.begin for s in timeline.all_spans()]
     assert [late - early for early, late in zip(begins[::2], begins[1::2], strict=True)] == pytest.approx([3e-5] * 3)
+
+
+def test_devices_on_one_card_have_one_clock(standin, monkeypatch):
+    """However late the program learns of an event: what comes first on a card also begins first."""
+    devices = [d2l.gpu(i) for i in (0, 1, 2, 3)]
+    assert [device.card for device in devices] == [0, 1, 0, 1]
+    learned = iter([5.0, 3.0, 1.0, 0.0])
+    start_clock = type(devices[0]).start_clock
+    monkeypatch.setattr(type(devices[0]), "start_clock", lambda self: (start_clock(self)[0], next(learned)))
+
+    def work():
+        with span("forward"):
+            pass
+
+    with Timeline(devices, spans=True) as timeline:
+        for device in devices:
+            device.run(work).result()
+    begins = {found.row: found.begin for found in timeline.all_spans()}
+    assert begins["gpu(0)"] < begins["gpu(2)"] < begins["gpu(0)"] + 1
+    assert begins["gpu(1)"] < begins["gpu(3)"] < begins["gpu(1)"] + 1
+
+
+def test_the_clock_is_set_by_the_event_that_the_program_learned_of_soonest(standin, monkeypatch):
+    seconds = iter(np.cumsum([0, 9, 0, 2, 0, 5] + [0, 7] * 20).tolist())
+    program = types.SimpleNamespace(perf_counter=lambda: next(seconds))
+    monkeypatch.setattr(sys.modules["d2lmgpu.devices.gpu"], "time", program)
+    device = d2l.gpu(0)
+    _, now = device.submit(device.start_clock).result()
+    assert now == 11

@@ -63,7 +63,7 @@ def test_images_become_floats():
 
 @LONG_ON_STANDIN
 def test_training_learns(make_devices, small):
-    history, params = quick(make_devices(2), small, num_epochs=4)
+    history, params = quick(make_devices(2), small, num_epochs=4, graphs=False)
     assert history.train_loss[-1] < 0.6 * history.train_loss[0]
     assert history.test_accuracy[-1] > 0.5
     assert history.devices == [str(device) for device in make_devices(2)] and history.epochs == 4
@@ -96,7 +96,7 @@ def test_training_is_the_textbooks_loop(make_devices, small):
     for epoch in range(2):
         for X, y in d2l.minibatches(X_train, y_train, 64, 7, epoch):
             d2l.train_batch(X, y, device_params, devices, 0.1, "naive")
-    _, trained = quick(devices, small, seed=7, algorithm="naive", flat=False)
+    _, trained = quick(devices, small, seed=7, algorithm="naive", flat=False, graphs=False)
     for param, expected in zip(trained, device_params[1], strict=True):
         assert param.tobytes() == d2l.to_host(expected).tobytes()
 
@@ -199,15 +199,15 @@ def test_training_outside_the_main_thread(small):
 
 def test_the_textbooks_last_line():
     history = d2l.History(["gpu(0)", "gpu(1)"], "gpu", d2l.Settings().recorded())
-    history.add_epoch(0.5, 0.8449, 2.0, 600)
-    history.add_epoch(0.4, 0.8351, 2.42, 600)
+    history.add_epoch({"train_loss": 0.5, "train_accuracy": 0.8, "test_accuracy": 0.8449}, 2.0, 600)
+    history.add_epoch({"train_loss": 0.4, "train_accuracy": 0.9, "test_accuracy": 0.8351}, 2.42, 600)
     assert history.summary() == "test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]"
 
 
 def test_the_last_line_of_a_short_run_on_many_devices():
     history = d2l.History([f"cpu({i})" for i in range(64)], "cpu", d2l.Settings(num_epochs=1).recorded())
     assert repr(history) == "<History of 0 epochs of lenet>"
-    history.add_epoch(0.5, 0.8449, 0.0342, 600)
+    history.add_epoch({"train_loss": 0.5, "train_accuracy": 0.8, "test_accuracy": 0.8449}, 0.0342, 600)
     line = "test acc: 0.84, 0.034 sec/epoch on 64 devices [cpu(0), cpu(1), ..., cpu(63)]"
     assert history.summary() == line and repr(history) == f"<History of 1 epoch of lenet, {line}>"
     history.utilisation = {device: 0.4 + 0.1 * (device == "cpu(9)") for device in history.devices}

@@ -1,24 +1,25 @@
 """The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
 
-Exit code 0 only on success, 2 with one line on standard error for bad input, 1
-if training diverged, a trial of a sweep failed or an answer is wrong, and 130
-if it was interrupted (results are still reported).
+Exit code 0 only on success, 2 with one line on standard error for bad input, 1 if training
+diverged or devices' parameters differ, a trial of a sweep failed or an answer is wrong, and 130
+if it was interrupted (results are still reported); training by SIGTERM: 143, by SIGUSR1: 138.
 """
 
 import codecs
 import sys
 
-from .. import interrupted
+from .. import interrupted, terminated
 from ..devices import DeviceError
 from ..fashion_mnist import DataError
-from . import allreduce, check, devices, predict, scaling, sweep, train
+from ..training import DriftError
+from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .outlet import say_last, whoever_listens
 from .parser import parse
 
 PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
 """What is written on an output that has no such character."""
 
-COMMANDS = (devices, train, sweep, predict, allreduce, scaling, check)
+COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, check, grade)
 
 
 def main(arguments=None):
@@ -33,9 +34,12 @@ def main(arguments=None):
     except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
         say_last(f"{name}: error: {_one_line(error)}")
         return 2
+    except DriftError as error:
+        say_last(f"{name}: {_one_line(error)}")
+        return 1
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say_last(f"{name}: interrupted, no result was written")
-        return 130
+        return terminated.exit_code()
 
 
 def _one_line(error):

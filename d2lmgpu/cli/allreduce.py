@@ -1,5 +1,8 @@
 """``d2lmgpu allreduce``: how long allreduces take."""
 
+import collections
+
+from ..cluster import begin_together, cluster, measure_across
 from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
 from ..output import each_output, save_figure, write_json
 from .options import add_devices, add_file, add_option, check_outputs, find_devices, keep_apart
@@ -16,8 +19,8 @@ def add_to(commands):
     command.set_defaults(command=run)
     summing = ",".join(name for name in TRAINING_NAMES if name in ALGORITHMS)
     also = ", ".join(name for name in NAMES if name not in summing.split(","))
-    add_devices(command, default="2")
-    add_option(command, "--algorithms", str, summing, f"names with commas between; also {also}")
+    add_devices(command, default="2, or 1 of each of several processes")
+    add_option(command, "--algorithms", str, summing, f"names with commas between; also {also}, and mpi under mpiexec")
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
     add_file(command, "--json", "write the rows as JSON")
     add_file(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)")
@@ -29,10 +32,29 @@ def run(options):
     check_outputs(options.json, options.plot)
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
-    _, devices = find_devices(options, "2")
+    several = begin_together()
+    _, devices = find_devices(options, "1" if several else "2")
+    everybody = cluster(devices)
+    for algorithm in algorithms:
+        everybody.across(algorithm)  # or an error before anything is measured
+    rows = _measure(everybody, algorithms, sizes)
+    if everybody.rank == 0:
+        _report(options, everybody.places if several else devices, rows)
+    else:
+        collections.deque(rows, maxlen=0)
+    return 0
+
+
+def _measure(everybody, algorithms, sizes):
+    if everybody.size == 1:
+        return measure_allreduce(everybody.mine, algorithms, sizes)
+    return measure_across(everybody, algorithms, sizes)
+
+
+def _report(options, devices, measured):
     line = "{:>12} {:<19} {:>5} {:>11} {:>11} {:>11}".format
     rows = []
-    for row in measure_allreduce(devices, algorithms, sizes):
+    for row in measured:
         if not rows:
             print(f"float32, sum, in place, on {devices}; busbw = algbw * 2(k-1)/k")
             print(line("bytes", "algorithm", "steps", "seconds", "algbw GB/s", "busbw GB/s"))
@@ -45,4 +67,3 @@ def run(options):
             attempt(write_json, options.json, {"rows": [row.as_dict() for row in rows]})
         if options.plot:
             attempt(lambda: save_figure(options.plot, plot_measurements(rows)))
-    return 0

@@ -3,8 +3,6 @@
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 from ..arguments import shown
 from ..data import check_limit, first_examples
 from ..fashion_mnist import load_fashion_mnist
@@ -19,14 +17,19 @@ def add_data(command):
     """Add the options that say what is trained on."""
     pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/ (default: Fashion-MNIST)"
     add_file(command, "--data", pictures, "FOLDER")
+    add_size(command, "width and height to which these are resized (default: theirs, or 28x28 if they differ)")
+    command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
+
+
+def add_size(command, help):
+    """Add --image-size and --channels."""
     command.add_argument(
         "--image-size",
         type=_size,
         metavar="WxH",
-        help="width and height to which these are resized (default: theirs, or 28x28 if they differ)",
+        help=help,
     )
     command.add_argument("--channels", type=whole, metavar="C", help="1 (grey) or 3 (default: as they are)")
-    command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
 
 
 def _size(text):
@@ -37,11 +40,8 @@ def _size(text):
     return int(sides[-1]), int(sides[0])
 
 
-def find_data(options, limit):
-    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` training examples.
-
-    Fashion-MNIST's are its first; a folder's, which are in order of their classes, are taken evenly from all.
-    """
+def find_data(options, limit=None):
+    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` `first_examples`."""
     check_limit(limit)
     if options.data is None:
         for name in ("invert", "image_size", "channels"):
@@ -51,11 +51,7 @@ def find_data(options, limit):
         return first_examples(load_fashion_mnist(), limit)
     if options.channels not in (None, 1, 3):
         raise ValueError(f"--channels is {options.channels}; it should be 1 (grey) or 3 (colour)")
-    X_train, y_train, *rest = load_image_data(options.data, _input_shape(options), options.invert)
-    if limit is not None and limit < len(X_train):
-        chosen = np.arange(limit) * len(X_train) // limit
-        X_train, y_train = X_train[chosen], y_train[chosen]
-    return X_train, y_train, *rest
+    return first_examples(load_image_data(options.data, _input_shape(options), options.invert), limit)
 
 
 def say_pictures(images):

@@ -1,11 +1,10 @@
 """``--network FILE.py``: a network of one's own, from a file that defines ``network(input_shape, classes)``."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 from ..devices.errors import one_line
 from ..networks import Network
+from .own_file import check_there, defined_in
 
 FUNCTION = "network"
 
@@ -14,15 +13,21 @@ def network_from(text, data):
     """What `Settings` takes as the network that ``--network`` names: a name, or what the file's function makes.
 
     The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes.
-    Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
+    Raises as `made_by` does.
     """
     if not text.endswith(".py"):
         return text
-    if not Path(text).is_file():
-        raise ValueError(f"--network {text}: there is no such file")
-    classes = len(data[4]) if len(data) > 4 else 10
+    return made_by(text, data[0].shape[1:], len(data[4]) if len(data) > 4 else 10)
+
+
+def made_by(text, input_shape, classes):
+    """The `Network` that the function in a file makes.
+
+    Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
+    """
+    check_there("--network", text)
     try:
-        made = _function(text)(data[0].shape[1:], classes)
+        made = _function(text)(input_shape, classes)
     except Exception as error:
         raise ValueError(f"--network {text}: {one_line(error)}") from error
     if not isinstance(made, Network):
@@ -33,15 +38,21 @@ def network_from(text, data):
     return made
 
 
+def find_networks(texts, data):
+    """`network_from` each of the texts, by its name: that of its file, without ".py", or the name that it is.
+
+    Raises as `network_from` does, and ValueError for two files of one name.
+    """
+    texts = [texts] if isinstance(texts, str) else texts
+    names = [Path(text).stem if text.endswith(".py") else text for text in texts]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise ValueError(f"--network: two networks are called {twice[0]}; give each file a name of its own")
+    return {name: network_from(text, data) for name, text in zip(names, texts, strict=True)}
+
+
 def _function(path):
-    """The file's function; files beside it can be imported by it."""
-    spec = importlib.util.spec_from_file_location("network_of_ones_own", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    if not callable(getattr(module, FUNCTION, None)):
+    function = defined_in(path, FUNCTION)
+    if not callable(function):
         raise ValueError(f"it should define {FUNCTION}(input_shape, classes), which returns what sequential makes")
-    return getattr(module, FUNCTION)
+    return function

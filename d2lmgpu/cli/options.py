@@ -52,19 +52,24 @@ def add_file(command, flag, help, metavar="FILE"):
     command.add_argument(flag, type=file_name, metavar=metavar, help=help)
 
 
-def add_devices(command, default):
+def add_devices(command, default, environments=ENVIRONMENTS):
     """Add --environment and --devices, of which ``default`` is the text that the help tells."""
-    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    add_option(command, "--environment", str, "auto", ", ".join(environments))
     help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
     command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may take: 512M, 1.5G")
 
 
-def find_devices(options, default=None):
-    """The environment and the devices that were asked for, and a word where several of them are one GPU."""
+def find_devices(options, default=None, environment=None):
+    """The environment and the devices that were asked for, and a word where several of them are one GPU.
+
+    ``environment``: another than the options have.
+    """
     text = default if options.devices is None else options.devices
-    environment, devices = choose_devices(options.environment, None if text is None else parse_devices(text))
-    if options.memory_limit is not None:
+    environment, devices = choose_devices(
+        environment or options.environment, None if text is None else parse_devices(text)
+    )
+    if getattr(options, "memory_limit", None) is not None:
         for device in devices:
             device.limit_memory(parse_size(options.memory_limit))
     cards = [device.card for device in devices if device.kind == "gpu"]
@@ -87,7 +92,7 @@ def keep_apart(options, outputs, inputs=None):
 
     ``inputs``: a dict from what a person calls them to their paths.
     """
-    paths = {f"--{name}": getattr(options, name) for name in outputs.split()}
+    paths = {f"--{name}": getattr(options, name.replace("-", "_")) for name in outputs.split()}
     check_apart(paths, inputs or {})
     for name, path in paths.items():
         if path and Path(path).name in FILES:

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ..checkpoints import load_checkpoint
 from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..images import class_names, load_image_folder
+from ..images import class_names, load_image_folder, picture_shape
+from ..networks import FASHION_MNIST
 from ..output import each_output, save_figure, write_json
-from .data import picture_folders
+from .data import add_size, picture_folders
+from .network_file import made_by
 from .options import add_devices, add_file, check_outputs, file_name, find_devices, keep_apart
 
 
@@ -29,6 +32,13 @@ def add_to(commands):
     command.add_argument(
         "--invert", action=BooleanOptionalAction, help="for dark things on a bright ground (default: as in training)"
     )
+    add_file(
+        command,
+        "--network",
+        "of a checkpoint whose layers are functions of your own: the file that it was trained with",
+        "FILE.py",
+    )
+    add_size(command, "with --network: width and height of what it takes (default: those of the test set)")
     add_devices(command, default="1")
     add_file(command, "--json", "write the result as JSON")
     add_file(command, "--confusion", "of the test set: plot what is taken for what")
@@ -37,14 +47,13 @@ def add_to(commands):
 
 def run(options):
     """Print what the network says; returns the exit code."""
-    from ..training import load_model
-
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
     inputs = {"CHECKPOINT": options.checkpoint, "FILE": options.files, "--data": picture_folders(options.data)}
+    inputs["--network"] = options.network
     keep_apart(options, "json confusion mistakes", inputs)
     check_outputs(options.json, options.confusion, options.mistakes)
-    model = load_model(options.checkpoint)
+    model = _load(options)
     if options.invert is not None:
         model.invert = options.invert
     names = model.classes or (CLASSES if model.network.classes == len(CLASSES) else range(model.network.classes))
@@ -65,6 +74,24 @@ def run(options):
         if options.mistakes:
             attempt(_save_plot, options.mistakes, "plot_mistakes", X, y, probabilities, names)
     return 0
+
+
+def _load(options):
+    """The model; where its network is in a file, this is made for images of the size that is asked for."""
+    from ..training import load_model
+
+    if options.network is None:
+        if options.image_size or options.channels:
+            raise ValueError(
+                "the checkpoint knows the size of its images; --image-size and --channels are for --network"
+            )
+        return load_model(options.checkpoint)
+    model = load_checkpoint(options.checkpoint).state.get("model")
+    names = model.get("classes") if isinstance(model, dict) else None
+    C, H, W = picture_shape(Path(options.data, "test")) if options.data else FASHION_MNIST
+    input_shape = options.channels or C, *(options.image_size or (H, W))
+    network = made_by(options.network, input_shape, len(names) if isinstance(names, list) else len(CLASSES))
+    return load_model(options.checkpoint, network=network)
 
 
 def _test_set(options, model, names):

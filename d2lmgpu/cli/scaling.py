@@ -1,4 +1,4 @@
-"""``d2lmgpu scaling``: time training on several numbers of devices."""
+"""``d2lmgpu scaling``: time training on several numbers of devices, or on those of several processes."""
 
 import sys
 
@@ -7,8 +7,21 @@ from ..collectives import TRAINING_NAMES
 from ..devices import ENVIRONMENTS, choose_devices
 from ..networks import NETWORKS
 from ..output import each_output, save_figure, write_json
-from ..scaling import check_counts, measure_scaling, plot_scaling
+from ..scaling import (
+    HOW,
+    check_counts,
+    measure_cluster_scaling,
+    measure_scaling,
+    plot_extrapolation,
+    plot_scaling,
+)
+from ..scaling.machines import MORE
+from ..training import Settings
+from .data import add_data, find_data, picture_folders
+from .network_file import network_from
 from .options import add_file, add_option, check_outputs, keep_apart, listed, number, whole
+from .ranks import add_ranks, check_alone, run_together
+from .settings import add_settings, settings
 
 
 def add_to(commands):
@@ -16,18 +29,31 @@ def add_to(commands):
     command = commands.add_parser(
         "scaling",
         help="time training on several numbers of devices",
-        description="Time whole training steps on Fashion-MNIST on 1, 2, 4, ... devices, which take turns; a first "
-        "round warms up and does not count. Speed-up and efficiency are against one device.",
+        description="Time whole training steps, on Fashion-MNIST or on pictures in folders, on 1, 2, 4, ... devices, "
+        "which take turns; a first round warms up and does not count. Speed-up and efficiency are against one device. "
+        "--environment parallel: on those of all processes that mpiexec or srun starts, with predictions for more.",
     )
     command.set_defaults(command=run)
     add_option(command, "--mode", str, "strong", "strong (the minibatch stays) or weak (each device's part stays)")
-    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    add_option(command, "--environment", str, "auto", ", ".join((*ENVIRONMENTS, "parallel")))
     command.add_argument(
-        "--devices", type=listed(whole), default=[1, 2, 4], metavar="K", help="how many, 1 among them (default: 1,2,4)"
+        "--devices",
+        type=listed(whole),
+        metavar="K",
+        help="how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)",
     )
+    command.add_argument(
+        "--times",
+        type=listed(whole),
+        metavar="N,...",
+        help="with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)",
+    )
+    add_ranks(command)
     add_option(command, "--batch-size", whole, 256, "examples in a minibatch: in all if strong, on each device if weak")
-    add_option(command, "--network", str, "lenet", ", ".join(NETWORKS))
-    add_option(command, "--width", number, 1, "times as many channels, for lenet and lenet-bn")
+    add_data(command)
+    command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only")
+    add_option(command, "--network", str, "lenet", f"{', '.join(NETWORKS)}, or a file FILE.py")
+    add_option(command, "--width", number, 1, "times as many channels, of a network by name")
     add_option(command, "--allreduce", str, "ring", ", ".join(TRAINING_NAMES))
     add_option(command, "--steps", whole, 20, "training steps in a turn")
     add_option(command, "--repeats", whole, 5, "rounds that count")
@@ -36,26 +62,33 @@ def add_to(commands):
     )
     add_file(command, "--json", "write the result as JSON")
     add_file(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)")
+    add_settings(command, names=HOW)
 
 
 def run(options):
     """Measure, print a line for each number of devices, write what was asked for; returns the exit code."""
-    keep_apart(options, "json plot")
+    keep_apart(options, "json plot", {"--data": picture_folders(options.data)})
     check_outputs(options.json, options.plot)
-    counts = check_counts(options.devices)
+    if options.environment == "parallel":
+        return _run_on_a_cluster(options)
+    check_alone(options, "times")
+    counts = check_counts([1, 2, 4] if options.devices is None else options.devices)
     environment, devices = choose_devices(options.environment, max(counts))
+    data = find_data(options, options.limit)
     scaling = measure_scaling(
         devices,
         counts,
         mode=options.mode,
         batch_size=options.batch_size,
-        network=options.network,
+        network=network_from(options.network, data),
         width=options.width,
         algorithm=options.allreduce,
         steps=options.steps,
         repeats=options.repeats,
         predict=options.predict,
+        data=data,
         after_round=_tell,
+        settings=Settings(**settings(options, HOW)),
     )
     _print(scaling)
     with each_output() as attempt:
@@ -64,6 +97,56 @@ def run(options):
         if options.plot:
             attempt(lambda: save_figure(options.plot, plot_scaling(scaling)))
     return 0
+
+
+def _run_on_a_cluster(options):
+    counts = options.devices or [1]
+    if len(counts) > 1:
+        raise ValueError(f"--devices {','.join(map(str, counts))}: with --environment parallel give one number")
+    if options.predict:
+        raise ValueError("--predict: with --environment parallel all is predicted; leave it out")
+    options.devices = str(counts[0])
+    return run_together(options, _measure_cluster)
+
+
+def _measure_cluster(options, everybody):
+    data = find_data(options, options.limit)
+    scaling = measure_cluster_scaling(
+        everybody,
+        MORE if options.times is None else options.times,
+        mode=options.mode,
+        batch_size=options.batch_size,
+        network=network_from(options.network, data),
+        width=options.width,
+        algorithm=options.allreduce,
+        steps=options.steps,
+        repeats=options.repeats,
+        data=data,
+        settings=Settings(**settings(options, HOW)),
+    )
+    _print_cluster(scaling)
+    with each_output() as attempt:
+        if options.json:
+            attempt(write_json, options.json, {"environment": "parallel", **scaling.as_dict()})
+        if options.plot:
+            lines = {f"{scaling.allreduce}, processes like these": scaling.predicted}
+            attempt(lambda: save_figure(options.plot, plot_extrapolation(lines)))
+    return 0
+
+
+def _print_cluster(scaling):
+    own, *others = scaling.predicted
+    median, least, most = (words.seconds(seconds, 3) for seconds in scaling.measured)
+    devices = words.several(own.devices, "device")
+    print(f"{scaling.mode} scaling, {scaling.allreduce}: {devices}, {own.batch_size:,} examples")
+    print(f"measured:  {median} s a step ({least} to {most}), median of {words.several(scaling.rounds, 'round')}")
+    off = scaling.measured[0] / own.seconds_per_step
+    print(f"predicted: {words.seconds(own.seconds_per_step, 3)} s (measured: {off:.2f} times that)")
+    line = "{:>9} {:>10} {:>12} {:>12} {:>9} {:>11}".format
+    print(line("devices", "batch size", "s a step", "in exchange", "speed-up", "efficiency") + "   all simulated")
+    for row in (own, *others):
+        times = (words.seconds(seconds, 3) for seconds in (row.seconds_per_step, row.allreduce_seconds))
+        print(line(row.devices, f"{row.batch_size:,}", *times, f"{row.speedup:.2f}", f"{row.efficiency:.0%}"))
 
 
 def _tell(number, turns):

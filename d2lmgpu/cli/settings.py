@@ -8,17 +8,24 @@ from .options import add_option, listed, number, whole
 READ = {int: whole, float: number, str: str}
 
 
-def add_settings(command, as_type=lambda kind: kind):
-    """Add an option for each setting; ``as_type`` of a type is what reads an option's text, flags and loads aside."""
+ALL = [about.name for about in fields(Settings)]
+
+
+def add_settings(command, as_type=lambda kind: kind, names=ALL):
+    """Add an option for each setting of these names.
+
+    ``as_type`` of a type is what reads an option's text, flags and loads aside.
+    """
     group = command.add_argument_group("settings")
-    for about in fields(Settings):
+    for about in (about for about in fields(Settings) if about.name in names):
         flag = "--" + called(about).replace("_", "-")
         if about.type is bool:
             _add_flag(group, flag, about)
         elif about.type is list:
             group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
         else:
-            add_option(group, flag, as_type(READ[about.type]), about.default, meaning(about))
+            read = as_splits if about.name == "split" and as_type is listed else as_type(READ[about.type])
+            add_option(group, flag, read, about.default, meaning(about))
 
 
 def _add_flag(group, flag, about):
@@ -29,10 +36,21 @@ def _add_flag(group, flag, about):
         group.add_argument(flag, action="store_true", help=about.metadata["help"])
 
 
+def as_splits(text):
+    """ "zero3,data=2,layers=2" as ["zero3", "data=2,layers=2"]: a product keeps its two factors."""
+    splits = []
+    for part in text.split(","):
+        if "=" in part and splits and splits[-1].count("=") == 1:
+            splits[-1] += "," + part
+        else:
+            splits.append(part.strip())
+    return splits
+
+
 def _numbers_or_auto(text):
     return text if text == "auto" else listed(number)(text)
 
 
-def settings(options):
+def settings(options, names=ALL):
     """The options of `add_settings` by the settings' names."""
-    return {about.name: getattr(options, called(about)) for about in fields(Settings)}
+    return {about.name: getattr(options, called(about)) for about in fields(Settings) if about.name in names}

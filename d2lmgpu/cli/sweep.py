@@ -1,28 +1,35 @@
 """``d2lmgpu sweep``: train a network for every combination of settings."""
 
+import contextlib
+import time
+
 from ..devices import ENVIRONMENTS
 from ..output import each_output, save_figure, write_json
-from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_sweep, sweep
+from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
+from .data import add_data, find_data, picture_folders, say_pictures
+from .network_file import find_networks
 from .options import add_file, add_option, check_outputs, keep_apart, listed, whole
 from .settings import add_settings, settings
+
+PAUSE, COST = 1.0, 0.05
+"""Seconds from one drawing of the plots to the next, at least, and the part of the time that goes into it."""
 
 
 def add_to(commands):
     """Add the command to the parser's."""
     command = commands.add_parser(
         "sweep",
-        help="train many networks on Fashion-MNIST, one for every combination of settings",
-        description="Train many networks on Fashion-MNIST. A setting takes several values with commas between, such as "
-        "--lr 0.1,0.2; a network is trained for every combination.",
+        help="train many networks, one for every combination of settings",
+        description="Train many networks on Fashion-MNIST, or on pictures in folders. A setting takes several values "
+        "with commas between, such as --lr 0.1,0.2; a network is trained for every combination.",
     )
     command.set_defaults(command=run)
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     command.add_argument(
         "--devices", type=listed(whole), metavar="K", help="how many: 1,2,4 are three values of the grid (default: 1)"
     )
-    command.add_argument(
-        "--limit", type=listed(whole), metavar="N", help="train on the first N examples only, for a quick look"
-    )
+    add_data(command)
+    command.add_argument("--limit", type=listed(whole), metavar="N", help="train on N examples only, for a quick look")
     add_option(
         command,
         "--mode",
@@ -33,8 +40,14 @@ def add_to(commands):
     )
     command.add_argument("--workers", type=whole, metavar="N", help="networks at a time (default: one a core or GPU)")
     add_file(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
+    add_file(command, "--keep-models", "keep a checkpoint of each trained network here, for predict", "FOLDER")
     add_file(command, "--json", "write this sweep's rows as JSON, in order")
-    add_file(command, "--plot", "plot --y by --x, a line for each --by (.png, .svg or .pdf)")
+    add_file(command, "--plot", "plot --y by --x, a line for each --by (.png, .svg or .pdf), anew as trials end")
+    add_file(
+        command,
+        "--curves",
+        "plot accuracy and loss by epoch, a line for each trial (.png, .svg or .pdf), as they go on",
+    )
     add_option(command, "--x", str, "lr", "a setting, as the table calls it")
     add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES))
     add_option(command, "--by", str, "devices", "another")
@@ -43,17 +56,61 @@ def add_to(commands):
 
 def run(options):
     """Train, print how it goes, write what was asked for; returns the exit code."""
-    keep_apart(options, "results json plot")
-    check_outputs(options.json, options.plot)
+    keep_apart(options, "results keep-models json plot curves", {"--data": picture_folders(options.data)})
+    check_outputs(options.json, options.plot, options.curves)
     check_axes(options.x, options.y, options.by)
-    trials = grid(devices=options.devices, environment=options.environment, limit=options.limit, **settings(options))
-    rows = sweep(trials, mode=options.mode, workers=options.workers, results=options.results)
+    data = find_data(options)
+    own = {"network": find_networks(options.network, data)}
+    chosen = {"devices": options.devices, "environment": options.environment, "limit": options.limit}
+    trials = grid(**chosen, **settings(options) | own)
+    if options.data:
+        say_pictures(data[0])
+    rows = sweep(
+        trials,
+        mode=options.mode,
+        workers=options.workers,
+        results=options.results,
+        keep_models=options.keep_models,
+        data=data if options.data else None,  # workers find Fashion-MNIST themselves
+        invert=options.invert,
+        watch=_Plots(options),
+    )
     with each_output() as attempt:
         if options.json:
             attempt(write_json, options.json, document(rows))
-        if options.plot:
-            attempt(lambda: save_figure(options.plot, plot_sweep(rows, options.x, options.y, options.by)))
+        for path, figure in _figures(options, rows):
+            attempt(_draw, path, figure)
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:
         return 130
     return 1 if "failed" in statuses else 0
+
+
+def _figures(options, rows):
+    """The plots that were asked for: pairs of a path and what makes the figure."""
+    plots = {
+        options.plot: lambda: plot_sweep(rows, options.x, options.y, options.by),
+        options.curves: lambda: plot_curves(rows),
+    }
+    return [(path, make) for path, make in plots.items() if path]
+
+
+def _draw(path, make):
+    save_figure(path, make())
+
+
+class _Plots:
+    """Draws the plots anew, with the rows so far, as often as it pays."""
+
+    def __init__(self, options):
+        self._options, self._drawn, self._spent = options, time.monotonic(), 0.0
+
+    def __call__(self, rows):
+        begin = time.monotonic()
+        if begin - self._drawn < max(PAUSE, self._spent / COST):
+            return
+        for path, make in _figures(self._options, rows):
+            with contextlib.suppress(OSError, ValueError):  # in the end it is said
+                _draw(path, make)
+        self._drawn = time.monotonic()
+        self._spent = self._drawn - begin

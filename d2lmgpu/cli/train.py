@@ -1,13 +1,16 @@
 """``d2lmgpu train``: train a network on one or more devices."""
 
-from ..devices import count_cores
+from .. import terminated, words
+from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
 from ..output import check_plot, check_writable, each_output, is_plot, same_file, save_figure, write_json
 from ..timing import Timeline, chrome_trace
 from ..training.checks import find_network
 from .data import add_data, find_data, picture_folders, say_pictures
+from .metrics_file import metrics_from
 from .network_file import network_from
 from .options import add_devices, add_file, check_outputs, find_devices, keep_apart, whole
+from .ranks import Tell, add_ranks, check_alone, run_together
 from .settings import add_settings, settings
 
 
@@ -16,13 +19,16 @@ def add_to(commands):
     command = commands.add_parser(
         "train",
         help="train a network on Fashion-MNIST, or on pictures in folders",
-        description="Train a network on Fashion-MNIST, or on pictures in folders, data-parallel on one or more "
-        "devices.",
+        description="Train a network on Fashion-MNIST, or on pictures in folders, on one or more devices: "
+        "data-parallel, unless --split says otherwise. --environment parallel: on those of all processes that mpiexec "
+        "or srun starts, of each as many.",
     )
     command.set_defaults(command=run)
-    add_devices(command, default="1, or all for multi-gpu")
+    add_devices(command, default="1, or all for multi-gpu", environments=(*ENVIRONMENTS, "parallel"))
+    add_ranks(command)
     add_data(command)
     command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only, for a quick look")
+    add_file(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
     add_file(command, "--json", "write the result as JSON")
     add_file(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)")
     add_file(
@@ -38,25 +44,38 @@ def add_to(commands):
     add_settings(command)
 
 
+@terminated.listening()
 def run(options):
     """Train, print how it goes, write what was asked for; returns the exit code."""
+    if options.environment == "parallel":
+        return run_together(options, _train)
+    check_alone(options)
+    return _train(options)
+
+
+def _train(options, everybody=None):
+    """``everybody``: a `Cluster` to train on, instead of the devices that the options name."""
     from ..training import train
 
     goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
     inputs = {"--resume": None if goes_on else options.resume, "--data": picture_folders(options.data)}
+    inputs["--metrics"] = options.metrics
     keep_apart(options, "json plot trace checkpoint tensorboard", inputs)
     check_outputs(options.json, options.plot)
     if options.trace:
         check_plot(options.trace) if is_plot(options.trace) else check_writable(options.trace)
-    environment, devices = find_devices(options)
+    environment, devices = ("parallel", everybody) if everybody else find_devices(options)
     if options.environment == "auto" and options.devices is None and devices[0].kind == "cpu" and count_cores() > 1:
         print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
     data = find_data(options, options.limit)
-    network = network_from(options.network, data)
+    network, metrics = network_from(options.network, data), metrics_from(options.metrics)
     if options.data:
-        find_network(network, data[4], data[0].shape[1:])  # an error comes before a word
+        find_network(network, data[4], data[0].shape[1:], width=options.width)  # an error comes before a word
         say_pictures(data[0])
-    timeline = Timeline(devices, spans=options.trace is not None)
+    timeline = Timeline(everybody.mine if everybody else devices, spans=options.trace is not None)
+    callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
+    if everybody and everybody.rank > 0:
+        callbacks.append(Tell(everybody))
     history, _ = train(
         devices,
         **settings(options) | {"network": network},
@@ -64,11 +83,15 @@ def run(options):
         checkpoint=options.checkpoint,
         checkpoint_steps=options.checkpoint_steps,
         resume=options.resume,
-        callbacks=[TensorBoard(options.tensorboard)] if options.tensorboard else [],
+        callbacks=callbacks,
         timeline=timeline,
         environment=environment,
         invert=options.invert,
+        metrics=metrics,
     )
+    if history.peak_memory:
+        peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
+        print(f"split {history.split}: devices hold at most {peaks} MB")
     if len(devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
         print(history.balance())
     print(history.summary(), flush=True)  # before anything that could fail
@@ -81,7 +104,7 @@ def run(options):
             attempt(_save_trace, options.trace, timeline.all_spans())
     if history.diverged:
         return 1
-    return 130 if history.interrupted else 0
+    return terminated.exit_code() if history.interrupted else 0
 
 
 def _save_plot(path, history):

@@ -10,6 +10,7 @@ from .execute import add_program, check_arrays, execute
 from .fit import fit_virtual_devices, predict, virtual_devices
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
+from .html import write_html
 from .library import LIBRARIES
 from .measure import Measurement, check_bytes, measure, parse_size
 from .naive import naive
@@ -45,12 +46,15 @@ TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
 def check_algorithm(name, training=False):
     """Raise ValueError, with the known names, unless ``name`` is an allreduce, or a function that makes schedules.
 
-    With ``training`` also for "none", with which replicas would drift apart.
+    With ``training`` also for "none", with which replicas would drift apart. What adds an allreduce to a batch
+    itself, with a method ``add_to(batch, data)``, is one, too: `cluster.across` makes such.
     """
     check_flag("training", training)
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
-    if callable(name) or (isinstance(name, str) and (name in ALGORITHMS or name in LIBRARIES)):
+    if callable(name) or hasattr(name, "add_to"):
+        return
+    if isinstance(name, str) and (name in ALGORITHMS or name in LIBRARIES):
         return
     known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
     check_name("allreduce", name, known, also=", or give a function of k and n")
@@ -79,7 +83,8 @@ def allreduce(data, algorithm="naive", batch=None):
 
     ``data`` is a list of arrays of one shape and dtype, each on another device.
     ``algorithm`` is a name from `ALGORITHMS`, "nccl", or a function of one's own, of k and n as those in
-    `ALGORITHMS` are; its schedules are proved before they run. All devices end with the same
+    `ALGORITHMS` are; its schedules are proved before they run. ``d2l.cluster().across(algorithm)`` sums over the
+    devices of all processes, of which each gives its own arrays. All devices end with the same
     bits, and with the same bits on every run, since the order of additions is
     fixed by the schedule.
 
@@ -95,7 +100,9 @@ def allreduce(data, algorithm="naive", batch=None):
     if batch is not None and not isinstance(batch, Batch):
         raise ValueError(f"batch is {shown(batch)}; it should be a devices.Batch")
     whole = Batch() if batch is None else batch
-    if not callable(algorithm) and algorithm in LIBRARIES:
+    if hasattr(algorithm, "add_to"):
+        algorithm.add_to(whole, data)
+    elif not callable(algorithm) and algorithm in LIBRARIES:
         LIBRARIES[algorithm](whole, data)
     else:
         schedule = schedules_of(algorithm)
@@ -166,4 +173,5 @@ __all__ = [
     "together",
     "tree",
     "virtual_devices",
+    "write_html",
 ]

@@ -49,8 +49,7 @@ def draw_steps(schedule, k, n, columns=4):
     for number, (axes, held) in enumerate(zip(panels, states, strict=False)):
         _draw_state(axes, held, k, cuts)
         axes.set_title(f"after step {number}" if number else "at the start", fontsize=10)
-        for t in schedule[number - 1] if number else ():
-            _draw_arrow(axes, t, cuts)
+        _draw_arrows(axes, schedule[number - 1] if number else (), cuts)
     for axes in panels[len(states) :]:
         axes.axis("off")
     return figure
@@ -116,7 +115,7 @@ def draw_bytes(schedule, k, itemsize=4):
 
 
 def plot_times(algorithms, network, sizes=None, devices=None):
-    """Predicted time of algorithms (name → schedule function) against message size, or number of devices.
+    """Simulated time of algorithms (name → schedule function) against message size, or number of devices.
 
     With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of
     k) and ``sizes`` a single number, ``network`` is a function of k. Dotted lines
@@ -148,7 +147,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
             f"{names[best[i + 1]]} →", (crossing, 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=8
         )
     what = "bytes on each device" if devices is None else "devices"
-    axes.set(xscale="log", yscale="log", xlabel=what, ylabel="predicted seconds")
+    axes.set(xscale="log", yscale="log", xlabel=what, ylabel="simulated seconds")
     axes.set_title(points[0][1].name if devices is None else f"{sizes:,} bytes on each device", fontsize=10)
     if devices is not None:
         axes.set_xticks(x, [str(k) for k in x])
@@ -260,12 +259,25 @@ def _draw_state(axes, held, k, cuts):
     axes.set_ylabel("device", fontsize=8)
 
 
-def _draw_arrow(axes, t, cuts):
-    for x in _columns(t, cuts):
-        bend = 0.38 if t.source < t.destination else -0.38
+def _draw_arrows(axes, step, cuts):
+    """The messages of a step: those that go up at the left of a cell, those down at the right, none upon another."""
+    lanes = {}  # (column, whether down): for each lane, the rows that its arrows span
+    places = []
+    for t in step:
+        rows, down = sorted((t.source, t.destination)), t.source < t.destination
+        for x in _columns(t, cuts):
+            taken = lanes.setdefault((x, down), [])
+            free = (i for i, lane in enumerate(taken) if all(rows[1] <= a or b <= rows[0] for a, b in lane))
+            number = next(free, len(taken))
+            if number == len(taken):
+                taken.append([])
+            taken[number].append(rows)
+            places.append((t, x, down, number))
+    for t, x, down, number in places:
+        bend = 0.42 - number * min(0.06, 0.2 / len(lanes[x, down]))
+        place = x + bend if down else x - bend
         style = {"arrowstyle": "-|>", "color": OP_COLOURS[t.op], "lw": 1.3, "shrinkA": 4, "shrinkB": 4}
-        start, stop = (x + bend, t.source), (x + bend, t.destination)
-        axes.annotate("", stop, start, arrowprops=style)
+        axes.annotate("", (place, t.destination), (place, t.source), arrowprops=style)
 
 
 def _columns(t, cuts):

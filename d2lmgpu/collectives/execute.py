@@ -70,12 +70,18 @@ def execute(schedule, arrays):
 
 def add_program(batch, program, arrays):
     """Add the `Program` of a collective to a `Batch`: by one thread, or by each device for itself."""
-    devices = [array.device for array in arrays]
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
+    add_exchange(batch, program, [array.device for array in arrays], flat, arrays[0].size, arrays[0].dtype.itemsize)
+
+
+def add_exchange(batch, program, devices, flat, size, itemsize):
+    """`add_program` for flat plain arrays of ``size`` elements: ``flat[i]`` is asked for when device i's work is done.
+
+    So it need not be a list: the arrays may come into being by work that is submitted before.
+    """
     transfers = itertools.chain.from_iterable(transfers for transfers, _ in program.steps)
-    itemsize = arrays[0].dtype.itemsize
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
-    if arrays[0].nbytes <= SHORT and all(device.kind == "cpu" for device in devices):
+    if size * itemsize <= SHORT and all(device.kind == "cpu" for device in devices):
         batch.submit_to_all(devices, carry_out, program.steps, flat, devices, records)
     else:
         add_phases(batch, program, devices, flat, records)

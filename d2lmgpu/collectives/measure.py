@@ -67,7 +67,7 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
 
 def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
     k, n = len(devices), nbytes // 4
-    values = [(np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32) for i in range(k)]
+    values = [value_of(i, n) for i in range(k)]
     data = [put(value, device) for value, device in zip(values, devices, strict=True)]
     with record_transfers() as transfers:
         allreduce(data, algorithm)
@@ -87,8 +87,18 @@ def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
         allreduce(data, algorithm)
         synchronize(devices)
         seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds)
     sent = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
+    return row_of(algorithm, k, nbytes, seconds, None if steps is None else sent, steps, correct)
+
+
+def value_of(i, n):
+    """What device i has at first: n whole numbers as float32, whose sums over any devices are exact."""
+    return (np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32)
+
+
+def row_of(algorithm, k, nbytes, seconds, sent, steps, correct):
+    """The `Measurement` of an allreduce on k devices whose repeats took so many ``seconds``."""
+    median = statistics.median(seconds)
     algbw = nbytes / median / 1e9
     return Measurement(
         algorithm=name_of(algorithm) if callable(algorithm) else algorithm,
@@ -100,7 +110,7 @@ def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
         repeats=len(seconds),
         algbw=algbw,
         busbw=algbw * 2 * (k - 1) / k,
-        bytes_sent_per_device=None if steps is None else sent,
+        bytes_sent_per_device=sent,
         steps=steps,
         correct=correct,
     )

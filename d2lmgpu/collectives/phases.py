@@ -75,7 +75,8 @@ def do_action(action, i, devices, flat, stage, record):
     ``stage``: the device's plain staging buffer, None if the program has no use for one.
     """
     kind, source, start, stop, op, place, _ = action
-    target, message = flat[i][start:stop], flat[source][start:stop]
+    target = flat[i][start:stop]
+    message = None if kind == "apply" else flat[source][start:stop]  # that array may be gone when a message is applied
     if kind == "direct" and op == "add":
         timed(record, _add, target, message, devices[i], devices[source])
     elif kind == "direct":

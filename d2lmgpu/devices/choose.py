@@ -4,7 +4,7 @@ from ..arguments import check_list, check_name, check_text, check_whole, is_numb
 from .device import Device
 from .discovery import find_gpus
 from .errors import DeviceError
-from .kinds import MOST_DEVICES, cpu, gpu
+from .kinds import MOST_DEVICES, cpu, gpu, try_gpu
 
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 
@@ -32,7 +32,8 @@ def choose_indices(environment="auto", devices=None):
     """What `choose_devices` answers, with the devices' indices instead of devices; none is made."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
-            "environment 'parallel' (many processes and machines) is not built yet; choose auto, cpu, gpu or multi-gpu"
+            "environment 'parallel' is of the command train, for processes that mpiexec starts; here choose auto, cpu, "
+            "gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
         )
     check_name("environment", environment, ENVIRONMENTS)
     cards, reason = (0, None) if environment == "cpu" else find_gpus()
@@ -89,6 +90,11 @@ def check_devices(devices):
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")
     return devices
+
+
+def given_devices(devices):
+    """The list of devices, checked; ``[try_gpu(0)]`` for None, where nobody has given any."""
+    return [try_gpu(0)] if devices is None else check_devices(devices)
 
 
 def _indices(devices):

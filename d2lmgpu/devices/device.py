@@ -25,6 +25,7 @@ class Device(Queue):
     """
 
     kind = None
+    clock_name = None  # whose clock it is: the program's, or a card's
     clock_is_late = False  # whether readings of the clock are known only when the work is done
     gone = None  # why the device cannot be used any more
 

@@ -7,7 +7,6 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from .errors import HOST
 from .workers import current_device, moment
 
 _logs = []
@@ -65,7 +64,7 @@ def note_transfer(source, destination, nbytes):
     for log in _logs:
         log.records.append(record)
         for place in (source, destination):
-            if place is not HOST:
+            if hasattr(place, "end"):  # a device of this process, not the host or one of another process
                 log.devices.setdefault(place, moment())
     return record
 

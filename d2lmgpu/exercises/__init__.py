@@ -10,10 +10,14 @@ check("allreduce", allreduce)
 import os
 from pathlib import Path
 
-from ..arguments import check_text, is_number, shown
+from ..arguments import check_text
 from ..output import write_json
 from .answers import Judged, judge_file
 from .checking import Exercise, Verdict, Wrong, judge
+from .framework import Framework, add_to_mine, my_framework, write_my_page
+from .mine import FILE, CannotKeep, keep
+from .notebook import begin, begun
+from .predictions import compare, look_back
 from .time_limit import SECONDS, check_seconds
 from .topics import EXERCISES, find
 
@@ -26,11 +30,22 @@ def check(name, answer=None, seconds=SECONDS):
 
     The answer runs in this process. On the main thread of Linux and macOS the limit wakes it even if it waits;
     elsewhere only where it computes. One that ends the process itself (os._exit) ends the notebook's kernel;
-    ``d2lmgpu check NAME FILE`` runs it in a process of its own.
+    ``d2lmgpu check NAME FILE`` runs it in a process of its own. In a student's copy of the course, an answer that is
+    right is put into mine.py, with all that it uses.
     """
     verdict = judge(name, find(name), answer, check_seconds(seconds))
     print(verdict.says)
+    if verdict.right and (mine := begun()):
+        _keep(name, answer, mine.folder / FILE)
     return verdict.right
+
+
+def _keep(name, answer, path):
+    """Put an answer that is right into the student's file, and say so."""
+    try:
+        print(f"  {'Kept' if keep(name, answer, path) else 'It is'} in {FILE}.")
+    except (CannotKeep, OSError, UnicodeDecodeError) as error:
+        print(f"  Not kept in {FILE}: {error}.")
 
 
 def setting(full, quick):
@@ -50,38 +65,23 @@ def save_data(name, data):
         write_json(folder / f"{name}.json", data)
 
 
-def compare(what, predicted, measured, unit=""):
-    """Print a prediction beside the measurement, and the ratio; without a prediction, ask for one.
-
-    Raises ValueError for what are no numbers.
-    """
-    for name, value in (("measured", measured), ("predicted", predicted)):
-        if not is_number(value) and (name == "measured" or (value is not None and value is not ...)):
-            raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
-    found = f"measured {_in_digits(measured, 4)}{unit}"
-    if predicted is None or predicted is ...:
-        print(f"{what}: {found}. Next time, write your prediction down first.")
-    else:
-        ratio = f"{_in_digits(measured / predicted, 2)} times" if predicted else "not"
-        print(f"{what}: predicted {_in_digits(predicted, 4)}{unit}, {found}: {ratio} what was predicted.")
-
-
-def _in_digits(number, digits):
-    """In so many digits, and a longer number whole: 129,068 rather than 1.291e+05."""
-    return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"
-
-
 __all__ = [
     "EXERCISES",
     "Exercise",
+    "Framework",
     "Judged",
     "Verdict",
     "Wrong",
+    "add_to_mine",
+    "begin",
     "check",
     "compare",
     "find",
     "judge",
     "judge_file",
+    "look_back",
+    "my_framework",
     "save_data",
     "setting",
+    "write_my_page",
 ]

@@ -28,7 +28,12 @@ def judge_file(name, path, seconds=SECONDS, memory=MEMORY):
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; name the Python file in it")
     with open(path, "rb"):  # or say now that there is none
-        outcome = run_apart(f"{__name__}:judge_here", name, str(path), seconds=seconds, memory=memory)
+        outcome = run_apart(JUDGE, name, str(path), seconds=seconds, memory=memory)
+    return judged(name, outcome)
+
+
+def judged(name, outcome):
+    """The `Judged` of what came of `judge_here`. Raises ValueError for a file that cannot be run."""
     match outcome.result:
         case {"refused": str(why)}:
             raise ValueError(why)
@@ -39,10 +44,11 @@ def judge_file(name, path, seconds=SECONDS, memory=MEMORY):
     return Judged(verdict, outcome.output)
 
 
+JUDGE = f"{__name__}:judge_here"
 HINT = "does it wait for what never comes, or leave Python? Whatever it gets, it should return"
 
 
-def judge_here(name, path):
+def judge_here(name, path, seed=None):
     """`judge_file`'s work in its process: the verdict as a dict, or {"refused": why}."""
     sys.argv[:] = [path]
     sys.path.insert(0, str(Path(path).resolve().parent))
@@ -50,7 +56,7 @@ def judge_here(name, path):
         names = runpy.run_path(path)
         if name not in names:
             return {"refused": f"{path} has no function {name}; write def {name}(...)"}
-        return judge(name, find(name), names[name])._asdict()
+        return judge(name, find(name), names[name], seed=seed)._asdict()
     except SyntaxError as error:
         where = f", line {error.lineno}" if error.lineno else ""
         return {"refused": f"{error.filename or path}{where}: {error.msg}"}

@@ -43,12 +43,13 @@ class Outcome(NamedTuple):
     output: str
 
 
-def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY):
+def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
     """Call ``function``, written "module:name", in a process of its own. Returns an `Outcome`.
 
     Arguments and result are what JSON can say. ``seconds`` are counted from when
     Python has started; ``memory`` are bytes of data, to which only Linux holds a
-    process. Processes that this one started end with it (not on Windows).
+    process. Its current folder is ``folder``, if one is given. Processes that this one started end with it (not on
+    Windows).
     Several threads may call this at the same time.
 
     Raises ValueError for seconds that are no limit.
@@ -57,7 +58,7 @@ def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY):
     job = json.dumps({"function": function, "arguments": arguments, "memory": memory})
     command = [sys.executable, "-B", "-u", "-c", START, str(Path(__file__).parents[2]), job]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
-    process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, **pipes, **_own_group())
+    process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, cwd=folder, **pipes, **own_group())
     answer, printed = _Reader(process.stdout, RESULT_LIMIT), _Reader(process.stderr, OUTPUT_LIMIT)
     late = False
     try:
@@ -71,7 +72,9 @@ def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY):
     if found and not late:
         with contextlib.suppress(ValueError):  # half a result is none
             return Outcome(json.loads(found.partition("\n")[0]), None, output)
-    return Outcome(None, f"did not end within {seconds:g} seconds" if late else _how(process.returncode), output)
+    return Outcome(
+        None, f"did not end within {seconds:g} seconds" if late else how_it_ended(process.returncode), output
+    )
 
 
 def work():
@@ -84,9 +87,9 @@ def work():
     module, _, name = job["function"].partition(":")
     function = getattr(importlib.import_module(module), name)
     report.write(b"\n")  # the time begins
-    _limit_memory(job["memory"])
+    limit_memory(job["memory"])
     result = json.dumps(function(*job["arguments"]))
-    _limit_memory(None)
+    limit_memory(None)
     if os.getpid() == process:  # and not a copy of it, made by fork
         report.write(result.encode())
     os._exit(0)  # whatever threads there are
@@ -117,7 +120,7 @@ class _Reader:
         return text + f"\n… ({self.lost:,} bytes more)" if self.lost else text
 
 
-def _own_group():
+def own_group():
     """Ctrl-C is for the program that waits, not for the process, which is ended with all that it started."""
     if os.name == "nt":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -130,7 +133,7 @@ def _kill(process):
     process.wait()
 
 
-def _limit_memory(size):
+def limit_memory(size):
     """Hold this process to so many bytes of data; None: to as many as before."""
     try:
         import resource
@@ -142,7 +145,7 @@ def _limit_memory(size):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file
 
 
-def _how(code):
+def how_it_ended(code):
     """How a process ended that gave no result."""
     if code >= 0:
         return f"ended the program (exit code {code})"

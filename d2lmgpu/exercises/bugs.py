@@ -9,12 +9,14 @@ import io
 
 import numpy as np
 
+from ..arguments import is_number, shown
 from ..collectives import chunk_bounds
-from ..devices import cpu, put, record_transfers, to_host
+from ..devices import cpu, put, to_host
 from ..words import several
-from .checking import Exercise, Wrong, call, close, expect, result_of, short
+from .checking import Exercise, Wrong, call, close, expect, list_of, random_numbers, result_of, short, with_hidden
 from .places import try_timed
 from .synchronisation import RAGGED, try_allreduce, try_split_batch, try_update_replicas
+from .ways import call_recorded
 
 
 def try_sum_round_the_ring(answer):
@@ -23,13 +25,7 @@ def try_sum_round_the_ring(answer):
     for k, n in ((2, 1000), (3, 999), (5, 1003), (8, 4000)):
         devices = [cpu(i) for i in range(k)]
         data, case = [put(np.ones(n, np.float32), device) for device in devices], f"{several(k, 'device')}, {n} numbers"
-        with record_transfers() as transfers:
-            call(answer, data, case=case)
-        expect(
-            not any("host" in (t.source, t.destination) for t in transfers),
-            f"{case}: the numbers went over the host",
-            "put copies from device to device",
-        )
+        _, transfers = call_recorded(answer, data, case=case)
         away = [t for t in transfers if t.source != t.destination]
         sent = [sum(t.nbytes for t in away if t.source == str(device)) // 4 for device in devices]
         _check_sent(sent, any(t.nbytes == 4 * n for t in away), k, n, case)
@@ -68,15 +64,16 @@ def try_step_replicas(answer):
 
 
 def _check_denominator(answer, sizes):
-    rng, lr = np.random.default_rng(len(sizes)), 0.5
+    rng, lr = random_numbers(len(sizes)), 0.5
     devices, case = [cpu(i) for i in range(len(sizes))], f"shards of {list(sizes)} examples"
     start, own = rng.normal(0, 1, 4), [rng.normal(0, 3, 4) * (size > 0) for size in sizes]
-    params = [[put(start, device)] for device in devices]
+    arrays = [put(start, device) for device in devices]
+    params = [[array] for array in arrays]
     grads = [[put(grad, device)] for grad, device in zip(own, devices, strict=True)]
     total, means = np.sum(own, axis=0), [grad / max(size, 1) for grad, size in zip(own, sizes, strict=True)]
     with np.errstate(all="ignore"):
         call(answer, params, grads, list(sizes), lr, case=case, hint=ONCE)
-    found = to_host(params[0][0])
+    found = to_host(arrays[0])
     expect(np.isfinite(found).all(), f"{case}: a parameter is {short(found)}", "an empty shard's size divides nothing")
     mistakes = (
         (total / sizes[0], f"the sum, divided by device 0's {several(sizes[0], 'example')}", ALL_EXAMPLES),
@@ -93,15 +90,16 @@ ALL_EXAMPLES = "divide by the number of all examples, on every device"
 ONCE = "an example in a small shard counts as much as any other: first the sum of all, then one division for all"
 
 
+CUTS = ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1))
+"""Examples and devices."""
+
+
 def try_cut(answer):
     """k pairs, end to end, whose sizes differ by one at most."""
-    for n, k in ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1)):
+    for n, k in with_hidden(CUTS, lambda rng: tuple(map(int, rng.integers(1, (300, 20))))):
         case = f"{several(n, 'example')} on {several(k, 'device')}"
         result = result_of(answer, n, k, case=case, hint="a shard may be empty: a pair (start, stop) of equal numbers")
-        try:
-            bounds = [(int(start), int(stop)) for start, stop in result]
-        except (TypeError, ValueError) as error:
-            raise Wrong(f"{case}: it returned {str(result)[:60]}", "return a list of pairs (start, stop)") from error
+        bounds = _pairs(result, case)
         sizes = [stop - start for start, stop in bounds]
         found = f"{case}: {len(bounds)} shards of {sizes} examples"
         expect(len(bounds) == k, found, "every device needs a pair, also those for which no example is left")
@@ -116,6 +114,14 @@ def try_cut(answer):
             RAGGED,
         )
     return "k pairs, end to end, whose sizes differ by one at most, for any n."
+
+
+def _pairs(result, case):
+    hint = "return a list of pairs (start, stop)"
+    pairs = [list_of(pair, case, hint) for pair in list_of(result, case, hint)]
+    whole = all(len(pair) == 2 and all(isinstance(end, int | np.integer) for end in pair) for pair in pairs)
+    expect(whole, f"{case}: it returned {shown(result)}", hint)
+    return [(int(start), int(stop)) for start, stop in pairs]
 
 
 class _Screen(io.StringIO):
@@ -137,8 +143,8 @@ def try_stopwatch(answer):
         screen.clock = clock
         with contextlib.redirect_stdout(screen):
             seconds = answer(work, devices, repeats, clock)
-        if screen.getvalue() and np.size(seconds) and seconds is not None and seconds is not ...:
-            printed.extend(value for value in np.ravel(seconds) if value % 1)
+        if screen.getvalue() and isinstance(seconds, list | tuple):
+            printed.extend(value for value in seconds if is_number(value) and value % 1)
         return seconds
 
     try:
@@ -152,11 +158,16 @@ def try_stopwatch(answer):
         raise
 
 
+MACHINES = ((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8))
+"""Devices that are asked for, GPUs that there are."""
+
+
 def try_name_devices(answer):
     """k names, all of one kind."""
-    for k, gpus in ((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8)):
+    for k, gpus in with_hidden(MACHINES, lambda rng: tuple(map(int, rng.integers((1, 0), 9)))):
         case = f"{several(k, 'device')} on a machine with {several(gpus, 'GPU')}"
-        names = list(result_of(answer, k, gpus, case=case, hint=SHARE))
+        names = list_of(result_of(answer, k, gpus, case=case, hint=SHARE), case, NAMES)
+        expect(all(type(name) is str for name in names), f"{case}: it returned {shown(names)}", NAMES)
         right = [f"{'gpu' if gpus else 'cpu'}({i})" for i in range(k)]
         if names == right:
             continue
@@ -173,6 +184,7 @@ def try_name_devices(answer):
     return "all of one kind, however many GPUs there are."
 
 
+NAMES = "return a list of names, such as ['cpu(0)', 'cpu(1)']"
 SHARE = "several devices may share one GPU, each with its own number: gpu(1) may be on the card of gpu(0)"
 
 

@@ -2,8 +2,11 @@
 
 import math
 
+import numpy as np
+
+from ..arguments import shown
 from ..collectives import ScheduleError, Transfer, prove
-from .checking import Empty, Exercise, Wrong, expect, expect_number, result_of
+from .checking import Empty, Exercise, Wrong, expect, expect_number, result_of, with_hidden
 
 CASES = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
 """Devices and elements: first those that divide."""
@@ -11,7 +14,7 @@ CASES = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 
 
 def try_ring(answer):
     """Proved, between neighbours only, and no more elements one after the other than a ring needs."""
-    for k, n in CASES:
+    for k, n in with_hidden(CASES, lambda rng: (int(rng.integers(2, 10)), int(rng.integers(1, 40)))):
         case = f"ring({k}, {n})"
         schedule = _schedule(result_of(answer, k, n, case=case, hint=CHUNKS), case)
         if k > 1 and not any(schedule):
@@ -35,13 +38,15 @@ CHUNKS = "chunk_bounds(n, k) gives start and stop of k chunks; chunk numbers are
 
 
 def _schedule(result, case):
+    hint = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
     try:
-        return [[Transfer(*transfer) for transfer in step] for step in result]
+        steps = [[Transfer(*transfer) for transfer in step] for step in result]
     except TypeError as error:
-        raise Wrong(
-            f"{case}: it returned {str(result)[:60]}",
-            "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)",
-        ) from error
+        raise Wrong(f"{case}: it returned {shown(result)}", hint) from error
+    for transfer in (transfer for step in steps for transfer in step):
+        whole = all(isinstance(number, int | np.integer) for number in transfer[:4]) and isinstance(transfer.op, str)
+        expect(whole, f"{case}: it has {shown(transfer)} in it", hint)
+    return steps
 
 
 def _hint(error, k, n):
@@ -80,9 +85,18 @@ SETTINGS = (
 """Devices, bytes, seconds of latency, bytes per second."""
 
 
+def _draw_setting(rng):
+    return (
+        int(rng.integers(2, 100)),
+        int(rng.integers(10**3, 10**8)),
+        rng.uniform(1, 50) * 1e-6,
+        rng.uniform(1, 50) * 1e9,
+    )
+
+
 def try_ring_seconds(answer):
     """2(k-1) steps, each with one latency and n/k bytes."""
-    for k, nbytes, latency, bandwidth in SETTINGS:
+    for k, nbytes, latency, bandwidth in with_hidden(SETTINGS, _draw_setting):
         case = f"ring_seconds({k}, {nbytes:g}, {latency:g}, {bandwidth:g})"
         found = result_of(answer, k, nbytes, latency, bandwidth, case=case)
         steps, wire = 2 * (k - 1), nbytes / bandwidth
@@ -113,9 +127,17 @@ def try_ring_seconds(answer):
     return "2(k - 1) steps, each of one latency and n/k bytes."
 
 
+CROSSINGS = ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9))
+"""Devices, seconds of latency, bytes per second."""
+
+
+def _draw_crossing(rng):
+    return int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9
+
+
 def try_crossover_bytes(answer):
     """The size at which 2(k-1)(α + n/kB) = 2⌈log₂ k⌉(α + n/B)."""
-    for k, latency, bandwidth in ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9)):
+    for k, latency, bandwidth in with_hidden(CROSSINGS, _draw_crossing):
         case = f"crossover_bytes({k}, {latency:g}, {bandwidth:g})"
         found = result_of(answer, k, latency, bandwidth, case=case)
         rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)

@@ -1,4 +1,4 @@
-"""The functions of notebook 11, each with a mistake that people really make.
+"""The functions of notebook 11, each with a mistake that people really make, or might.
 
 The notebook shows what they do before it shows their code. What is wrong with
 them is not said here. They are written as a student would write them, with the

@@ -2,7 +2,7 @@
 
 import math
 
-from .checking import Exercise, expect_number, result_of
+from .checking import Exercise, expect_number, result_of, with_hidden
 
 EPOCHS = ((60_000, 256, 1), (60_000, 256, 8), (60_000, 250, 4), (1000, 64, 3), (100, 32, 5))
 """Examples, examples of a device's shard, devices: with a ragged rest and without, and less than one minibatch."""
@@ -10,7 +10,7 @@ EPOCHS = ((60_000, 256, 1), (60_000, 256, 8), (60_000, 250, 4), (1000, 64, 3), (
 
 def try_updates_per_epoch(answer):
     """⌈n / kb⌉, also where nothing divides."""
-    for n, b, k in EPOCHS:
+    for n, b, k in with_hidden(EPOCHS, lambda rng: tuple(map(int, rng.integers(1, (10**5, 300, 10))))):
         case = f"updates_per_epoch({n}, {b}, {k})"
         mistakes = (
             (n // (k * b), "the ragged rest gets no update", "the last minibatch may be smaller; round up"),
@@ -28,9 +28,17 @@ def try_updates_per_epoch(answer):
 SCALED, RISE = "linear scaling: k times the minibatch, k times the rate", "step 0 takes the first of the equal parts"
 
 
+RUNS = ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1))
+"""One device's rate, devices, steps of warm-up."""
+
+
+def _draw_run(rng):
+    return round(rng.uniform(0.01, 1), 3), int(rng.integers(2, 10)), int(rng.integers(0, 8))
+
+
 def try_learning_rate(answer):
     """Every step of several runs: the first, those in the warm-up, its last, and later ones."""
-    for lr, k, warmup in ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1)):
+    for lr, k, warmup in with_hidden(RUNS, _draw_run):
         for step in (0, 1, 2, 3, 4, 5, 9, 100):
             case = f"learning_rate({step}, {lr}, {k}, {warmup})"
             part = min(1, (step + 1) / warmup) if warmup else 1
@@ -73,7 +81,7 @@ SHAPES = ((20, 1, 3, 3), (50, 20, 5, 5), (7, 3, 2, 5), (800, 128), (128, 10))
 
 def try_he_std(answer):
     """√(2 / inputs of a unit), for convolutions (outputs, inputs, h, w) and dense layers (inputs, outputs)."""
-    for shape in SHAPES:
+    for shape in with_hidden(SHAPES, lambda rng: tuple(map(int, rng.integers(1, 100, rng.choice((2, 4)))))):
         inputs, outputs = (math.prod(shape[1:]), shape[0]) if len(shape) == 4 else shape
         area = math.prod(shape[2:])
         sizes = (

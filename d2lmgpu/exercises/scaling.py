@@ -1,20 +1,28 @@
 """Exercises of notebook 9, scaling experiments: what to compute from times, and what to conclude from it."""
 
+from ..arguments import shown
 from ..words import several
-from .checking import Exercise, Wrong, close, expect, result_of
+from .checking import Exercise, Wrong, close, expect, number_of, result_of, with_hidden
 
 TIMES = ({1: 8.0, 2: 5.0, 4: 4.0}, {4: 3.0, 1: 9.0}, {1: 2.0, 3: 2.5})
 
 
+def _draw_times(rng):
+    """From one device and several others, in any order."""
+    counts = rng.permutation([1, *rng.choice(range(2, 65), 3, replace=False)])
+    return {int(k): round(rng.uniform(1, 20), 2) for k in counts}
+
+
 def try_speedup_and_efficiency(answer):
     """For each number of devices, whatever their order, both."""
-    for seconds in TIMES:
+    for seconds in with_hidden(TIMES, _draw_times):
         case = f"seconds per epoch {seconds}"
         result = _dict_of(result_of(answer, dict(seconds), case=case), seconds, case)
         for k, found in result.items():
-            if not (isinstance(found, (tuple, list)) and len(found) == 2):
+            if not (isinstance(found, tuple | list) and len(found) == 2):
                 raise Wrong(
-                    f"{case}: for {several(k, 'device')} it says {found!r}", "a pair for each: (speed-up, efficiency)"
+                    f"{case}: for {several(k, 'device')} it says {shown(found)}",
+                    "a pair for each: (speed-up, efficiency)",
                 )
             right = seconds[1] / seconds[k]
             mistakes = (
@@ -37,7 +45,7 @@ def try_speedup_and_efficiency(answer):
 
 def try_weak_efficiency(answer):
     """The ratio of the step times."""
-    for seconds in TIMES:
+    for seconds in with_hidden(TIMES, _draw_times):
         case = f"seconds per step {seconds}"
         for k, found in _dict_of(result_of(answer, dict(seconds), case=case), seconds, case).items():
             right = seconds[1] / seconds[k]
@@ -51,9 +59,17 @@ def try_weak_efficiency(answer):
     return "in weak scaling a perfect step takes as long on any number of devices."
 
 
+FRACTIONS = ((0.25, (2, 4)), (0.1, (1, 2, 8)), (0.0, (2, 16)), (0.5, (1, 3)))
+"""Amdahl's s, and numbers of devices."""
+
+
+def _draw_fraction(rng):
+    return round(rng.uniform(0.01, 0.9), 3), tuple(map(int, rng.choice(range(2, 65), 3, replace=False)))
+
+
 def try_serial_fraction(answer):
     """s from speed-ups that follow Amdahl's law, one device among them or not."""
-    for s, counts in ((0.25, (2, 4)), (0.1, (1, 2, 8)), (0.0, (2, 16)), (0.5, (1, 3))):
+    for s, counts in with_hidden(FRACTIONS, _draw_fraction):
         speedups = {k: 1 / (s + (1 - s) / k) for k in counts}
         case = "speed-ups {" + ", ".join(f"{k}: {value:.4g}" for k, value in speedups.items()) + "}"
         hint = "of one device every s is right, 0 = s · 0: it says nothing, and must not count"
@@ -83,18 +99,23 @@ PHASES = (  # milliseconds on one device, on k, k
 )
 
 
+def _draw_phases(rng):
+    one = dict(zip(PHASES[0][0], (*rng.uniform(5, 20, 2).round(1), 0.0, 1.0), strict=True))
+    return one, tuple(map(float, rng.uniform(1, 20, 4).round(1))), int(rng.integers(2, 9))
+
+
 def try_limiting_phase(answer):
     """The phase that is longest beyond a k-th of what it is on one device."""
-    for one, times, k in PHASES:
+    for one, times, k in with_hidden(PHASES, _draw_phases):
         many = dict(zip(one, times, strict=True))
         lost = {name: many[name] - one[name] / k for name in one}
         right = max(lost, key=lost.get)
         case = f"{one} ms on one device, {many} ms on {k}"
         found = result_of(answer, dict(one), dict(many), k, case=case, hint="a phase may take no time on one device")
+        said = f"{case}: {shown(found)}"
+        expect(type(found) is str and found in one, said, "return the name of a phase")
         if found == right:
             continue
-        said = f"{case}: {found!r}"
-        expect(found in one, said, "return the name of a phase")
         grown = {name: many[name] - one[name] for name in one}
         hints = (
             (
@@ -114,13 +135,15 @@ def try_limiting_phase(answer):
 def _dict_of(result, seconds, case):
     """The result, or `Wrong` if it has not a value for each number of devices."""
     if not isinstance(result, dict) or set(result) != set(seconds):
-        raise Wrong(f"{case}: it returned {result!r}", f"return a dict with the keys {', '.join(map(str, seconds))}")
+        raise Wrong(
+            f"{case}: it returned {shown(result)}", f"return a dict with the keys {', '.join(map(str, seconds))}"
+        )
     return result
 
 
 def _number(found, right, mistakes, what):
     """Raise `Wrong`, with the hint of the mistake that was made, unless the number is right."""
-    found = float(found)
+    found = number_of(found, what, "one number")
     if close(found, right) or abs(found - right) < 1e-9:
         return
     for mistake, hint in mistakes:

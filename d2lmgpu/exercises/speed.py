@@ -2,8 +2,21 @@
 
 import numpy as np
 
+from ..arguments import shown
 from ..words import several
-from .checking import Exercise, Wrong, close, expect, result_of, short
+from .checking import (
+    Exercise,
+    Wrong,
+    array_of,
+    close,
+    expect,
+    list_of,
+    number_of,
+    random_numbers,
+    result_of,
+    short,
+    with_hidden,
+)
 
 
 def try_count_products(answer):
@@ -14,11 +27,16 @@ def try_count_products(answer):
         ((3, 2, 9, 7), (4, 2, 3, 1), True),
         ((2, 3, 6, 8), (5, 3, 1, 4), False),
     )
-    for x_shape, weight_shape, input_grad in cases:
+    for x_shape, weight_shape, input_grad in with_hidden(cases, _draw_convolution):
         case = f"x {x_shape}, weight {weight_shape}, input_grad={input_grad}"
         found = result_of(answer, x_shape, weight_shape, input_grad, case=case)
         _check_count(found, x_shape, weight_shape, input_grad, case)
     return "forward and backward are counted, for first layers and others."
+
+
+def _draw_convolution(rng):
+    N, C, O, kh, kw, H, W = map(int, rng.integers(1, 9, 7))
+    return (N, C, H + kh, W + kw), (O, C, kh, kw), bool(rng.integers(2))
 
 
 def _check_count(found, x_shape, weight_shape, input_grad, case):
@@ -27,6 +45,7 @@ def _check_count(found, x_shape, weight_shape, input_grad, case):
     weights, products = O * C * kh * kw, 2 + input_grad
     places = (H - kh + 1) * (W - kw + 1)
     expected = products * N * places * weights
+    found = number_of(found, case)
     if found == expected:
         return
     mistakes = (
@@ -39,17 +58,17 @@ def _check_count(found, x_shape, weight_shape, input_grad, case):
     )
     for mistake, hint in mistakes:
         if found == mistake:
-            raise Wrong(f"{case}: {found!r} instead of {expected:,}", hint)
+            raise Wrong(f"{case}: {found:,} instead of {expected:,}", hint)
     raise Wrong(
-        f"{case}: {found!r} instead of {expected:,}",
+        f"{case}: {found:,} instead of {expected:,}",
         "each output is a sum of C·kh·kw products; each of the gradients has as many in all",
     )
 
 
 def try_accumulate_grads(answer):
     """Parts that divide and that do not, a part that is all, and gradients that lie in the same arrays each time."""
-    rng = np.random.default_rng(0)
-    for n, most in ((8, 4), (9, 4), (5, 1), (3, 8)):
+    rng = random_numbers(0)
+    for n, most in with_hidden(((8, 4), (9, 4), (5, 1), (3, 8)), lambda rng: tuple(map(int, rng.integers(1, 20, 2)))):
         X, y = rng.normal(size=(n, 3)), rng.integers(1, 5, n)
         scratch, sizes = [np.zeros(3), np.zeros(1)], []
 
@@ -62,15 +81,13 @@ def try_accumulate_grads(answer):
         case = f"{several(n, 'image')}, at most {most} at a time"
         hint = "cut X and y at the same places"
         grads = result_of(answer, grads_of, X, y, most, case=case, hint=hint)
-        try:
-            grads = [np.asarray(grad) for grad in grads]
-        except TypeError:
-            raise Wrong(
-                f"{case}: it returned a {type(grads).__name__}", "a list, an array for each parameter"
-            ) from None
+        grads = [array_of(grad, f"{case}, one of the list") for grad in list_of(grads, case, EACH)]
         expected = [(X * y[:, None]).sum(axis=0), np.array([y.sum()])]
         _check_accumulated(grads, expected, sizes, scratch, n, most, case)
     return "the sum over the parts is the whole minibatch's gradient, also where the last part is smaller."
+
+
+EACH = "return a list, an array for each parameter"
 
 
 def _check_accumulated(grads, expected, sizes, last, n, most, case):
@@ -107,16 +124,27 @@ def try_next_scale(answer):
         ("an infinite gradient at scale 1", (1.0, 5, infinite, 10), (False, 1, 0)),
         ("large gradients, but finite", (8.0, 1, [np.array([60000.0, 1e30])], 10), (True, 8, 2)),
     )
-    for case, arguments, expected in cases:
+    for case, arguments, expected in with_hidden(cases, _draw_scale):
         found = result_of(answer, *arguments, case=case)
         if not isinstance(found, tuple) or len(found) != 3:
-            raise Wrong(f"{case}: it returned {found!r}", "return use, scale, good_steps")
+            raise Wrong(f"{case}: it returned {shown(found)}", "return use, scale, good_steps")
         _check_scale(found, expected, case)
     return "steps with gradients that are not finite are left out, and the scale is halved, or doubled after good ones."
 
 
+def _draw_scale(rng):
+    scale, steps, interval = 2.0 ** rng.integers(1, 16), int(rng.integers(0, 20)), int(rng.integers(20, 30))
+    return "another good step", (scale, steps, [rng.normal(size=3)], interval), _after(scale, steps + 1, interval)
+
+
+def _after(scale, steps, interval):
+    return (True, scale, steps) if steps < interval else (True, 2 * scale, 0)
+
+
 def _check_scale(found, expected, case):
     (use, scale, good_steps), (right_use, right_scale, right_steps) = found, expected
+    expect(isinstance(use, bool | np.bool_), f"{case}: use is {shown(use)}", "use is True or False")
+    scale, good_steps = number_of(scale, f"{case}: of scale"), number_of(good_steps, f"{case}: of good_steps")
     said = f"{case}: use={use}, scale={scale}, good_steps={good_steps} instead of {expected}"
     expect(
         bool(use) == right_use,

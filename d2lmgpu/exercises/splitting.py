@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..devices import DeviceArray, cpu, record_transfers
-from .checking import Exercise, Wrong, close, expect, result_of, short
+from .checking import Exercise, Wrong, close, expect, number_of, random_numbers, result_of, short, with_hidden
 
 LENET_OUTPUTS = (13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10)
 """What LeNet's layers put out for one image: convolution, ReLU, pooling, twice; flatten; dense, ReLU, dense."""
@@ -13,9 +13,9 @@ def try_layer_split_bytes(answer):
     """For one cut, for several and for none, with layers that all differ."""
     some = (70, 60, 50, 40, 30)
     cases = ((some, (2,), 1), (some, (1, 4), 7), (LENET_OUTPUTS, (3, 6, 8), 256), (some, (), 8))
-    for outputs, cuts, batch_size in cases:
+    for outputs, cuts, batch_size in with_hidden(cases, _draw_cuts):
         case = f"outputs {short(outputs)}, cuts {list(cuts)}, {batch_size} example{'s' * (batch_size > 1)}"
-        result = _number(result_of(answer, list(outputs), list(cuts), batch_size, case=case), case)
+        result = number_of(result_of(answer, list(outputs), list(cuts), batch_size, case=case), case)
         crossing = sum(outputs[cut - 1] for cut in cuts)
         right = 2 * 4 * batch_size * crossing
         if result == right:
@@ -36,18 +36,23 @@ def try_layer_split_bytes(answer):
     return "every cut is crossed by the outputs of the layer before it, and by as many gradients."
 
 
+def _draw_cuts(rng):
+    outputs = tuple(map(int, rng.integers(1, 20_000, 8)))
+    return outputs, tuple(sorted(map(int, rng.choice(range(1, 8), 3, replace=False)))), int(rng.integers(2, 300))
+
+
 BEFORE = "a cut at c lets layers 0 to c - 1 stay behind; the last of them, outputs[c - 1], is what crosses"
 
 
 def try_dense_by_inputs(answer):
     """The whole layer's result on the first device; every device with a part of the weight, and of the work."""
-    rng = np.random.default_rng(0)
+    rng = random_numbers(0)
     for N, D, O, k in ((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5)):
         devices = [cpu(i) for i in range(k)]
         x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
         case = f"x {x.shape} and weight {weight.shape} on {k} device{'s' * (k > 1)}"
         with record_transfers() as transfers:
-            y = result_of(answer, x, weight, bias, devices, case=case, hint=PARTS)
+            y = result_of(answer, x, weight, bias, list(devices), case=case, hint=PARTS)
         place = y.device if isinstance(y, DeviceArray) else "the host"
         expect(place is devices[0], f"{case}: y is on {place}", "return the sum as an array on devices[0]")
         _check_product(y, x @ weight, bias, k, case)
@@ -94,12 +99,16 @@ def _check_parts(transfers, devices, x, weight, bias, case):
         expect(nbytes <= most, what, "a device needs its part of x and weight only")
 
 
+MEMORIES = ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4))
+"""Bytes of a device, devices."""
+
+
 def try_largest_batch(answer):
     """Where k divides and where it does not, and where not even the parameters fit."""
     P, A = sum((200, 25_050, 102_528, 1_290)), sum(LENET_OUTPUTS)
-    for memory, k in ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4)):
+    for memory, k in with_hidden(MEMORIES, lambda rng: tuple(map(int, rng.integers((10**6, 1), (10**8, 9))))):
         case = f"{P:,} parameters, {A:,} activations, {memory:,} bytes, {k} device{'s' * (k > 1)}"
-        result = _number(result_of(answer, P, A, memory, k, case=case), case)
+        result = number_of(result_of(answer, P, A, memory, k, case=case), case)
         right = k * max(0, (memory - 8 * P) // (4 * A))
         if result == right:
             continue
@@ -107,7 +116,7 @@ def try_largest_batch(answer):
         shared, forgotten = (k * max(0, (memory - size) // (4 * A)) for size in (8 * P / k, 4 * P))
         mistakes = (
             (result < 0, "fewer than none", "where not even the parameters fit, no example does"),
-            (result != int(result), "a part of an example", "whole examples fit on a device: //, before times k"),
+            (result % 1 != 0, "a part of an example", "whole examples fit on a device: //, before times k"),
             (right and result == right // k, "those of one device", "each device has its own memory, and a shard"),
             (result == forgotten, "the gradients take no place", "there are as many gradients as parameters"),
             (result == shared, "a part of the parameters each", "with data parallelism every device holds all of them"),
@@ -118,12 +127,6 @@ def try_largest_batch(answer):
                 raise Wrong(f"{found}: {what}", hint)
         raise Wrong(found, "what parameters and gradients leave of a device's memory, in examples; then times k")
     return "parameters and gradients on every device, and whole examples in what is left."
-
-
-def _number(result, case):
-    if not isinstance(result, (int, float, np.number)) or not np.isfinite(result):
-        raise Wrong(f"{case}: it returned {result!r}", "return a number")
-    return result
 
 
 EXERCISES = {

@@ -4,7 +4,21 @@ import numpy as np
 
 from ..devices import DeviceArray, cpu, put, to_host
 from ..words import several
-from .checking import Empty, Exercise, Wrong, call, close, expect, result_of, short
+from .checking import (
+    Empty,
+    Exercise,
+    Wrong,
+    close,
+    expect,
+    kind,
+    list_of,
+    random_numbers,
+    result_of,
+    same_things,
+    short,
+    with_hidden,
+)
+from .ways import call_recorded, check_ways
 
 CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
 """Examples and devices: some that divide, some that do not, and fewer examples than devices."""
@@ -12,11 +26,11 @@ CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
 
 def try_split_batch(answer):
     """Every example once, with its label, in parts that differ by one at most, each on its device."""
-    for n, k in CASES:
+    for n, k in with_hidden(CASES, lambda rng: tuple(map(int, rng.integers(1, (50, 9))))):
         devices = [cpu(i) for i in range(k)]
         case = f"{several(n, 'example')} on {several(k, 'device')}"
         X, y = np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.arange(n)
-        X_shards, y_shards = _two_lists(result_of(answer, X, y, devices, case=case, hint=RAGGED), case)
+        X_shards, y_shards = _two_lists(result_of(answer, X, y, list(devices), case=case, hint=RAGGED), case)
         for shards in (X_shards, y_shards):
             expect(len(shards) == k, f"{case}: {len(shards)} shards", "each device gets one, if it is an empty one")
         _check_places(X_shards + y_shards, devices, case)
@@ -37,8 +51,11 @@ RAGGED = "n divided by k leaves a rest; give one more example to as many devices
 
 def _two_lists(result, case):
     if not isinstance(result, tuple) or len(result) != 2:
-        raise Wrong(f"{case}: it returned a {type(result).__name__}", "return two lists: return X_shards, y_shards")
-    return [list(shards) for shards in result]
+        raise Wrong(f"{case}: it returned {kind(result)}", TWO_LISTS)
+    return [list_of(shards, f"{case}, one of the two", TWO_LISTS) for shards in result]
+
+
+TWO_LISTS = "return two lists: return X_shards, y_shards"
 
 
 def _check_places(shards, devices, case):
@@ -61,15 +78,20 @@ def _check_pairs(X_shards, y_shards, n, case):
     )
 
 
+SUMS = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
+"""Devices and numbers."""
+
+
 def try_allreduce(answer):
     """In place, the sum, on every device, for other numbers of devices than two."""
-    rng = np.random.default_rng(0)
-    for k, n in ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11)):
+    rng = random_numbers(0)
+    for k, n in with_hidden(SUMS, lambda rng: tuple(map(int, rng.integers((2, 1), (9, 30))))):
         devices = [cpu(i) for i in range(k)]
         values = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
         arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
         data, case = list(arrays), several(k, "device")
-        call(answer, data, case=case, hint="arrays of two devices do not mix: put(x, device) copies x to the other")
+        hint = "arrays of two devices do not mix: put(x, device) copies x to the other"
+        _, transfers = call_recorded(answer, data, case=case, hint=hint)
         rebound = any(new is not old for new, old in zip(data, arrays, strict=False))
         if k > 1 and not rebound and all(map(close, arrays, values)):
             raise Empty(f"{case}: nothing has changed")
@@ -82,6 +104,8 @@ def try_allreduce(answer):
             )
         for i, array in enumerate(arrays):
             _check_sum(i, array, values, total, case)
+        if k > 1:
+            check_ways(transfers, devices, n, case)
     return "all devices hold the sum, in place, for 1, 2, 3, 5 and 8 devices."
 
 
@@ -113,22 +137,17 @@ def _equal(array, total):
 
 def try_update_replicas(answer):
     """All replicas, in place, by the same step: the sum of all gradients, divided once, by the whole minibatch."""
-    rng = np.random.default_rng(1)
+    rng = random_numbers(1)
     shapes, lr, batch_size = ((2, 3), (4,)), 0.5, 10
-    for k in (2, 1, 3, 5):
+    for k in with_hidden((2, 1, 3, 5), lambda rng: int(rng.integers(2, 9))):
         devices, case = [cpu(i) for i in range(k)], f"{several(k, 'device')}, a minibatch of {batch_size}"
         start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
         grads = [[rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for _ in devices]
         replicas = [[put(value, device) for value in start] for device in devices]
         device_grads = [[put(value, device) for value in values] for values, device in zip(grads, devices, strict=True)]
         arrays = [list(params) for params in replicas]
-        call(answer, replicas, device_grads, lr, batch_size, case=case, hint=MIXED)
-        rebound = any(
-            new is not old
-            for params, olds in zip(replicas, arrays, strict=True)
-            for new, old in zip(params, olds, strict=True)
-        )
-        if not rebound and all(
+        _, transfers = call_recorded(answer, replicas, device_grads, lr, batch_size, case=case, hint=MIXED)
+        if same_things(replicas, arrays) and all(
             close(array, value) for params in arrays for array, value in zip(params, start, strict=True)
         ):
             raise Empty(f"{case}: no parameter has changed")
@@ -136,6 +155,8 @@ def try_update_replicas(answer):
             own = [values[number] for values in grads]
             for i, params in enumerate(arrays):
                 _check_step(i, params[number], value, own, lr, batch_size, case)
+        if k > 1:
+            check_ways(transfers, devices, sum(value.size for value in start), case)
     return "all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch."
 
 

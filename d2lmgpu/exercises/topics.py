@@ -4,8 +4,12 @@ from ..arguments import check_name
 from . import (
     bugs,
     collectives,
+    frameworks,
     layers_by_hand,
+    machines,
+    memory,
     places,
+    plans,
     rates,
     scaling,
     speed,
@@ -27,6 +31,10 @@ TOPICS = (
     scaling,
     speed,
     bugs,
+    plans,
+    memory,
+    machines,
+    frameworks,
 )
 """The files with exercises."""
 

@@ -4,29 +4,67 @@ import math
 
 import numpy as np
 
-from ..devices import cpu, put, record_transfers, to_host
+from ..devices import cpu, put, to_host
 from ..networks import init_params, loss_and_grads
 from ..words import several
-from .checking import Empty, Exercise, Wrong, call, close, expect, expect_number, result_of
+from .checking import (
+    Empty,
+    Exercise,
+    Wrong,
+    close,
+    expect,
+    expect_number,
+    number_of,
+    random_numbers,
+    result_of,
+    same_things,
+    with_hidden,
+)
+from .overlap import watch
+from .ways import call_recorded, check_ways
 
 LR = 0.5
 
 
+STEPS = ((7, 3), (12, 2), (5, 1), (2, 3))
+"""Examples and devices."""
+
+
 def try_train_batch(answer):
     """The same step as on one device, on every replica, in place, for parts of unequal size and for empty ones."""
-    rng = np.random.default_rng(0)
+    rng = random_numbers(0)
     params = init_params(0, init="he")
-    for n, k in ((7, 3), (12, 2), (5, 1), (2, 3)):
+    for n, k in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((3, 2), (12, 6)))), 1):
         X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
         devices, case = [cpu(i) for i in range(k)], f"{several(n, 'example')} on {several(k, 'device')}"
         copies = [[put(param, device) for param in params] for device in devices]
         given = [list(copy) for copy in copies]
-        with record_transfers() as transfers:
-            loss = call(answer, X, y, given, devices, LR, case=case)
+        with watch(devices) as seen:
+            loss, transfers = call_recorded(answer, X, y, given, list(devices), LR, case=case)
         exchanged = any("host" not in (t.source, t.destination) and t.source != t.destination for t in transfers)
         _check_params(params, copies, given, X, y, exchanged, case)
         _check_loss(loss, params, X, y, case)
-    return "all replicas take the step of one device, and the loss is the sum over all examples."
+        if k > 1:
+            _check_order(seen, params, case)
+            check_ways(transfers, devices, sum(param.size for param in params), case)
+    return "all replicas take the step of one device, all devices compute at the same time, and the loss is the sum."
+
+
+def _check_order(seen, params, case):
+    """All devices had their work before the first was waited for: work whose result has a gradient of W1 in it."""
+    pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))
+    if pair:
+        raise Wrong(
+            f"{case}: right, but one device after the other: {pair[1]} got nothing to do before {pair[0]} was waited "
+            "for",
+            "submit to all devices first, tasks = [device.run(...) for ...], and then wait: task.result() for each",
+        )
+
+
+def _has_shape(result, shape):
+    if isinstance(result, list | tuple):
+        return any(_has_shape(part, shape) for part in result)
+    return getattr(result, "shape", None) == shape
 
 
 def _flat(arrays):
@@ -39,7 +77,7 @@ def _check_params(params, copies, given, X, y, exchanged, case):
     right = -LR / n * _flat(loss_and_grads(X, y, params)[1])
     steps = [_flat(copy) - before for copy in copies]
     expect(
-        all(new is old for mine, copy in zip(given, copies, strict=True) for new, old in zip(mine, copy, strict=True)),
+        same_things(given, copies),
         f"{case}: there are other arrays in device_params than before",
         "work in place, as sgd does",
     )
@@ -71,7 +109,7 @@ def _check_loss(loss, params, X, y, case):
     """The loss is the sum over all examples; else what usual mistakes give."""
     hint = "return the loss, summed over examples"
     expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
-    loss, total = float(loss), float(loss_and_grads(X, y, params)[0])
+    loss, total = number_of(loss, case, hint), float(loss_and_grads(X, y, params)[0])
     if close(loss, total, 1e-4):
         return
     found = f"{case}: the loss is {loss:.5g} instead of {total:.5g}"
@@ -82,23 +120,36 @@ def _check_loss(loss, params, X, y, case):
     raise Wrong(found, "a mean of the devices' means is not the mean where shards differ: add up sums")
 
 
+RUNS = (
+    ([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]),
+    ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
+    ([3.0, 2.0], [10, 5]),
+)
+"""Seconds and examples of steps."""
+
+
+def _draw_run(rng):
+    return rng.uniform(0.1, 9, 5).round(2).tolist(), rng.integers(10, 300, 5).tolist()
+
+
 def try_examples_per_second(answer):
     """All examples over all seconds, the first step left out."""
-    for seconds, sizes in (
-        ([9.0, 2.0, 1.0], [4, 4, 4]),
-        ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
-        ([3.0, 2.0], [10, 5]),
-    ):
+    for seconds, sizes in with_hidden(RUNS, _draw_run):
         case = f"steps of {seconds} seconds with {sizes} examples"
         found = result_of(answer, list(seconds), list(sizes), case=case)
-        right = sum(sizes[1:]) / sum(seconds[1:])
+        right, rates = sum(sizes[1:]) / sum(seconds[1:]), np.divide(sizes[1:], seconds[1:])
         mistakes = (
             (sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"),
             (1 / right, "seconds an example", "the other way round: examples over seconds"),
             (
-                np.mean(np.divide(sizes[1:], seconds[1:])),
+                np.mean(rates),
                 "the mean of the steps' rates",
-                "all examples over all seconds: a short step counts for less time than a long one",
+                f"{ALL}: a short step counts for less time",
+            ),
+            (
+                np.median(rates),
+                "the median of the steps' rates",
+                f"{ALL}: a median does not see how slow the slow are",
             ),
             (
                 sizes[0] * len(sizes[1:]) / sum(seconds[1:]),
@@ -107,20 +158,31 @@ def try_examples_per_second(answer):
             ),
             (sum(sizes) / sum(seconds[1:]), "the first step's examples without its seconds", "leave both out"),
         )
-        expect_number(found, right, mistakes, case, "all examples over all seconds, but for the first step")
+        expect_number(found, right, mistakes, case, f"{ALL}, but for the first step")
     return "a rate over all steps that count, whatever their sizes."
+
+
+ALL = "all examples over all seconds"
+
+
+PAYS = ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8))
+"""Milliseconds of an example, of an exchange, and devices."""
+
+
+def _draw_costs(rng):
+    return float(rng.integers(1, 8)) / 2, float(rng.integers(1, 200)) / 2, int(rng.integers(2, 9))
 
 
 def try_smallest_batch(answer):
     """The first n for which per_example · ⌈n/k⌉ + exchange < per_example · n."""
-    for per_example, exchange, k in ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8)):
+    for per_example, exchange, k in with_hidden(PAYS, _draw_costs):
         case = f"{per_example} ms an example, {exchange} ms an exchange, {several(k, 'device')}"
-        found = result_of(answer, per_example, exchange, k, case=case)
+        found = number_of(result_of(answer, per_example, exchange, k, case=case), case)
         gains = [per_example * (n - math.ceil(n / k)) - exchange for n in range(1000)]
         right = next(n for n, gain in enumerate(gains) if gain > 0)
         even = exchange / (per_example * (1 - 1 / k))
         mistakes = (
-            (float(found) == even and isinstance(found, float), WHOLE),
+            (found == even and isinstance(found, float), WHOLE),
             (found == next(n for n, gain in enumerate(gains) if gain >= 0), "as fast is not faster: < and not <="),
             (found == math.ceil(exchange / per_example), "k devices have work left, too: each a k-th of the examples"),
             (found == math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"),

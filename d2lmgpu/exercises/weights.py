@@ -8,7 +8,18 @@ from ..collectives import chunk_bounds
 from ..devices import cpu, put, record_transfers
 from ..networks import init_params, lenet
 from ..words import several
-from .checking import Exercise, Wrong, expect, expect_number, result_of
+from .checking import (
+    Exercise,
+    Wrong,
+    expect,
+    expect_number,
+    kind,
+    list_of,
+    number_of,
+    random_numbers,
+    result_of,
+    with_hidden,
+)
 
 EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
 """Images, devices, images at a time: the last minibatch is ragged, and once smaller than the number of devices."""
@@ -17,8 +28,8 @@ EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
 def try_evaluate(answer):
     """Labels are chosen so that devices, and minibatches, have different accuracies."""
     params = init_params(0, init="he")
-    for n, k, batch_size in EVALUATIONS:
-        rng = np.random.default_rng(n)
+    for n, k, batch_size in with_hidden(EVALUATIONS, lambda rng: tuple(map(int, rng.integers(2, (20, 6, 8)))), 1):
+        rng = random_numbers(n)
         X = rng.random((n, 1, 28, 28), np.float32)
         right = np.arange(n) % (k + 2) > 0
         right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5
@@ -27,7 +38,7 @@ def try_evaluate(answer):
         device_params = [[put(param, device) for param in params] for device in devices]
         case = f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
         with record_transfers() as transfers:
-            found = result_of(answer, device_params, X, y, devices, batch_size, case=case, hint=EMPTY)
+            found = result_of(answer, device_params, X, y, list(devices), batch_size, case=case, hint=EMPTY)
         expect_number(found, right.mean(), _accuracies(right, k, batch_size), case, COUNT)
         used = {transfer.destination for transfer in transfers} & set(map(str, devices))
         expect(
@@ -84,9 +95,13 @@ LOADS = (
 """Examples and loads: shares that are whole numbers or not, idle devices, fewer examples than devices."""
 
 
+def _draw_loads(rng):
+    return int(rng.integers(1, 300)), [1.0, *rng.choice((0, 0.5, 1, 2.5, 3), int(rng.integers(1, 7))).tolist()]
+
+
 def try_split_by_loads(answer):
     """Whole numbers, all examples, nobody a whole example away from the exact share, 0 for 0."""
-    for n, loads in LOADS:
+    for n, loads in with_hidden(LOADS, _draw_loads):
         case = f"split_by_loads({n}, {loads})"
         sizes = _sizes(result_of(answer, n, list(loads), case=case), len(loads), case)
         shares = n * np.array(loads) / sum(loads)
@@ -105,16 +120,11 @@ def try_split_by_loads(answer):
 
 
 def _sizes(result, k, case):
-    try:
-        sizes = [float(size) for size in result]
-    except (TypeError, ValueError) as error:
-        raise Wrong(f"{case}: it returned a {type(result).__name__}", "return a list of sizes, one a device") from error
-    expect(
-        len(sizes) == k,
-        f"{case}: {len(sizes)} sizes for {several(k, 'device')}",
-        "return a list of sizes, one a device",
-    )
-    whole = all(size == int(size) and size >= 0 for size in sizes)
+    hint = "return a list of sizes, one a device"
+    result = result.tolist() if isinstance(result, np.ndarray) else result
+    sizes = [number_of(size, f"{case}, in the list", hint) for size in list_of(result, case, hint)]
+    expect(len(sizes) == k, f"{case}: {len(sizes)} sizes for {several(k, 'device')}", hint)
+    whole = all(size % 1 == 0 and size >= 0 for size in sizes)
     expect(whole, f"{case}: {sizes}", "there are no parts of an example: sizes are whole numbers, and none is negative")
     return [int(size) for size in sizes]
 
@@ -137,13 +147,18 @@ STATISTICS = (
 """How many numbers each shard has, their means, their variances; with an empty shard, and one alone."""
 
 
+def _draw_statistics(rng):
+    counts = tuple(map(int, rng.integers(1, 50, 4)))
+    return counts, tuple(rng.normal(0, 5, 4).round(1).tolist()), tuple(rng.uniform(0, 9, 4).round(1).tolist())
+
+
 def try_combine_statistics(answer):
     """Mean and variance of all numbers, from those of the shards."""
-    for counts, means, variances in STATISTICS:
+    for counts, means, variances in with_hidden(STATISTICS, _draw_statistics):
         case = f"combine_statistics({list(counts)}, {list(means)}, {list(variances)})"
         result = result_of(answer, list(counts), list(means), list(variances), case=case)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise Wrong(f"{case}: it returned a {type(result).__name__}", "return two numbers: mean, variance")
+            raise Wrong(f"{case}: it returned {kind(result)}", "return two numbers: mean, variance")
         n, m, v = (np.array(values, float) for values in (counts, means, variances))
         part = n / n.sum()
         mean, within = (part * m).sum(), (part * v).sum()

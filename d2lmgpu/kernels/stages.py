@@ -2,6 +2,8 @@
 
 import functools
 
+from ..devices import array_module
+
 
 def make_stages(network, params, x, one_image, make_stage):
     """The stages of a network and, as slices, which parameters belong to each.
@@ -52,8 +54,11 @@ def to_the_end(parts):
             return end.value
 
 
-def no_images(grads, ready, sync_statistics):
-    """What `in_parts` does on a device that has no images: a generator that pauses as often as the others' do."""
+def no_images(X, grads, ready, sync_statistics):
+    """What `in_parts` does on a device that has no images: a generator that pauses as often as the others' do.
+
+    ``X`` has none. Returns a loss and a number of right answers, both 0, as an array.
+    """
     for share in [sync.moments for sync in sync_statistics] + [sync.sums for sync in reversed(sync_statistics)]:
         share[...] = 0
         yield
@@ -61,3 +66,4 @@ def no_images(grads, ready, sync_statistics):
         grad[...] = 0
     if ready is not None:
         ready(0)
+    return array_module(X).zeros(2, X.dtype)

@@ -17,13 +17,16 @@ from .batch_norm import (
 )
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
+from .draws import Draws, check_draws
+from .dropout import dropout, dropout_grad
 from .half import half, half_grad, rounded_to_half
-from .labels import check_labels
-from .loss import softmax_cross_entropy, softmax_cross_entropy_grad
+from .labels import check_labels, check_targets
+from .loss import softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
 from .relu import relu, relu_grad
 
 __all__ = [
+    "Draws",
     "SyncStatistics",
     "avg_pool2d",
     "avg_pool2d_grad",
@@ -32,11 +35,15 @@ __all__ = [
     "batch_norm_fixed",
     "batch_norm_grad",
     "batch_norm_sums",
+    "check_draws",
     "check_labels",
+    "check_targets",
     "conv2d",
     "conv2d_grad",
     "dense",
     "dense_grad",
+    "dropout",
+    "dropout_grad",
     "flatten",
     "flatten_grad",
     "half",
@@ -50,5 +57,7 @@ __all__ = [
     "rounded_to_half",
     "softmax_cross_entropy",
     "softmax_cross_entropy_grad",
+    "squared_error",
+    "squared_error_grad",
     "track_statistics",
 ]

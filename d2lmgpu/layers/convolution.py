@@ -39,12 +39,13 @@ def conv2d(x, weight, bias, stride=1, padding=0):
 
 
 @on_device
-def conv2d_grad(dy, cache, input_grad=True):
+def conv2d_grad(dy, cache, input_grad=True, weight_grad=True):
     """``dy`` (N, O, H', W') → dx, dweight, dbias, each in the shape of its argument.
 
     From y = patches @ matrix + bias:  dmatrix = patchesᵀ @ dy,  dpatches = dy @ matrixᵀ,
     dbias = the sum of dy's rows. A network's first layer has no use for dx:
-    with ``input_grad=False`` it is not computed, and None.
+    with ``input_grad=False`` it is not computed, and None. With ``weight_grad=False``
+    dweight and dbias are None, for who computes them later.
 
     Raises ValueError if dy and cache do not fit together.
     """
@@ -55,10 +56,13 @@ def conv2d_grad(dy, cache, input_grad=True):
     H_out, W_out = (H - kh) // stride + 1, (W - kw) // stride + 1
     check_shape("conv2d_grad: dy", dy, (N, O, H_out, W_out))
     check_flag("input_grad", input_grad)
+    check_flag("weight_grad", weight_grad)
     rows = dy.transpose(0, 2, 3, 1).reshape(N * H_out * W_out, O)
-    dbias = xp.ones(len(rows), dy.dtype) @ rows  # a product sums faster and more exactly than .sum(0)
-    dmatrix = patches.T @ rows
-    dweight = xp.ascontiguousarray(dmatrix.reshape(kh, kw, C, O).transpose(3, 2, 0, 1))
+    dweight = dbias = None
+    if weight_grad:
+        dbias = xp.ones(len(rows), dy.dtype) @ rows  # a product sums faster and more exactly than .sum(0)
+        dmatrix = patches.T @ rows
+        dweight = xp.ascontiguousarray(dmatrix.reshape(kh, kw, C, O).transpose(3, 2, 0, 1))
     if not input_grad:
         return None, dweight, dbias
     dpatches = (rows @ matrix.T).reshape(N, H_out, W_out, kh, kw, C)

@@ -25,8 +25,10 @@ def dense(x, weight, bias):
 
 
 @on_device
-def dense_grad(dy, cache, input_grad=True):
-    """``dy`` (N, O) → dx (N, D), dweight (D, O), dbias (O,); dx is None with ``input_grad=False``.
+def dense_grad(dy, cache, input_grad=True, weight_grad=True):
+    """``dy`` (N, O) → dx (N, D), dweight (D, O), dbias (O,).
+
+    With ``input_grad=False`` dx is not computed, and None; with ``weight_grad=False`` so are dweight and dbias.
 
     Raises ValueError if dy and cache do not fit together.
     """
@@ -34,9 +36,11 @@ def dense_grad(dy, cache, input_grad=True):
     x, weight = cache
     check_shape("dense_grad: dy", dy, (len(x), weight.shape[1]))
     check_flag("input_grad", input_grad)
-    ones = array_module(dy).ones(len(dy), dy.dtype)
+    check_flag("weight_grad", weight_grad)
     dx = dy @ weight.T if input_grad else None
-    return dx, x.T @ dy, ones @ dy
+    if not weight_grad:
+        return dx, None, None
+    return dx, x.T @ dy, array_module(dy).ones(len(dy), dy.dtype) @ dy
 
 
 @on_device

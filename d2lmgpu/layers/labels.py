@@ -1,9 +1,9 @@
-"""Labels: of which class each image is, as a whole number from 0. One check for all who take them."""
+"""Labels and other targets: what outputs are compared with. One check for all who take them, and one count."""
 
 import numpy as np
 
-from ..arguments import as_array, check_whole
-from ..devices import DeviceArray
+from ..arguments import as_array, check_flag, check_whole
+from ..devices import DeviceArray, array_module
 
 
 def check_labels(y, n, classes=None):
@@ -32,3 +32,51 @@ def check_labels(y, n, classes=None):
     if low < 0 or (classes is not None and high >= classes):
         advice = "; if they count from 1, give y - 1" if (low, high) == (1, classes) else ""
         raise ValueError(f"labels from {low} to {high}; they should be whole numbers {wanted}{advice}")
+
+
+def check_targets(y, n, outputs=None, any_shape=False):
+    """Raise ValueError unless ``y`` has for each of n images a label, see `check_labels`, or floats, (n, outputs).
+
+    Such floats are one-hot or soft labels, or numbers to be learned. ``any_shape``: they may be (n, ...), for a loss
+    of one's own. Without ``outputs`` there may be any number of them. Of an array on a device only shape and type
+    are checked, as there.
+    """
+    y = as_array("labels", y)
+    check_whole("the number of images", n, least=0)
+    check_flag("any_shape", any_shape)
+    if outputs is not None:
+        check_whole("outputs", outputs)
+    of_floats, floats = y.dtype.kind == "f", f"floats of shape ({n}, {'outputs' if outputs is None else outputs})"
+    if of_floats and y.shape == (n,) and outputs == 1:
+        raise ValueError(f"targets of shape ({n},); they should be {floats}: give y[:, None]")
+    if not of_floats or y.ndim < 2:
+        try:
+            check_labels(y, n, outputs)
+        except ValueError as error:
+            fits = len(y) == n if y.ndim else False
+            raise ValueError(f"{error}, or {floats}" if fits and (of_floats or y.ndim > 1) else str(error)) from None
+        return
+    if len(y) != n:
+        raise ValueError(f"{n} images and {len(y)} targets; each image needs one")
+    if not any_shape and (y.ndim > 2 or outputs not in (None, y.shape[1])):
+        raise ValueError(
+            f"targets of shape {y.shape}; they should be labels, whole numbers of shape ({n},), or {floats}"
+        )
+    if isinstance(y, np.ndarray) and not np.isfinite(y).all():
+        raise ValueError(f"targets of shape {y.shape} that are not all finite; give numbers")
+
+
+def classes_of(y):
+    """Of plain labels (N,) themselves; of one-hot and soft labels, or others (N, ...), the largest's place."""
+    return y if y.ndim == 1 else y.reshape(len(y), -1).argmax(axis=1)
+
+
+def right_answers(logits, y):
+    """For how many of the plain ``logits`` (N, K) the largest, the first of equals, is the label of ``y``: 0-d."""
+    return (logits.argmax(axis=1) == classes_of(y)).sum()
+
+
+def with_right_answers(loss, logits, y):
+    """A new array of two: the ``loss``, a number or a 0-d array, and `right_answers`."""
+    xp = array_module(logits)
+    return xp.stack([xp.asarray(loss, logits.dtype), right_answers(logits, y).astype(logits.dtype)])

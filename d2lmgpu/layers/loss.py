@@ -1,4 +1,6 @@
-"""Softmax and cross-entropy in one layer, because together they are simpler and exact.
+"""Losses: how far outputs are from what they should be.
+
+Softmax and cross-entropy are one layer, because together they are simpler and exact.
 
 Losses are *summed* over examples, not averaged: sums of shards add up to the
 sum of the batch whatever the shards' sizes, and `sgd` divides once, by the size
@@ -7,7 +9,7 @@ of the full batch.
 
 from ..arguments import check_array, check_cache
 from ..devices import array_module, on_device
-from .labels import check_labels
+from .labels import check_targets
 
 
 @on_device
@@ -17,16 +19,23 @@ def softmax_cross_entropy(logits, y):
     loss = Σ_n  log Σ_k exp(logits[n, k]) - logits[n, y[n]].  Subtracting each
     row's own maximum first changes nothing and keeps exp from overflowing.
 
-    Raises ValueError unless logits and labels are so, see `check_labels`.
+    ``y`` may also be floats (N, K), the probability of each class: one-hot or soft labels. The loss then is
+    Σ_n Σ_k y[n, k] · (log Σ_j exp(logits[n, j]) - logits[n, k]), as in PyTorch.
+
+    Raises ValueError unless logits and labels are so, see `check_targets`.
     """
     check_array("softmax_cross_entropy: logits", logits, 2, "(N, K)")
-    check_labels(y, *logits.shape)
+    check_targets(y, *logits.shape)
     xp = array_module(logits)
     logits = logits - logits.max(axis=1, keepdims=True)
     exp = xp.exp(logits)
     total = exp.sum(axis=1, keepdims=True)
-    rows = xp.arange(len(y))
-    loss = (xp.log(total[:, 0]) - logits[rows, y]).sum()
+    if y.ndim == 2:
+        y = y.astype(logits.dtype, copy=False)
+        loss = (y * (xp.log(total) - logits)).sum()
+    else:
+        rows = xp.arange(len(y))
+        loss = (xp.log(total[:, 0]) - logits[rows, y]).sum()
     return loss, (exp / total, y)
 
 
@@ -35,7 +44,36 @@ def softmax_cross_entropy_grad(cache):
     """→ dlogits (N, K): the probabilities, less 1 at the label. Raises ValueError for what is no cache."""
     check_cache("softmax_cross_entropy", cache, 2)
     probabilities, y = cache
+    if y.ndim == 2:
+        return probabilities * y.sum(axis=1, keepdims=True) - y
     xp = array_module(probabilities)
     dlogits = probabilities.copy()
     dlogits[xp.arange(len(y)), y] -= 1
     return dlogits
+
+
+@on_device
+def squared_error(outputs, y):
+    """``outputs`` (N, K), targets ``y``, floats (N, K) → the loss summed over examples (0-d), cache.
+
+    loss = Σ_n  1/K · Σ_k (outputs[n, k] - y[n, k])²: of each example the *mean* over its outputs, so that loss / N
+    is what PyTorch's ``nn.MSELoss()`` gives. Labels ``y`` (N,) in 0..K-1 count as one-hot.
+
+    Raises ValueError unless outputs and targets are so, see `check_targets`.
+    """
+    check_array("squared_error: outputs", outputs, 2, "(N, K)")
+    check_targets(y, *outputs.shape)
+    if y.ndim == 2:
+        difference = outputs - y.astype(outputs.dtype, copy=False)
+    else:
+        difference = outputs.copy()
+        difference[array_module(outputs).arange(len(y)), y] -= 1
+    return (difference**2).sum() / outputs.shape[1], (difference,)
+
+
+@on_device
+def squared_error_grad(cache):
+    """→ doutputs (N, K): 2/K · (outputs - y). Raises ValueError for what is no cache."""
+    check_cache("squared_error", cache, 1)
+    (difference,) = cache
+    return difference * difference.dtype.type(2 / difference.shape[1])

@@ -6,6 +6,7 @@ from .build import (
     BatchNorm,
     Conv2d,
     Dense,
+    Dropout,
     Flatten,
     Layer,
     MaxPool2d,
@@ -14,28 +15,46 @@ from .build import (
     channels,
     check_network,
     check_params,
+    is_random,
     sequential,
 )
 from .compute import count_correct, in_parts, lenet, logits, loss_and_grads
 from .describe import described, restored
 from .initial import INITS, check_init, init_params, init_statistics
-from .known import CNN, FASHION_MNIST, LENET, LENET_BN, MOST_WIDTH, NETWORKS, cnn_network, known_network, lenet_network
+from .known import (
+    CNN,
+    DEEP,
+    FASHION_MNIST,
+    LENET,
+    LENET_BN,
+    NETWORKS,
+    check_width,
+    cnn_network,
+    deep_network,
+    known_network,
+    lenet_network,
+)
+from .loss_trial import try_loss
+from .losses import CROSS_ENTROPY, LOSSES, find_loss
 from .mixed import half_weights, in_half
 from .table import layer_rows, layer_table
 from .trial import kernels_work
 
 __all__ = [
     "CNN",
+    "CROSS_ENTROPY",
+    "DEEP",
     "FASHION_MNIST",
     "INITS",
     "LENET",
     "LENET_BN",
-    "MOST_WIDTH",
+    "LOSSES",
     "NETWORKS",
     "AvgPool2d",
     "BatchNorm",
     "Conv2d",
     "Dense",
+    "Dropout",
     "Flatten",
     "Layer",
     "MaxPool2d",
@@ -45,14 +64,18 @@ __all__ = [
     "check_init",
     "check_network",
     "check_params",
+    "check_width",
     "cnn_network",
     "count_correct",
+    "deep_network",
     "described",
+    "find_loss",
     "half_weights",
     "in_half",
     "in_parts",
     "init_params",
     "init_statistics",
+    "is_random",
     "kernels_work",
     "known_network",
     "layer_rows",
@@ -64,4 +87,5 @@ __all__ = [
     "loss_and_grads_as_written",
     "restored",
     "sequential",
+    "try_loss",
 ]

@@ -13,36 +13,35 @@ share of the sums is written and goes on when the sums are complete.
     device 1    conv | share of the sums ┘     └ batch norm, ReLU, ... | share ┘     └ ...
 """
 
+import itertools
+
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels.stages import no_images, to_the_end
-from ..layers import (
-    batch_moments,
-    batch_norm_sums,
-    check_labels,
-    make_sync_statistics,
-    softmax_cross_entropy,
-    softmax_cross_entropy_grad,
-)
+from ..layers import batch_moments, batch_norm_sums, make_sync_statistics
+from ..layers.labels import with_right_answers
 from ..timing import span
-from .build import channels
+from .build import channels, check_drawing
 from .known import LENET
+from .losses import CROSS_ENTROPY
 
 
 @on_device
-def loss_and_grads_as_written(X, y, params, network=LENET):
+def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, draws=None):
     """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
-    check_labels(y, len(X), getattr(network, "classes", None))
+    loss.check(y, len(X), getattr(network, "classes", None))
+    check_drawing(network, draws)
     grads = zeros_in_one_buffer(params)
     sync_statistics = make_sync_statistics(channels(network), array_module(X))
-    return to_the_end(as_written(X, y, params, network, grads, sync_statistics=sync_statistics)), grads
+    parts = as_written(X, y, params, network, grads, None, sync_statistics, draws=draws, loss=loss)
+    sums = to_the_end(parts)
+    return sums[..., 0].copy(), grads
 
 
-def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0):
-    """`in_parts` as one thinks of it: through the layers one by one, and back."""
+def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
+    """`in_parts` as one thinks of it, without its gradients: through the layers one by one, and back."""
     if len(X) == 0:
-        yield from no_images(grads, ready, sync_statistics)
-        return 0.0
-    rest, caches = iter(params), []
+        return (yield from no_images(X, grads, ready, sync_statistics))
+    rest, caches, drawing = iter(params), [], itertools.count()
     for layer, sync in zip(network, _one_each(network, sync_statistics), strict=True):
         own = [next(rest) for _ in layer.shapes]
         if layer.channels:
@@ -51,12 +50,14 @@ def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), sca
             yield
             own.append(sync.moments)
         with span("forward"):
-            X, cache = layer.forward(X, *own)
+            options = {"draws": draws._replace(layer=next(drawing))} if layer.random else {}
+            X, cache = layer.forward(X, *own, **options)
         caches.append(cache)
     with span("forward"):
-        loss, cache = softmax_cross_entropy(X, y)
+        summed, cache = loss.forward(X, y)
+        sums = with_right_answers(summed, X, y)
     with span("backward"):
-        dy = softmax_cross_entropy_grad(cache)
+        dy = loss.grad(cache).astype(X.dtype, copy=False)
         if scale != 1:
             dy *= dy.dtype.type(scale)
 
@@ -79,7 +80,7 @@ def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), sca
                 dy = layer.backward(dy, cache)
     if ready is not None:
         ready(0)
-    return loss
+    return sums
 
 
 def _one_each(network, sync_statistics):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import layers
-from ..arguments import check_list, check_whole, shown
+from ..arguments import check_list, check_number, check_whole, shown
 
 MOST_UNITS = 10**6
 """That a layer puts out, channels or numbers."""
@@ -30,7 +30,8 @@ class Layer(NamedTuple):
 
     ``initial``: what the parameters start from, a name for each: "weights" (at
     random), "zeros" or "ones"; by their shapes unless given. ``channels``: of a
-    layer that normalises over the minibatch, how many channels it has.
+    layer that normalises over the minibatch, how many channels it has. ``random``: in
+    training the layer is given `Draws`, as ``forward(x, draws=...)``.
     """
 
     forward: Callable
@@ -38,6 +39,7 @@ class Layer(NamedTuple):
     shapes: tuple = ()
     initial: tuple = ()
     channels: int = 0
+    random: bool = False
 
 
 class Network(tuple):
@@ -88,6 +90,17 @@ def _recipe(function):
 def channels(network):
     """Of each batch norm layer of the list of layers, how many channels it has."""
     return [layer.channels for layer in network if layer.channels]
+
+
+def is_random(network):
+    """Whether a layer of the list of layers draws random numbers in training."""
+    return any(layer.random for layer in network)
+
+
+def check_drawing(network, draws):
+    """Raise ValueError unless ``draws`` are there, if a layer of the list of layers draws random numbers."""
+    if draws is None and is_random(network):
+        raise ValueError("the network has dropout: give draws=Draws(seed, epoch, step), from which it draws")
 
 
 def sequential(input_shape, *recipes):
@@ -189,6 +202,13 @@ def MaxPool2d(size=2):  # noqa: N802
     """Largest values of squares with side ``size``."""
     check_whole("MaxPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.max_pool2d, size), layers.max_pool2d_grad)
+
+
+@_recipe
+def Dropout(p):  # noqa: N802
+    """Each input left out with probability ``p``, in training."""
+    check_number("Dropout: p", p, least=0, below=1)
+    return lambda shape: Layer(functools.partial(layers.dropout, p=p), layers.dropout_grad, random=True)
 
 
 @_recipe

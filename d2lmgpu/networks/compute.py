@@ -11,10 +11,12 @@ from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
 from ..kernels.stages import to_the_end
-from ..layers import batch_norm_fixed, check_labels, make_sync_statistics
+from ..layers import batch_norm_fixed, check_draws, make_sync_statistics
+from ..layers.labels import right_answers
 from .as_written import as_written
-from .build import channels, check_layers, check_params
+from .build import channels, check_drawing, check_layers, check_params
 from .known import LENET
+from .losses import CROSS_ENTROPY, as_targets, find_loss
 from .trial import kernels_work
 
 USE_CUDA_KERNELS = True
@@ -50,21 +52,36 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0):
-    """The cross-entropy summed over examples (0-d), and its gradients: a list like ``params``.
+def loss_and_grads(
+    X,
+    y,
+    params,
+    network=LENET,
+    out=None,
+    ready=None,
+    sync_statistics=None,
+    scale=1.0,
+    draws=None,
+    loss="cross_entropy",
+):
+    """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
-    ``X`` (N, C, H, W) in the parameters' dtype, labels ``y`` (N,), see `check_labels`. N may be 0:
+    ``X`` (N, C, H, W) in the parameters' dtype, labels or targets ``y``, see `check_targets`. ``loss``: a name of
+    `LOSSES`, or a pair of functions, see `find_loss`. N may be 0:
     then loss and gradients are zero, as sums over no examples are. The gradients
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
     like ``params``. ``ready``: a function that is called with an index as soon
     as the gradients from that one on are final; 0 at the end. ``sync_statistics``: a
     `SyncStatistics` for each batch norm layer, to be written. ``scale``: what all gradients
-    are multiplied by (see parallel/loss_scale.py).
+    are multiplied by (see parallel/loss_scale.py). ``draws``: from what layers draw that are
+    random; a network with dropout needs `Draws`, and the same ones leave out the same inputs.
 
     What is computed is `as_written`, by kernels/ several times as fast.
 
-    Raises ValueError if shapes or dtypes do not fit together, or for labels that are none of the network's classes.
+    Raises ValueError if shapes or dtypes do not fit together, or for labels that are none of the network's classes,
+    and for a network with dropout without ``draws``.
     """
+    loss = find_loss(loss)
     check_layers(network)
     check_array("loss_and_grads: X", X, (2, 4), "(N, C, H, W)")
     check_array("loss_and_grads: y", y)
@@ -76,27 +93,44 @@ def loss_and_grads(X, y, params, network=LENET, out=None, ready=None, sync_stati
     if sync_statistics is not None:
         check_list("sync_statistics", sync_statistics, of="SyncStatistics", length=len(channels(network)))
     check_number("loss_and_grads: scale", scale, above=0)
-    return to_the_end(in_parts(X, y, params, network, out, ready, sync_statistics, scale))
+    if draws is not None:
+        check_draws("loss_and_grads: draws", draws)
+    sums, grads = to_the_end(in_parts(X, y, params, network, out, ready, sync_statistics, scale, draws, loss))
+    return sums[..., 0].copy(), grads
 
 
-def in_parts(X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0):
+def in_parts(
+    X,
+    y,
+    params,
+    network=LENET,
+    out=None,
+    ready=None,
+    sync_statistics=None,
+    scale=1.0,
+    draws=None,
+    loss=CROSS_ENTROPY,
+):
     """`loss_and_grads` of plain arrays as a generator, which pauses where ``sync_statistics`` are to be summed.
 
     Every device pauses as often, also one without images: forward from the first
     batch norm layer to the last, then backward from the last to the first.
+
+    In place of the loss it gives an array of two: the loss, and how many images have their label as the largest logit.
     """
-    check_labels(y, len(X), getattr(network, "classes", None))
+    loss.check(y, len(X), getattr(network, "classes", None))
+    y = as_targets(y, X.dtype)
     if sync_statistics is None:
         sync_statistics = make_sync_statistics(channels(network), array_module(X))
+    check_drawing(network, draws)
     grads = zeros_in_one_buffer(params) if out is None else out
     kernels = kernels_for(X, params)
+    arguments = X, y, params, network, grads, ready, sync_statistics, scale
     if kernels is None:
-        loss = yield from as_written(X, y, params, network, grads, ready, sync_statistics, scale)
-    elif sync_statistics:
-        loss = yield from kernels.in_parts(X, y, params, network, grads, ready, sync_statistics, scale)
+        sums = yield from as_written(*arguments, draws=draws, loss=loss)
     else:
-        loss = kernels.loss_and_grads(X, y, params, network, grads, ready, scale)
-    return array_module(X).asarray(loss, X.dtype), grads
+        sums = yield from kernels.in_parts(*arguments, draws=draws, loss=loss.for_kernels(y))
+    return array_module(X).asarray(sums, X.dtype), grads
 
 
 @on_device
@@ -105,7 +139,7 @@ def count_correct(X, y, params, network=LENET, statistics=()):
     kernels = kernels_for(X, params)
     if kernels is not None:
         return array_module(X).asarray(kernels.count_correct(X, y, params, network, statistics))
-    return (logits(X, params, network, statistics).argmax(axis=1) == y).sum()
+    return right_answers(logits(X, params, network, statistics), y)
 
 
 def kernels_for(X, params):

@@ -27,8 +27,8 @@ def described(network):
     return {"input_shape": list(network.input_shape), "layers": layers}
 
 
-def restored(description, shapes):
-    """The `Network` that was `described`, whose parameters have these ``shapes``, in their order.
+def restored(description, shapes=None):
+    """The `Network` that was `described`, whose parameters have these ``shapes``, in their order, if they are known.
 
     Raises ValueError for anything that `described` did not make: before memory is taken for a layer, its parameters
     are compared with the shapes.
@@ -41,6 +41,8 @@ def restored(description, shapes):
     for side in input_shape:
         check_whole("the network's input_shape: a number of (C, H, W)", side)
     check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
+    if shapes is None:
+        return sequential(input_shape, *map(_recipe, layers))
     rest = iter(shapes)
     network = sequential(input_shape, *(_compared(_recipe(layer), rest) for layer in layers))
     if any(True for _ in rest):

@@ -10,7 +10,12 @@ FASHION_MNIST = (1, 28, 28)
 
 
 MOST_WIDTH = 100
-"""Times LeNet's channels: a gigabyte of parameters."""
+"""Times the usual channels: a gigabyte of LeNet's parameters."""
+
+
+def check_width(width):
+    """Raise ValueError unless networks by name can have so many times their usual channels: 1/20 leaves LeNet one."""
+    check_number("width", width, least=1 / 20, most=MOST_WIDTH)
 
 
 def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classes=10):
@@ -21,10 +26,9 @@ def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classe
 
     Raises ValueError for a width below 1/20, which leaves no channel, or above `MOST_WIDTH`.
     """
-    check_number("lenet_network: width", width, least=1 / 20, most=MOST_WIDTH)
     check_flag("batch_norm", batch_norm)
     norm = [BatchNorm()] if batch_norm else []
-    channels = [round(number * width) for number in (20, 50, 128)]
+    channels = _widened(width, 20, 50, 128)
     return sequential(
         input_shape,
         *(Conv2d(channels[0], 3), *norm, ReLU(), AvgPool2d()),  # 28 × 28 → 26 × 26 → 13 × 13
@@ -33,30 +37,58 @@ def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classe
     )
 
 
-def cnn_network(input_shape=FASHION_MNIST, classes=10):
-    """The network of TensorFlow's guide "Distributed training with Keras": (N, 1, 28, 28) → 32 × 13 × 13 → 64 → 10."""
+def cnn_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
+    """The network of TensorFlow's guide "Distributed training with Keras": (N, 1, 28, 28) → 32 × 13 × 13 → 64 → 10.
+
+    All numbers of channels times ``width``, as of `lenet_network`.
+    """
+    channels = _widened(width, 32, 64)
     return sequential(
-        input_shape, *(Conv2d(32, 3), ReLU(), MaxPool2d()), *(Flatten(), Dense(64), ReLU(), Dense(classes))
+        input_shape,
+        *(Conv2d(channels[0], 3), ReLU(), MaxPool2d()),
+        *(Flatten(), Dense(channels[1]), ReLU(), Dense(classes)),
     )
+
+
+def deep_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
+    """Eight layers with parameters, for splits into many stages: pairs of 3 × 3 convolutions, after Simonyan 2014.
+
+    (N, 1, 28, 28) → 16 × 14 × 14 → 32 × 7 × 7 → 64 × 3 × 3 → 128 → 10, all numbers of channels times ``width``, as of
+    `lenet_network`. Padding keeps the images' size, which the pooling halves.
+    """
+    *channels, units = _widened(width, 16, 32, 64, 128)
+    pairs = [
+        recipe
+        for C in channels
+        for recipe in (Conv2d(C, 3, padding=1), ReLU(), Conv2d(C, 3, padding=1), ReLU(), MaxPool2d())
+    ]
+    return sequential(input_shape, *pairs, *(Flatten(), Dense(units), ReLU(), Dense(classes)))
+
+
+def _widened(width, *channels):
+    check_width(width)
+    return [round(number * width) for number in channels]
 
 
 _MAKERS = {
     "lenet": lenet_network,
     "lenet-bn": functools.partial(lenet_network, batch_norm=True),
     "cnn": cnn_network,
+    "deep": deep_network,
 }
 
 
-def known_network(name, classes=10, input_shape=FASHION_MNIST):
+def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
     """The network of that name, a key of `NETWORKS`, for another number of classes, or images of another shape.
 
-    Raises ValueError for another name, and for images that are too small.
+    Its hidden layers have ``width`` times the usual channels. Raises ValueError for another name or no such width, and
+    for images that are too small.
     """
     check_name("network", name, _MAKERS)
-    return _MAKERS[name](classes=classes, input_shape=input_shape)
+    return _MAKERS[name](width=width, classes=classes, input_shape=input_shape)
 
 
 NETWORKS = {name: make() for name, make in _MAKERS.items()}
 """As they are known: for images of Fashion-MNIST's shape, 10 classes."""
 
-LENET, LENET_BN, CNN = NETWORKS.values()
+LENET, LENET_BN, CNN, DEEP = NETWORKS.values()

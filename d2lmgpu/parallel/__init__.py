@@ -1,15 +1,8 @@
 """How a training step is spread over devices."""
 
 from .balance import measure_loads
-from .data import (
-    BATCH_STATISTICS,
-    check_batch_statistics,
-    get_params,
-    split_batch,
-    submit_step,
-    summed_loss,
-    train_batch,
-)
+from .batch_statistics import BATCH_STATISTICS, check_batch_statistics
+from .data import get_params, loss_and_correct, split_batch, summed_loss, train_batch
 from .eager import EagerStep
 from .graph import GraphStep
 from .graph_limits import check_precision
@@ -17,6 +10,7 @@ from .minibatch_queue import MinibatchQueue
 from .preprocess import preprocess_batch
 from .replica import Replica
 from .shards import check_loads
+from .variants import submit_step
 
 __all__ = [
     "BATCH_STATISTICS",
@@ -28,6 +22,7 @@ __all__ = [
     "check_loads",
     "check_precision",
     "get_params",
+    "loss_and_correct",
     "measure_loads",
     "preprocess_batch",
     "split_batch",

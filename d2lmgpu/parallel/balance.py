@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from ..data import to_float
+from ..layers import Draws
 from .data import split_batch
 from .shards import shard_bounds
 
@@ -35,6 +36,7 @@ def measure_loads(X, y, replicas, batch_size):
     since it could not be measured again.
     """
     k = len(replicas)
+    replicas = [replica.with_draws(Draws(0)) for replica in replicas]  # dropout takes time, too
     batch = to_float(X[:batch_size]), y[:batch_size]
     n = len(batch[1])
     loads = np.full(k, 1 / k)

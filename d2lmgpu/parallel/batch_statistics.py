@@ -1,10 +1,36 @@
-"""The statistics of a network's batch norm layers on one device."""
+"""The statistics of a network's batch norm layers: on one device, and how they become those of all images."""
 
 import numpy as np
 
+from ..arguments import check_name
+from ..collectives import allreduce
 from ..devices import put
 from ..layers import SyncStatistics, track_statistics
 from ..networks import channels, init_statistics
+
+BATCH_STATISTICS = ("local", "aggregated", "synchronised")
+"""Over which images batch norm takes mean and variance.
+
+local: each device over its own, in training and for the running statistics (the textbook).
+aggregated: each over its own in training, but the running statistics are of all images (MATLAB's guide).
+synchronised: over all devices' images, so that k devices equal one.
+"""
+
+
+def check_batch_statistics(name):
+    """Raise ValueError unless it is one of `BATCH_STATISTICS`."""
+    check_name("batch_statistics", name, BATCH_STATISTICS)
+
+
+def with_statistics(exchange):
+    """An exchange of gradients, as in data.py, and after it that of the sums from which statistics are taken."""
+
+    def exchange_both(batch, replicas, algorithm):
+        exchange(batch, replicas, algorithm)
+        for layer in zip(*(replica.batch_norm.sync for replica in replicas), strict=True):
+            allreduce([sync.moments for sync in layer], algorithm, batch)
+
+    return exchange_both
 
 
 class BatchStatistics:

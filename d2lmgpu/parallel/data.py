@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_array, check_flag, check_list, check_name, check_number, check_sized
+from ..arguments import check_array, check_flag, check_list, check_number, check_sized
+from ..cluster import as_cluster
 from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
 from ..devices.errors import HOST
@@ -23,23 +24,8 @@ from ..devices.transfer import result_to_host
 from ..layers import check_labels
 from ..networks import LENET, check_params
 from ..timing import span
-from .overlap import Exchange
 from .replica import Replica
 from .shards import check_loads, shard_bounds
-from .together import compute_together
-
-BATCH_STATISTICS = ("local", "aggregated", "synchronised")
-"""Over which images batch norm takes mean and variance.
-
-local: each device over its own, in training and for the running statistics (the textbook).
-aggregated: each over its own in training, but the running statistics are of all images (MATLAB's guide).
-synchronised: over all devices' images, so that k devices equal one.
-"""
-
-
-def check_batch_statistics(name):
-    """Raise ValueError unless it is one of `BATCH_STATISTICS`."""
-    check_name("batch_statistics", name, BATCH_STATISTICS)
 
 
 def get_params(params, device):
@@ -63,21 +49,22 @@ def split_batch(X, y, devices, loads=None):
 
     Shard sizes differ by at most one, or follow ``loads``, a number for each
     device (its share of the work, in any unit; 0 leaves a device idle). A shard
-    may be empty: fewer examples than devices are legal.
+    may be empty: fewer examples than devices are legal. Of a `Cluster` each
+    process gets the shards of its own devices.
 
     Raises ValueError if X and y differ in length, or for devices or loads that
     make no sense.
     """
-    devices = check_devices(devices)
+    everybody = as_cluster(devices)
     for name, array in (("X", X), ("y", y)):
         check_sized(f"split_batch: {name}", array)
     if len(X) != len(y):
         raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
     if loads is not None:
-        loads = check_loads(loads, len(devices))
-    bounds = shard_bounds(len(X), len(devices), loads)
-    X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
-    y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
+        loads = check_loads(loads, len(everybody))
+    bounds = everybody.part(shard_bounds(len(X), len(everybody), loads))
+    X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, everybody.mine, strict=True)]
+    y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, everybody.mine, strict=True)]
     return X_shards, y_shards
 
 
@@ -93,68 +80,61 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     DeviceMismatchError for parameters that are not on their devices.
     """
     devices = check_devices(devices)
-    check_algorithm(algorithm, training=True)
-    check_number("lr", lr)
-    check_flag("flat", flat)
-    check_array("train_batch: X", X, 4, "(N, 1, 28, 28)")
-    device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
-    if len(device_params) != len(devices):
-        raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
-    for params, device in zip(device_params, devices, strict=True):
-        check_params(f"train_batch: the parameters on {device}", params, LENET)
-        for param in params:
-            if getattr(param, "device", None) is not device:
-                raise DeviceMismatchError("train_batch", device, getattr(param, "device", HOST))
-    check_labels(y, len(X), LENET.classes)
+    _check_train_batch(X, y, device_params, devices, lr, algorithm, flat)
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
     replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
-    return summed_loss(submit_step(X_shards, y_shards, replicas, lr, algorithm, flat))
+    exchange = allreduce_flat if flat else allreduce_each
+    return summed_loss(train_shards(X_shards, y_shards, replicas, lr, algorithm, exchange=exchange))
 
 
-def submit_step(
-    X_shards, y_shards, replicas, lr, algorithm="naive", flat=False, overlap=False, batch_statistics="local"
+def loss_and_grads_on_each(batch, X_shards, y_shards, replicas):
+    """Add to a batch of work: each device its shard's gradients, all at the same time; returns their tasks."""
+    each_device = zip(replicas, X_shards, y_shards, strict=True)
+    return [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
+
+
+def allreduce_each(batch, replicas, algorithm):
+    """Add to a batch of work: all devices get the sum of each gradient, one after the other."""
+    for grads in zip(*(replica.grads for replica in replicas), strict=True):
+        allreduce(grads, algorithm, batch)
+
+
+def allreduce_flat(batch, replicas, algorithm):
+    """As `allreduce_each`, all gradients as one message."""
+    allreduce([replica.flat_grads for replica in replicas], algorithm, batch)
+
+
+def train_shards(
+    X_shards,
+    y_shards,
+    replicas,
+    lr,
+    algorithm="naive",
+    compute=loss_and_grads_on_each,
+    exchange=allreduce_each,
+    batch_size=None,
 ):
     """Submit the step of `train_batch` on a minibatch that is split already; returns a `Step` at once.
 
-    ``replicas``: for each device its `Replica`, all of one network and optimiser.
-    `summed_loss` waits for the step. Whatever is submitted to the devices from now
-    on, another step for instance, comes after this one. ``overlap``: exchange
-    the gradients in buckets, each as soon as all devices have it, while they go
-    on computing the others. ``batch_statistics``: see `BATCH_STATISTICS`. If the
-    work of a device fails, no parameters change. Raises ValueError for a minibatch
+    ``replicas``: for each device its `Replica`, all of one network and optimiser. ``compute`` and ``exchange``:
+    how gradients are computed and summed over devices, functions like their defaults; see variants.py for others.
+    ``batch_size``: of the whole minibatch, where it has more than these shards.
+
+    `summed_loss` waits for the step. Whatever is submitted to the devices from now on, another step for instance,
+    comes after this one. If the work of a device fails, no parameters change. Raises ValueError for a minibatch
     without examples, which has no mean gradient.
 
     A step is submitted as a whole: an interrupt leaves all of it or nothing, and
     those of several host threads come one after the other.
     """
-    batch_size = sum(len(y_shard) for y_shard in y_shards)
+    if batch_size is None:
+        batch_size = sum(len(y_shard) for y_shard in y_shards)
     if batch_size == 0:
         raise ValueError("the minibatch has no examples; a training step needs at least one")
-    devices = [replica.device for replica in replicas]
-    device_grads = [replica.grads for replica in replicas]
-    batch = Batch()
-    exchange = Exchange(device_grads, devices, algorithm, flat) if overlap else None
-    signals = [exchange.ready(i) if overlap else None for i in range(len(devices))]
-    if batch_statistics == "synchronised":
-        tasks = compute_together(batch, X_shards, y_shards, replicas, signals, algorithm)
-    else:
-        each_device = zip(replicas, X_shards, y_shards, signals, strict=True)
-        tasks = [  # of all devices, which compute at the same time
-            batch.run(replica.device, replica.loss_and_grads, X_shard, y_shard, ready)
-            for replica, X_shard, y_shard, ready in each_device
-        ]
-    if overlap:
-        exchange.add(batch, tasks)
-    elif flat:
-        allreduce([replica.flat_grads for replica in replicas], algorithm, batch)
-    else:
-        for grads in zip(*device_grads, strict=True):  # each gradient: all devices now hold the sum
-            allreduce(grads, algorithm, batch)
-    if batch_statistics == "aggregated":
-        for layer in zip(*(replica.batch_norm.sync for replica in replicas), strict=True):
-            allreduce([sync.moments for sync in layer], algorithm, batch)
-    # every device steps its own copy
+    batch = Batch()  # of work
+    tasks = compute(batch, X_shards, y_shards, replicas)
+    exchange(batch, replicas, algorithm)
     updates = [batch.submit(replica.device, replica.update, tasks, lr, batch_size) for replica in replicas]
     batch.commit()
     return Step(tasks, updates)
@@ -169,8 +149,30 @@ class Step(NamedTuple):
 
 def summed_loss(step):
     """Wait for a step; the loss summed over all shards, or the error of a device."""
+    return loss_and_correct(step)[0]
+
+
+def loss_and_correct(step):
+    """As `summed_loss`, and with it for how many examples the largest logit was the label."""
     for task in step.tasks:
         task.asked = True  # if several fail, the first error speaks for all
     for update in step.updates:
         update.result()
-    return sum(float(result_to_host(loss)) for loss, _ in [task.result() for task in step.tasks])
+    sums = [result_to_host(sums).tolist() for sums, _ in [task.result() for task in step.tasks]]
+    return sum(loss for loss, _ in sums), sum(int(correct) for _, correct in sums)
+
+
+def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
+    check_algorithm(algorithm, training=True)
+    check_number("lr", lr)
+    check_flag("flat", flat)
+    check_array("train_batch: X", X, 4, "(N, 1, 28, 28)")
+    device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
+    if len(device_params) != len(devices):
+        raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
+    for params, device in zip(device_params, devices, strict=True):
+        check_params(f"train_batch: the parameters on {device}", params, LENET)
+        for param in params:
+            if getattr(param, "device", None) is not device:
+                raise DeviceMismatchError("train_batch", device, getattr(param, "device", HOST))
+    check_labels(y, len(X), LENET.classes)

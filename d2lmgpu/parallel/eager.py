@@ -5,22 +5,33 @@ the next minibatch and submits the next step, so that no device waits for it.
 
     host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
     devices               step 1 ................... step 2 ................... step 3
+
+On GPUs it may be several steps ahead. To read one step's loss there is to wait for all that was launched, so the losses
+of several steps are read at once.
 """
 
 import numpy as np
 
 from ..devices import put, synchronize
-from .data import submit_step, summed_loss
+from ..layers import Draws
+from ..networks import is_random
+from .data import loss_and_correct
 from .minibatch_queue import MinibatchQueue
-from .shards import most_examples
+from .variants import submit_step
+
+AHEAD_ON_GPU = 8
+"""Steps that may be under way where a device is a GPU."""
 
 
 class EagerStep:
     """Training on any devices, for each its `Replica`. ``settings`` are those of `submit_step`.
 
     ``prefetch=False``: wait for each step before the next minibatch is prepared.
-    ``loads``, ``seed``, ``preprocess`` and ``drop_last`` are those of `MinibatchQueue`.
+    ``loads``, ``seed``, ``preprocess`` and ``drop_last`` are those of `MinibatchQueue`, and so is ``everybody``: the
+    `Cluster` to whose devices the replicas' belong, if other processes have more.
     """
+
+    peak_memory = None  # bytes, which only plans count
 
     def __init__(
         self,
@@ -33,26 +44,30 @@ class EagerStep:
         seed=0,
         preprocess=None,
         drop_last=False,
+        everybody=None,
         **settings,
     ):
         self.replicas, self.settings = replicas, settings
         self.devices = [replica.device for replica in replicas]
-        self.ahead = 1 if prefetch else 0
-        self.queue = MinibatchQueue(X, y, self.devices, batch_size, seed, loads, preprocess, drop_last)
+        self.on_gpu = any(device.kind == "gpu" for device in self.devices)
+        self.ahead = (AHEAD_ON_GPU if self.on_gpu else 1) if prefetch else 0
+        self.queue = MinibatchQueue(X, y, everybody or self.devices, batch_size, seed, loads, preprocess, drop_last)
         self.steps = self.queue.steps
-        sizes = most_examples(min(batch_size, len(X)), len(self.devices), self.queue.loads)
-        for replica, size in zip(replicas, sizes, strict=True):
-            _warm_up(replica, size, X.shape[1:], y.dtype)
+        self.random = is_random(replicas[0].network)
+        for replica, size in zip(replicas, self.queue.most, strict=True):
+            _warm_up(replica, size, X.shape[1:], y)
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
 
-        ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`.
-        ``epoch`` (from 0) decides what preprocessing draws.
+        ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`, and ``correct``.
+        ``epoch`` (from 0) decides what preprocessing and dropout draw.
         """
         self.queue.start_epoch(order, epoch, done)
         self.rates = iter(np.broadcast_to(lr, self.steps).tolist()[done:])
         self.loss, self.examples = sum(losses), done * self.queue.batch_size  # of the steps that were waited for
+        self.known = done, self.loss, correct  # of as many steps of the epoch: read by other threads, and so in one
+        self.correct = correct  # examples whose largest logit was their label when their step computed it
         self._under_way = []
 
     @property
@@ -60,14 +75,26 @@ class EagerStep:
         """Of the epoch so far per example, as far as steps were waited for; None before the first."""
         return self.loss / self.examples if self.examples else None
 
+    @property
+    def accuracy(self):
+        """As `mean_loss`, the fraction of examples that were `correct`."""
+        return self.correct / self.examples if self.examples else None
+
     def step(self):
-        """Submit the next step, and wait for the one before it; returns how many examples it has."""
-        shards = self.queue.next()
-        step = submit_step(*shards, self.replicas, next(self.rates), **self.settings)
-        examples = sum(map(len, shards[1]))
+        """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
+        draws, examples = self.queue.draws if self.random else None, self.queue.size
+        step = self.submit(*self.queue.next(), next(self.rates), draws=draws, batch_size=examples)
         self._under_way.append((step, examples))
         self._wait(self.ahead)
         return examples
+
+    def submit(self, X_shards, y_shards, lr, **minibatch):
+        """Submit a step on a minibatch that is split; returns it as `sums` takes it."""
+        return submit_step(X_shards, y_shards, self.replicas, lr, **minibatch, **self.settings)
+
+    def sums(self, step):
+        """Wait for a step; its summed loss, and how many examples were right."""
+        return loss_and_correct(step)
 
     def several(self, most):
         """As `GraphStep.several`: eager steps go one by one."""
@@ -92,15 +119,18 @@ class EagerStep:
             replica.precision.set_arrays(*arrays)
 
     def _wait(self, ahead):
-        while len(self._under_way) > ahead:
+        if len(self._under_way) <= ahead:
+            return
+        while len(self._under_way) > (0 if self.on_gpu else ahead):
             step, examples = self._under_way.pop(0)
-            self.loss += summed_loss(step)
-            self.examples += examples
+            loss, correct = self.sums(step)
+            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
+            self.known = self.known[0] + 1, self.loss, self.correct
 
 
-def _warm_up(replica, size, shape, label_dtype):
+def _warm_up(replica, size, shape, labels):
     """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
     device = replica.device
     if device.kind == "gpu":
-        X, y = np.zeros((size, *shape), replica.params[0].dtype), np.zeros(size, label_dtype)
-        device.run(replica.loss_and_grads, put(X, device), put(y, device)).result()
+        X, y = np.zeros((size, *shape), replica.params[0].dtype), np.zeros((size, *labels.shape[1:]), labels.dtype)
+        device.run(replica.with_draws(Draws(0)).loss_and_grads, put(X, device), put(y, device)).result()

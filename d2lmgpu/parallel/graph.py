@@ -30,7 +30,7 @@ from ..timing import paused, span
 from .graph_exchange import GraphExchange, let_wait
 from .graph_limits import check_precision
 from .graph_part import Part
-from .shards import most_examples, shard_bounds
+from .shards import epoch_shards, most_examples
 
 AHEAD = 8
 """Launches that the host program may be ahead of the devices."""
@@ -48,13 +48,15 @@ class GraphStep:
     rounded to 10 bits) or "mixed" (products of float16, parameters and sums of float32,
     the loss scaled so that small gradients are not lost: networks/mixed.py).
     ``drop_last``: leave out an epoch's ragged rest. ``batch_statistics``: one of
-    `BATCH_STATISTICS` (data.py). The step is recorded here; it changes nothing, and
+    `BATCH_STATISTICS`. The step is recorded here; it changes nothing, and
     if it cannot be recorded, the devices are as they were.
 
     Raises ValueError for an unknown precision or a network with a layer that has
     no kernel, DeviceError if a GPU is too old for the precision, and what CuPy
     raises if the step cannot be recorded.
     """
+
+    peak_memory = None  # bytes, which only plans count
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class GraphStep:
             part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
         self.sync_exchanges, self.exchanges = self._plan_exchanges(algorithm, batch_statistics)
-        self.mean_loss = None  # of the epoch so far: known when it is over
+        self.mean_loss = self.accuracy = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
         for device in devices[1:]:
             devices[0].wait(device.record())
@@ -108,32 +110,25 @@ class GraphStep:
             exchanges.append(exchange(part.flat_moments for part in self.parts))
         return sync_exchanges, exchanges
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0):
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
 
         Forgets the last epoch's sums. ``done``: steps of the epoch that were done
-        before, with the summed ``losses`` of `pause`, maybe of other devices. Nothing
-        here depends on the number of the ``epoch``.
+        before, with the summed ``losses`` of `pause`, maybe of other devices, and ``correct``.
+        Nothing here depends on the number of the ``epoch``.
         """
         if len(losses) != len(self.devices):
             losses = [sum(losses)] + [0.0] * (len(self.devices) - 1)
-        shards = [[] for _ in self.devices]
-        rates, sizes = [], []
-        for start, rate in zip(range(0, self.M, self.batch_size), np.broadcast_to(lr, self.steps), strict=True):
-            chosen = order[start : start + self.batch_size]
-            rates.append(rate / len(chosen))
-            sizes.append(len(chosen))
-            bounds = shard_bounds(len(chosen), len(self.devices), self.loads)
-            for shard, (begin, end) in zip(shards, bounds, strict=True):
-                shard.append(chosen[begin:end])
-        for device, part, shard, loss in zip(self.devices, self.parts, shards, losses, strict=True):
-            starts = np.cumsum([0, *map(len, shard)], dtype=np.int32)
-            indices = np.concatenate(shard).astype(np.int32)
-            arrays = indices, starts, np.float32(rates), np.float32(sizes)
-            device.submit(part.start_epoch, *arrays, done, loss).result()
+        sizes = np.full(self.steps, self.batch_size, np.float32)
+        sizes[-1] = self.M - (self.steps - 1) * self.batch_size
+        rates = np.float32(np.broadcast_to(lr, self.steps) / sizes)
+        shards = epoch_shards(order[: self.M], self.batch_size, len(self.devices), self.loads)
+        counts = [correct] + [0] * (len(self.devices) - 1)
+        for device, part, shard, *sums in zip(self.devices, self.parts, shards, losses, counts, strict=True):
+            device.submit(part.start_epoch, *shard, rates, sizes, done, *sums).result()
         for device in self.devices[1:]:
             self.devices[0].wait(device.record())
-        self._sizes = iter(sizes[done:])
+        self._sizes = iter(sizes[done:].astype(int).tolist())
 
     def step(self):
         """Launch the next step; returns how many examples it has.
@@ -158,10 +153,12 @@ class GraphStep:
     def pause(self):
         """Wait for all steps so far; of each device the loss summed over the epoch so far.
 
+        Then ``correct`` says for how many examples of the epoch so far the largest logit was the label.
         What the devices are given next comes after its steps.
         """
         self.close()
         sums = [device.submit(part.sums).result() for device, part in zip(self.devices, self.parts, strict=True)]
+        self.correct = sum(correct for _, correct in sums)
         return [loss for loss, _ in sums]
 
     def close(self):

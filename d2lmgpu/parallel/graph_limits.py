@@ -31,18 +31,24 @@ def check_precision(precision, devices):
 def can_be_graph(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
     """Whether training steps with these can be CUDA graphs.
 
-    That takes GPUs that use each other's memory, uint8 data, an allreduce of ours, and a kernel for every layer;
-    and that kernels and graphs work on these GPUs, which is tried once.
+    That takes GPUs that use each other's memory, uint8 images, labels below 256, an allreduce of ours, and a kernel for
+    every layer; and that kernels and graphs work on these GPUs, which is tried once.
     """
     return (
         compute.USE_CUDA_KERNELS
         and all(device.kind == "gpu" for device in devices)
-        and X.dtype == y.dtype == np.uint8
+        and X.dtype == np.uint8
+        and are_bytes(y)
         and algorithm not in LIBRARIES
         and has_kernels(network)
         and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
         and all(device.submit(_all_works, precision).result() for device in devices)
     )
+
+
+def are_bytes(y):
+    """Whether labels are whole numbers that fit into bytes, whatever their type."""
+    return y.dtype.kind in "iu" and y.ndim == 1 and 0 <= y.min(initial=0) and y.max(initial=0) < 256
 
 
 def _all_works(precision):

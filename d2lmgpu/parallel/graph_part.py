@@ -37,7 +37,7 @@ class Part:
         self.pixels = images.size // len(images)
         self._gather()  # an empty minibatch: a step that is tried before the first epoch finds labels
 
-    def start_epoch(self, order, starts, rates, sizes, done, loss):
+    def start_epoch(self, order, starts, rates, sizes, done, loss, correct):
         self.order[: len(order)].set(order)
         self.starts.set(np.append(starts, starts[-1]))
         self.rates.set(np.insert(rates, 0, 0))
@@ -45,7 +45,7 @@ class Part:
         self.taken.fill(self.replica.steps)
         self.number.fill(done)
         self.plan.epoch_loss.fill(loss)
-        self.plan.epoch_correct.fill(0)
+        self.plan.epoch_correct.fill(correct)
         self._gather()
 
     def compute(self):

@@ -11,15 +11,15 @@ The devices work on a minibatch while the host program prepares the next.
 import numpy as np
 
 from ..arguments import as_array, check_flag, check_seed
+from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
-from ..devices import DeviceArray, check_devices
+from ..devices import DeviceArray, put
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, timed
-from ..layers import check_labels
+from ..layers import Draws, check_targets
 from ..timing import span
 from ..transforms import find_transform
-from .data import split_batch
-from .preprocess import preprocess_batch
+from .preprocess import largest_label, preprocess_batch
 from .shards import check_loads, most_examples, shard_bounds
 
 SLOTS = 2
@@ -29,11 +29,14 @@ SLOTS = 2
 class MinibatchQueue:
     """Minibatches of X (M, C, H, W) and y (M,), each split over ``devices`` as `split_batch` splits it.
 
+    ``y`` may also be floats (M, ...): soft labels, or other targets.
+
     An epoch shows each example once, to one device. ``drop_last`` leaves out the
     ragged rest of fewer than ``batch_size`` examples: others in each epoch, since
     the order, which follows from ``seed``, is another. Images of uint8 become
     float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
-    the number of minibatches.
+    the number of minibatches. ``devices`` may be a `Cluster`, whose processes each have such a queue, which
+    reads the shards of the process's own devices only.
 
     ``preprocess``: names of `transforms`, or a function (X, y, rng) → (X, y), called once for each minibatch,
     on the host, before it is split. It may change its X (n, C, H, W), floats, and
@@ -60,15 +63,18 @@ class MinibatchQueue:
         X, y = as_array("MinibatchQueue: X", X), as_array("MinibatchQueue: y", y)
         if X.ndim == 0 or len(X) == 0:
             raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
-        self.X, self.y, self.devices = np.asarray(X), np.asarray(y), check_devices(devices)
+        self.everybody = as_cluster(devices)
+        self.X, self.y, self.devices = np.asarray(X), np.asarray(y), self.everybody.mine
         check_seed(seed)
         check_flag("drop_last", drop_last)
-        check_labels(self.y, len(self.X))
+        check_targets(self.y, len(self.X), any_shape=True)
         self.batch_size, self.seed, self.drop_last = batch_size, seed, drop_last
         self.preprocess = find_transform(preprocess)
-        self.loads = None if loads is None else check_loads(loads, len(self.devices))
-        self.largest = self.y.max()
+        self.loads = None if loads is None else check_loads(loads, len(self.everybody))
+        self.largest = largest_label(self.y)
         self.steps = -(-epoch_size(len(X), batch_size, drop_last) // batch_size)
+        most = most_examples(min(batch_size, len(X)), len(self.everybody), self.loads)
+        self.most = self.everybody.part(most)  # that a device ever gets at a time
         self.reuses = all(device.kind == "cpu" for device in self.devices)
         if self.reuses:
             self._make_slots()
@@ -88,6 +94,16 @@ class MinibatchQueue:
         """Whether the epoch has another minibatch: for all devices at once, even where a shard is empty."""
         return self._number * self.batch_size < len(self._order)
 
+    @property
+    def size(self):
+        """How many examples the next minibatch has, on all devices together; 0 after the last."""
+        return max(0, min(self.batch_size, len(self._order) - self._number * self.batch_size))
+
+    @property
+    def draws(self):
+        """The `Draws` of the next minibatch, for a network with dropout: they follow from seed, epoch and number."""
+        return Draws(self.seed, self._epoch, self._number).after(self._bounds(self.size)[0][0])
+
     def next(self):
         """The next minibatch: (X_shards, y_shards), for each device its arrays.
 
@@ -98,9 +114,15 @@ class MinibatchQueue:
             raise ValueError("MinibatchQueue: the epoch is over; begin another with shuffle(epoch)")
         start = self._number * self.batch_size
         part = self._order[start : start + self.batch_size]
+        bounds = self._bounds(len(part))
+        mine = slice(bounds[0][0], bounds[-1][1])
         with span("data"):
-            X, y = self._take(part) if self.preprocess is None else self._preprocessed(part)
-            shards = self._fill(X, y) if self.reuses else split_batch(to_float(X), y, self.devices, self.loads)
+            if self.preprocess is None:
+                X, y = self._take(part[mine])
+            else:
+                X, y = (whole[mine] for whole in self._preprocessed(part))
+            bounds = [(start - mine.start, stop - mine.start) for start, stop in bounds]
+            shards = self._fill(X, y, bounds) if self.reuses else self._copy(X, y, bounds)
         self._number += 1
         return shards
 
@@ -109,13 +131,24 @@ class MinibatchQueue:
         while self.hasdata:
             yield self.next()
 
+    def _bounds(self, n):
+        """Of n examples those of each of the devices: pairs (start, stop)."""
+        return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads))
+
     def _take(self, part):
         if not self.reuses:
             return self.X[part], self.y[part]
         images, labels = (whole[: len(part)] for whole in self._chosen)
         np.take(self.X, part, axis=0, out=images, mode="clip")  # "raise" would copy
-        np.take(self.y, part, out=labels, mode="clip")
+        np.take(self.y, part, axis=0, out=labels, mode="clip")
         return images, labels
+
+    def _copy(self, X, y, bounds):
+        """As bytes, if they are bytes: floats they become where they arrive."""
+        X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, self.devices, strict=True)]
+        y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, self.devices, strict=True)]
+        tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]
+        return [task.result() for task in tasks], y_shards
 
     def _preprocessed(self, part):
         rng = batch_rng(self.seed, self._epoch, self._number)
@@ -123,22 +156,22 @@ class MinibatchQueue:
 
     def _make_slots(self):
         self.X, self.y = np.ascontiguousarray(self.X), np.ascontiguousarray(self.y)
-        size, shape = min(self.batch_size, len(self.X)), self.X.shape[1:]
-        self._chosen = np.empty((size, *shape), self.X.dtype), np.empty(size, self.y.dtype)  # on the host
-        most = most_examples(size, len(self.devices), self.loads)
+        size, shape = sum(self.most), self.X.shape[1:]
+        target = self.y.shape[1:]  # () for labels
+        self._chosen = np.empty((size, *shape), self.X.dtype), np.empty((size, *target), self.y.dtype)  # on the host
         as_float = to_float(self.X[:0]).dtype
         self._slots = [
-            [(np.empty((n, *shape), as_float), np.empty(n, self.y.dtype)) for n in most] for _ in range(SLOTS)
+            [(np.empty((n, *shape), as_float), np.empty((n, *target), self.y.dtype)) for n in self.most]
+            for _ in range(SLOTS)
         ]
         self._given = [[]] * SLOTS  # events: when the devices are done with what is in each slot
 
-    def _fill(self, X, y):
+    def _fill(self, X, y, bounds):
         """Copy a minibatch to the slot whose turn it is."""
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
             event.wait()  # an error is for those who wait for the result
         X_shards, y_shards, slot = [], [], self._slots[0]
-        bounds = shard_bounds(len(X), len(self.devices), self.loads)
         for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
             X_shard, y_shard = X_place[: stop - start], y_place[: stop - start]
             timed(note_transfer(HOST, device, X_shard.nbytes), to_float, X[start:stop], X_shard)

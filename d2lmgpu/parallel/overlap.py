@@ -18,44 +18,55 @@ BUCKET = 2**18
 """Bytes of gradients that a bucket has at least, but for the last, which has the rest."""
 
 
-class Exchange:
-    """The exchange of one step's gradients over ``devices``; ``flat``: a bucket is one message."""
+class Overlap:
+    """What one step does in `train_shards`: ``compute``, with an exchange that begins while it is under way.
 
-    def __init__(self, device_grads, devices, algorithm, flat):
-        self.device_grads, self.devices, self.algorithm, self.flat = device_grads, devices, algorithm, flat
-        self.buckets = split_in_buckets(device_grads[0])
-        self.events = [[Task(places=(device,)) for _ in self.buckets] for device in devices]
+    ``flat``: a bucket is one message.
+    """
 
-    def ready(self, i):
+    def __init__(self, replicas, compute, flat):
+        self.devices, self.flat, self._compute = [replica.device for replica in replicas], flat, compute
+        self.buckets = split_in_buckets(replicas[0].grads)
+        self.events = [[Task(places=(device,)) for _ in self.buckets] for device in self.devices]
+
+    def compute(self, batch, X_shards, y_shards, replicas):
+        """Add the computation of gradients to a batch; returns its tasks.
+
+        If one fails, nobody waits for what will never be ready.
+        """
+        hooked = [replica.with_hook(self._hook(i)) for i, replica in enumerate(replicas)]
+        tasks = self._compute(batch, X_shards, y_shards, hooked)
+        for task, events in zip(tasks, self.events, strict=True):
+            task.add_done_callback(lambda task, events=events: _let_go(task, events))
+        return tasks
+
+    def _hook(self, i):
         """What device ``i`` is to call with an index when its gradients from that one on are computed."""
         device, left = self.devices[i], list(zip(self.buckets, self.events[i], strict=True))
 
-        def ready(first):
+        def hook(first):
             while left and left[0][0].start >= first:
                 left.pop(0)[1].set_result(device.mark())
 
-        return ready
+        return hook
 
-    def add(self, batch, tasks):
+    def exchange(self, batch, replicas, algorithm):
         """Add the exchange of all buckets to a batch, each to begin when it is ready on all devices.
 
-        ``tasks`` compute the gradients. If one fails, nobody waits for what will
-        never be ready. What is submitted to the devices next comes after the exchange.
+        What is submitted to the devices next comes after the exchange.
         """
-        for task, events in zip(tasks, self.events, strict=True):
-            task.add_done_callback(lambda task, events=events: _let_go(task, events))
         channels = [device.channel for device in self.devices]
         for number, bucket in enumerate(self.buckets):
             for channel, events in zip(channels, self.events, strict=True):
                 batch.wait(channel, events[number])
             parts = [
-                [DeviceArray(grad.raw, channel) for grad in grads[bucket]]
-                for channel, grads in zip(channels, self.device_grads, strict=True)
+                [DeviceArray(grad.raw, channel) for grad in replica.grads[bucket]]
+                for channel, replica in zip(channels, replicas, strict=True)
             ]
             if self.flat:
                 parts = [[one_buffer(part)] for part in parts]
             for arrays in zip(*parts, strict=True):
-                allreduce(arrays, self.algorithm, batch)
+                allreduce(arrays, algorithm, batch)
         for device, channel in zip(self.devices, channels, strict=True):
             batch.wait(device, batch.record(channel))
 

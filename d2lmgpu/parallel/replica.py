@@ -1,10 +1,12 @@
 """What one device has for training a network: parameters, gradients, the optimiser's state."""
 
+import copy
+
 import numpy as np
 
 from ..devices import DeviceArray, in_one_piece, parts_of, put
 from ..kernels.stages import to_the_end
-from ..networks import LENET, in_parts
+from ..networks import CROSS_ENTROPY, LENET, in_parts
 from ..optimizers import OPTIMIZERS
 from .batch_statistics import BatchStatistics
 from .precision import FullPrecision, MixedPrecision
@@ -16,14 +18,24 @@ class Replica:
     ``params``: of `get_params`, updated in place. Gradients, in one buffer, lie in
     the same memory for all replicas of a device: a step uses them up.
     ``optimizer``: an `Optimizer`, or its name. ``optimizer_state``: lists of arrays, as its function takes them.
+    ``loss``: a `Loss`.
 
     ``precision`` is "float32" (or whatever the parameters' dtype is), or "mixed". It decides what the
     device computes with: ``network`` and ``compute_params``. ``batch_norm`` has that layer's statistics.
     """
 
-    def __init__(self, params, device, network=LENET, optimizer="sgd", statistics=None, precision="float32"):
+    def __init__(
+        self,
+        params,
+        device,
+        network=LENET,
+        optimizer="sgd",
+        statistics=None,
+        precision="float32",
+        loss=CROSS_ENTROPY,
+    ):
         dtype = params[0].dtype
-        self.device, self.params = device, params
+        self.device, self.params, self.loss = device, params, loss
         flat = device.buffer("gradients", sum(param.size for param in params), dtype)
         self.grads = [DeviceArray(part, device) for part in parts_of(flat, params)]
         self.flat_grads = DeviceArray(flat, device)
@@ -33,28 +45,47 @@ class Replica:
         self.optimizer_state = [
             [put(np.zeros(piece.shape, dtype), device) for piece in pieces] for _ in range(self.optimizer.states)
         ]
-        self.steps = 0
+        self.steps = self.begun = self.finished = 0  # updates of the optimiser; all that were begun, and finished
         mixed = precision == "mixed"
         self.precision = MixedPrecision(params, network, device) if mixed else FullPrecision(params, network)
         self.network, self.compute_params = self.precision.network, self.precision.params
         self.batch_norm = BatchStatistics(network, device, dtype, statistics)
         self.statistics = self.batch_norm.running
+        self.hook = self.draws = None  # see `with_hook` and `with_draws`
 
-    def loss_and_grads(self, X, y, ready=None):
+    def loss_and_grads(self, X, y):
         """Runs on the device, with plain arrays: `networks.loss_and_grads` with the gradients written to ``grads``."""
         with self.precision.quiet():
-            return to_the_end(self.in_parts(X, y, ready))
+            return to_the_end(self.in_parts(X, y))
 
-    def in_parts(self, X, y, ready=None):
+    def in_parts(self, X, y):
         """Runs on the device: the same as a generator, which should be advanced where the precision is ``quiet``."""
         params, grads = ([array.raw for array in arrays] for arrays in (self.compute_params, self.grads))
         sync_statistics, scale = self.batch_norm.plain_sync, self.precision.scale
-        return in_parts(X, y, params, self.network, grads, ready, sync_statistics, scale)
+        arguments = X, y, params, self.network, grads, self.hook, sync_statistics, scale
+        return in_parts(*arguments, self.draws, self.loss)
+
+    def with_hook(self, hook):
+        """This replica, but it calls ``hook`` with an index as soon as its gradients from that one on are final."""
+        replica = copy.copy(self)
+        replica.hook = hook
+        return replica
+
+    def with_draws(self, draws):
+        """This replica, with the `Draws` of a shard, for networks with dropout."""
+        replica = copy.copy(self)
+        replica.draws = draws
+        return replica
 
     def update(self, tasks, lr, batch_size):
         """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
         if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
+        self.begun += 1
+        self._update(lr, batch_size)
+        self.finished += 1
+
+    def _update(self, lr, batch_size):
         self.batch_norm.track()
         params, grads = self._pieces
         scale = self.precision.scale
@@ -69,6 +100,11 @@ class Replica:
     def flat_optimizer_state(self):
         """The optimiser's state in one list."""
         return [array for arrays in self.optimizer_state for array in arrays]
+
+    def set_params(self, values):
+        """Take ``params`` as NumPy arrays."""
+        for param, value in zip(self.params, values, strict=True):
+            param[...] = put(value, self.device)
 
     def set_state(self, optimizer_state, statistics, steps):
         """Take `flat_optimizer_state` and ``statistics``, as NumPy arrays, of a replica after so many steps."""

@@ -1,13 +1,16 @@
 """Scaling experiments: training on 1, 2, 4, … devices, as measured, as predicted and as drawn."""
 
+from .machines import ClusterScaling, measure_cluster_scaling
 from .measure import Scaling, measure_compute, measure_scaling
 from .plot import plot_extrapolation, plot_phases, plot_scaling
 from .predict import Compute, Prediction, fit_messages, predict_scaling
 from .rows import Row
-from .setup import MODES, check_counts, count_places
+from .setup import HOW, MODES, check_counts, count_places
 
 __all__ = [
+    "HOW",
     "MODES",
+    "ClusterScaling",
     "Compute",
     "Prediction",
     "Row",
@@ -15,6 +18,7 @@ __all__ = [
     "check_counts",
     "count_places",
     "fit_messages",
+    "measure_cluster_scaling",
     "measure_compute",
     "measure_scaling",
     "plot_extrapolation",

@@ -8,7 +8,7 @@ Sources: Amdahl 1967 for what the first can reach, Gustafson 1988 for the second
 
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 
 from ..arguments import check_flag, check_function, check_list, check_whole, shown
@@ -21,7 +21,16 @@ from ..training.checks import check_data
 from ..words import several
 from .predict import Compute, check_predictable, fit_messages, predict_scaling
 from .rows import make_rows
-from .setup import batch_sizes, check_counts, check_steps, count_places, machine, versions, widened
+from .setup import (
+    batch_sizes,
+    check_counts,
+    check_steps,
+    count_places,
+    machine,
+    subject,
+    versions,
+    widened,
+)
 from .turns import Contender, take_rounds
 
 MOST_STEPS = 100
@@ -35,7 +44,7 @@ class Scaling:
     ``batch_size``: examples in all in mode "strong", on each device in mode "weak".
     ``parameters``: how many numbers the network learns. ``steps`` of a turn.
     ``places``: how many of the devices can work at the same time, cores or GPUs.
-    ``model``: what predictions were made from, or None.
+    ``model``: what predictions were made from, or None. ``settings``: others that are not as by default.
     """
 
     mode: str
@@ -53,6 +62,7 @@ class Scaling:
     date: str
     rows: list
     model: dict = None
+    settings: dict = field(default_factory=dict)
 
     as_dict = asdict
 
@@ -76,6 +86,7 @@ def measure_scaling(
     data=None,
     predict=False,
     after_round=None,
+    settings=None,
 ):
     """Time training on the first k of ``devices``, for each k in ``counts``, 1 among them; returns a `Scaling`.
 
@@ -83,12 +94,13 @@ def measure_scaling(
     them (fewer where the data set has not so many minibatches); see `take_rounds`.
     ``batch_size``: of the minibatch in mode "strong", of each device's part in mode
     "weak". ``network``: a name, or what `networks.sequential` makes; ``width``
-    multiplies LeNet's channels. ``algorithm``: an allreduce by name. ``data``: X_train,
+    multiplies the channels of one by name. ``algorithm``: an allreduce by name. ``data``: X_train,
     y_train and maybe more, as `train` takes it; Fashion-MNIST unless given.
 
     ``predict``: the rows get predictions, too. For these, in the same rounds, as many
     devices as k devices keep busy train without each other; then messages are timed.
-    ``after_round(number, {k: its turns so far})`` is called after each round.
+    ``after_round(number, {k: its turns so far})`` is called after each round. ``settings``: a
+    `Settings`, of which those in `setup.HOW` are trained with, such as ``Settings(preprocess="flip")``.
 
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
@@ -96,9 +108,7 @@ def measure_scaling(
     check_flag("predict", predict)
     if after_round is not None:
         check_function("after_round", after_round)
-    name, network = widened(network, width)
-    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
-    check_data(*data[:2], network)
+    data, name, network, how = subject(data, network, width, settings, devices)
     counts = check_counts(counts, devices)
     check_algorithm(algorithm, training=True)
     if predict:
@@ -106,10 +116,11 @@ def measure_scaling(
     batches = batch_sizes(mode, counts, batch_size)
     steps = check_steps(steps, repeats, batches, len(data[0]))
     places = count_places(devices)
-    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
+    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm, how) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
-        contenders[busy, n] = Contender([[device] for device in devices[:busy]], network, n, steps, data)
+        alone = [[device] for device in devices[:busy]]
+        contenders[busy, n] = Contender(alone, network, n, steps, data, how=how)
     turns = take_rounds(contenders, repeats, after_round)
     scaling = Scaling(
         mode=mode,
@@ -126,6 +137,7 @@ def measure_scaling(
         versions=versions(devices),
         date=date.today().isoformat(),
         rows=make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0])),
+        settings=how,
     )
     if shards:
         _predict(scaling, shards, turns, devices, len(data[0]))
@@ -148,8 +160,8 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
         check_whole("a size", n)
     if not sizes or len(set(sizes)) < len(sizes):
         raise ValueError(f"sizes are {shown(sizes)}; give different numbers of examples")
-    _, network = widened(network, width)
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
+    _, network = widened(network, width, data)
     check_data(*data[:2], network)
     sizes = sorted(sizes)
     steps = check_steps(steps, repeats, dict.fromkeys(sizes, max(sizes, default=1)), len(data[0]))

@@ -1,27 +1,57 @@
 """What a scaling experiment is about to do, checked, and the machine on which it does it."""
 
 import platform
+from dataclasses import fields
 
 import numpy as np
 
-from ..arguments import check_list, check_name, check_number, check_whole, shown
+from ..arguments import check_list, check_name, check_whole, shown
+from ..data import check_parts
 from ..devices import check_devices, count_cores, device_table
-from ..networks import MOST_WIDTH, lenet_network
-from ..training.checks import find_network
+from ..fashion_mnist import load_fashion_mnist
+from ..networks import check_width
+from ..parallel import check_precision
+from ..training import Settings
+from ..training.checks import check_data, check_statistics, find_network, image_shape
 
 MODES = ("strong", "weak")
-WIDENED = {"lenet": False, "lenet-bn": True}
-"""Networks that can be widened, and whether they have batch norm."""
+HOW = "optimizer weight_decay batch_statistics preprocess flat overlap prefetch graphs precision".split()
+"""Settings that decide how long a step takes, beside those that an experiment has as arguments."""
 
 
-def widened(network, width):
-    """The name and the layers of a network, with ``width`` times LeNet's channels; ValueError where that cannot be."""
-    check_number("width", width, least=1 / 20, most=MOST_WIDTH)
-    if width == 1:
-        return find_network(network)
-    if network not in WIDENED:
-        raise ValueError(f"width is {width}, but only {' and '.join(WIDENED)} can be made wider; leave it at 1")
-    return network, lenet_network(width, WIDENED[network])
+def widened(network, width, data):
+    """The name and the layers of a network for ``data``, with ``width`` times its usual channels.
+
+    Raises ValueError where that cannot be.
+    """
+    check_width(width)
+    return find_network(network, data[4] if len(data) > 4 else None, image_shape(data[0]), width=width)
+
+
+def subject(data, network, width, settings, devices):
+    """What an experiment trains: its data (Fashion-MNIST for None), the network's name and layers, `check_settings`.
+
+    Raises ValueError where these do not go together.
+    """
+    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
+    name, network = widened(network, width, data)
+    check_data(*data[:2], network)
+    return data, name, network, check_settings(settings, devices, network, name)
+
+
+def check_settings(settings, devices, network, name):
+    """Those of `HOW` that are not as by default, by name; ``settings``: a `Settings`, or None.
+
+    Raises ValueError for anything else, and for what the network cannot do, DeviceError for what the devices cannot.
+    """
+    if settings is None:
+        return {}
+    if not isinstance(settings, Settings):
+        raise ValueError(f"settings are {shown(settings)}; give a Settings, such as Settings(optimizer='adam')")
+    check_statistics(settings.batch_statistics, network, name)
+    check_precision(settings.precision, devices)
+    chosen = {about.name: getattr(settings, about.name) for about in fields(Settings) if about.name in HOW}
+    return {name: value for name, value in chosen.items() if value != getattr(Settings(), name)}
 
 
 def check_counts(counts, devices=None):

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..cluster import as_cluster
 from ..devices import synchronize
 from ..networks import init_params
 from ..timing import Timeline
 from ..training import Settings
 from ..training.runner import make_runner
+from ..training.together import SharedStop
 
 LR = 0.01
 """Small enough that no run diverges, whatever its minibatch. Nothing else depends on it."""
@@ -56,17 +58,17 @@ def take_rounds(contenders, repeats, after_round=None):
 class Contender:
     """Trains on each of ``groups`` of devices, all at the same time. Called, it trains on and gives a `Turn`.
 
-    One group of k devices is data-parallel training as `train` does it. Groups of
+    One group of k devices, or a `Cluster`, is data-parallel training as `train` does it. Groups of
     one device each are several trainings that have the machine in common and nothing
-    else: they exchange nothing. ``batch_size`` is a group's. All devices are
-    synchronised before and after the steps.
+    else: they exchange nothing. ``batch_size`` is a group's, ``how``: settings by name,
+    of `setup.HOW`. All devices are synchronised before and after the steps.
     """
 
-    def __init__(self, groups, network, batch_size, steps, data, algorithm="ring"):
-        self.devices = [device for group in groups for device in group]
+    def __init__(self, groups, network, batch_size, steps, data, algorithm="ring", how=None):
+        self.devices = [device for group in groups for device in as_cluster(group).mine]
         self.examples = steps * batch_size
         X, y = (array[: self.examples] for array in data[:2])
-        self.runners = [_runner(group, network, batch_size, X, y, algorithm) for group in groups]
+        self.runners = [_runner(group, network, batch_size, X, y, algorithm, how or {}) for group in groups]
         self.steps, self.rng = steps, np.random.default_rng(0)
 
     def __call__(self):
@@ -86,7 +88,11 @@ class Contender:
             return Turn(seconds, timeline.phases(seconds), cores)
 
 
-def _runner(devices, network, batch_size, X, y, algorithm):
+def _runner(devices, network, batch_size, X, y, algorithm, how):
     """The runner that `train` would use."""
-    settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he")
-    return make_runner(X, y, init_params(0, init="he", network=network), devices, network, settings)[0]
+    settings, everybody = (
+        Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he", **how),
+        as_cluster(devices),
+    )
+    stop = SharedStop(everybody) if everybody.size > 1 else None
+    return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings, stop=stop)[0]

@@ -25,7 +25,7 @@ SCALED = {"lr": "learning rate / devices", "batch_size": "minibatch / devices (e
 """Labels of what a trial's settings say with `scale_batch`, which multiplies it by the number of devices."""
 
 FACTS = {
-    "network": str,
+    "network": show,
     "optimizer": str,
     "num_epochs": lambda epochs: several(epochs, "epoch"),
     "batch_size": lambda size: f"batch {size}",
@@ -108,7 +108,7 @@ def _label(name, trials):
 
 def _value(row, name):
     value = row["settings"][name]
-    return show(value) if isinstance(value, list) else value
+    return show(value) if isinstance(value, (list, dict)) else value
 
 
 class _Axis:
@@ -145,7 +145,7 @@ def _draw_results(axes, rows, x, y, places, style):
     """Dots, and a line through the medians, which has a gap where no trial has a result."""
     middles, below, above = [], [], []
     for value, place in places.items():
-        found = [measure(row, y) for row in rows if row["status"] == "done" and _value(row, x) == value]
+        found = [measure(row, y) for row in rows if measure(row, y) is not None and _value(row, x) == value]
         middle = statistics.median(found) if found else math.nan
         middles.append(middle)
         below.append(middle - min(found, default=math.nan))

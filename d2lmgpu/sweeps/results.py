@@ -1,22 +1,30 @@
 """The file that keeps a sweep's rows, so that the same sweep goes on where it was left.
 
-    {"format": "d2lmgpu sweep", "version": 1, "data": null, "rows": [...]}
+    {"format": "d2lmgpu sweep", "version": 1, "data": null, "rows": [...], "running": [...]}
 
 A row belongs to its settings, all of them. Rows of other settings stay in the file,
 so that a grid can grow. ``data`` is null for Fashion-MNIST, otherwise checksums.
+``running``: while trials run, rows with their curves so far.
 """
 
+import contextlib
+import time
 from pathlib import Path
 
-from ..arguments import check_list, check_path, shown
+from ..arguments import check_flag, check_list, check_path, shown
 from ..output import check_writable, read_json, write_json
 from ..training.resume import data_checksum
+from .trial import CURVES
+from .trials import identity
 
 FORMAT = "d2lmgpu sweep"
 VERSION = 1
 STATUSES = ("done", "diverged", "interrupted", "failed")
 FINISHED = STATUSES[:2]
 """Statuses of trials that would end as they did if they were run again."""
+
+PAUSE, COST = 1.0, 0.05
+"""Seconds from one time that running trials are written to the next, at least, and the part of the time for it."""
 
 
 class Results:
@@ -28,34 +36,58 @@ class Results:
 
     def __init__(self, path, data=None):
         self.path = path
-        self._data = None if data is None else [data_checksum(*data[:2]), data_checksum(*data[2:4])]
-        self._rows = []
+        self.data = None if data is None else [data_checksum(*data[:2]), data_checksum(*data[2:4])]
+        self._rows, self._shown = [], []
+        self._written = self._spent = 0.0
         if path is None:
             return
         check_path("results", path)
         check_writable(path)
         if Path(path).exists():
             content = read_results(path)
-            if content["data"] != self._data:
+            if content["data"] != self.data:
                 raise ValueError(f"results {path} are of other data; give another file")
             self._rows = content["rows"]
 
     def finished(self, settings):
         """The row of a trial that need not be run again, or None."""
-        rows = [row for row in self._rows if row["settings"] == settings and row["status"] in FINISHED]
-        return rows[0] if rows else None
+        rows = [row for row in self._rows if row["status"] in FINISHED and _same(row["settings"], settings)]
+        return rows[0] | {"settings": settings} if rows else None
 
-    def add(self, row):
-        """Keep a row, instead of an older one with its settings."""
-        self._rows = [old for old in self._rows if old["settings"] != row["settings"]] + [row]
+    def add(self, row, running=()):
+        """Keep a row, instead of an older one with its settings; ``running``: rows of trials that go on."""
+        self._rows = [old for old in self._rows if not _same(old["settings"], row["settings"])] + [row]
+        self._write(running)
+
+    def show(self, running):
+        """Write rows of trials that go on, too, unless this was just done."""
+        if time.monotonic() - self._written > max(PAUSE, self._spent / COST):
+            self._write(running)
+
+    def close(self):
+        """No trial goes on any more."""
+        with contextlib.suppress(OSError):  # the rows are there, and maybe more
+            if self._shown:
+                self._write(())
+
+    def _write(self, running):
         if self.path is not None:
-            write_json(self.path, document(self._rows, self._data))
+            begin = time.monotonic()
+            self._shown = list(running)
+            write_json(self.path, document(self._rows, self.data, self._shown))
+            self._written = time.monotonic()
+            self._spent = self._written - begin
 
 
-def document(rows, data=None):
+def _same(settings, others):
+    return identity(settings) == identity(others)
+
+
+def document(rows, data=None, running=()):
     """Rows as they are written to a file. Raises ValueError for what are none."""
-    rows = check_rows(rows)
-    return {"format": FORMAT, "version": VERSION, "data": data, "rows": rows}
+    content = {"format": FORMAT, "version": VERSION, "data": data, "rows": check_rows(rows)}
+    running = check_rows(running)
+    return content | ({"running": running} if running else {})
 
 
 def read_results(path):
@@ -70,8 +102,9 @@ def read_results(path):
         raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another")
     if version > VERSION:
         raise ValueError(f"results {path} is of version {version}, later than this program's {VERSION}; update d2lmgpu")
-    rows = content.get("rows")
-    if "data" not in content or not isinstance(rows, list) or not all(map(_is_row, rows)):
+    rows, running = content.get("rows"), content.setdefault("running", [])
+    lists = isinstance(rows, list) and isinstance(running, list)
+    if "data" not in content or not lists or not all(map(_is_row, rows)) or not all(map(_runs, running)):
         raise ValueError(f"results {path}: its rows are damaged; give another file")
     return content
 
@@ -87,33 +120,49 @@ def check_rows(rows):
 
 def _is_row(row):
     """Whether it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
-    names = {"settings", "status", "message", "seconds", "history"}
-    if not isinstance(row, dict) or set(row) != names or not isinstance(row["settings"], dict):
+    names = {"settings", "status", "message", "seconds", "history", "model"}
+    if not isinstance(row, dict) or set(row) | {"model"} != names or not isinstance(row["settings"], dict):
+        return False
+    if not isinstance(row.setdefault("model"), (str, type(None))):  # which older files lack
         return False
     if row["status"] != "done":
         return row["status"] in STATUSES and isinstance(row["message"], str)
     numbers = [row["seconds"]]
-    for name in ("test_accuracy", "train_loss", "seconds_per_epoch"):
-        values = row["history"].get(name) if isinstance(row["history"], dict) else None
+    history = row["history"] if isinstance(row["history"], dict) else {}
+    for name in ("test_loss" if history.get("test_loss") else "test_accuracy", "train_loss", "seconds_per_epoch"):
+        values = history.get(name)
         numbers += values if isinstance(values, list) and values else [None]
     return all(type(number) in (int, float) for number in numbers)
 
 
-def load_sweep(path):
+def _runs(row):
+    """Whether it is the row of a trial that goes on, with curves."""
+    if not isinstance(row, dict) or row.get("status") != "running" or not _is_row(row | {"status": "failed"}):
+        return False
+    curves = [row["history"].get(name) for name in CURVES] if isinstance(row["history"], dict) else [None]
+    return all(isinstance(curve, list) and all(type(value) in (int, float) for value in curve) for curve in curves)
+
+
+def load_sweep(path, running=False):
     """The rows that a sweep has kept in a file, in the order in which the trials ended.
+
+    ``running``: and after them rows of the trials that were running when it was written, with their curves.
 
     Raises ValueError for a file that is no results file of a sweep, OSError if it cannot be read.
     """
-    return read_results(path)["rows"]
+    check_flag("running", running)
+    content = read_results(path)
+    return content["rows"] + (content["running"] if running else [])
 
 
 MEASURES = {
-    "best accuracy": lambda history: max(history["test_accuracy"]),
-    "last accuracy": lambda history: history["test_accuracy"][-1],
+    "best accuracy": lambda history: max(history["test_accuracy"], default=None),
+    "last accuracy": lambda history: (history["test_accuracy"] or [None])[-1],
+    "test loss": lambda history: (history.get("test_loss") or [None])[-1],
     "training loss": lambda history: history["train_loss"][-1],
     "seconds per epoch": lambda history: sum(history["seconds_per_epoch"]) / len(history["seconds_per_epoch"]),
 }
-"""What is asked of a trial's history: of all epochs, or after the last."""
+"""What is asked of a trial's history: of all epochs, or after the last; None where there is no such thing."""
 
 
 def measure(row, name):
@@ -123,5 +172,5 @@ def measure(row, name):
 
 def best_row(rows):
     """The row with the best accuracy (of equals the first), or None if no trial has one."""
-    done = [row for row in rows if row["status"] == "done"]
+    done = [row for row in rows if measure(row, "best accuracy") is not None]
     return max(done, key=lambda row: measure(row, "best accuracy"), default=None)

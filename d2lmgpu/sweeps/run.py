@@ -4,15 +4,19 @@ import contextlib
 import queue
 from concurrent.futures import BrokenExecutor, Future
 
-from ..arguments import check_flag, check_name, check_path, check_whole, shown
+from ..arguments import check_flag, check_function, check_name, check_path, check_whole, shown
 from ..data import check_parts
 from ..devices.errors import one_line
 from ..monitor import stop_on_interrupt
+from ..networks import find_loss
 from ..output import holding
-from ..training.checks import check_data, find_network, image_shape
+from ..training.checks import check_data, find_network, image_shape, number_of_outputs
+from .files import check_folder, trial_files
+from .own_networks import check_for_fashion_mnist, network_of
+from .record import Record
 from .results import Results
 from .table import Table
-from .trial import make_row, run_trial
+from .trial import Report, make_row, run_trial
 from .trials import complete_trials
 from .workers import NoWorker, Processes, count_workers
 
@@ -21,7 +25,18 @@ PATIENCE = 0.2
 """Seconds after which a sweep that waits looks up: has somebody pressed Ctrl-C, which trials are running?"""
 
 
-def sweep(trials, executor=None, mode="simultaneous", workers=None, results=None, data=None, progress=True):
+def sweep(
+    trials,
+    executor=None,
+    mode="simultaneous",
+    workers=None,
+    results=None,
+    keep_models=None,
+    data=None,
+    invert=False,
+    progress=True,
+    watch=None,
+):
     """Train a network for each of the ``trials``; returns a row for each, in their order, as `run_trial` makes it.
 
     ``trials``: dicts of settings, from `grid` or your own; see `trials.DEFAULTS`.
@@ -35,37 +50,55 @@ def sweep(trials, executor=None, mode="simultaneous", workers=None, results=None
 
     ``results``: a file that at any time has the rows so far. A trial that it has a
     result of is not done again, one that failed is. While a sweep uses it another is
-    refused. ``data``: as of `train`, which are sent with every trial (workers find
-    Fashion-MNIST themselves). ``progress``: show a table.
+    refused. ``keep_models``: a folder where each trial that is done leaves a checkpoint,
+    which `load_model` opens; its row says under "model" where it is. With either, a trial
+    that was interrupted goes on where it was, the next time, and ends as it would have
+    without the break. (With an ``executor`` this needs ``keep_models``, a folder that all
+    its workers find under the same name.)
+
+    ``data``: as of `train`, which are sent with every trial (workers find Fashion-MNIST
+    themselves). ``invert``: as of `train`. ``progress``: show a table. ``watch``: a function
+    that is called after each epoch and each trial with the rows so far, as `plot_curves`
+    draws them: those of trials that run have status "running" and in ``history`` their
+    curves. (Of those that an ``executor``'s processes do, it hears when they end.)
 
     A trial that fails gets a row that says why, and the others go on. Ctrl-C ends
     trials after their current step; those and what was not begun are "interrupted".
 
     Raises ValueError for trials that make no sense and for a file of something
-    else, DeviceError for devices that this machine has not, OSError if the file
+    else, DeviceError for devices that this machine has not, OSError if the file or the folder
     cannot be written, another sweep uses it, or no process can be started.
     """
     _check_ways(executor, mode, workers)
     check_flag("progress", progress)
+    check_flag("invert", invert)
     if results is not None:
         check_path("results", results)
+    check_folder(keep_models, results)
+    if watch is not None:
+        check_function("watch", watch)
     trials = complete_trials(trials, mode if executor is None else None)
     _check_own(data, trials)
     with contextlib.ExitStack() as stack:
         stack.enter_context(holding(results))
         kept = Results(results, data)
-        rows = [kept.finished(settings) for settings in trials]
-        to_do = {i: trials[i] for i, row in enumerate(rows) if row is None}
+        files = stack.enter_context(trial_files(keep_models, results if executor is None else None, kept.data))
+        rows = [_known(kept.finished(settings), files) for settings in trials]
         table = Table(trials, rows, progress)
+        record = Record(trials, rows, kept, table, watch)
+        stack.callback(kept.close)
         stop = stack.enter_context(stop_on_interrupt())
+        to_do = {i: (trials[i], data, stop, invert, files.path(trials[i])) for i, row in enumerate(rows) if row is None}
+        events = queue.SimpleQueue()
         if executor is None and mode == "simultaneous" and to_do:
-            executor = stack.enter_context(Processes(*count_workers(workers, to_do.values())))
-        ended = _in_turn(to_do, data, table, stop) if executor is None else _through(executor, to_do, data, table, stop)
+            count = count_workers(workers, [trials[i] for i in to_do])
+            executor = stack.enter_context(Processes(*count, hear=_into(events)))
+        ended = _in_turn(to_do, record, stop) if executor is None else _through(executor, to_do, events, record, stop)
         for i, row in stack.enter_context(contextlib.closing(ended)):
-            rows[i] = row
+            row = files.with_model(row)
+            record.end(i, row)
             if row["status"] != "interrupted":
-                kept.add(row)
-            table.set(i, row)
+                files.remove(row)
             stop.requested |= row["status"] == "interrupted"
     rows = [row or make_row(settings, "interrupted", "not begun") for settings, row in zip(trials, rows, strict=True)]
     table.end(rows, kept.path)
@@ -86,38 +119,66 @@ def _check_ways(executor, mode, workers):
 
 def _check_own(data, trials):
     """The caller's data must fit all networks."""
-    for name in dict.fromkeys(settings["network"] for settings in trials) if data is not None else ():
+    ways = [(settings["network"], settings["loss"], settings["width"]) for settings in trials]
+    for setting, loss, width in (way for i, way in enumerate(ways) if way not in ways[:i]):
+        if data is None:
+            check_for_fashion_mnist(setting)
+            continue
         X_train, y_train, X_test, y_test, *classes = check_parts(data)
-        _, network = find_network(name, classes[0] if classes else None, image_shape(X_train))
-        check_data(X_train, y_train, network)
-        check_data(X_test, y_test, network)
+        outputs = number_of_outputs(y_train)
+        names, shape = classes[0] if classes else None, image_shape(X_train)
+        _, network = find_network(network_of(setting), names, shape, outputs, width)
+        check_data(X_train, y_train, network, find_loss(loss))
+        check_data(X_test, y_test, network, find_loss(loss))
 
 
-def _in_turn(to_do, data, table, stop):
-    """Do the trials here, one after another; yields a trial's number and its row as it ends."""
-    for i, settings in to_do.items():
+def _known(row, files):
+    """The row of a trial that need not be done again, or None."""
+    if row is None or files.lack(row):
+        return None
+    files.remove(row)  # of a program that was killed
+    return files.with_model(row)
+
+
+def _in_turn(to_do, record, stop):
+    """Do the trials here, one after another; yields a trial's number and its row as it ends.
+
+    ``to_do``: what `run_trial` is given, by the trials' numbers, but for the report.
+    """
+    for i, given in to_do.items():
         if stop.requested:
             return
-        table.set(i, "running")
-        yield i, run_trial(settings, data, stop)  # which hears Ctrl-C itself
+        record.begin(i)
+        yield i, run_trial(*given, Report(i, record.epochs))  # which hears Ctrl-C itself
 
 
-def _through(executor, to_do, data, table, stop):
-    """Let an executor do the trials; yields a trial's number and its row as it ends, in whatever order."""
-    ended, numbers = queue.SimpleQueue(), {}
+def _into(events):
+    """What puts the reports of trials into a queue."""
+    return lambda *report: events.put(report)
+
+
+def _through(executor, to_do, events, record, stop):
+    """Let an executor do the trials; yields a trial's number and its row as it ends, in whatever order.
+
+    ``events``: a queue for futures that are done, and for reports of trials that go on.
+    """
+    numbers = {}
     try:
-        for i, settings in to_do.items():
-            future = _submit(executor, settings, data, stop)
+        for i, given in to_do.items():
+            future = _submit(executor, *given, Report(i, _into(events)))
             numbers[future] = i
-            future.add_done_callback(ended.put)
+            future.add_done_callback(events.put)
         while numbers and not stop.requested:
             for future, i in numbers.items():
                 if future.running():
-                    table.set(i, "running")
+                    record.begin(i)
             with contextlib.suppress(queue.Empty):
-                future = ended.get(timeout=PATIENCE)
-                i = numbers.pop(future)
-                yield i, _row(future, to_do[i])
+                event = events.get(timeout=PATIENCE)
+                if isinstance(event, tuple):
+                    record.epochs(*event)
+                else:
+                    i = numbers.pop(event)
+                    yield i, _row(event, to_do[i][0])
     finally:
         stop.requested = True  # for what is still running in threads of this process
         for future in numbers:
@@ -126,13 +187,13 @@ def _through(executor, to_do, data, table, stop):
         executor.shutdown(cancel_futures=True)
         for future, i in numbers.items():
             if not future.cancelled():
-                yield i, _row(future, to_do[i])
+                yield i, _row(future, to_do[i][0])
 
 
-def _submit(executor, settings, data, stop):
+def _submit(executor, *arguments):
     """A future, even if the executor can do nothing any more."""
     try:
-        return executor.submit(run_trial, settings, data, stop)
+        return executor.submit(run_trial, *arguments)
     except BrokenExecutor as error:
         future = Future()
         future.set_exception(error)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 from ..monitor import say
 from ..words import seconds, several
@@ -66,6 +67,8 @@ class Table:
         cells = [self._names] + [[show(settings[name]) for name in self._names] for settings in self.trials]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         results = ["  ".join([*MEASURED, "seconds"]), *map(_columns, self.states)]
+        if any(not isinstance(state, str) and state["model"] for state in self.states):
+            results[0] += "  model"
         return ["  ".join([*map(str.rjust, line, widths), result]) for line, result in zip(cells, results, strict=True)]
 
     def _what_fits(self):
@@ -89,13 +92,18 @@ def _columns(state):
     """What stands beside a trial's settings."""
     if isinstance(state, str) or state["status"] != "done":
         return state if isinstance(state, str) else outcome(state)
-    cells = [f"{measure(state, name):.3f}".rjust(len(heading)) for heading, name in MEASURED.items()]
-    return "  ".join([*cells, f"{seconds(state['seconds']):>7}"])
+    cells = [_shown(measure(state, name)).rjust(len(heading)) for heading, name in MEASURED.items()]
+    model = [Path(state["model"]).name] if state["model"] else []
+    return "  ".join([*cells, f"{seconds(state['seconds']):>7}", *model])
 
 
 def outcome(row):
     """How a trial ended, in a few words."""
     if row["status"] == "done":
-        listed = [f"{heading} {measure(row, name):.3f}" for heading, name in MEASURED.items()]
+        listed = [f"{heading} {_shown(measure(row, name))}" for heading, name in MEASURED.items()]
         return ", ".join([*listed, f"{seconds(row['seconds'])} s"])
     return f"failed: {row['message']}" if row["status"] == "failed" else row["message"].split(":")[0]
+
+
+def _shown(measured):
+    return "-" if measured is None else f"{measured:.3f}"

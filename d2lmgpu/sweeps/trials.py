@@ -6,9 +6,12 @@ from dataclasses import fields
 from ..arguments import check_list, plain, shown
 from ..data import check_limit
 from ..devices import DeviceError, choose_indices
+from ..networks import Network
 from ..parallel import check_loads
 from ..training import Settings
 from ..training.checks import check_statistics, find_network
+from ..training.splits import check_network_for_split, check_number_of_devices
+from .own_networks import as_data, check_names, checked, each_named, network_of, without_name
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
     about.name: about.default for about in fields(Settings)
@@ -20,16 +23,23 @@ def grid(**values):
     """All combinations of the values, as a list of dicts: the last name's values change fastest.
 
     ``grid(devices=[1, 2], lr=[0.1, 0.2], num_epochs=3)`` makes four trials: a value
-    that is no list stands for itself. Raises ValueError for an empty list.
+    that is no list stands for itself. Networks of your own may have names, with which
+    tables and plots tell them: ``grid(network={"small": network, "LeNet": "lenet"})``.
+
+    Raises ValueError for an empty list, and for networks with layers of functions of your own.
     """
-    lists = {str(name): _values(value) for name, value in values.items()}
+    lists = {str(name): _values(name, value) for name, value in values.items()}
     for name, value in lists.items():
         if not value:
             raise ValueError(f"grid: the list of {name} is empty")
     return [dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())]
 
 
-def _values(value):
+def _values(name, value):
+    if name == "network" and isinstance(value, dict) and "layers" not in value:
+        return each_named(value)
+    if isinstance(value, Network):  # a tuple of layers
+        return [value]
     return list(value) if isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) else [value]
 
 
@@ -41,18 +51,21 @@ def complete_trials(trials, mode=None):
     with which nothing can be trained, and for a trial that is there twice;
     DeviceError for devices that are not here.
     """
-    complete = []
+    complete, identities = [], []
     for number, trial in enumerate(check_list("trials", trials, of="dicts of settings"), 1):
         try:
             settings = _complete(trial)
             _check(settings, mode)
         except (TypeError, ValueError) as error:
             raise ValueError(f"trial {number}: {error}") from None
-        if settings in complete:
-            raise ValueError(f"trials {complete.index(settings) + 1} and {number} are the same; give each value once")
+        if identity(settings) in identities:
+            first = identities.index(identity(settings)) + 1
+            raise ValueError(f"trials {first} and {number} are the same; give each value once")
         complete.append(settings)
+        identities.append(identity(settings))
     if not complete:
         raise ValueError("there are no trials; d2lmgpu.grid(lr=[0.1, 0.2]) makes two")
+    check_names(settings["network"] for settings in complete)
     return complete
 
 
@@ -70,6 +83,10 @@ def _complete(trial):
 
 def _plain(name, value):
     """As JSON knows it, since trials go to other processes and to files."""
+    if name == "network" and isinstance(value, Network):
+        return as_data(value)
+    if name == "network" and isinstance(value, dict):
+        return checked(value)
     value = plain(value)
     if type(value) is list:
         return [_plain(name, part) for part in value]
@@ -81,9 +98,12 @@ def _plain(name, value):
 
 
 def _check(settings, mode):
-    Settings(**{name: value for name, value in settings.items() if name not in ("devices", "environment", "limit")})
-    name, network = find_network(settings["network"])
+    name, network = find_network(network_of(settings["network"]), width=settings["width"])
+    rest = {name: value for name, value in settings.items() if name not in ("devices", "environment", "limit")}
+    Settings(**rest | {"network": network_of(settings["network"])})
     check_statistics(settings["batch_statistics"], network, name)
+    if settings["split"] is not None:
+        check_network_for_split(network)
     check_limit(settings["limit"])
     try:
         _, indices = choose_indices(settings["environment"], settings["devices"])
@@ -96,8 +116,18 @@ def _check(settings, mode):
             f"devices {settings['devices']}: trials that are done at the same time have a core or GPU each; "
             "give how many devices are to share it, or let one trial follow the other (mode 'sequential')"
         )
+    check_number_of_devices(settings["split"], len(indices))
     if settings["loads"] not in (None, "auto"):
         check_loads(settings["loads"], len(indices))
+
+
+def identity(settings):
+    """What decides how a trial ends: its settings that are not as by default, and of its network all but the name.
+
+    So rows that were written before there was a setting are of trials that leave it as it is.
+    """
+    network = {"network": without_name(settings["network"])} if "network" in settings else {}
+    return {name: value for name, value in (settings | network).items() if value != DEFAULTS.get(name)}
 
 
 def varying(trials):
@@ -111,5 +141,7 @@ def describe(settings, names):
 
 
 def show(value):
-    """A setting's value as a person writes it."""
+    """A setting's value as a person writes it, a network of one's own by its name."""
+    if isinstance(value, dict):
+        return value["name"]
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -9,6 +9,7 @@ one trial with it and no other; the next trial gets a new process. Processes are
 started afresh ("spawn"): a copy of one that has threads ("fork") may hang.
 """
 
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -32,10 +33,12 @@ class NoWorker(OSError):
 class Processes(Executor):
     """``count`` processes, each with one of ``cards`` in turn as its only GPU, if there are any.
 
+    ``hear(number, first, curves)`` is called, in other threads, with what a `trial.Report` tells in a process.
     Leaving the ``with`` block ends trials after their current step.
     """
 
-    def __init__(self, count, cards=()):
+    def __init__(self, count, cards=(), hear=trial.tell):
+        self._hear = hear
         self._context = multiprocessing.get_context("spawn")
         self._stop = self._context.Event()
         self._cards = queue.SimpleQueue()
@@ -80,7 +83,8 @@ class Processes(Executor):
 
     def _start(self):
         """A pool of one process, which is there."""
-        begin = self._of_thread.card, self._stop
+        reports, line = self._context.Pipe(duplex=False)
+        begin = self._of_thread.card, self._stop, line
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=begin_worker, initargs=begin)
         self._pools.append(pool)
         try:
@@ -90,14 +94,25 @@ class Processes(Executor):
                 "no worker process can be started; a program that calls sweep should be a file, and do so under "
                 "if __name__ == '__main__':, since every worker imports it"
             ) from None
+        finally:
+            line.close()  # the process has its own, whose end is the end of the reports
+            threading.Thread(target=_pass_on, args=(reports, self._hear), daemon=True).start()
         return pool
 
 
-def begin_worker(card, stop):
+def _pass_on(reports, hear):
+    """Let ``hear`` hear what comes, until the process ends that sends it."""
+    with contextlib.suppress(EOFError, OSError), reports:
+        while True:
+            hear(*reports.recv())
+
+
+def begin_worker(card, stop, line):
     """First work of a process: Ctrl-C is left to the program, whose end is this process's end, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     trial.stopped = stop.is_set
+    trial.tell = lambda *report: line.send(report)
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
 

@@ -1,6 +1,7 @@
 """Training and evaluation."""
 
 from .accuracy import confusion_matrix, evaluate, predict
+from .alike import DriftError
 from .begin import train
 from .history import History, Result, sha256, why_diverged
 from .model import Model, load_model
@@ -8,6 +9,7 @@ from .saved import load_run
 from .settings import Settings
 
 __all__ = [
+    "DriftError",
     "History",
     "Model",
     "Result",

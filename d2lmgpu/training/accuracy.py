@@ -5,13 +5,18 @@ import functools
 import numpy as np
 
 from ..arguments import as_array, check_list, check_whole
+from ..cluster import as_cluster, gather
 from ..data import to_float
-from ..devices import check_devices, to_host
+from ..devices import check_devices, put, to_host
 from ..layers import check_labels
-from ..networks import LENET, channels, count_correct, logits
+from ..layers.labels import classes_of, right_answers
+from ..networks import CROSS_ENTROPY, LENET, channels, count_correct, find_loss, logits
+from ..networks.loss_trial import on_host
+from ..networks.losses import as_targets
 from ..parallel import get_params, split_batch
 from ..timing import span
 from .checks import check_data, check_images
+from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
 
 EVALUATION_BATCH = 4096
 """Test images that are on the devices at a time."""
@@ -20,7 +25,7 @@ PREDICTION_BATCH = 256
 """The same of `predict`, which needs more memory for each."""
 
 
-def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=()):
+def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(), loss="cross_entropy", metrics=None):
     """Accuracy, the fraction of images whose label is the largest logit, computed on all the devices.
 
     ``X`` uint8 or float32 (N, C, H, W) and ``y`` (N,) on the host. The parameters
@@ -30,9 +35,24 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
     class must not depend on the others. Every example counts the same however the
     shards fall: correct answers are counted, and divided once.
 
-    Raises ValueError if there are no examples, or not one label for each, a whole number below the network's classes.
+    ``loss``: that of training. The class of one-hot or soft labels, floats (N, classes) for the cross-entropy, is the
+    largest. Other targets than whole numbers are no classes; then the result is no accuracy but the loss per example.
+
+    With ``metrics``, functions by name (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each of
+    them, per example.
+
+    On a `Cluster` of several processes all call it, and get the same; the parameters are one list, or one for each
+    of the process's own devices.
+
+    Raises ValueError if there are no examples, or not one label for each, a whole number below the network's classes,
+    and for metrics that are none.
     """
-    return TestSet(X, y, devices, network).accuracy(params_or_device_params, statistics)
+    metrics = check_metrics(metrics)
+    tested = TestSet(X, y, devices, network, find_loss(loss), metrics).evaluate(params_or_device_params, statistics)
+    if not metrics:
+        return next(iter(tested.values()))
+    own = tested.pop("metrics")
+    return {name.removeprefix("test_"): value for name, value in tested.items()} | own
 
 
 class TestSet:
@@ -43,41 +63,85 @@ class TestSet:
 
     __test__ = False  # pytest would take it for a test
 
-    def __init__(self, X, y, devices, network=LENET):
-        check_data(X, y, network)
-        self.devices, self.network, self.size = check_devices(devices), network, len(X)
+    def __init__(self, X, y, devices, network=LENET, loss=CROSS_ENTROPY, metrics=()):
+        y = as_array("labels", y)
+        check_data(X, y, network, loss)
+        self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None  # None: labels are classes
+        self.everybody = as_cluster(devices)
+        self.devices, self.network, self.size = self.everybody.mine, network, len(X)
+        self.metrics = dict(metrics)
+        if self.metrics:
+            some = put(y[:EXAMPLES], self.devices[0])
+            self.devices[0].run(try_metrics, self.metrics, some, network.classes).result()
         starts = range(0, len(X), EVALUATION_BATCH)
         parts = [slice(start, start + EVALUATION_BATCH) for start in starts]
-        self.shards = [split_batch(X[part], y[part], self.devices) for part in parts]
+        self.shards = [split_batch(X[part], y[part], self.everybody) for part in parts]
 
-    def accuracy(self, params_or_device_params, statistics=(), tell=None):
-        """As `evaluate` does it. ``tell(done)`` is called with how many images are evaluated so far."""
+    def evaluate(self, params_or_device_params, statistics=(), tell=None):
+        """``test_accuracy``, or ``test_loss`` where targets are no classes, and ``metrics`` if there are some: a dict.
+
+        ``tell(done)`` is called with how many images are evaluated so far.
+        """
         device_params, device_statistics = _on_each(params_or_device_params, statistics, self.devices, self.network)
         tasks = []
         for X_shards, y_shards in self.shards:
             each_device = zip(self.devices, X_shards, y_shards, device_params, device_statistics, strict=True)
             for device, X_shard, y_shard, params, fixed in each_device:
-                tasks.append(device.run(_count_correct, X_shard, y_shard, params, self.network, fixed))
-        right = done = 0
+                arguments = X_shard, y_shard, params, self.network, fixed
+                if self.loss is None and not self.metrics:
+                    tasks.append(device.run(_count_correct, *arguments))
+                else:
+                    tasks.append(device.run(_sums, *arguments, self.loss, self.metrics))
+        found, done = [], 0
         for number, task in enumerate(tasks, 1):
-            right += int(task.result())
+            sums = task.result()
+            found.append(sums if isinstance(sums, list) else [int(sums)])
             if tell and number % len(self.devices) == 0:
                 done = min(self.size, done + EVALUATION_BATCH)
                 tell(done)
-        return right / self.size
+        first, *others = (sum(self._of_all(found)) / self.size).tolist()
+        metrics = {"metrics": dict(zip(self.metrics, others, strict=True))} if self.metrics else {}
+        return {"test_loss" if self.loss else "test_accuracy": first} | metrics
+
+    def _of_all(self, found):
+        """The sums of each part of the test set and each device, of which this process has ``found`` its own."""
+        parts, d = len(self.shards), len(self.devices)
+        by_device = np.array(found, float).reshape(parts, d, -1).transpose(1, 0, 2)
+        by_device = gather(self.everybody, by_device.reshape(d, -1)).reshape(len(self.everybody), parts, -1)
+        return by_device.transpose(1, 0, 2).reshape(parts * len(self.everybody), -1)
 
 
 def _count_correct(X, y, params, network, statistics):
     """Runs on a device."""
     with span("evaluate"):
-        return count_correct(to_float(X), y, params, network, statistics)
+        return count_correct(to_float(X), classes_of(y), params, network, statistics)
 
 
-def predict(params_or_device_params, X, devices, network=LENET, statistics=()):
+def _sums(X, y, params, network, statistics, loss, metrics):
+    """Runs on a device: the right answers (or the losses, if a ``loss`` is given) and the metrics, in a list of sums.
+
+    A few images go through the layers at a time.
+    """
+    with span("evaluate"):
+        dtype, sums = params[0].dtype, np.zeros(1 + len(metrics))
+        for start in range(0, len(X), PREDICTION_BATCH):
+            part = slice(start, start + PREDICTION_BATCH)
+            outputs, targets = logits(to_float(X[part]), params, network, statistics), y[part]
+            if loss is None:
+                first = right_answers(outputs, targets)
+            else:
+                first = loss.forward(outputs, as_targets(targets, dtype))[0]
+            sums += [float(on_host(first)), *sum_metrics(metrics, outputs, targets, dtype)]
+        return sums.tolist()
+
+
+def predict(params_or_device_params, X, devices, network=LENET, statistics=(), loss="cross_entropy"):
     """The probability of each class for each image, float (N, classes) on the host, in the images' order.
 
-    Arguments are those of `evaluate`. Raises ValueError for images that do not fit the network.
+    Arguments are those of `evaluate`. With another ``loss`` than cross_entropy nobody knows that outputs are logits:
+    then they are given as they are. Raises ValueError for images that do not fit the network.
     """
+    loss = find_loss(loss)
     devices = check_devices(devices)
     check_images(X, network)
     device_params, device_statistics = _on_each(params_or_device_params, statistics, devices, network)
@@ -88,6 +152,8 @@ def predict(params_or_device_params, X, devices, network=LENET, statistics=()):
         for device, shard, params, fixed in zip(devices, shards, device_params, device_statistics, strict=True):
             tasks.append(device.run(functools.partial(logits, network=network), shard, params, statistics=fixed))
     scores = np.concatenate([np.zeros((0, network.classes)), *(to_host(task.result()) for task in tasks)])
+    if loss is not CROSS_ENTROPY:
+        return scores
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores / scores.sum(axis=1, keepdims=True)
 

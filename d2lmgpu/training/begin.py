@@ -1,25 +1,40 @@
 """Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
 
+import functools
+
 from ..arguments import check_path, plain
 from ..checkpoints import save_checkpoint
+from ..cluster import as_cluster
 from ..data import check_parts, epoch_order, epoch_size
-from ..devices import check_devices, nothing_left_behind, to_host, try_gpu
+from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
-from ..monitor import Progress
-from ..networks import init_params
+from ..monitor import Progress, Stop
+from ..networks import find_loss, init_params, try_loss
+from ..networks.loss_trial import EXAMPLES
 from ..output import holding
 from ..timing import Timeline
-from .accuracy import TestSet
+from .alike import check_alike
 from .by_name import takes_settings
-from .checks import check_checkpoint, check_data, check_statistics, check_ways, find_network, image_shape
+from .checks import (
+    check_checkpoint,
+    check_data,
+    check_statistics,
+    check_ways,
+    find_network,
+    image_shape,
+    number_of_outputs,
+)
 from .history import History, Result, sha256
 from .likeness import check_changed, likeness
 from .loop import Loop
+from .metrics import check_metrics
 from .model import Model, model_state
+from .rescue import Rescue
 from .resume import Position, data_checksum, restore, snapshot
-from .runner import make_runner
+from .runner import make_runner, make_test_set
 from .saved import load_run
+from .together import SharedStop, check_together, compare, share_times, statistics_of_all
 
 
 @takes_settings
@@ -37,24 +52,26 @@ def train(
     environment=None,
     invert=False,
     progress=True,
+    metrics=None,
 ):
-    """Train a network data-parallel; returns a `Result`: ``history, params``.
+    """Train a network, data-parallel unless ``split`` says otherwise; returns a `Result`: ``history, params``.
 
-    ``devices``: a list of devices (``[try_gpu(0)]`` unless given). Then the settings, each
+    ``devices``: a list of devices (``[try_gpu(0)]`` unless given), or a `Cluster`: see below. Then the settings, each
     described in `Settings`: by name, ``train(devices, lr=0.1)``, or as one value,
     ``train(devices, settings)``. The same seed on the same number of devices gives the same history, bit
     for bit. ``data``: X_train, y_train, X_test, y_test, and
     maybe the names of the classes, as `load_image_data` gives them (Fashion-MNIST
-    unless given); a network by name then has as many classes.
+    unless given); a network by name then has as many classes. Labels are whole numbers (N,), or, as the
+    ``loss`` takes them, floats (N, K): one-hot or soft labels, or other targets, for K outputs.
 
     ``checkpoint``: a file that is written after every epoch, after every
     ``checkpoint_steps`` steps if given, and when training is stopped; it must not
     exist, unless it is the one to resume, and no other run may be writing it.
     ``resume``: a checkpoint to go on from, with the same settings; on as many
     devices the run then ends as it would have without the break, bit for bit. A
-    network, a schedule and a ``preprocess`` of your own are compared by what they
+    network, a schedule, a ``preprocess`` and a ``loss`` of your own are compared by what they
     do with a few examples; ``changed`` names those that may do something else, of
-    "network", "schedule", "preprocess".
+    "network", "schedule", "preprocess", "loss".
 
     ``callbacks``: `monitor.Callback` objects, which are called as training goes on
     and may end it. ``timeline``: a `Timeline` that is to keep what the devices did when.
@@ -62,81 +79,119 @@ def train(
     were inverted when they were read: it is kept in the history, and so in a checkpoint,
     so that ``d2lmgpu predict`` does the same with others. ``progress``: show a bar and a
     line an epoch; in a notebook with ipywidgets a `LivePlot`, which has a Stop button.
+    ``metrics``: functions of outputs and labels, by name, that are evaluated on the test set after each
+    epoch, for ``history.metrics``; they return sums over images, see metrics.py.
 
     Ctrl-C ends training after the current step; what was learned is returned,
     and said in ``history.interrupted``. A run that diverges ends after the epoch
     in which it did, and says so in ``history.diverged``.
 
+    Of a `Cluster` (``d2l.cluster()``) all processes call this, with the same arguments. The minibatch and the test
+    set are split over all devices, of which each process feeds its own, and all get the same result, with the
+    bits of one process that has all the devices. A file to resume from must be there for all of them; rank 0 alone
+    shows the progress and writes the checkpoint, and a stop that any of them asks for is one of all.
+
     Raises TypeError for an argument that there is not, ValueError for settings that make no sense, DataError if the
     data set cannot be loaded, CheckpointError for a file that is no complete checkpoint of this run, OSError for one
-    that cannot be read or written.
+    that cannot be read or written, DriftError where ``check_every`` finds devices whose parameters differ.
     """
-    devices = check_devices([try_gpu(0)] if devices is None else devices)
-    settings, checkpoint_steps = settings.on(devices), plain(checkpoint_steps)
+    everybody = as_cluster(devices)
+    devices, settings, checkpoint_steps = everybody.mine, settings.on(everybody), plain(checkpoint_steps)
+    check_together(everybody, settings)
     check_ways(callbacks, timeline, environment, progress=progress, invert=invert)
-    invert = bool(invert)
+    invert, metrics = bool(invert), check_metrics(metrics)
     if checkpoint is not None:
         check_path("checkpoint", checkpoint)
-    with nothing_left_behind(devices), holding(checkpoint):
-        check_checkpoint(checkpoint, checkpoint_steps, resume)
+    speaks = everybody.rank == 0
+    with nothing_left_behind(devices), holding(checkpoint if speaks else None):
+        if speaks:
+            check_checkpoint(checkpoint, checkpoint_steps, resume)
         check_changed(changed)
         start = None if resume is None else load_run(resume)
         X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else check_parts(data)
         classes = names[0] if names else None
-        name, network = find_network(settings.network, classes, image_shape(X_train))
+        shape, outputs = image_shape(X_train), number_of_outputs(y_train)
+        name, network = find_network(settings.network, classes, shape, outputs, settings.width)
         check_statistics(settings.batch_statistics, network, name)
-        check_data(X_train, y_train, network)
-        check_data(X_test, y_test, network)
-        bar = Progress(settings.num_epochs, epoch_size(len(X_train), settings.batch_size, settings.drop_last), progress)
+        loss = find_loss(settings.loss)
+        check_data(X_train, y_train, network, loss)
+        check_data(X_test, y_test, network, loss)
+        if loss.is_own:
+            devices[0].run(try_loss, loss, put(y_train[:EXAMPLES], devices[0]), network.classes).result()
+        size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
+        bar = Progress(settings.num_epochs, size, progress and speaks)
+        stop = Stop() if everybody.size == 1 else SharedStop(everybody)
         runner, settings = make_runner(
             X_train,
             y_train,
             init_params(settings.seed, init=settings.init, network=network),
-            devices,
+            everybody,
             network,
             settings,
             note=bar.note,
             saved_loads=start and start.state["history"]["loads"],
+            stop=stop,
         )
+        replicas = runner.replicas
+        test_set = make_test_set(X_test, y_test, runner, everybody, network, settings, metrics)
         history = History(
-            devices=[str(device) for device in devices],
+            devices=everybody.names,
+            processes=everybody.size,
             environment=environment or "+".join(sorted({device.kind for device in devices}, reverse=True)),
             settings=settings.recorded(),
             classes=classes,
             invert=invert,
+            metrics={name: [] for name in metrics},
+            peak_memory=runner.peak_memory,
         )
-        replicas = runner.replicas
+
+        def evaluate(tell):
+            device_params = [replica.params for replica in replicas]
+            return test_set.evaluate(device_params, [replica.statistics for replica in replicas], tell)
+
         if progress and in_notebook():
             bar.visible = False  # the live plot says it all
             if not any(isinstance(callback, LivePlot) for callback in callbacks):
                 callbacks = [*callbacks, LivePlot()]
         checksum = alike = None
-        if checkpoint or resume:
+        if checkpoint or resume or everybody.size > 1:
             checksum = data_checksum(X_train, y_train)
-            alike = likeness(settings, X_train, y_train)
+            alike = likeness(settings, X_train, y_train, network.classes)
         position = Position()
         if resume:
-            position = restore(start, history, runner, replicas, checksum, alike, changed)
+            position = restore(start, history, runner, replicas, everybody, checksum, alike, changed)
+        files = {"checkpoint": checkpoint is not None, "checkpoint_steps": checkpoint_steps, "position": position}
+        checked = {"the checksum of the training set": checksum and checksum[:16]}
+        compare(everybody, settings, test_set, replicas, **checked, **files)
+        state = None
+        if checkpoint is not None:
+            state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": alike}
+        rescue = Rescue(checkpoint, history, runner, replicas, everybody, state, settings.batch_statistics)
         loop = Loop(
             history=history,
             network=network,
-            test_set=TestSet(X_test, y_test, devices, network),
-            replicas=replicas,
+            loss=loss,
+            test_set=test_set,
+            evaluate=evaluate,
             runner=runner,
             order=lambda epoch: epoch_order(len(X_train), settings.seed, epoch),
             rates=lambda epoch: settings.learning_rates(epoch, runner.steps),
             bar=bar,
             timeline=timeline or Timeline(devices),
             callbacks=list(callbacks),
-            save=_saver(checkpoint, history, network, runner, replicas, checksum, alike),
+            save=_saver(checkpoint, history, runner, replicas, everybody, state),
             save_steps=checkpoint_steps,
+            check=functools.partial(check_alike, everybody, replicas, settings.batch_statistics),
+            check_steps=settings.check_every,
+            rescue=rescue,
+            stop=stop,
         )
         try:
-            loop.run(position)
-            first = replicas[0]  # they are all alike
-            model = Model(
-                network, list(map(to_host, first.params)), list(map(to_host, first.statistics)), classes, invert
-            )
+            with everybody.when_it_hangs(rescue):
+                loop.run(position)
+            share_times(everybody, history)
+            params, statistics = list(map(to_host, replicas[0].params)), statistics_of_all(everybody, replicas)[0]
+            model = Model(network, params, statistics, classes, invert, settings.loss)
             history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
         finally:
             runner.close()
@@ -144,9 +199,14 @@ def train(
         return Result(history, model)
 
 
-def _saver(checkpoint, history, network, runner, replicas, checksum, alike):
+def _saver(checkpoint, history, runner, replicas, everybody, state):
     """A function that writes a checkpoint for a `Position`, or does nothing."""
     if checkpoint is None:
         return lambda position: None
-    state = {"model": model_state(network, history.classes, history.invert), "data": checksum, "likeness": alike}
-    return lambda position: save_checkpoint(checkpoint, snapshot(history, position, runner, replicas, state))
+
+    def save(position):
+        found = snapshot(history, position, runner, replicas, everybody, state)  # for which all are needed
+        if everybody.rank == 0:
+            save_checkpoint(checkpoint, found)
+
+    return save

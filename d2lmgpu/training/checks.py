@@ -5,19 +5,31 @@ from pathlib import Path
 import numpy as np
 
 from ..arguments import check_flag, check_list, check_name, check_path, check_text, check_whole, shown
-from ..layers import check_labels
 from ..monitor import Callback
-from ..networks import FASHION_MNIST, LENET, NETWORKS, Network, channels, check_network, known_network
+from ..networks import (
+    CROSS_ENTROPY,
+    FASHION_MNIST,
+    LENET,
+    NETWORKS,
+    Network,
+    channels,
+    check_network,
+    known_network,
+)
 from ..output import check_writable
 from ..timing import Timeline
 
+SOFT = 1e-3
+"""How far the sum of an image's soft labels may be from 1."""
 
-def find_network(network, classes=None, input_shape=FASHION_MNIST):
+
+def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, width=1):
     """The name and the layers of a network, given by either; ``classes``: their names, if they are not Fashion-MNIST's.
 
-    A network by name is for images of ``input_shape``.
+    A network by name is for images of ``input_shape``, has as many ``outputs`` where no names are given, and ``width``
+    times its usual channels.
 
-    Raises ValueError for a name that there is not, or another number of classes.
+    Raises ValueError for a name that there is not, another number of classes, or a width that cannot be.
     """
     if classes is not None:
         classes = check_list("classes", classes, of="names")
@@ -26,6 +38,8 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST):
     if classes is not None and len(set(classes)) < max(2, len(classes)):
         raise ValueError(f"classes are {', '.join(map(str, classes))}; there should be two or more, of different names")
     if isinstance(network, Network):
+        if width != 1:
+            raise ValueError(f"width is {shown(width)}, but the network is one of your own; leave it at 1")
         if classes is not None and len(classes) != network.classes:
             raise ValueError(f"the network has {network.classes} classes and the data {len(classes)}")
         return "custom", network
@@ -35,14 +49,20 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST):
             "networks.sequential makes"
         )
     check_name("network", network, NETWORKS, also=", or give what networks.sequential makes")
-    if classes is None and input_shape == FASHION_MNIST:
+    outputs = outputs if classes is None else len(classes)
+    if outputs == 10 and input_shape == FASHION_MNIST and width == 1:
         return network, NETWORKS[network]
-    return network, known_network(network, 10 if classes is None else len(classes), input_shape)
+    return network, known_network(network, outputs, input_shape, width)
 
 
 def image_shape(X):
     """The shape (C, H, W) for which a network by name is made: that of the images, if they are some."""
     return tuple(X.shape[1:]) if getattr(X, "ndim", 0) == 4 else FASHION_MNIST
+
+
+def number_of_outputs(y):
+    """How many outputs a network by name has where nobody named classes: as many as targets (N, K) have numbers."""
+    return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else 10
 
 
 def check_statistics(batch_statistics, network, name):
@@ -67,12 +87,22 @@ def check_ways(callbacks, timeline, environment, **flags):
         check_text("environment", environment)
 
 
-def check_data(X, y, network=LENET):
-    """Raise ValueError unless each image fits the network and has a label: a GPU would take others without a word."""
+def check_data(X, y, network=LENET, loss=CROSS_ENTROPY):
+    """Raise ValueError unless each image fits the network and has a label, or what else the `Loss` takes.
+
+    A GPU would take others without a word.
+    """
     check_images(X, network)
     if len(X) == 0:
         raise ValueError("0 images; there should be some")
-    check_labels(y, len(X), network.classes)
+    loss.check(y, len(X), network.classes)
+    if loss is CROSS_ENTROPY and getattr(y, "ndim", 1) == 2:
+        sums = np.asarray(y).sum(axis=1)
+        if np.asarray(y).min() < 0 or np.abs(sums - 1).max() > SOFT:
+            raise ValueError(
+                f"labels of shape {y.shape} are from {y.min():.3g} on, with sums from {sums.min():.3g} to "
+                f"{sums.max():.3g}; for cross_entropy they should be probabilities, with sum 1 for each image"
+            )
 
 
 def check_images(X, network):

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from ..arguments import as_array, check_list, shown
-from ..networks import check_network
-from ..words import FEW, listed, seconds, several
+from ..networks import CROSS_ENTROPY, check_network, find_loss
+from ..words import FEW, REACHED, listed, seconds, several
 from .settings import RECORDED, called
 
 HOPE = 3
@@ -18,22 +18,30 @@ FIRST, ROUGH = 5, 1.5
 """Times the loss of one who guesses: above it training has diverged, in the first epoch and later."""
 
 
+TRY = "try a smaller learning rate, or a warm-up"
+
+
 @dataclass(repr=False)
 class History:
     """What a training run was and how it went. Lists have an entry for each complete epoch.
 
     ``settings``: those of the run by name, as `Settings.recorded` gives them; ``history.lr`` is
-    ``history.settings["lr"]``.     ``train_loss`` is per example, seconds exclude the evaluation. ``phases``: in all
+    ``history.settings["lr"]``. ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples
+    whose largest logit was their label when their step computed it, so before the step's update, while the network was
+    still learning; None for epochs of older versions, which did not count, and where labels are no classes.
+    ``test_accuracy``: where labels are classes; otherwise it stays empty, and ``test_loss``, per example as well, is
+    in its place. ``metrics``: lists for those of one's own, by name. Seconds exclude the evaluation. ``phases``: in all
     seconds of the run's epochs (see `Timeline.phases`), and after them those in which the
     test set was evaluated, "evaluate". ``batch_size`` and ``lr`` are those of a step, after scaling.
     ``classes`` are the names of the
     classes or None where the data came without, ``invert`` whether pictures were
-    inverted when they were read. ``interrupted`` is None, or for a
+    inverted when they were read. ``processes``: how many have the devices. ``interrupted`` is None, or for a
     run that was stopped a dict of ``epoch`` (the one it was in, from 1), ``steps``
-    done in it (all, if the stop came at its end), and the ``train_loss`` and
-    ``test_accuracy`` reached. ``utilisation``: of each device, by name, the part of
+    done in it (all, if the stop came at its end), and the ``train_loss``, ``train_accuracy`` and
+    ``test_accuracy`` (or ``test_loss``) reached. ``utilisation``: of each device, by name, the part of
     the epochs' time for which it worked on its shards. ``diverged`` is None, or says in a line why
-    training was given up.
+    training was given up. ``peak_memory``: of a run with a split, the bytes that each device holds
+    in a step at most, as `plans.prove` counts them; otherwise None.
     """
 
     devices: list
@@ -41,15 +49,20 @@ class History:
     settings: dict
     classes: list = None
     invert: bool = False
+    processes: int = 1
     final_parameters_sha256: str = None
     train_loss: list = field(default_factory=list)
+    train_accuracy: list = field(default_factory=list)
     test_accuracy: list = field(default_factory=list)
+    test_loss: list = field(default_factory=list)
+    metrics: dict = field(default_factory=dict)
     seconds_per_epoch: list = field(default_factory=list)
     examples_per_second: float = None
     phases: dict = field(default_factory=dict)
     utilisation: dict = field(default_factory=dict)
     interrupted: dict = None
     diverged: str = None
+    peak_memory: list = None
 
     def __getattr__(self, name):  # which Python calls for what is no field
         try:
@@ -66,18 +79,29 @@ class History:
     def from_dict(cls, values):
         """What `as_dict` gave, maybe in an older version: what was no setting then is as it was."""
         settings = {called(about): values.get(called(about), about.default) for about in RECORDED}
+        values = {"train_accuracy": [None] * len(values.get("train_loss", ()))} | values
         return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
     def __repr__(self):
         done = several(len(self.train_loss), "epoch")
-        return f"<History of {done} of {self.network}" + (f", {self.summary()}>" if self.test_accuracy else ">")
+        return f"<History of {done} of {self.network}" + (f", {self.summary()}>" if self.train_loss else ">")
 
-    def add_epoch(self, loss, accuracy, seconds, examples):
-        """Enter a complete epoch of ``examples`` examples."""
-        self.train_loss.append(loss)
-        self.test_accuracy.append(accuracy)
+    def add_epoch(self, reached, seconds, examples):
+        """Enter a complete epoch of ``examples`` examples; ``reached``: what was, a dict as of `last`."""
+        for name in REACHED.keys() & reached.keys():
+            getattr(self, name).append(reached[name])
+        for name, value in reached.get("metrics", {}).items():
+            self.metrics[name].append(value)
         self.seconds_per_epoch.append(seconds)
         self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
+
+    def last(self):
+        """What was reached in the end, by the names of the lists that have it: of the last epoch, or when stopped."""
+        if self.interrupted:
+            return {name: value for name, value in self.interrupted.items() if name not in ("epoch", "steps")}
+        last = {name: getattr(self, name)[-1] for name in REACHED if getattr(self, name)}
+        metrics = {name: values[-1] for name, values in self.metrics.items() if values}
+        return last | ({"metrics": metrics} if metrics else {})
 
     def balance(self):
         """A line on how busy the devices were."""
@@ -94,11 +118,15 @@ class History:
 
         Of many devices it names a few, and says how many they are.
         """
-        accuracy = self.interrupted["test_accuracy"] if self.interrupted else self.test_accuracy[-1]
+        last = self.last()
+        if "test_loss" in last:
+            tested = f"test loss: {last['test_loss']:.3f}"
+        else:
+            tested = f"test acc: {last['test_accuracy']:.2f}"
         epochs = self.seconds_per_epoch
         speed = f"{seconds(sum(epochs) / len(epochs))} sec/epoch" if epochs else "no complete epoch"
         many = several(len(self.devices), "device") + " " if len(self.devices) > FEW else ""
-        return f"test acc: {accuracy:.2f}, {speed} on {many}[{listed(self.devices)}]"
+        return f"{tested}, {speed} on {many}[{listed(self.devices)}]"
 
 
 class Result(tuple):
@@ -118,8 +146,10 @@ class Result(tuple):
         return f"<Result: {self.history!r}, {several(sum(param.size for param in self.params), 'parameter')}>"
 
 
-def why_diverged(losses, network):
+def why_diverged(losses, network, loss="cross_entropy"):
     """A line that says so if training losses, one an epoch, show that nothing will be learned any more; else None.
+
+    Of another ``loss`` than cross_entropy nobody knows what guessing gives: then only one that is not finite says so.
 
     Raises ValueError without losses, or for what is no network.
     """
@@ -127,8 +157,11 @@ def why_diverged(losses, network):
     if not losses or not all(isinstance(loss, (int, float)) for loss in losses):
         raise ValueError(f"losses are {shown(losses)}; give the training losses so far, at least one")
     check_network(network)
+    if find_loss(loss) is not CROSS_ENTROPY:
+        finite = math.isfinite(losses[-1])
+        return None if finite else f"diverged in epoch {len(losses)}: the training loss is {losses[-1]}; {TRY}"
     guessing = math.log(network.classes)  # the loss of one who knows nothing
-    advice = f"where guessing gives {guessing:.3g}; try a smaller learning rate, or a warm-up"
+    advice = f"where guessing gives {guessing:.3g}; {TRY}"
     most = ROUGH if len(losses) > 1 else FIRST  # a first epoch of few steps has the loss of the initial weights
     if not losses[-1] < most * guessing:  # or not a number
         return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}, {advice}"
@@ -140,7 +173,7 @@ def why_diverged(losses, network):
 def why_slow(history, network):
     """A line on what to do if nothing was learned in the first epoch because of the initial weights; else None."""
     guessing = math.log(network.classes)
-    if history.init != "normal" or len(history.train_loss) != 1:
+    if history.init != "normal" or len(history.train_loss) != 1 or history.loss != CROSS_ENTROPY.name:
         return None
     if not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:
         return None

@@ -9,18 +9,22 @@ import numpy as np
 
 from ..arguments import shown
 from ..data import batch_rng, epoch_order, to_float
-from ..networks import Network, init_params, loss_and_grads_as_written
-from ..parallel import preprocess_batch
+from ..layers import Draws
+from ..networks import Network, find_loss, init_params, loss_and_grads_as_written
+from ..networks.losses import as_targets
+from ..parallel.preprocess import largest_label, preprocess_batch
 
-COMPARED = ("network", "schedule", "preprocess")
+COMPARED = ("network", "schedule", "preprocess", "loss")
 TOLERANCE = 1e-4
 """Of the largest number: other machines round otherwise."""
 
 EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
 
 
-def likeness(settings, X, y):
+def likeness(settings, X, y, outputs):
     """For each name of `COMPARED` a list of numbers, or None where there is nothing to compare.
+
+    ``outputs``: how many the network has.
 
     Nothing is compared of what has a name. A function ``preprocess`` is called for the first
     minibatches of the training set X and y as in training.
@@ -30,7 +34,9 @@ def likeness(settings, X, y):
     own = isinstance(network, Network) and _repeated(lambda: _of_network(network))
     rates = callable(schedule) and _repeated(lambda: [float(schedule(i / POINTS)) for i in range(POINTS)])
     images = callable(preprocess) and _repeated(lambda: _of_preprocess(preprocess, X, y, *batches))
-    return {"network": own or None, "schedule": rates or None, "preprocess": images or None}
+    loss = find_loss(settings.loss)
+    losses = loss.is_own and _repeated(lambda: _of_loss(loss, y[:EXAMPLES], outputs))
+    return {"network": own or None, "schedule": rates or None, "preprocess": images or None, "loss": losses or None}
 
 
 def unlike(here, saved):
@@ -60,8 +66,16 @@ def _of_network(network):
     rng = np.random.default_rng(0)
     X = rng.random((EXAMPLES, *network.input_shape), np.float32)
     params = init_params(0, init="he", network=network)
-    loss, grads = loss_and_grads_as_written(X, np.arange(EXAMPLES) % network.classes, params, network)
+    loss, grads = loss_and_grads_as_written(X, np.arange(EXAMPLES) % network.classes, params, network, draws=Draws(0))
     return [float(loss), *(float(np.vdot(grad, rng.normal(size=grad.shape))) for grad in grads)]
+
+
+def _of_loss(loss, y, outputs):
+    """The loss, and its gradient along a direction, for random outputs and the first targets."""
+    rng = np.random.default_rng(0)
+    shape = len(y), outputs
+    value, grad = loss.with_grad(rng.normal(size=shape), as_targets(y, np.float64))
+    return [float(value), float(np.vdot(grad, rng.normal(size=shape)))]
 
 
 def _of_preprocess(preprocess, X, y, batch_size, seed):
@@ -72,9 +86,10 @@ def _of_preprocess(preprocess, X, y, batch_size, seed):
         part = order[number * batch_size : (number + 1) * batch_size]
         if len(part):
             images, labels = preprocess_batch(
-                preprocess, to_float(X[part]), y[part], batch_rng(seed, 0, number), y.max()
+                preprocess, to_float(X[part]), y[part], batch_rng(seed, 0, number), largest_label(y)
             )
-            numbers += (images[:EXAMPLES].reshape(-1, X[0].size) @ direction).tolist() + labels[:EXAMPLES].tolist()
+            numbers += (images[:EXAMPLES].reshape(-1, X[0].size) @ direction).tolist()
+            numbers += labels[:EXAMPLES].ravel().tolist()
     return numbers
 
 

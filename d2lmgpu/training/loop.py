@@ -9,6 +9,7 @@ from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, Stop, stop_on_interrupt
 from ..networks import Network
+from ..networks.losses import Loss
 from ..timing import Timeline
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
@@ -22,14 +23,18 @@ LOOK = 2**12
 class Loop:
     """What a run consists of. ``order(epoch)`` and ``rates(epoch)`` give an epoch's examples and learning rates.
 
-    ``runner`` is an `EagerStep` or a `GraphStep`. ``save(position)`` writes a
-    checkpoint, after every epoch, every ``save_steps`` steps, and when training is stopped.
+    ``runner`` is an `EagerStep`, a `ClusterStep`, a `GraphStep` or a `SplitStep`; ``evaluate(tell)`` gives what is
+    reached on the test set, a dict, as `TestSet.evaluate` does. ``save(position)`` writes a
+    checkpoint, after every epoch, every ``save_steps`` steps, and when training is stopped. ``check(epoch, step)`` sees
+    whether all devices have the same parameters, every ``check_steps`` steps of the run; 0: never.
+    ``rescue`` is a `Rescue`.
     """
 
     history: History
     network: Network
+    loss: Loss
     test_set: TestSet
-    replicas: list
+    evaluate: Callable
     runner: object
     order: Callable
     rates: Callable
@@ -38,14 +43,18 @@ class Loop:
     callbacks: list
     save: Callable
     save_steps: int
+    check: Callable
+    check_steps: int
+    rescue: Callable
     stop: Stop = field(default_factory=Stop)
     evaluating: float = 0.0  # seconds, in all
+    drawn: tuple = (None, None)  # an epoch, and the order of its examples
 
     def run(self, position):
         """Train from ``position`` on, until all epochs are done, somebody asks to stop, or nothing can be learned."""
         history, seconds = self.history, 0.0
         try:
-            with stop_on_interrupt() as self.stop, self.timeline:
+            with stop_on_interrupt(self.stop), self.timeline:
                 self.tell("on_start", history, self.runner.steps)
                 while position.epoch < history.epochs and not history.interrupted and not history.diverged:
                     position, more = self._epoch(position)
@@ -62,73 +71,93 @@ class Loop:
         self.timeline.leave_out()  # evaluation, and what callbacks did with the devices
         position = self._steps(position)
         self.timeline.settle()
-        accuracy = self._evaluate()
-        loss = sum(position.losses) / max(1, self.bar.end_epoch())
+        tested = self._evaluate()
+        examples = max(1, self.bar.end_epoch())
+        train_accuracy = None if position.correct is None else position.correct / examples
+        reached = {"train_loss": sum(position.losses) / examples, "train_accuracy": train_accuracy} | tested
         complete = position.steps == self.runner.steps
         if complete:
-            self.history.add_epoch(loss, accuracy, position.seconds, self.bar.num_examples)
-            self.history.diverged = why_diverged(self.history.train_loss, self.network)
+            self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
+            self.history.diverged = why_diverged(self.history.train_loss, self.network, self.loss)
         after = Position(position.epoch + 1) if complete else position
         self.save(after)  # before anything is said, which may fail
         if complete:
-            self._say_epoch(loss, accuracy, position.seconds)
+            self._say_epoch(reached, position.seconds)
+        self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
-            self.history.interrupted = {
-                "epoch": position.epoch + 1,
-                "steps": position.steps,
-                "train_loss": loss,
-                "test_accuracy": accuracy,
-            }
+            self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
             steps = words.several(position.steps, "step")
-            self.bar.report(f"stopped after {steps}: loss {loss:.3f}, test acc {accuracy:.3f}")
+            self.bar.report(f"stopped after {steps}: {words.figures(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
-        """The accuracy on the test set, as it is now."""
+        """The accuracy on the test set, as it is now, or the loss: in a dict, by name."""
         self.tell("on_evaluate", self.history)
         self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
-        device_params = [replica.params for replica in self.replicas]
-        statistics = [replica.statistics for replica in self.replicas]
-        accuracy = self.test_set.accuracy(
-            device_params, statistics, lambda done: self.bar.evaluate(done, self.test_set.size)
-        )
+        tested = self.evaluate(lambda done: self.bar.evaluate(done, self.test_set.size))
         self.evaluating += time.perf_counter() - begin
-        return accuracy
+        return tested
 
     def _steps(self, position):
         """Do steps up to the end of the epoch, or a stop; returns the new position."""
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
-        looked = steps
+        looked, before = steps, epoch * self.runner.steps
         self.bar.start_epoch(epoch, steps * batch_size)
-        self.runner.start_epoch(self.order(epoch), self.rates(epoch), steps, position.losses, epoch)
+        counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are no classes
+        self.runner.start_epoch(
+            self._order_of(epoch), self.rates(epoch), steps, position.losses, epoch, position.correct or 0
+        )
+
+        self.rescue.begin(epoch, steps, begin, counted)
+
+        def reached():
+            losses = self.runner.pause()
+            return Position(epoch, steps, losses, time.perf_counter() - begin, self.runner.correct if counted else None)
+
         while steps < self.runner.steps and not self.stop.requested:
-            for examples in self.runner.several(self._unwatched(steps)):
-                self.bar.step(examples, self.runner.mean_loss)
+            for examples in self.runner.several(self._unwatched(before, steps)):
+                self.bar.step(examples, self.runner.mean_loss, self.runner.accuracy if counted else None)
                 steps += 1
                 self.tell("on_step", epoch, steps, self.runner.mean_loss)
             if steps - looked >= LOOK:
                 looked = steps
                 self.runner.pause()
                 self.timeline.settle()
+            if self.check_steps and (before + steps) % self.check_steps == 0:
+                self.runner.pause()
+                self.check(epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
-                self.save(Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin))
-        return Position(epoch, steps, self.runner.pause(), time.perf_counter() - begin)
+                self.save(reached())
+        self._order_of(epoch + 1)  # while the devices do their last steps
+        position = reached()
+        self.rescue.end()
+        return position
 
-    def _unwatched(self, steps):
-        """How many of an epoch's steps may follow these before somebody looks: a callback, a checkpoint, its end."""
+    def _order_of(self, epoch):
+        """The order of an epoch's examples, which is drawn once."""
+        if self.drawn[0] != epoch:
+            self.drawn = epoch, self.order(epoch)
+        return self.drawn[1]
+
+    def _unwatched(self, before, steps):
+        """How many of an epoch's steps may follow these until somebody looks: callbacks, a checkpoint, a check.
+
+        ``before``: the steps of the run before this epoch.
+        """
         left = self.runner.steps - steps
-        if self.save_steps:
-            left = min(left, self.save_steps - steps % self.save_steps)
+        for every, done in ((self.save_steps, steps), (self.check_steps, before + steps)):
+            if every:
+                left = min(left, every - done % every)
         return 1 if self.callbacks else left
 
-    def _say_epoch(self, loss, accuracy, seconds):
+    def _say_epoch(self, reached, seconds):
         """Say how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
-        self.bar.report(f"loss {loss:.3f}, test acc {accuracy:.3f}, {speed}")
+        self.bar.report(f"{words.figures(reached)}, {speed}")
         hint = why_slow(self.history, self.network)
         if hint:
             self.bar.report(hint)

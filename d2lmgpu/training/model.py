@@ -6,18 +6,22 @@ import numpy as np
 
 from ..arguments import check_flag, check_list, check_path, check_text
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from ..devices import try_gpu
+from ..devices.choose import given_devices
 from ..images import read_images
 from ..networks import (
+    CROSS_ENTROPY,
+    LOSSES,
     check_network,
     check_params,
     described,
+    find_loss,
     init_params,
     init_statistics,
     known_network,
     layer_table,
     restored,
 )
+from ..networks.losses import missing_loss
 from ..words import several
 from .accuracy import evaluate, predict
 from .saved import check_kinds, check_run, check_shapes
@@ -28,7 +32,8 @@ class Model:
     """``network`` with its ``params`` and batch norm's ``statistics``, lists of NumPy arrays.
 
     ``classes``: their names, or None where the data came without. ``invert``: whether
-    pictures are inverted when they are read, as they were for training.
+    pictures are inverted when they are read, as they were for training. ``loss``: what it was trained with, a name
+    or a pair of functions.
 
     Raises ValueError unless the arrays are those of the network, and names those of its classes.
     """
@@ -38,6 +43,7 @@ class Model:
     statistics: list = ()
     classes: list = None
     invert: bool = False
+    loss: str = "cross_entropy"
 
     def __post_init__(self):
         check_network(self.network)
@@ -48,6 +54,7 @@ class Model:
         if [np.shape(array) for array in self.statistics] != wanted:
             raise ValueError(f"statistics: {len(self.statistics)} arrays; their shapes should be {wanted}")
         check_flag("invert", self.invert)
+        find_loss(self.loss)
         if self.classes is not None:
             self.classes = check_list("classes", self.classes, of="names", length=self.network.classes)
             for name in self.classes:
@@ -60,17 +67,20 @@ class Model:
     def predict(self, X, devices=None):
         """The probability of each class for each image: float (N, classes) on the host.
 
+        Of a network trained with another loss than cross_entropy: its outputs, as they are.
+
         ``X``: uint8, or float32 from 0 to 1, (N, C, H, W), as in training. ``devices``:
         [try_gpu(0)] unless given. Raises ValueError for images that do not fit the network.
         """
-        return predict(self.params, X, _devices(devices), self.network, self.statistics)
+        return predict(self.params, X, given_devices(devices), self.network, self.statistics, self.loss)
 
-    def evaluate(self, X, y, devices=None):
+    def evaluate(self, X, y, devices=None, metrics=None):
         """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
 
-        Raises ValueError as `predict`, and unless there is a label for each.
+        Where targets are no classes, the loss per example; with ``metrics`` a dict: see `evaluate`. Raises ValueError
+        as `predict`, and unless there is a label for each.
         """
-        return evaluate(self.params, X, y, _devices(devices), self.network, self.statistics)
+        return evaluate(self.params, X, y, given_devices(devices), self.network, self.statistics, self.loss, metrics)
 
     def read(self, paths):
         """Pictures from files as `predict` takes them, uint8 (N, C, H, W). Raises as `images.read_images` does."""
@@ -84,32 +94,37 @@ class Model:
         """Write it to a file, for `load_model`. Raises OSError if that cannot be written."""
         check_path("save: path", path)
         arrays = {"params": self.params, "statistics of 0": self.statistics}
-        save_checkpoint(path, Checkpoint({"model": model_state(self.network, self.classes, self.invert)}, arrays))
+        model = model_state(self.network, self.classes, self.invert, self.loss)
+        save_checkpoint(path, Checkpoint({"model": model}, arrays))
 
 
-def model_state(network, classes, invert):
+def model_state(network, classes, invert, loss):
     """What a checkpoint says of a model, beside its arrays."""
-    return {"network": described(network), "classes": classes, "invert": invert}
+    return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
 
 
-def load_model(path, network=None):
+def load_model(path, network=None, loss=None):
     """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. Nothing that is in the file is run.
 
     ``network``: where layers are functions of somebody's own, which no file holds, what the model was trained with.
+    ``loss``: the same of a loss of somebody's own, which only `Model.evaluate` needs, and only where targets are no
+    classes; it says so.
 
-    Raises CheckpointError for a file that holds none, OSError if it cannot be read, ValueError for a ``network`` that
-    it is not of.
+    Raises CheckpointError for a file that holds none, OSError if it cannot be read, ValueError for a ``network`` or
+    a ``loss`` that it is not of.
     """
     checkpoint = load_checkpoint(path)
     if network is not None:
         check_network(network)
+    if loss is not None:
+        find_loss(loss)
     try:
-        return _model(checkpoint, network)
+        return _model(checkpoint, network, loss)
     except ValueError as error:
         raise CheckpointError(f"{path}: no model that this version can read: {error}") from None
 
 
-def _model(checkpoint, network):
+def _model(checkpoint, network, loss):
     state, arrays = checkpoint.state, checkpoint.arrays
     params, statistics = arrays.get("params", []), arrays.get("statistics of 0", [])
     if not params or any(array.dtype.kind != "f" for array in [*params, *statistics]):
@@ -119,7 +134,8 @@ def _model(checkpoint, network):
         return _older_model(state["history"], params, statistics, network)
     check_kinds("state", state, {"model": dict})
     model = state["model"]
-    check_kinds("model", {"classes": [], "network": {}} | {k: v for k, v in model.items() if v is not None}, KINDS)
+    usual = {"classes": [], "network": {}, "loss": CROSS_ENTROPY.name}
+    check_kinds("model", usual | {name: value for name, value in model.items() if value is not None}, KINDS)
     if network is None and model.get("network") is None:
         raise ValueError(
             "its network has layers that are functions of somebody's own: give load_model(FILE, network=...), what "
@@ -129,10 +145,20 @@ def _model(checkpoint, network):
         network = restored(model["network"], [param.shape for param in params])
     else:
         check_shapes("parameters", params, init_params(network=network))
-    return Model(network, params, statistics, model.get("classes"), model["invert"])
+    loss = _loss(model.get("loss", CROSS_ENTROPY.name), loss)
+    return Model(network, params, statistics, model.get("classes"), model["invert"], loss)
 
 
-KINDS = {"classes": list, "network": dict, "invert": bool}
+def _loss(name, given):
+    """What the model was trained with, by its name in the file, and what was ``given`` to load it."""
+    if given is not None and find_loss(given).name != name:
+        raise ValueError(f"it was trained with the loss {name}, not {find_loss(given).name}; give that, or none")
+    if given is not None:
+        return given
+    return name if name in LOSSES else missing_loss(name)
+
+
+KINDS = {"classes": list, "network": dict, "invert": bool, "loss": str}
 
 
 def _older_model(history, params, statistics, network):
@@ -145,7 +171,3 @@ def _older_model(history, params, statistics, network):
         network = known_network(history["network"], classes)
         check_shapes("parameters", params, init_params(network=network))
     return Model(network, params, statistics, history["classes"], history["invert"])
-
-
-def _devices(devices):
-    return [try_gpu(0)] if devices is None else devices

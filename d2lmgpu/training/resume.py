@@ -5,11 +5,13 @@ import hashlib
 import numpy as np
 
 from ..checkpoints import Checkpoint, CheckpointError
-from ..devices import put, to_host
+from ..devices import to_host
+from ..words import REACHED
 from .history import History
 from .likeness import unlike
 from .saved import Position, check_shapes
 from .settings import SAME
+from .together import statistics_of_all
 
 
 def data_checksum(X, y):
@@ -20,20 +22,29 @@ def data_checksum(X, y):
     return digest.hexdigest()
 
 
-def snapshot(history, position, runner, replicas, state):
-    """The `Checkpoint` of a run that is paused; ``state``: what stays the same all the time."""
+def snapshot(history, position, runner, replicas, everybody, state):
+    """The `Checkpoint` of a run that is paused; ``state``: what stays the same all the time.
+
+    All processes of ``everybody``, a `Cluster`, call it.
+    """
     first = replicas[0]  # parameters and the optimiser's state are the same on all devices
     arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
-    for i, replica in enumerate(replicas):
-        arrays[f"statistics of {i}"] = list(map(to_host, replica.statistics))
     arrays["scaling"] = runner.scaling()
-    now = {"history": history.as_dict(), "position": vars(position), "optimizer_steps": first.steps}
+    statistics = statistics_of_all(everybody, replicas)
+    return checkpoint_of(history, position, arrays, statistics, first.steps, state)
+
+
+def checkpoint_of(history, position, arrays, statistics, steps, state):
+    """The `Checkpoint` of these, all on the host: ``statistics`` of each device, ``steps`` of the optimiser."""
+    arrays = arrays | {f"statistics of {i}": each for i, each in enumerate(statistics)}
+    now = {"history": history.as_dict(), "position": vars(position), "optimizer_steps": steps}
     return Checkpoint(state | now, arrays)
 
 
-def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
+def restore(checkpoint, history, runner, replicas, everybody, checksum, alike, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
+    ``replicas`` are those of this process's devices of the `Cluster` ``everybody``.
     ``alike``: the `likeness` of the run, which should be that of the checkpoint but for
     the functions ``changed``. Raises CheckpointError if the run's settings or data are
     not those of the checkpoint.
@@ -44,6 +55,9 @@ def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
         for name in (*SAME, "classes")
         if getattr(history, name) != getattr(saved, name)
     ]
+    if set(history.metrics) != set(saved.metrics):
+        here, there = (", ".join(names) or "none" for names in (history.metrics, saved.metrics))
+        different.append(f"metrics are {here} here and {there} in the checkpoint")
     if checkpoint.state["data"] != checksum and saved.invert != history.invert:
         different.append(f"invert is {history.invert} here and {saved.invert} in the checkpoint")
     elif checkpoint.state["data"] != checksum:
@@ -62,7 +76,9 @@ def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
     check_shapes("optimiser's arrays", map(np.ravel, state), expected)
     check_shapes("loss scale", scaling, runner.scaling())
     first = checkpoint.arrays.get("statistics of 0", [])
-    statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i in range(len(replicas))]
+    numbers = everybody.part(range(len(everybody)))
+    # a split has one replica for all its devices
+    statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i, _ in zip(numbers, replicas, strict=False)]
     for replica, arrays in zip(replicas, statistics, strict=True):
         check_shapes("statistics", arrays, replica.statistics)
     position = Position(**checkpoint.state["position"])
@@ -71,10 +87,9 @@ def restore(checkpoint, history, runner, replicas, checksum, alike, changed=()):
     if position.steps and position.steps >= runner.steps:
         raise CheckpointError(f"resume: the checkpoint is at step {position.steps} of an epoch of {runner.steps}")
     for replica, arrays in zip(replicas, statistics, strict=True):
-        for param, value in zip(replica.params, checkpoint.arrays["params"], strict=True):
-            param[...] = put(value, replica.device)
+        replica.set_params(checkpoint.arrays["params"])
         replica.set_state(state, arrays, checkpoint.state["optimizer_steps"])
     runner.set_scaling(scaling)
-    for name in ("train_loss", "test_accuracy", "seconds_per_epoch", "examples_per_second"):
+    for name in (*REACHED, "metrics", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))
     return position

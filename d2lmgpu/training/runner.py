@@ -1,24 +1,41 @@
 """Who does the steps of a run: a replica on each device, and CUDA graphs or eager steps with them."""
 
+import functools
 from dataclasses import replace
 
+from ..cluster import as_cluster
 from ..devices import DeviceError
 from ..devices.trials import tell
+from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
 from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
+from ..parallel.across import ClusterStep
 from ..parallel.graph_limits import can_be_graph
 from ..words import listed
+from .accuracy import TestSet
+from .split_step import SplitStep
+from .split_test_set import SplitTestSet
 
 
-def make_runner(X, y, params, devices, network, settings, note=print, saved_loads=None):
+def make_runner(X, y, params, devices, network, settings, note=print, saved_loads=None, stop=None):
     """A `GraphStep` or an `EagerStep` on new ``replicas``, and the `Settings` with the loads that it has.
 
+    Where the settings have a split, a `SplitStep`.
+
     ``note`` is told what a user should know; for ``saved_loads`` see `find_loads`. Steps that
-    should be graphs but cannot be recorded are launched one by one, which is said.
+    should be graphs but cannot be recorded are launched one by one, which is said. On a `Cluster` of several
+    processes it is a `ClusterStep`, with ``stop``.
     """
+    everybody = as_cluster(devices)
+    devices = everybody.mine
+    if settings.split:
+        return SplitStep(X, y, params, everybody, network, settings, stop), settings
     in_graphs = can_use_graphs(X, y, devices, network, settings)
     replicas = make_replicas(params, devices, network, settings, in_graphs)
-    settings = find_loads(X, y, replicas, settings, saved_loads, note)
+    settings = find_loads(X, y, replicas, everybody, settings, saved_loads, note)
+    if everybody.size > 1:
+        several = functools.partial(ClusterStep, everybody=everybody, stop=stop)
+        return eager_step(X, y, replicas, settings, several), settings
     if in_graphs:
         try:
             return graph_step(X, y, replicas, settings), settings
@@ -32,11 +49,18 @@ def make_runner(X, y, params, devices, network, settings, note=print, saved_load
     return eager_step(X, y, replicas, settings), settings
 
 
+def make_test_set(X, y, runner, devices, network, settings, metrics):
+    """The test set for what a ``runner`` trains: a `TestSet`, or for a `SplitStep` a `SplitTestSet`."""
+    if settings.split:
+        return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, metrics)
+    return TestSet(X, y, devices, network, find_loss(settings.loss), metrics)
+
+
 def make_replicas(params, devices, network, settings, in_graphs):
     """For each device a `Replica` with a copy of ``params``."""
     precision = "float32" if in_graphs else settings.precision  # in graphs the kernels round
-    optimizer = make_optimizer(settings)
-    return [Replica(get_params(params, device), device, network, optimizer, precision=precision) for device in devices]
+    parts = {"optimizer": make_optimizer(settings), "loss": find_loss(settings.loss), "precision": precision}
+    return [Replica(get_params(params, device), device, network, **parts) for device in devices]
 
 
 def graph_step(X, y, replicas, settings):
@@ -54,15 +78,15 @@ def graph_step(X, y, replicas, settings):
     )
 
 
-def eager_step(X, y, replicas, settings):
+def eager_step(X, y, replicas, settings, kind=EagerStep):
     """Steps one by one."""
-    return EagerStep(
+    return kind(
         X,
         y,
         replicas,
-        settings.batch_size,
-        settings.loads,
-        settings.prefetch,
+        batch_size=settings.batch_size,
+        loads=settings.loads,
+        prefetch=settings.prefetch,
         seed=settings.seed,
         preprocess=settings.preprocess,
         drop_last=settings.drop_last,
@@ -73,9 +97,9 @@ def eager_step(X, y, replicas, settings):
     )
 
 
-def find_loads(X, y, replicas, settings, saved, note):
+def find_loads(X, y, replicas, everybody, settings, saved, note):
     """The settings, where loads are "auto" with measured ones, or those ``saved`` by the same run; say what is idle."""
-    devices, loads = [replica.device for replica in replicas], settings.loads
+    devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a run goes on as it was
         loads = saved if same else measure_loads(X, y, replicas, settings.batch_size)
@@ -91,10 +115,11 @@ def find_loads(X, y, replicas, settings, saved, note):
 def can_use_graphs(X, y, devices, network, settings):
     """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
+    wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
     can = wanted and can_be_graph(X, y, devices, settings.algorithm, network, settings.precision)
     if settings.precision == "tf32" and not can:
         raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, an allreduce of ours, no preprocess, "
-            "GPUs that use each other's memory"
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, an "
+            "allreduce of ours, no preprocess, a kernel for every layer, GPUs that use each other's memory"
         )
     return can

@@ -12,7 +12,8 @@ from .history import History
 from .settings import RECORDED, called
 
 ELEMENTS = {"devices": str, "classes": str, "loads": float, "train_loss": float, "test_accuracy": float}
-ELEMENTS |= {"seconds_per_epoch": float}
+ELEMENTS |= {"train_accuracy": float, "test_loss": float, "seconds_per_epoch": float}
+ELEMENTS |= {"peak_memory": int}
 """What a history's lists are of."""
 
 TOLD_BY_ALL = ("batch_size", "lr", "epochs", "seed", "allreduce", "init")
@@ -24,12 +25,17 @@ MOST = 2**53
 
 @dataclass
 class Position:
-    """How far a run is: complete epochs, steps done in the next, and of these steps the summed losses and seconds."""
+    """How far a run is: complete epochs, steps done in the next, and of these steps the summed losses and seconds.
+
+    ``correct``: for how many of their examples the largest logit was the label; None in a checkpoint of an older
+    version, which did not count.
+    """
 
     epoch: int = 0
     steps: int = 0
     losses: list = field(default_factory=lambda: [0.0])
     seconds: float = 0.0
+    correct: int = 0
 
 
 def load_run(path):
@@ -68,14 +74,26 @@ def check_run(state):
     history |= History.from_dict(history).as_dict()  # what was left out is what it was before there was a choice
     for name in ELEMENTS:
         if history[name] is not None:
-            check_elements(name, history[name], ELEMENTS[name])
-    check_kinds("position", position, {field.name: field.type for field in fields(Position)})
+            uncounted = [None] if name == "train_accuracy" else []  # of older versions
+            check_elements(name, [value for value in history[name] if value not in uncounted], ELEMENTS[name])
+    check_kinds("position", position, {field.name: field.type for field in fields(Position) if field.name != "correct"})
+    if position.setdefault("correct", None if position["steps"] else 0) is not None:
+        check_kinds("position", position, {"correct": int})
     check_elements("losses", position["losses"], float)
     for number in (position["epoch"], position["steps"], position["seconds"], state["optimizer_steps"]):
         if not 0 <= number < MOST:
             raise ValueError(f"it has a number of steps, epochs or seconds that is {number:.3g}")
-    if {len(history[name]) for name in ("train_loss", "test_accuracy", "seconds_per_epoch")} != {position["epoch"]}:
+    if not 0 <= (position["correct"] or 0) <= position["steps"] * history["batch_size"]:
+        raise ValueError(f"its position has {position['correct']} right answers after {position['steps']} steps")
+    tested = "test_loss" if history["test_loss"] else "test_accuracy"
+    by_epoch = "train_loss", "train_accuracy", tested, "seconds_per_epoch"
+    if {len(history[name]) for name in by_epoch} != {position["epoch"]}:
         raise ValueError("its history is not of as many epochs as were trained")
+    check_kinds("metrics", history["metrics"], dict.fromkeys(history["metrics"], list))
+    for name, values in history["metrics"].items():
+        check_elements(f"metric {name}", values, float)
+        if len(values) != position["epoch"]:
+            raise ValueError(f"its metric {name} is not of as many epochs as were trained")
     alike = state.get("likeness", {})  # which older files lack
     check_kinds("state", {"likeness": alike}, {"likeness": dict})
     for name, numbers in alike.items():

@@ -9,15 +9,27 @@ where it is used.
 from dataclasses import dataclass, field, fields, replace
 
 from ..arguments import check_flag, check_number, check_seed, check_whole, plain, shown
+from ..cluster import as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
-from ..networks import INITS, NETWORKS, Network, check_init
+from ..networks import INITS, LOSSES, NETWORKS, Network, check_init, check_width, find_loss
 from ..optimizers import OPTIMIZERS, check_optimizer
 from ..parallel import BATCH_STATISTICS, check_batch_statistics, check_loads, check_precision
+from ..plans import MOST_MICRO_BATCHES
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
 from .checks import find_network
+from .splits import (
+    EXAMPLE,
+    PIPELINES,
+    SPLITS,
+    USUAL_PIPELINE,
+    check_number_of_devices,
+    check_pipeline,
+    check_split,
+    check_together,
+)
 
 MOST_EPOCHS, MOST_LR = 10**6, 1e6
 """Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
@@ -45,6 +57,11 @@ def _check_loads(loads):
         check_loads(loads, len(loads))
     elif loads is not None and not (isinstance(loads, str) and loads == "auto"):
         raise ValueError(f"loads are {shown(loads)}; give a number for each device, such as [1, 1, 0.5], or 'auto'")
+
+
+def _check_algorithm(algorithm):
+    if not (isinstance(algorithm, str) and algorithm == "mpi"):  # of which `Cluster.across` knows whether it can be
+        check_algorithm(algorithm, training=True)
 
 
 @dataclass(frozen=True)
@@ -81,8 +98,8 @@ class Settings:
     algorithm: str = setting(
         "ring",
         "how gradients are summed over the devices (in a program also a function of k and n)",
-        TRAINING_NAMES,
-        lambda value: check_algorithm(value, training=True),
+        (*TRAINING_NAMES, "mpi"),
+        _check_algorithm,
         called="allreduce",
     )
     seed: int = setting(
@@ -98,6 +115,20 @@ class Settings:
         "what is trained (in a program also what networks.sequential makes)",
         tuple(NETWORKS),
         find_network,
+        same=True,
+    )
+    width: float = setting(
+        1,
+        "times the usual channels of a network by name, in all hidden layers",
+        "at least 0.05",
+        check_width,
+        same=True,
+    )
+    loss: str = setting(
+        "cross_entropy",
+        "what is made small (in a program also a pair of functions (forward, grad), see networks.losses)",
+        tuple(LOSSES),
+        find_loss,
         same=True,
     )
     optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), check_optimizer, same=True)
@@ -167,6 +198,31 @@ class Settings:
         lambda value: check_precision(value, devices=()),
         same=True,
     )
+    split: str = setting(
+        None,
+        "what of a step each device does, a plan by name or a product of two (unless given, the walk)",
+        (*SPLITS, EXAMPLE),
+        check_split,
+    )
+    pipeline: str = setting(
+        None,
+        f"of a split over layers, in which order micro-batches are computed ({USUAL_PIPELINE} if there are several)",
+        PIPELINES,
+        check_pipeline,
+    )
+    micro_batches: int = setting(
+        1,
+        "parts of a minibatch that a split computes one after the other (on each device, unless it splits layers)",
+        "at least 1",
+        lambda value: check_whole("micro_batches", value, most=MOST_MICRO_BATCHES),
+    )
+    check_every: int = setting(
+        0,
+        "compare the parameters on all devices after every so many steps, and end where they differ; 0: never",
+        "at least 0",
+        lambda value: check_whole("check_every", value, least=0),
+        recorded=False,
+    )
 
     def __post_init__(self):
         for about in fields(self):
@@ -178,6 +234,7 @@ class Settings:
                 about.metadata["check"](value)
             object.__setattr__(self, about.name, value)
         self.learning_rates(0, 1)  # raises now what it would later
+        check_together(self)
 
     def learning_rates(self, epoch, steps):
         """The learning rate of each of the ``steps`` of an ``epoch``, see `schedules.learning_rates`."""
@@ -186,14 +243,16 @@ class Settings:
     def on(self, devices):
         """These settings as they are for ``devices``: loads that are as many, batch size and rate scaled if asked for.
 
-        Raises ValueError for loads of another number, DeviceError where a device cannot compute with the precision.
+        Raises ValueError for loads or a split of another number, DeviceError where a device cannot compute with the
+        precision.
         """
-        check_precision(self.precision, devices)
-        changes = {}
+        everybody = as_cluster(devices)
+        check_precision(self.precision, everybody.mine)
+        changes, k = {}, len(everybody)
+        check_number_of_devices(self.split, k)
         if isinstance(self.loads, list):
-            changes["loads"] = check_loads(self.loads, len(devices)).tolist()
+            changes["loads"] = check_loads(self.loads, k).tolist()
         if self.scale_batch:
-            k = len(devices)
             changes |= {"batch_size": self.batch_size * k, "lr": self.lr * k, "scale_batch": False}
         return replace(self, **changes)
 
@@ -228,6 +287,8 @@ SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
 
 
 def _recorded(name, value):
+    if name == "loss":
+        return find_loss(value).name
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
         return "custom"
     return name_of(value) if callable(value) else value

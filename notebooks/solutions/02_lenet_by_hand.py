@@ -17,9 +17,3 @@ def max_pool_grad(dy, x):
         row, column = np.unravel_index(square.argmax(), (2, 2))  # the first of the largest
         dx[n, c, 2 * i + row, 2 * j + column] = dy[n, c, i, j]
     return dx
-
-
-def log_softmax(logits):
-    """The row's maximum less, nothing overflows; the logarithm of the sum is taken, which is at least 1."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -21,11 +21,3 @@ def allreduce(data):
         data[0][:] += d2l.put(array, data[0].device)
     for array in data[1:]:
         array[:] = d2l.put(data[0], array.device)
-
-
-def update_replicas(device_params, device_grads, lr, batch_size):
-    """Sum each parameter's gradients over the devices; then every device steps its own copy."""
-    for grads in zip(*device_grads, strict=True):
-        d2l.allreduce(list(grads))
-    for params, grads in zip(device_params, device_grads, strict=True):
-        d2l.sgd(params, grads, lr, batch_size)

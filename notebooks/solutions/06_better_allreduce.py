@@ -1,6 +1,4 @@
-"""Solutions of notebook 6's exercises."""
-
-import math
+"""Solution of notebook 6's exercise."""
 
 from d2lmgpu.collectives import Transfer, chunk_bounds
 
@@ -15,14 +13,3 @@ def ring(k, n):
     collect = [[send(i, i - 1 - step, "add") for i in range(k)] for step in range(k - 1)]
     give_back = [[send(i, i - step, "copy") for i in range(k)] for step in range(k - 1)]
     return collect + give_back
-
-
-def ring_seconds(k, nbytes, latency, bandwidth):
-    """Steps, times the time of one."""
-    return 2 * (k - 1) * (latency + nbytes / k / bandwidth)
-
-
-def crossover_bytes(k, latency, bandwidth):
-    """From 2(k-1)(α + n/kB) = 2r(α + n/B), with r = ⌈log₂ k⌉."""
-    rounds = math.ceil(math.log2(k))
-    return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)

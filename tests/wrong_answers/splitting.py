@@ -45,7 +45,7 @@ def layer_split_bytes__the_first_cut_only(outputs, cuts, batch_size):
 
 
 def layer_split_bytes__a_list(outputs, cuts, batch_size):
-    """return a number"""
+    """return one number"""
     return [2 * 4 * batch_size * outputs[cut - 1] for cut in cuts]
 
 

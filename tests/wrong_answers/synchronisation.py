@@ -51,6 +51,20 @@ def allreduce__for_device_0_only(data):
         data[0][:] += d2l.put(array, data[0].device)
 
 
+def allreduce__over_the_host(data):
+    """the numbers went over the host"""
+    total = sum(map(d2l.to_host, data))
+    for array in data:
+        array[:] = d2l.put(total, array.device)
+
+
+def allreduce__past_the_record(data):
+    """reading .raw gets around the rules"""
+    total = sum(array.raw for array in data)
+    for array in data:
+        array.raw[:] = total
+
+
 def allreduce__rebinds_the_list(data):
     """data[i][:] = ... writes into the one that is there"""
     for i in range(1, len(data)):

@@ -9,7 +9,8 @@ import d2lmgpu as d2l
 def _gradients(X, y, device_params, devices):
     X_shards, y_shards = d2l.split_batch(X, y, devices)
     each_device = zip(devices, X_shards, y_shards, device_params, strict=True)
-    results = [device.run(d2l.loss_and_grads, *arguments).result() for device, *arguments in each_device]
+    tasks = [device.run(d2l.loss_and_grads, *arguments) for device, *arguments in each_device]
+    results = [task.result() for task in tasks]
     losses = [float(d2l.to_host(loss)) for loss, _ in results]
     return losses, [grads for _, grads in results], [len(shard) for shard in y_shards]
 
@@ -105,6 +106,58 @@ def train_batch__other_arrays(X, y, device_params, devices, lr):
 def train_batch__returns_nothing(X, y, device_params, devices, lr):
     """return the loss, summed over examples"""
     d2l.train_batch(X, y, device_params, devices, lr)
+
+
+def train_batch__one_device_after_the_other(X, y, device_params, devices, lr):
+    """submit to all devices first"""
+    X_shards, y_shards = d2l.split_batch(X, y, devices)
+    each_device = zip(devices, X_shards, y_shards, device_params, strict=True)
+    results = [device.run(d2l.loss_and_grads, *arguments).result() for device, *arguments in each_device]
+    return _finish(results, device_params, lr, len(y))
+
+
+def train_batch__calls_that_wait(X, y, device_params, devices, lr):
+    """cpu(1) got nothing to do before cpu(0) was waited for"""
+    shards = zip(*d2l.split_batch(X, y, devices), device_params, strict=True)
+    return _finish([d2l.loss_and_grads(*arguments) for arguments in shards], device_params, lr, len(y))
+
+
+def train_batch__synchronises_each(X, y, device_params, devices, lr):
+    """submit to all devices first"""
+    X_shards, y_shards = d2l.split_batch(X, y, devices)
+    tasks = []
+    for device, *arguments in zip(devices, X_shards, y_shards, device_params, strict=True):
+        tasks.append(device.run(d2l.loss_and_grads, *arguments))
+        device.synchronize()
+    return _finish([task.result() for task in tasks], device_params, lr, len(y))
+
+
+def train_batch__over_the_host(X, y, device_params, devices, lr):
+    """put copies from device to device"""
+    X_shards, y_shards = d2l.split_batch(X, y, devices)
+    each_device = zip(devices, X_shards, y_shards, device_params, strict=True)
+    tasks = [device.run(d2l.loss_and_grads, *arguments) for device, *arguments in each_device]
+    results = [task.result() for task in tasks]
+    totals = [sum(map(d2l.to_host, grads)) for grads in zip(*(grads for _, grads in results), strict=True)]
+    for device, params in zip(devices, device_params, strict=True):
+        d2l.sgd(params, [d2l.put(total, device) for total in totals], lr, len(y))
+    return sum(float(loss) for loss, _ in results)
+
+
+def _finish(results, device_params, lr, n):
+    _exchange([grads for _, grads in results])
+    _update(device_params, [grads for _, grads in results], lr, [n] * len(results))
+    return sum(float(loss) for loss, _ in results)
+
+
+def examples_per_second__the_median(seconds, sizes):
+    """the median of the steps' rates"""
+    return statistics.median(size / second for size, second in zip(sizes[1:], seconds[1:], strict=True))
+
+
+def examples_per_second__a_text(seconds, sizes):
+    """it returned a str"""
+    return f"{sum(sizes[1:]) / sum(seconds[1:])}"
 
 
 def examples_per_second__no_answer(seconds, sizes):

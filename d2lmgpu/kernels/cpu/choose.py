@@ -1,16 +1,16 @@
 """Which stage does which layers of a network."""
 
-from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, half, max_pool2d, relu
+from ...layers import avg_pool2d, batch_norm, conv2d, dense, dropout, flatten, half, max_pool2d, relu
 from ..stages import function_of
 from ..winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
-from .stages import AsWritten, Dense, Flatten, Half, Pooling
+from .stages import AsWritten, Dense, Flatten, Framed, Half, Pooling
 from .winograd_convolution import WinogradConvolution
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
-EACH_BY_ITSELF = {conv2d, dense, flatten, half, relu, *POOLS}
+EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
 
@@ -21,8 +21,6 @@ def make_stage(layers, x, shapes, input_grad):
     """
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
-    if function is conv2d and options:  # stride, padding
-        return AsWritten(x, first, shapes[0], input_grad), 1
     if function is flatten:
         return Flatten(x), 1
     if function is half:
@@ -42,7 +40,7 @@ def make_stage(layers, x, shapes, input_grad):
         kind, size = POOLS[pool], square.get("size", 2)
     taken = own + fused + pooled
     if function is conv2d:
-        return make_convolution(x, first.shapes[0], size, kind, fused, input_grad), taken
+        return make_convolution(x, first.shapes[0], size, kind, fused, input_grad, **options), taken
     if function is batch_norm:
         return BatchNorm(x, size, kind, fused, input_grad), taken
     if taken:
@@ -54,11 +52,13 @@ def _starts_with(layers, *functions):
     return bool(layers) and function_of(layers[0])[0] in functions
 
 
-def make_convolution(x, kernel_shape, size, kind, relu, input_grad):
+def make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride=1, padding=0):
     """By Winograd's method where that is less work."""
+    if padding:
+        return Framed(x, padding, lambda x: make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride))
     O, C, kh, kw = kernel_shape
     outputs = (x.shape[1] - kh + 1) // size * size, (x.shape[2] - kw + 1) // size * size
-    tile = choose_tile((kh, kw), outputs, size, C, O)
+    tile = choose_tile((kh, kw), outputs, size, C, O) if stride == 1 else None
     if tile is None:
-        return Convolution(x, kernel_shape, size, kind, relu, input_grad)
+        return Convolution(x, kernel_shape, size, kind, relu, input_grad, stride)
     return WinogradConvolution(x, kernel_shape, size, kind, relu, input_grad, tile)

@@ -20,16 +20,17 @@ from .squares import Squares
 class Convolution:
     """x (C, H, W, n) → y (O, H' // s, W' // s, n), for kernels (O, C, kh, kw) and squares of side s."""
 
-    def __init__(self, x, kernel_shape, size, kind, relu, input_grad):
+    def __init__(self, x, kernel_shape, size, kind, relu, input_grad, stride=1):
         O, C, kh, kw = kernel_shape
         _, H, W, n = x.shape
         dtype = x.dtype
-        rows, columns = (H - kh + 1) // size, (W - kw + 1) // size  # of squares
+        rows, columns = ((H - kh) // stride + 1) // size, ((W - kw) // stride + 1) // size  # of squares
+        far = stride * size  # from a square to the next, in pixels
         taps = C * kh * kw
         self.windows = np.lib.stride_tricks.as_strided(
             x,
             (C, kh, kw, size, size, rows, columns, n),
-            (*x.strides[:3], *x.strides[1:3], size * x.strides[1], size * x.strides[2], x.strides[3]),
+            (*x.strides[:3], *(stride * s for s in x.strides[1:3]), *(far * s for s in x.strides[1:3]), x.strides[3]),
             writeable=False,
         )
         self.patches = np.empty((taps + 1, size * size * rows * columns * n), dtype)
@@ -50,10 +51,11 @@ class Convolution:
             dpatches = self.dpatches.reshape(self.windows.shape)
             self.overlaps = [
                 (
-                    self.dx[:, i + a : i + a + size * rows : size, j + b : j + b + size * columns : size],
+                    self.dx[:, top : top + far * rows : far, left : left + far * columns : far],
                     dpatches[:, i, j, a, b],
                 )
                 for i, j, a, b in np.ndindex(kh, kw, size, size)
+                for top, left in [(i + stride * a, j + stride * b)]
             ]
             self.multiply_back = Product(self.weights[:, :-1].T, z, self.dpatches)
 

@@ -16,11 +16,12 @@ import math
 import numpy as np
 
 from ...layers import batch_norm, make_sync_statistics
+from ...layers.labels import classes_of
 from ...timing import span
 from ..stages import function_of, make_stages, no_images, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
-from .stages import SoftmaxCrossEntropy
+from .stages import AsWritten, OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64
 """Images that go through the network at a time, at most.
@@ -46,25 +47,31 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,).
     ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
-    All gradients are multiplied by ``scale``. For networks without batch norm: see `in_parts`.
+    All gradients are multiplied by ``scale``. For networks without batch norm and dropout: see `in_parts`.
     """
-    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))
+    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))[0]
 
 
-def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0):
-    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py."""
+def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None):
+    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
+
+    It returns an array of two: the loss, and how many images have their label as the largest logit.
+    Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it and its
+    gradient with respect to the outputs.
+    """
     if len(X) == 0:
-        yield from no_images(grads, ready, sync_statistics)
-        return 0.0
+        return (yield from no_images(X, grads, ready, sync_statistics))
     with borrowed_plans(network, params, X) as plans:
         for plan in plans:
             plan.use_statistics(sync_statistics)
-        loss = 0.0
+            plan.use_loss(loss)
+        value, right, labels = 0.0, 0, classes_of(y)
         rounds = rounds_of(plans, len(X))
         for lanes in rounds:
-            loss += yield from _forward(lanes, X, y, sync_statistics)
+            value += yield from _forward(lanes, X, y, sync_statistics, draws)
+            right += _count_correct(lanes, labels)
             yield from _backward(lanes, sync_statistics, scale, grads if lanes is rounds[-1] else None, ready)
-    return loss
+    return np.array([value, right], X.dtype)
 
 
 def count_correct(X, y, params, network, statistics=()):
@@ -81,8 +88,12 @@ def count_correct(X, y, params, network, statistics=()):
             plan.use_statistics(sync_statistics, statistics)
         for lanes in rounds_of(plans, len(X)):
             to_the_end(_forward(lanes, X, None, sync_statistics))
-            right += sum(plan.count_correct(y[part]) for plan, part in lanes)
+            right += _count_correct(lanes, y)
     return right
+
+
+def _count_correct(lanes, y):
+    return sum(plan.count_correct(y[part]) for plan, part in lanes)
 
 
 def rounds_of(plans, N):
@@ -97,9 +108,11 @@ def rounds_of(plans, N):
     return rounds
 
 
-def _forward(lanes, X, y, sync_statistics):
+def _forward(lanes, X, y, sync_statistics, draws=None):
     """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
-    walks = [plan.forward(X[part], None if y is None else y[part]) for plan, part in lanes]
+    walks = [
+        plan.forward(X[part], None if y is None else y[part], draws and draws.after(part.start)) for plan, part in lanes
+    ]
     for i, sync in enumerate(sync_statistics):
         for walk in walks:
             next(walk)
@@ -170,8 +183,9 @@ class Plan:
         self.x = np.empty((*shape, n), dtype)
         self.stages, self.owners = make_stages(network, params, self.x, np.zeros((1, *shape), dtype), make_stage)
         self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
+        self.random = [stage for stage in self.stages if isinstance(stage, AsWritten) and stage.layer.random]
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
-        self.loss = SoftmaxCrossEntropy(self.stages[-1].y)
+        self.loss = self.cross_entropy = SoftmaxCrossEntropy(self.stages[-1].y)
 
     def load(self, params):
         """Take a step's parameters, and begin new sums of gradients."""
@@ -185,15 +199,21 @@ class Plan:
         for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
             norm.sync, norm.statistics = sync, fixed
 
-    def forward(self, X, y):
+    def use_loss(self, function):
+        """Take another loss than the cross-entropy of labels, unless it is None."""
+        self.loss = OtherLoss(self.stages[-1].y, function) if function else self.cross_entropy
+
+    def forward(self, X, y, draws=None):
         """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.
 
-        Without labels ``y`` there is no loss.
+        Without labels ``y`` there is no loss, and without ``draws`` nothing is random.
         """
         timing = span("forward")
         timing.begin()
         self._take(X)
         self.m = len(X)
+        for number, stage in enumerate(self.random):
+            stage.draws = draws and draws._replace(layer=number)
         for stage in self.stages:
             if isinstance(stage, BatchNorm) and stage.statistics is None:
                 stage.measure()

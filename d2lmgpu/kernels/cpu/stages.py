@@ -95,6 +95,26 @@ class Flatten(_WithoutParameters):
         self.dx = dy.reshape(self.x.shape)
 
 
+class Framed:
+    """A convolution of x (C, H, W, n) in a frame of ``padding`` zeros. ``make`` makes the stage that does it."""
+
+    def __init__(self, x, padding, make):
+        C, H, W, n = x.shape
+        framed = np.zeros((C, H + 2 * padding, W + 2 * padding, n), x.dtype)
+        inside = (slice(None), slice(padding, padding + H), slice(padding, padding + W))
+        self.x, self.inside = x, framed[inside]
+        self.convolution = make(framed)
+        self.y, dx = self.convolution.y, self.convolution.dx
+        self.dx = None if dx is None else dx[inside]
+        self.load, self.backward, self.store = (
+            getattr(self.convolution, name) for name in ("load", "backward", "store")
+        )
+
+    def forward(self):
+        np.copyto(self.inside, self.x)
+        self.convolution.forward()
+
+
 class Half(_WithoutParameters):
     """x of any shape → y, rounded to float16; back, dy is rounded in place."""
 
@@ -116,7 +136,12 @@ class Half(_WithoutParameters):
 
 
 class AsWritten:
-    """A layer without a fast body: its own two functions, with images first as they expect."""
+    """A layer without a fast body: its own two functions, with images first as they expect.
+
+    ``draws`` are those of a random layer, as long as it is to be one.
+    """
+
+    draws = None
 
     def __init__(self, x, layer, y_shape, input_grad):
         self.layer, self.x, self.input_grad = layer, x, input_grad
@@ -127,7 +152,8 @@ class AsWritten:
         self.sums = [np.zeros_like(param) for param in params]
 
     def forward(self):
-        y, self.cache = self.layer.forward(np.moveaxis(self.x, -1, 0), *self.params)
+        options = {} if self.draws is None else {"draws": self.draws}
+        y, self.cache = self.layer.forward(np.moveaxis(self.x, -1, 0), *self.params, **options)
         np.copyto(self.y, np.moveaxis(y, 0, -1))
 
     def backward(self, dy):
@@ -178,4 +204,21 @@ class SoftmaxCrossEntropy:
     def backward(self, m):
         """``dx``: the probabilities, less 1 at the label."""
         np.subtract(self.dx, self.is_label, out=self.dx)
+        self.dx[:, m:] = 0
+
+
+class OtherLoss:
+    """The same for another loss: ``function(outputs, targets)``, plain arrays (m, K) and (m, ...), gives it and dx."""
+
+    def __init__(self, outputs, function):
+        self.logits, self.function, self.dx = outputs, function, np.zeros_like(outputs)
+
+    def forward(self, y):
+        """The loss as a float."""
+        loss, grad = self.function(np.ascontiguousarray(self.logits[:, : len(y)].T), y)
+        self.dx[:, : len(y)] = grad.T
+        return float(loss)
+
+    def backward(self, m):
+        """``dx`` is known from `forward`."""
         self.dx[:, m:] = 0

@@ -116,6 +116,16 @@ def pool_grad(H, W, S, max_pool, planes):
     return elementwise("pool.cu", "pool_grad", planes * H * W, macros(H=H, W=W, S=S, MAX_POOL=max_pool))
 
 
+def frame(H, W, padding, planes):
+    """Arguments: x, framed, planes."""
+    return elementwise("frame.cu", "frame", planes * H * W, macros(H=H, W=W, P=padding))
+
+
+def frame_grad(H, W, padding, planes):
+    """Arguments: dframed, dx, planes."""
+    return elementwise("frame.cu", "frame_grad", planes * H * W, macros(H=H, W=W, P=padding))
+
+
 def relu(n):
     """Arguments: x, y, n."""
     return streaming("relu.cu", "relu", n)

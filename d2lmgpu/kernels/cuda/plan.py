@@ -14,13 +14,14 @@ import threading
 import numpy as np
 
 from ...layers import make_sync_statistics, rounded_to_half
+from ...layers.labels import with_right_answers
 from ...timing import span
 from ..stages import make_stages, no_images, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, run
-from .stages import PRECISIONS, WinogradConvolution, make_stage, rounds_output
+from .stages import PRECISIONS, AsWritten, WinogradConvolution, make_stage, rounds_output
 
 MOST_IDLE = 4
 """Plans that a device keeps: one for each network and number of images."""
@@ -34,24 +35,34 @@ def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precisio
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
     device. ``ready(i)`` is called when all work that gives the gradients from
     number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
-    ``precision`` is one of `PRECISIONS`. For networks without batch norm: see `in_parts`.
+    ``precision`` is one of `PRECISIONS`. For networks without batch norm and dropout: see `in_parts`.
     """
-    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale, precision=precision))
+    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale, precision=precision))[0]
 
 
-def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, precision="float32"):
-    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py."""
+def in_parts(
+    X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, precision="float32", draws=None, loss=None
+):
+    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
+
+    It returns an array of two: the loss, and how many images have their label as the largest logit.
+    Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it and its
+    gradient with respect to the outputs.
+    """
     if len(X) == 0:
-        yield from no_images(grads, ready, sync_statistics)
-        return X.sum()
-    with borrowed_plan(network, params, X, precision) as plan:
+        return (yield from no_images(X, grads, ready, sync_statistics))
+    with borrowed_plan(network, params, X, precision, with_loss=loss is None) as plan:
         plan.use_statistics(sync_statistics)
+        plan.use_draws(draws)
         with span("forward"):
             plan.take(X, y)
             plan.scale.fill(scale)
         yield from _timed("forward", plan.forward(params))
+        if loss:
+            value, dlogits = loss(plan.logits, y)
+            plan.dlogits[...] = dlogits * dlogits.dtype.type(scale)
         yield from _timed("backward", plan.backward(params, grads, ready))
-        return plan.loss.copy().reshape(())
+        return with_right_answers(value, plan.logits, y) if loss else plan.sums()
 
 
 def _timed(name, parts):
@@ -74,20 +85,21 @@ def count_correct(X, y, params, network, statistics=()):
         return X.sum().astype(np.int32)
     with borrowed_plan(network, params, X) as plan:
         plan.use_statistics(() if statistics else plan.own_sync_statistics(), statistics)
+        plan.use_draws(None)
         plan.take(X, y)
         to_the_end(plan.forward(params))
-        return plan.correct.copy().reshape(())
+        return plan.correct[0].copy()
 
 
 @contextlib.contextmanager
-def borrowed_plan(network, params, X, precision="float32"):
+def borrowed_plan(network, params, X, precision="float32", with_loss=True):
     """This device's plan for these sizes, of nobody else until it is given back; made if there is none.
 
     Raises what the layers raise if nothing fits.
     """
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision)
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision, with_loss)
     plans = _thread.__dict__.setdefault("plans", {})
-    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision)
+    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision, with_loss=with_loss)
     yield plan  # if work with it fails, it is not given back
     plans[key] = plan  # last in order: used last
     if len(plans) > MOST_IDLE:
@@ -99,10 +111,11 @@ class Plan:
 
     ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
     nothing in the plan waits for is computed beside the main stream: who calls
-    `backward` then joins them.
+    `backward` then joins them. Without ``with_loss`` forward ends with the logits, and who calls
+    `backward` writes ``dlogits`` before.
     """
 
-    def __init__(self, network, params, shape, N, precision="float32", branches=None):
+    def __init__(self, network, params, shape, N, precision="float32", branches=None, with_loss=True):
         import cupy
 
         self.N = N
@@ -117,6 +130,7 @@ class Plan:
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
         self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
+        self.random = [stage for stage in self.stages if isinstance(stage, AsWritten) and stage.layer.random]
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
@@ -129,7 +143,7 @@ class Plan:
         for stage in self.stages if branches else ():
             if isinstance(stage, WinogradConvolution):
                 stage.ahead = branches.branch()
-        self.has_head = can_be_head(self.stages[-1])
+        self.with_loss, self.has_head = with_loss, with_loss and can_be_head(self.stages[-1])
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
             self.stages[-1] = Head(self.stages[-1], *arguments, self.kind)
@@ -137,7 +151,8 @@ class Plan:
     def take(self, X, y):
         """Copy N images and labels to where the launches read them."""
         self.x[...] = rounded_to_half(X) if self.half_x else X
-        self.labels[...] = y
+        if self.with_loss:
+            self.labels[...] = y
 
     def use_statistics(self, sync_statistics=(), statistics=()):
         """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
@@ -145,6 +160,19 @@ class Plan:
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
         for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
             norm.sync, norm.statistics = sync, fixed
+
+    def use_draws(self, draws):
+        """From what random layers draw; with None nothing is random."""
+        for number, stage in enumerate(self.random):
+            stage.draws = draws and draws._replace(layer=number)
+
+    def sums(self):
+        """The loss, and the number of right answers, of what went forward last: a new array of two."""
+        import cupy
+
+        sums = cupy.empty(2, np.float32)
+        sums[:1], sums[1:] = self.loss, self.correct
+        return sums
 
     def own_sync_statistics(self):
         """New ones, for sums over nobody else's images."""
@@ -162,6 +190,8 @@ class Plan:
                 stage.measure()
                 yield
             stage.forward(*params[owned])
+        if not self.with_loss:
+            return
         N, classes = self.logits.shape
         if not self.has_head:
             arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits

@@ -14,6 +14,7 @@ from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d
 from ..stages import function_of
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
+from .frame import Frame
 from .run import run
 
 PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
@@ -30,22 +31,28 @@ POOLS = {avg_pool2d: False, max_pool2d: True}
 
 
 class Convolution:
-    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW)."""
+    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW).
+
+    ``frame``: what has made x larger, or None.
+    """
 
     beside = contextlib.nullcontext()
 
-    def __init__(self, x, conv, input_grad, launches):
+    def __init__(self, x, conv, input_grad, launches, frame=None):
         import cupy
 
-        self.x, self.N, self.launches = x, np.int32(len(x)), launches
+        self.x, self.N, self.launches, self.frame = x, np.int32(len(x)), launches, frame
         self.y = cupy.empty((len(x), conv.O, conv.PH, conv.PW), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
-        self.dx = cupy.empty_like(x) if input_grad else None
+        self.conv_dx = cupy.empty_like(x) if input_grad else None
+        self.dx = self.conv_dx if frame is None or not input_grad else frame.make_dx()
         size = launches.weight_grad.workspace
         self.workspace = cupy.empty(size, np.float32) if size else None
         self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
 
     def forward(self, weight, bias):
+        if self.frame is not None:
+            self.frame.forward()
         run(self.launches.forward, self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
@@ -55,6 +62,8 @@ class Convolution:
         """
         if self.dx is not None:
             self.input_grad(dy, params[0])
+            if self.frame is not None:
+                self.frame.backward(self.conv_dx)
         with self.beside:
             if self.workspace is None:
                 run(self.launches.weight_grad, self.x, dy, self.mask, *grads, self.N)
@@ -63,7 +72,7 @@ class Convolution:
                 run(self.launches.weight_grad_sum, self.workspace, *grads, self.rows)
 
     def input_grad(self, dy, weight):
-        run(self.launches.input_grad, dy, self.mask, weight, self.dx, self.N)
+        run(self.launches.input_grad, dy, self.mask, weight, self.conv_dx, self.N)
 
 
 class WinogradConvolution(Convolution):
@@ -74,10 +83,10 @@ class WinogradConvolution(Convolution):
 
     ahead = None
 
-    def __init__(self, x, conv, input_grad, launches):
+    def __init__(self, x, conv, input_grad, launches, frame=None):
         import cupy
 
-        super().__init__(x, conv, input_grad, launches)
+        super().__init__(x, conv, input_grad, launches, frame)
         self.u = self.u_back = cupy.empty(launches.forward.workspace, np.float32)
         if launches.transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
             self.u_back = cupy.empty(launches.input_grad.workspace, np.float32)
@@ -172,7 +181,12 @@ class Pooling:
 
 
 class AsWritten:
-    """A layer without a kernel: its own two functions. ``half``: y is rounded to float16."""
+    """A layer without a kernel: its own two functions. ``half``: y is rounded to float16.
+
+    ``draws`` are those of a random layer, as long as it is to be one.
+    """
+
+    draws = None
 
     def __init__(self, x, layer, y_shape, input_grad, half):
         import cupy
@@ -181,7 +195,8 @@ class AsWritten:
         self.y = cupy.empty((len(x), *y_shape), np.float32)
 
     def forward(self, *params):
-        y, self.cache = self.layer.forward(self.x, *params)
+        options = {} if self.draws is None else {"draws": self.draws}
+        y, self.cache = self.layer.forward(self.x, *params, **options)
         self.y[...] = rounded_to_half(y) if self.half else y
 
     def backward(self, dy, params, grads):
@@ -204,7 +219,7 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     rectified = bool(rest) and function_of(rest[0])[0] is relu
-    if function is conv2d and options:  # stride, padding; never in graphs, and so never rounded here
+    if function is conv2d and options.get("stride", 1) > 1:  # never in graphs, and so never rounded here
         return AsWritten(x, first, shapes[0], input_grad, half=False), 1
     if function in (conv2d, batch_norm):
         pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
@@ -213,7 +228,8 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
         fused, taken = (S if pooled else 1, pooled and POOLS[pool], rectified), 1 + rectified + pooled
         half = rounds_output(kind, layers[taken:])
         if function is conv2d:
-            return make_convolution(x, first.shapes[0], *fused, input_grad, kind, half), taken
+            frame = Frame(x, options["padding"]) if options.get("padding") else None
+            return make_convolution(x, first.shapes[0], *fused, input_grad, kind, half, frame), taken
         return BatchNorm(x, *fused, input_grad, count, half), taken
     if function is dense:
         D, O = first.shapes[0]
@@ -234,15 +250,17 @@ def rounds_output(kind, following):
     return kind == "float16" and bool(following) and function_of(following[0])[0] is conv2d
 
 
-def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half, frame=None):
     import cupy
 
+    if frame is not None:
+        x = frame.framed
     N, C, H, W = x.shape
     O, _, KH, KW = kernel_shape
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     launches = choose.convolution(kind, conv, N, input_grad, half, multiprocessors)
-    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
+    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches, frame)
 
 
 def has_kernels(network):
@@ -253,6 +271,6 @@ def has_kernels(network):
             return False
         if function not in {batch_norm, conv2d, dense, flatten, relu, *POOLS}:
             return False
-        if function is conv2d and options:  # stride, padding
+        if function is conv2d and options.get("stride", 1) > 1:
             return False
     return True

@@ -1,0 +1,216 @@
+"""Measures on a real GPU what predict_gpu.py predicts without one: microseconds a kernel, and of the whole step.
+
+    python benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 --json measured.json
+
+Each launch of a training step is recorded `REPEATS` times in a row as a CUDA graph of its own, with the step's own
+arguments; events around it give the time from one kernel to the next. What an empty kernel takes is told beside it: so
+much of each time is the way from node to node. In a step kernels also run beside each other, so the step is measured
+as a whole, from the graph of one step and from that of several, and so are the parts of an epoch as the host sees them.
+Quoted are medians of `ROUNDS` with least and largest; the first rounds are warm-up.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from compare_pytorch import git
+
+import d2lmgpu as d2l
+from d2lmgpu.kernels.cuda import capture
+from d2lmgpu.networks import NETWORKS
+from d2lmgpu.output import write_json
+from d2lmgpu.parallel import GraphStep, Replica
+from d2lmgpu.parallel.graph import TOGETHER
+
+REPEATS, ROUNDS, WARM_UP = 20, 20, 5
+IMAGES = 60_000
+EMPTY = 'extern "C" __global__ void empty() {}'
+
+launches = []
+"""What the kernels' launches were, in order: (name, grid, block, arguments, kernel)."""
+
+
+class Noted:
+    """A module whose kernels write down how they are launched."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def get_function(self, name):
+        kernel = self.module.get_function(name)
+
+        def launch(grid, block, arguments):
+            launches.append((name, grid, block, arguments, kernel))
+            kernel(grid, block, arguments)
+
+        return launch
+
+
+def note_launches():
+    """From now on, of kernels that were not used before."""
+    run = sys.modules["d2lmgpu.kernels.cuda.run"]
+    load = run._module
+    run._module = lambda file, options: Noted(load(file, options))
+
+
+def spread(seconds):
+    """Microseconds."""
+    chosen = [1e6 * s for s in seconds[WARM_UP:]]
+    return {name: round(f(chosen), 3) for name, f in (("median", statistics.median), ("min", min), ("max", max))}
+
+
+def time_graph(stream, graph, times, before=lambda: None):
+    """Seconds that one of the ``times`` things takes which a graph has in a row, for each round."""
+    import cupy
+
+    graph.upload(stream)
+    seconds = []
+    for _ in range(WARM_UP + ROUNDS):
+        before()
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record(stream)
+        graph.launch(stream)
+        end.record(stream)
+        end.synchronize()
+        seconds.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / times)
+    return spread(seconds)
+
+
+def measure_step(network, batch, precision):
+    """What is measured of one device's step."""
+    gpu = d2l.gpu(0)
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (IMAGES, 1, 28, 28), np.uint8), rng.integers(0, 10, IMAGES).astype(np.uint8)
+    replica = Replica(d2l.get_params(d2l.init_params(0, init="he", network=network), gpu), gpu, network)
+    runner = GraphStep(X, y, [replica], batch, precision=precision)
+    (part,) = runner.parts
+    order = rng.permutation(IMAGES)
+
+    def kernels():
+        launches.clear()
+        runner._issue()
+        noted = launches.copy()
+        gpu.stream.synchronize()
+        rows = []
+        for name, grid, block, arguments, kernel in noted:
+
+            def issue(kernel=kernel, how=(grid, block, arguments)):
+                for _ in range(REPEATS):
+                    kernel(*how)
+
+            measured = time_graph(gpu.stream, capture(gpu.stream, issue), REPEATS, lambda: part.number.fill(0))
+            rows.append({"name": name, "grid": list(grid), "block": list(block), "microseconds": measured})
+        return rows
+
+    def step():
+        graphs = {1: runner.graph, TOGETHER: runner.longer_graph}
+        found = {}
+        for count, graph in graphs.items():
+            if graph is not None:
+                found[str(count)] = time_graph(gpu.stream, graph, count, lambda: part.number.fill(0))
+        return found
+
+    def empty():
+        import cupy
+
+        kernel = cupy.RawKernel(EMPTY, "empty")
+        kernel((1,), (32,), ())
+
+        def issue():
+            for _ in range(REPEATS):
+                kernel((1,), (32,), ())
+
+        return time_graph(gpu.stream, capture(gpu.stream, issue), REPEATS)
+
+    runner.start_epoch(order, 1e-6)
+    rows = gpu.submit(kernels).result()
+    runner.start_epoch(order, 1e-6)
+    whole = gpu.submit(step).result()
+    nothing = gpu.submit(empty).result()
+    return {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
+
+
+def measure_epochs(runner, order):
+    """Microseconds of an epoch's parts, as the host program sees them."""
+    parts = {"start": [], "launch": [], "wait": [], "whole": []}
+    for _ in range(WARM_UP + ROUNDS):
+        clock = [time.perf_counter()]
+        runner.start_epoch(order, 1e-6)
+        clock.append(time.perf_counter())
+        left = runner.steps
+        while left:
+            left -= len(runner.several(left))
+        clock.append(time.perf_counter())
+        runner.pause()
+        clock.append(time.perf_counter())
+        for name, seconds in zip(parts, [*np.diff(clock), clock[-1] - clock[0]], strict=True):
+            parts[name].append(float(seconds))
+    return {"steps": runner.steps} | {name: spread(seconds) for name, seconds in parts.items()}
+
+
+def show(title, found, predicted):
+    step = " and ".join(f"{value['median']:.1f} (graph of {name})" for name, value in found["step"].items())
+    print(f"\n{title}: {step} us a step, measured; empty kernel {found['empty_kernel']['median']:.2f} us")
+    epoch = found["epoch"]
+    print(
+        "epoch, us: " + ", ".join(f"{name} {value['median']:.0f}" for name, value in epoch.items() if name != "steps")
+    )
+    print(f"{'kernel':34}{'blocks x threads':>18}{'measured us':>14}{'predicted us':>14}{'ratio':>8}")
+    for row in found["kernels"]:
+        shape = f"{np.prod(row['grid'])} x {np.prod(row['block'])}"
+        measured = row["microseconds"]["median"]
+        text = f"{row['name']:34}{shape:>18}{measured:>14.2f}"
+        for number, (name, grid, seconds) in enumerate(predicted):
+            if name == row["name"] and [*grid] == row["grid"]:
+                del predicted[number]
+                text += f"{seconds * 1e6:>14.2f}{measured / seconds / 1e6:>8.2f}"
+                break
+        print(text)
+
+
+def predictions(files, network, batch, precision):
+    """(name, grid, seconds) of each launch of one step, where one of these files has it."""
+    import json
+
+    wanted = {"network": network, "precision": precision, "batch": batch, "cards": 1}
+    for file in files:
+        for step in json.loads(file.read_text())["steps"]:
+            if all(step[name] == value for name, value in wanted.items()):
+                return [(row["name"], row.get("grid", ()), row["seconds"]) for row in step["predicted"]]
+    return []
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="lenet", choices=sorted(NETWORKS))
+    parser.add_argument("--precision", default="float32", help="float32, tf32, mixed; several with commas")
+    parser.add_argument("--batch", default="256", help="images of a minibatch; several with commas")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    import cupy
+
+    note_launches()
+    device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    files = sorted((Path(__file__).parent / "results").glob("predicted_*.json"))
+    steps = []
+    for precision in options.precision.split(","):
+        for batch in map(int, options.batch.split(",")):
+            found = measure_step(NETWORKS[options.network], batch, precision)
+            settings = {"network": options.network, "precision": precision, "batch": batch, "cards": 1}
+            predicted = predictions(files, *[settings[name] for name in ("network", "batch", "precision")])
+            show(f"{options.network}, {precision}, batch {batch}, {device}", found, predicted)
+            steps.append(settings | found)
+    if options.json:
+        versions = {"cupy": cupy.__version__, "cuda": cupy.cuda.runtime.runtimeGetVersion(), "numpy": np.__version__}
+        versions["driver"] = cupy.cuda.runtime.driverGetVersion()
+        what = {"what": "measured", "device": device, "versions": versions, "date": time.strftime("%Y-%m-%d")}
+        commit = git("rev-parse", "--short", "HEAD")
+        write_json(options.json, what | {"commit": commit, "steps": steps})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,36 @@
+"""``d2lmgpu course``: a student's copy of the course."""
+
+from ..output import write_json
+from .options import add_file, check_outputs, file_name, keep_apart
+
+
+def add_to(commands):
+    """Add the command to the parser's."""
+    command = commands.add_parser(
+        "course",
+        help="copy the course into a folder of your own",
+        description="Put the notebooks of the course, without outputs, the data that they read, and mine.py for your "
+        "answers into a folder. Files that are there already stay as they are.",
+    )
+    command.set_defaults(command=run)
+    command.add_argument("folder", type=file_name, metavar="DIR", help="the folder, which is made unless it exists")
+    command.add_argument("--no-data", action="store_true", help="leave out Fashion-MNIST, which takes 30 MB")
+    add_file(command, "--json", "write what was done as JSON")
+
+
+def run(options):
+    """Copy, and say what was written and what stayed."""
+    from ..exercises.course import copy_course
+
+    keep_apart(options, "json", {"DIR": options.folder})
+    check_outputs(options.json)
+    written, kept, missing = copy_course(options.folder, data=not options.no_data)
+    if options.json:
+        write_json(options.json, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
+    print(f"{options.folder}: {len(written)} files are new" + (f", {len(kept)} were there and stay:" if kept else ""))
+    for name in kept:
+        print(f"  {name}")
+    if missing:
+        print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
+    print(f"Begin with: jupyter lab {options.folder}")
+    return 0

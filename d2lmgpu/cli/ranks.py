@@ -1,0 +1,117 @@
+"""``--environment parallel``: one of several processes that mpiexec or srun started, of which rank 0 speaks for all."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from .. import terminated
+from ..cluster import PATIENCE, begin_together, cluster
+from ..cluster.supervisor import tell
+from ..devices import DeviceError
+from ..fashion_mnist import DataError
+from ..monitor import Callback
+from ..training import DriftError
+from ..words import figures, listed, seconds
+from .options import add_file, find_devices, number
+
+OUTPUTS = ("json", "plot", "trace", "tensorboard")
+"""Options for files that rank 0 alone writes."""
+
+
+def add_ranks(command):
+    """Add the options of this environment."""
+    add_file(command, "--log", "with --environment parallel: what each process says, in a file each", "DIR")
+    command.add_argument(
+        "--patience",
+        type=number,
+        metavar="S",
+        help=f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})",
+    )
+
+
+def check_alone(options, *others):
+    """Raise ValueError for options that are of this environment, in another one: those of all commands, and others."""
+    for name in ("log", "patience", *others):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} is for several processes: give --environment parallel, too")
+
+
+def run_together(options, run):
+    """The exit code of ``run(options, everybody)`` on the `Cluster` of all processes, in each of them.
+
+    An error that all have is told by rank 0; one that not all have ends them all.
+    """
+    begin_together()
+    try:
+        _, mine = find_devices(options, environment="auto")
+        everybody = cluster(mine, PATIENCE if options.patience is None else options.patience)
+    except (ValueError, DeviceError):
+        tell("over")  # the error says all
+        raise
+    speaks = everybody.rank == 0
+    try:
+        with _saying(options.log, everybody):
+            if not speaks:
+                vars(options).update(dict.fromkeys(OUTPUTS))
+            return run(options, everybody)
+    except DriftError:  # of which all know
+        everybody.failed(None)
+        if speaks:
+            raise
+        return 1
+    except (ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
+        everybody.failed(error)
+        if speaks:
+            raise
+        return terminated.exit_code() if isinstance(error, KeyboardInterrupt) else 2
+
+
+class Tell(Callback):
+    """What a process other than rank 0 says in its file as training goes on."""
+
+    def __init__(self, everybody):
+        self.everybody = everybody
+
+    def on_start(self, history, steps):
+        place = self.everybody
+        print(f"rank {place.rank} of {place.size}, process {os.getpid()} on {place.hosts[place.rank]}: ", end="")
+        print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
+
+    def on_epoch(self, history):
+        told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
+        print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
+
+
+class _Also:
+    """A text stream whose text is also written to a log, without what a progress bar writes over itself."""
+
+    def __init__(self, stream, log):
+        self._stream, self._log = stream, log
+
+    def write(self, text):
+        if not text.startswith("\r"):
+            self._log.write(text)
+            self._log.flush()
+        return self._stream.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _saying(folder, everybody):
+    """What this process says: on the streams of the job, if it is rank 0; in its file in the ``folder``, if given.
+
+    Errors are always said in the job's output.
+    """
+    with contextlib.ExitStack() as stack:
+        path = os.devnull
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            path = Path(folder, f"rank{everybody.rank}.log")
+        log = stack.enter_context(open(path, "w", encoding="utf-8"))
+        out = _Also(sys.stdout, log) if everybody.rank == 0 else log
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(_Also(sys.stderr, log)))
+        yield

@@ -1,0 +1,65 @@
+"""How the processes of a cluster end: together, be it well or by an error that nobody catches in one of them."""
+
+import atexit
+import faulthandler
+import os
+import sys
+import time
+
+from .supervisor import LINGER, is_supervised, last_words, tell
+
+GRACE = 2.0
+"""Seconds that MPI has to end the job, before a process ends itself."""
+
+FAIRNESS = 3.0
+"""Seconds for which one that failed waits whether all others fail, too, as they do with a wrong option."""
+
+
+_watch = None
+"""That of this process, which tells the others."""
+
+
+def unless_all_failed(comm, host, error, code=2):
+    """End all processes because of an ``error`` of this one, unless all of them call this within `FAIRNESS`."""
+    failures, end_of_waiting = comm.Ibarrier(), time.monotonic() + FAIRNESS
+    while not failures.Test():
+        if time.monotonic() > end_of_waiting:
+            end(comm, [f"rank {comm.rank} ({host}) failed: {error or type(error).__name__}; the job ends"], code)
+        time.sleep(0.01)
+
+
+def end_together(comm, watch, host):
+    """From now on an error that nobody catches ends all processes, and who is done waits for all."""
+    global _watch
+    _watch = watch
+    show = sys.excepthook
+
+    def end_all(kind, error, trace):
+        show(kind, error, trace)
+        end(comm, [f"rank {comm.rank} ({host}) failed: {kind.__name__}: {error}; the job ends"])
+
+    sys.excepthook = end_all
+    atexit.register(watch.leave)
+
+
+def end(comm, lines, code=1, silent=False):
+    """Say the lines on standard error, each as one of this package's, and end the processes of all ranks.
+
+    Where each rank has a supervisor, all end by themselves, with the same exit code. ``silent``: some do not answer,
+    and nobody but MPI can end them, with whatever exit code its mpiexec has then.
+    """
+    last_words(lines)
+    # Where MPI cannot end anything any more, as without its network: no thread of Python's gets on in MPI_Abort.
+    faulthandler.dump_traceback_later(GRACE, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    if _watch is not None and is_supervised() and not silent:
+        _watch.tell_over((code, LINGER))
+        leave(code, LINGER)
+    tell("over")
+    comm.Abort(code)
+    os._exit(code)
+
+
+def leave(code, linger):
+    """End this process, of which all is said; its supervisor leaves the others ``linger`` seconds to do the same."""
+    tell(f"over {linger}")
+    os._exit(code)

@@ -1,0 +1,58 @@
+"""What each device has to tell, known to every process: a row of numbers each.
+
+    device 0, of rank 0    1 2 3                    1 2 3
+    device 1, of rank 0    4 5 6   ► allreduce ►    4 5 6    on all of them
+    device 2, of rank 1    7 8 9                    7 8 9
+
+Each device's array has its own row, and zeros in the place of the others'. Rows travel as whole numbers, to which a
+zero adds nothing, so that every bit of a number arrives.
+"""
+
+import functools
+
+import numpy as np
+
+from ..collectives import allreduce
+from ..devices import Batch, put, to_host
+from ..devices.transfer import result_to_host
+
+
+def gather(cluster, rows):
+    """The rows of all devices of a `Cluster` in their order, float64 (k, m).
+
+    ``rows``: m numbers for each of this process's devices. All processes call this, with the same m.
+    """
+    rows = np.array(rows, float)
+    if cluster.size == 1:
+        return rows
+    batch = Batch()
+    arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
+    batch.commit()
+    return numbers_of(to_host(arrays[0]), cluster)
+
+
+def add_gather(batch, cluster, m, makers):
+    """Add to a batch: each device tells its row, the m numbers that its maker, a function, returns on it.
+
+    Returns an array for each of this process's devices, which `numbers_of` reads when that is done.
+    """
+    arrays = [put(np.zeros(len(cluster) * m, np.int64), device) for device in cluster.mine]
+    for number, (array, make) in enumerate(zip(arrays, makers, strict=True), cluster.first):
+        batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
+    allreduce(arrays, cluster.across("recursive_doubling"), batch)
+    return arrays
+
+
+def _enter(place, make):
+    """Runs on a device."""
+    place[...] = np.asarray(make(), np.float64).view(np.int64)
+
+
+def numbers_of(array, cluster):
+    """The rows, float64 (k, m), of a plain array of `add_gather`'s."""
+    return array.view(np.float64).reshape(len(cluster), -1)
+
+
+def rows_of(arrays, cluster):
+    """The rows, float64 (k, m), once what `add_gather` has added is done."""
+    return numbers_of(result_to_host(arrays[0]), cluster)

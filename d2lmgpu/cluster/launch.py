@@ -1,0 +1,65 @@
+"""How this process was started: alone, or as one of several by mpiexec or srun."""
+
+import os
+import sys
+
+from ..arguments import in_a_clone
+from ..devices import DeviceError
+from .library import share_one_heap
+from .supervisor import supervise, tell
+
+NUMBERS_OF_PROCESSES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Environment variables in which MPICH's mpiexec and its like, Open MPI's, and srun tell it."""
+
+
+def started_together():
+    """How many processes were started with this one, itself among them, and the variable that says so (None for 1)."""
+    for name in NUMBERS_OF_PROCESSES:
+        if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
+            return int(os.environ[name]), name
+    return 1, None
+
+
+def begin_together():
+    """What one of several processes does before its devices' threads begin; returns whether it is one of several."""
+    several = started_together()[0] > 1
+    if several:
+        supervise()
+        share_one_heap()
+    return several
+
+
+def find_world(patience):
+    """MPI's communicator of all processes; None for a process that was started alone.
+
+    Its supervisor ends the job if MPI does not find all of them within ``patience`` seconds.
+
+    Raises DeviceError where several were started, but have no mpi4py, or do not find each other.
+    """
+    count, name = started_together()
+    if count == 1 and "mpi4py.MPI" not in sys.modules:
+        return None
+    tell(f"patience {patience}")
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
+        raise DeviceError(
+            f"cluster: {count} processes were started together ({name}), but cannot talk to each other: {error}; "
+            f"{in_a_clone('cluster')}"
+        ) from error
+    world = MPI.COMM_WORLD
+    if world.size == 1 and count > 1:
+        raise DeviceError(
+            f"cluster: {count} processes were started together ({name}), but each finds itself alone; start them with "
+            f"the mpiexec of the MPI that mpi4py uses here ({_library(MPI)}), or with srun --mpi=pmi2 or --mpi=pmix"
+        )
+    if world.size > 1 and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise DeviceError(
+            f"cluster: this MPI ({_library(MPI)}) lets only one thread send and receive; devices have several"
+        )
+    tell("together")
+    return world if world.size > 1 else None
+
+
+def _library(MPI):
+    return " ".join(MPI.Get_library_version().split("\n")[0].split())

@@ -1,0 +1,206 @@
+"""A cluster: the devices of all processes in order, of which this process has some."""
+
+import contextlib
+import functools
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..arguments import check_number, check_whole, is_number
+from ..collectives import check_algorithm, hierarchical, schedules_of
+from ..devices import MOST_DEVICES, DeviceError, check_devices, cpu
+from ..devices.choose import given_devices
+from ..words import listed, name_of
+from . import ending
+from .agree import agree, checksum_of_code
+from .exchange import Exchange
+from .lane import Lane
+from .launch import begin_together, find_world
+from .library import all_reduce
+from .part import part_of_algorithm
+from .post import Post
+from .roll_call import roll_call
+from .watch import Watch
+
+PATIENCE = 30.0
+"""Seconds for which a process waits for another, unless told otherwise."""
+
+
+class Place(NamedTuple):
+    """A device of a process, as all processes know it."""
+
+    device: str
+    rank: int
+    host: str
+
+    def __str__(self):
+        return f"{self.device} of rank {self.rank} ({self.host})"
+
+    __repr__ = __str__
+
+
+class Cluster(Sequence):
+    """The devices of all processes in order: `Device` objects if they are this process's, else each a `Place`.
+
+    ``rank`` is the number of this process, from 0, ``size`` how many there are, and ``hosts[rank]`` where each runs.
+    ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places`` says
+    of each device whose it is. ``names`` are what people read: without rank and host where there is one process only.
+    """
+
+    def __init__(self, mine, world, patience):
+        self.mine, self.patience, self.world = mine, patience, world
+        self.rank, self.size = (world.rank, world.size) if world else (0, 1)
+        here = [str(device) for device in mine], socket.gethostname()
+        present = roll_call(world, here, patience) if world else [here]
+        self.hosts = [host for _, host in present]
+        self.places = [Place(device, rank, host) for rank, (devices, host) in enumerate(present) for device in devices]
+        self.owners = tuple(place.rank for place in self.places)
+        self.first = self.owners.index(self.rank)
+        self.names = [str(device) for device in (self.places if world else mine)]
+        self._devices = [*self.places]
+        self._devices[self.first : self.first + len(mine)] = mine
+        if world:
+            self.watch = Watch(world.Dup(), self.hosts, patience)
+            self._lanes = {name: Lane(world.Dup(), self.watch.heard) for name in ("device", "channel")}
+            self.post = Post(world.Dup(), self.watch.heard)
+            self.watch.begin([*self._lanes.values(), self.post])
+            ending.end_together(world, self.watch, self.hosts[self.rank])
+            agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
+
+    def __len__(self):
+        return len(self._devices)
+
+    def __getitem__(self, index):
+        return self._devices[index]
+
+    def __repr__(self):
+        return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
+
+    def part(self, items):
+        """Of a list with an item for each device of the cluster, those of this process's."""
+        return items[self.first : self.first + len(self.mine)]
+
+    def across(self, algorithm):
+        """An allreduce over all devices of the cluster, for ``d2l.allreduce(arrays, cluster.across("ring"))``.
+
+        Each process gives the arrays of its own devices, in their order, and all processes do so in the same order.
+        ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": what MPI_Allreduce chooses. The
+        groups of "hierarchical" are the processes.
+
+        Raises ValueError for unknown algorithms, DeviceError for "mpi" where there is one process only.
+        """
+        if algorithm == "mpi" and self.size == 1:
+            raise DeviceError("allreduce 'mpi' is between processes; start several, with mpiexec -n 2")
+        if algorithm != "mpi":
+            check_algorithm(algorithm)
+            if algorithm == "nccl" and self.size > 1:
+                raise DeviceError("allreduce 'nccl' is of one process so far; use 'ring' or 'mpi' between several")
+        return algorithm if self.size == 1 else Across(self, algorithm)
+
+    def schedules(self, algorithm):
+        """The function of k and n that makes the schedules of an algorithm of ours, or of one's own."""
+        return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
+
+    @functools.cached_property
+    def _by_process(self):
+        numbers = range(len(self))
+        groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]
+        return functools.partial(hierarchical, groups=groups)
+
+    def failed(self, error):
+        """To be called with an error that ends this process's work: ends all processes, unless all call this."""
+        if self.world:
+            ending.unless_all_failed(self.world, self.hosts[self.rank], error)
+
+    @contextlib.contextmanager
+    def when_it_hangs(self, rescue):
+        """Within the ``with`` block the process that reports a hang calls ``rescue()``, and says what that returns."""
+        if self.world:
+            self.watch.rescue = rescue
+        try:
+            yield
+        finally:
+            if self.world:
+                self.watch.rescue = None
+
+    def lane(self, devices):
+        """The `Lane` on which work of these devices, or of their channels, exchanges messages."""
+        return self._lanes["device" if devices[0].main is devices[0] else "channel"]
+
+
+class Across:
+    """An allreduce by messages between the processes of a cluster. Made by `Cluster.across`."""
+
+    def __init__(self, cluster, algorithm):
+        self.cluster, self.algorithm = cluster, algorithm
+        self.name = name_of(algorithm) if callable(algorithm) else algorithm
+
+    def __repr__(self):
+        return f"<{self.name} across {self.cluster!r}>"
+
+    def add_to(self, batch, data):
+        """Add to a batch: sum over the cluster, in place, the arrays of this process's devices.
+
+        Raises ValueError unless there is one for each of them, in their order.
+        """
+        devices, cluster = [array.device for array in data], self.cluster
+        if [device.main for device in devices] != cluster.mine:
+            raise ValueError(
+                f"allreduce across a cluster: arrays on [{listed(devices)}]; needed are those of all of this process's "
+                f"devices, in their order: [{listed(cluster.mine)}]"
+            )
+        flat = [array.raw.reshape(-1) for array in data]
+        lane = cluster.lane(devices)
+        if self.algorithm == "mpi":
+            batch.submit_to_all(devices, all_reduce, flat, lane)
+            return
+        part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
+        everybody = cluster.places.copy()
+        everybody[cluster.first : cluster.first + len(devices)] = devices  # or their channels
+        records = part.note(everybody, flat[0].itemsize)
+        batch.submit_to_all(devices, _carry_out, self.name, part, cluster.places, devices, flat, records, lane)
+
+
+def _carry_out(name, part, places, devices, flat, records, lane):
+    """Runs on one of the process's devices, when all have got there."""
+    first = part.owners.index(part.rank)
+    devices = {first + i: device for i, device in enumerate(devices)}
+    arrays = {first + i: array for i, array in enumerate(flat)}
+    Exchange(name, part, places, devices, arrays, records, lane).run()
+
+
+def as_cluster(devices):
+    """``devices`` if they are a `Cluster`, else one of this process alone; see `given_devices` for None."""
+    return devices if isinstance(devices, Cluster) else Cluster(given_devices(devices), None, PATIENCE)
+
+
+_clusters = {}
+
+
+def cluster(devices=1, patience=PATIENCE):
+    """The devices of all processes that mpiexec or srun started together; of a process that was started alone, its own.
+
+    ``devices``: this process's own, how many virtual ones or a list of them. All processes call this, and wait for
+    each other here. Who waits longer than ``patience`` seconds for another, here or in an exchange, says for whom,
+    and ends them all, with an exit code that is not 0; so does an error that nobody catches.
+
+    Raises ValueError for devices that make no sense, and in all processes where they run different versions of this
+    package; DeviceError for GPUs of several processes, whose arrays do not travel yet, and where the processes cannot
+    find each other.
+    """
+    check_number("patience", patience, above=0)
+    begin_together()
+    if is_number(devices):
+        check_whole("devices: the number of them", devices, most=MOST_DEVICES)
+        devices = [cpu(i) for i in range(devices)]
+    mine = check_devices(devices)
+    key = tuple(mine), float(patience)
+    if key not in _clusters:
+        world = find_world(float(patience))
+        if world and any(device.kind != "cpu" for device in mine):
+            raise DeviceError(
+                f"cluster: [{listed(mine)}]: GPUs' arrays do not travel between processes yet; use cpu(i), as "
+                "--devices cpu:0 does"
+            )
+        _clusters[key] = Cluster(mine, world, float(patience))
+    return _clusters[key]

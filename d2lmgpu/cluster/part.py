@@ -1,0 +1,89 @@
+"""One process's part of a collective: what its devices do, and what it sends to others, and when.
+
+A compiled schedule (collectives/program.py) says what each device does and what it waits
+for. Between processes nobody sees another's phases, so messages take the place of waiting:
+
+- who would read another process's array receives a message, tagged with the transfer's number;
+- its owner sends that message as soon as it has done the phases that the reader would wait for;
+- before a device overwrites what it has sent, it waits until the message has left.
+
+Each process does its devices' phases in the program's order. Among all the phases that are not done the
+first one in this order has all that it waits for, so no processes wait for each other in a circle.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..collectives.program import compile_algorithm
+from ..devices.records import note_transfer
+
+
+class Send(NamedTuple):
+    """Elements ``start`` to ``stop`` of the device ``source`` go to ``destination``, a device of another process."""
+
+    source: int
+    destination: int
+    start: int
+    stop: int
+    number: int
+
+
+@dataclass(eq=False)
+class Part:
+    """What one process does of a `Program` for all devices, whose numbers count those of all processes.
+
+    ``owners[i]`` is the rank of device i's process. ``phases`` are pairs (device, phase) of this process's devices,
+    in the program's order, and ``sends[device, count]`` what is sent when a device has done so many phases.
+    """
+
+    program: object
+    owners: tuple
+    rank: int
+    phases: list
+    sends: dict
+
+    def is_remote(self, device):
+        """Whether it belongs to another process."""
+        return self.owners[device] != self.rank
+
+    def step_of(self, number):
+        """The step, from 1, to which a transfer belongs."""
+        for step, (transfers, _) in enumerate(self.program.steps, 1):
+            if number < len(transfers):
+                return step
+            number -= len(transfers)
+        raise IndexError(number)
+
+    def note(self, everybody, itemsize):
+        """Records of the transfers in which this process takes part, by number; none if nobody keeps them.
+
+        ``everybody[i]``: device i, or who it is in another process.
+        """
+        transfers, records = (t for transfers, _ in self.program.steps for t in transfers), {}
+        for number, t in enumerate(transfers):
+            if not (self.is_remote(t.source) and self.is_remote(t.destination)):
+                record = note_transfer(everybody[t.source], everybody[t.destination], t.size * itemsize)
+                if record is None:
+                    return {}
+                records[number] = record
+        return records
+
+
+def part_of(program, owners, rank):
+    """The `Part` of the process ``rank`` in a `Program` that was compiled without staging every message."""
+    phases = [(device, phase) for device, phase in program.order if owners[device] == rank]
+    sends = {}
+    for device, phase in program.order:
+        counts = dict(phase.waits)
+        for action in phase.actions if owners[device] != rank else ():
+            if action.kind != "apply" and owners[action.source] == rank:
+                send = Send(action.source, device, action.start, action.stop, action.number)
+                sends.setdefault((action.source, counts[action.source]), []).append(send)
+    return Part(program, owners, rank, phases, sends)
+
+
+@functools.lru_cache(maxsize=256)
+def part_of_algorithm(algorithm, n, owners, rank):
+    """`part_of` the schedule ``algorithm(k, n)``, remembered: training asks for the same few again and again."""
+    return part_of(compile_algorithm(algorithm, len(owners), n, False), owners, rank)

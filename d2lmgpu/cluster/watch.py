@@ -1,0 +1,252 @@
+"""Hangs that explain themselves: a thread beside each process's devices that looks whether they wait too long.
+
+Every message of a schedule is known beforehand, so whoever waits knows for which. The
+watches ask each other on a communicator of their own, also while devices wait:
+
+    rank 0   waits 28 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
+                                                 └──► rank 2   (no answer)
+    rank 0   waits 30 s: says that rank 1 waits for such elements of rank 2, which does not answer; ends the job
+
+What is missing first is what somebody waits for from a process that does not wait itself.
+
+Who has come to the end of its program asks the others, too, whether they are still there.
+A second thread sees whether the watch itself still gets on: a process that is stopped while
+it writes to memory that MPI shares may keep the others from ever leaving MPI again.
+"""
+
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import NamedTuple
+
+from .ending import end, leave
+from .supervisor import last_words, tell
+
+ASK, ANSWER, LEAVING, SPEAKING, OVER = 0, 1, 2, 3, 4
+"""Tags of what watches tell each other."""
+
+LOOK = 0.05
+"""Seconds between two looks."""
+
+LAST_MESSAGES = 0.5
+"""Seconds that the others may take to hear that the job is over."""
+
+GRACE = 3.0
+"""Seconds more than patience that a watch may take for one look, and others for an answer."""
+
+
+class State(NamedTuple):
+    """What a process answers: of its longest wait the seconds, and what is missing in words, and whose it is.
+
+    ``order`` tells what is missing first: numbers of the collective and of the transfer. Without a wait ``seconds`` is
+    None and ``text`` is where its program is. ``heard``: seconds since something came from each rank. ``then``: when
+    this was known here, as `time.monotonic` tells it.
+    """
+
+    seconds: float
+    order: tuple
+    text: str
+    whose: int
+    heard: list
+    then: float
+
+    def now(self, now):
+        """The same, if nothing has changed since."""
+        seconds = None if self.seconds is None else self.seconds + now - self.then
+        return self._replace(seconds=seconds, heard=[age + now - self.then for age in self.heard], then=now)
+
+
+class Watch:
+    """The watch of one process. ``comm``: a communicator of the watches, ``hosts[rank]`` where each process runs."""
+
+    def __init__(self, comm, hosts, patience):
+        self.comm, self.hosts, self.patience = comm, hosts, patience
+        self.early = min(3.0, patience / 4)  # so long before the end of patience the others are asked
+        self.heard = [time.monotonic()] * comm.size
+        self._answers, self._asked, self._asked_then, self._requests = {}, None, None, []
+        self._main = threading.main_thread().ident
+        self._left, self._gone = set(), threading.Event()
+        self._at_end = self._asked_at = self._told = None
+        self._unanswered = [0] * comm.size  # of what this process asks from its end
+        self._looks = 0
+        self._hushed = 0.0  # until then another speaks for all
+        self.rescue = None  # what saves what can be saved, and returns what there is to say of it
+
+    def begin(self, lanes):
+        """Look at these `Lane` objects from now on."""
+        self.lanes = list(lanes)
+        for work in (self._run, self._watch_the_watch):
+            threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
+
+    def leave(self):
+        """At the end of the program: go on answering until all processes are at their end."""
+        self._main = None
+        self._tell(LEAVING, None)
+        self._at_end = time.monotonic()
+        self._left.add(self.comm.rank)
+        self._gone.wait()
+        tell("over")
+
+    def _run(self):
+        while len(self._left) < self.comm.size or self._requests:
+            self._hear()
+            self._look()
+            self._look_from_the_end()
+            self._requests = [request for request in self._requests if not request.Test()]
+            self._looks += 1
+            time.sleep(LOOK)
+        self._gone.set()
+
+    def _watch_the_watch(self):
+        """Without MPI: end this process, and so the job, if its watch does not get on."""
+        looks = still = 0
+        while not self._gone.wait(LOOK):
+            looks, before = self._looks, looks
+            still = still + 1 if looks == before else 0  # counted, or a program that lets no thread run were to blame
+            if still * LOOK > self.patience + GRACE:
+                here = self._called(self.comm.rank)
+                last_words([f"{here}: MPI keeps its watch from asking the others; {self.state().text}; the job ends"])
+                tell("over")
+                os._exit(1)
+
+    def _hear(self):
+        for rank in range(self.comm.size):
+            for tag in (ASK, ANSWER, LEAVING, SPEAKING, OVER):
+                while rank != self.comm.rank and self.comm.iprobe(rank, tag):
+                    content = self.comm.recv(source=rank, tag=tag)
+                    self.heard[rank], self._unanswered[rank] = time.monotonic(), 0
+                    if tag == ASK:
+                        self._requests.append(self.comm.isend(self.state(), rank, ANSWER))
+                    elif tag == ANSWER:
+                        self._answers[rank] = content._replace(then=time.monotonic())
+                    elif tag == SPEAKING:
+                        self._hushed = time.monotonic() + self.patience + GRACE
+                    elif tag == OVER:
+                        leave(*content)
+                    else:
+                        self._left.add(rank)
+
+    def _tell(self, tag, content):
+        others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
+        self._requests += [self.comm.isend(content, rank, tag) for rank in others]
+
+    def tell_over(self, how):
+        """Let all others end as `leave` does, and wait a moment until they know. Any thread may call it."""
+        requests = [self.comm.isend(how, rank, OVER) for rank in range(self.comm.size) if rank != self.comm.rank]
+        until = time.monotonic() + LAST_MESSAGES
+        while requests and time.monotonic() < until:
+            requests = [request for request in requests if not request.Test()]
+            time.sleep(LOOK / 10)
+
+    def _look(self):
+        """Ask the others shortly before patience ends, and end the job when it does, unless a lower rank will.
+
+        Not before they had the time to answer: this process may have been without a core itself.
+        """
+        waiting = self._longest()
+        if waiting is None:
+            return
+        now = time.monotonic()
+        if now < self._hushed:
+            return
+        seconds = now - waiting.since
+        if seconds > self.patience - self.early and self._asked != waiting:
+            self._answers, self._asked, self._asked_then = {}, waiting, now
+            self._tell(ASK, None)
+        lower = [s for rank, s in self._answers.items() if rank < self.comm.rank and s.seconds is not None]
+        patience = self.patience + (1 if any(s.seconds > self.patience - 2 * self.early for s in lower) else 0)
+        if seconds < patience + GRACE and self._still_to_answer():
+            return
+        if seconds > patience and self._asked == waiting and now - self._asked_then > self.early:
+            self._tell(SPEAKING, None)
+            lines = self.explain({**self._answers, self.comm.rank: self.state()})
+            rescue = self.rescue
+            if rescue is not None:
+                last_words(lines)
+                lines = list(filter(None, [rescue()]))
+            end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
+
+    def _still_to_answer(self):
+        """Whether some have sent something since they were asked, but not the answer yet: there is one to come."""
+        others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
+        return self._asked and any(self.heard[r] > self._asked_then and r not in self._answers for r in others)
+
+    def _look_from_the_end(self):
+        """When this process is at its end: end the job if another does not answer, and say once who else stays."""
+        if self._at_end is None:
+            return
+        now, here = time.monotonic(), self.comm.rank
+        stay = [rank for rank in range(self.comm.size) if rank not in self._left]
+        if self._asked_at is None or now - self._asked_at > self.early:
+            self._asked_at = now
+            for rank in stay:
+                self._requests.append(self.comm.isend(None, rank, ASK))
+                self._unanswered[rank] += 1
+        patience = self.patience + (1 if here > min(self._left) else 0)  # the lowest speaks
+        begin = f"{self._called(here)} is at the end of its program and waits for"
+        silent = [rank for rank in stay if (self._unanswered[rank] - 1) * self.early >= patience]
+        if silent:
+            said = "which does not answer, last heard {:.1f} s ago; the job ends"
+            end(
+                self.comm,
+                [f"{begin} {self._called(r)}, {said.format(now - self.heard[r])}" for r in silent],
+                silent=True,
+            )
+        if now - self._at_end > patience and not self._told:
+            self._told = True
+            known = {rank: self._answers[rank] for rank in stay if rank in self._answers}
+            idle = [rank for rank in known if known[rank].seconds is None and here == min(self._left)]
+            last_words([f"{begin} {self._called(rank)}: {known[rank].text}" for rank in idle])
+
+    def _called(self, rank):
+        return f"rank {rank} ({self.hosts[rank]})"
+
+    def _longest(self):
+        """What a lane of this process waits for longest, or None."""
+        return min(filter(None, [lane.waiting for lane in self.lanes]), key=lambda w: w.since, default=None)
+
+    def state(self):
+        """What this process is doing, as a `State`."""
+        now, waiting = time.monotonic(), self._longest()
+        heard = [now - then for then in self.heard]
+        if waiting is None:
+            return State(None, (), self._where(), None, heard, now)
+        if waiting.what is None:
+            text = f"{self._called(self.comm.rank)} waits in MPI_Allreduce"
+            return State(now - waiting.since, (waiting.collective, 0), text, None, heard, now)
+        exchange, move = waiting.what
+        text, whose = exchange.missing(move)
+        return State(now - waiting.since, (waiting.collective, move.transfer.number), text, whose, heard, now)
+
+    def _where(self):
+        """Where the host program is, in words."""
+        frame = sys._current_frames().get(self._main)
+        if frame is None:
+            return "its program has come to its end"
+        last = traceback.extract_stack(frame)[-1]
+        return f"its program is at line {last.lineno} of {last.filename}, in {last.name}"
+
+    def explain(self, states):
+        """What is missing first, whose it is, and who else waits: the lines of a report. ``states`` by rank."""
+        now = time.monotonic()
+        states = {rank: state.now(now) for rank, state in states.items()}
+        waiting = {rank: state for rank, state in states.items() if state.seconds is not None}
+        first = min(waiting.values(), key=lambda state: (state.whose in waiting, state.order))
+        lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting the job ends: {first.text}"]
+        culprits = [rank for rank in range(self.comm.size) if rank not in waiting]
+        if first.whose is not None:
+            lines[0] += f", last heard {self._last_heard(first.whose, states):.1f} s ago"
+            culprits = [first.whose] if first.whose in culprits else culprits
+        for rank in culprits:
+            said = f"answers, but does not take part: {states[rank].text}" if rank in states else "does not answer"
+            lines.append(f"{self._called(rank)}, last heard {self._last_heard(rank, states):.1f} s ago, {said}")
+        if not culprits:
+            lines.append("all wait for each other: their programs differ")
+        lines += [state.text for _, state in sorted(waiting.items()) if state is not first]
+        return lines
+
+    def _last_heard(self, rank, states):
+        """The seconds since anybody heard from it."""
+        return min(state.heard[rank] for other, state in states.items() if other != rank)

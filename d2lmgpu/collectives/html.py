@@ -1,0 +1,84 @@
+"""One reader of schedules: a page that plays in a browser, who sends what to whom when, and who holds whose shares."""
+
+import numpy as np
+
+from ..arguments import check_number, check_path, check_text
+from ..player import write_page
+from ..words import several
+from .draw import OP_COLOURS
+from .prove import check_form, pieces, replay
+from .simulate import simulate
+
+MOST_NAMED = 8
+"""Devices up to which it is told whose shares are held, and not only how many."""
+OPS = {"add": "added where it arrives", "copy": "copied"}
+
+
+def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule"):
+    """Write one HTML file that plays a schedule for k devices and n elements; it needs nothing but a browser.
+
+    With a ``network`` times are those of `simulate`, for elements of ``itemsize`` bytes; without one each step takes
+    one unit. Raises ValueError for what is no schedule for k devices and n elements, OSError if the file cannot be
+    written.
+    """
+    schedule = check_form(schedule, k, n)
+    check_path("file", file)
+    check_number("itemsize", itemsize, above=0)
+    check_text("title", title)
+    write_page(film_of(schedule, k, n, network, itemsize, title), file)
+
+
+def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
+    """The film of a schedule, a list of steps: a dict as `player` describes it."""
+    simulation = None if network is None else simulate(schedule, network, itemsize)
+    begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
+    times = [float(time) for time in np.cumsum([begin, *each])]
+    messages, sent = [], [[[0.0, 0]] for _ in range(k)]
+    for number, step in enumerate(schedule):
+        start, end = times[number : number + 2]
+        for t in step:
+            messages.append([t.source, t.destination, t.op, _said(t, number), int(t.size * itemsize), start, end])
+            sent[t.source].append([start, sent[t.source][-1][1] + int(t.size * itemsize)])
+    total = [line[-1][1] for line in sent]
+    return {
+        "title": f"{title}: {several(k, 'device')}, {several(n, 'element')}, {several(len(schedule), 'step')}",
+        "unit": "" if network is None else "s",
+        "end": times[-1],
+        "facts": [
+            ["network", "none: each step takes one unit of time" if network is None else network.name],
+            ["sent in all", f"{sum(total):,} bytes"],
+            ["most sent by a device", f"{max(total):,} bytes"],
+        ],
+        "devices": [f"device {i}" for i in range(k)],
+        "kinds": {},
+        "ways": {op: [OPS[op], OP_COLOURS[op]] for op in OPS if any(t.op == op for step in schedule for t in step)},
+        "events": [],
+        "messages": messages,
+        "marks": [[time, f"step {number}"] for number, time in enumerate(times[:-1], 1)],
+        "chart": {"name": "sent so far", "lines": sent},
+        "holds": _holds(schedule, k, n, times),
+    }
+
+
+def _said(t, number):
+    elements = f"element {t.start}" if t.size == 1 else f"elements {t.start} to {t.stop - 1}"
+    return f"step {number + 1}: {elements} to device {t.destination}, {'to be added' if t.op == 'add' else 'a copy'}"
+
+
+def _holds(schedule, k, n, times):
+    """Who holds whose shares of which piece, from the start and from the end of each step on."""
+    cuts = pieces(schedule, n)
+    columns = [
+        f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in zip(cuts, cuts[1:], strict=False)
+    ]
+    states = [
+        [time, [[_shares(counts, k) for counts in device] for device in held]]
+        for time, held in zip([0.0, *times[1:]], replay(schedule, k, cuts), strict=True)
+    ]
+    return {"columns": columns, "most": k, "states": states}
+
+
+def _shares(counts, k):
+    """A text and a number: whose shares there are, one that is contained twice named twice, and how many."""
+    shares = np.repeat(np.arange(k), counts.astype(np.intp))
+    return [" ".join(map(str, shares)) if k <= MOST_NAMED else str(len(shares)), len(shares)]

@@ -1,0 +1,119 @@
+"""A student's copy of the course: notebooks without outputs, the data that they read, and a file for answers."""
+
+import importlib.metadata
+import json
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ..fashion_mnist import FILES, DataError, find_file
+from ..output import write_file
+from .mine import FILE
+
+HERE = "share/d2lmgpu/notebooks"
+"""Where an installed package has the notebooks, under the environment's folder; see setup.cfg."""
+
+MINE = '''"""My own framework: answers to the exercises of the course, which `check` keeps here once they are right.
+
+A notebook uses them with ``from mine import allreduce``. Between its lines ``# ---`` check replaces an answer when
+another version of it passes; all else in this file is yours. ``d2lmgpu check allreduce mine.py`` tries it again.
+"""
+'''
+
+BEGIN = """from d2lmgpu.exercises import begin
+
+begin({name!r})  # keeps your predictions beside this notebook, and your answers in mine.py"""
+LAST_TEXT = """## Looking back
+
+Which of your predictions were wrong, and by how much? The worst come first."""
+LAST = """from d2lmgpu.exercises import look_back
+
+look_back()"""
+
+
+class Copied(NamedTuple):
+    """What `copy_course` did: names of files that it has ``written``, that were there and were ``kept``, and a
+    ``missing`` one's reason, or None."""
+
+    written: list
+    kept: list
+    missing: str | None
+
+
+def copy_course(folder, data=True):
+    """Put the course into a folder, which is made unless it exists. Files that are there stay as they are.
+
+    ``data``: with Fashion-MNIST's files, so that the copy needs no network. Returns a `Copied`.
+
+    Raises OSError if the folder cannot be written, ValueError if this installation has no notebooks.
+    """
+    folder, notebooks = Path(folder), find_notebooks()
+    if folder.resolve() == notebooks[0].parent.resolve():
+        raise ValueError(f"{folder} has the course's own notebooks; give another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    copied = Copied([], [], None)
+    for path in notebooks:
+        _write(copied, folder, path.name, lambda path=path: _for_a_student(path))
+    _write(copied, folder, FILE, lambda: MINE.encode())
+    if data:
+        (folder / "data" / "fashion-mnist").mkdir(parents=True, exist_ok=True)
+        try:
+            for name in FILES:
+                _write(copied, folder, f"data/fashion-mnist/{name}", lambda name=name: find_file(name).read_bytes())
+        except DataError as error:
+            return copied._replace(missing=str(error))
+    return copied
+
+
+def find_notebooks():
+    """The paths of the course's notebooks: those of a clone, or those that were installed with the package.
+
+    Raises ValueError if there are none.
+    """
+    found = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+    return found or sorted(_installed())
+
+
+def _installed():
+    try:
+        files = importlib.metadata.files("d2lmgpu") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    found = [Path(file.locate()).resolve() for file in files if file.parent.as_posix().endswith(HERE)]
+    if not found:
+        raise ValueError("this installation of d2lmgpu has no notebooks; install it from a clone, or from a wheel")
+    return [path for path in found if path.suffix == ".ipynb"]
+
+
+def _write(copied, folder, name, make):
+    """Write a file, unless there is one of that name."""
+    path = folder / name
+    if os.path.lexists(path):
+        copied.kept.append(name)
+    else:
+        content = make()
+        write_file(path, lambda file: file.write(content))
+        copied.written.append(name)
+
+
+def _for_a_student(path):
+    """A notebook without outputs, which keeps predictions and answers, as bytes."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    cells = [_plain(cell) for cell in notebook["cells"]]
+    begin = _cell("code", "begin", BEGIN.format(name=path.stem))
+    last = [_cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", LAST)]
+    notebook["cells"] = [cells[0], begin, *cells[1:], *last]
+    return (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _plain(cell):
+    """A cell that has not run; a link to a page of the repository, which is not copied, is only its text."""
+    if cell["cell_type"] == "code":
+        return cell | {"outputs": [], "execution_count": None}
+    return cell | {"source": [re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", line) for line in cell["source"]]}
+
+
+def _cell(kind, name, text):
+    cell = {"cell_type": kind, "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
+    return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})

@@ -1,0 +1,221 @@
+"""A framework of one's own: answers in mine.py put to work, and a page that shows them.
+
+    own = my_framework()
+    own.use["ring"]      # a function: the student's, if it is right
+    own.whose["ring"]    # "yours"
+
+In a student's copy of the course a stand-in takes the place of an answer that is missing, and is called so. The
+repository has no mine.py: there the course's solutions stand in for the student.
+"""
+
+import base64
+import html
+import io
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arguments import check_path
+from ..collectives import ring, write_html
+from ..devices import put
+from ..output import write_file
+from ..parallel import split_batch
+from .checking import in_words, judge
+from .course import find_notebooks
+from .mine import FILE, MODULE, CannotKeep, keep
+from .notebook import begun
+from .time_limit import SECONDS
+from .topics import EXERCISES, TOPICS
+
+CORE = {name: number for number in (1, 2, 4, 5, 6) for name in TOPICS[number - 1].EXERCISES}
+"""The exercises of the core path, and the notebook of each."""
+
+PAGE = "my_framework.html"
+
+
+def sum_on(arrays, device):
+    """The sum of arrays of any devices, on ``device``: a stand-in."""
+    return sum((put(array, device) for array in arrays[1:]), put(arrays[0], device))
+
+
+def log_softmax(logits):
+    """Logarithms of the classes' probabilities, of logits of shape (N, classes): a stand-in."""
+    highest = logits.max(axis=1, keepdims=True)
+    return logits - highest - np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
+
+
+def examples_per_second(seconds, sizes):
+    """The rate of steps that took so many seconds, but for the first: a stand-in."""
+    return sum(sizes[1:]) / sum(seconds[1:])
+
+
+STAND_INS = {f.__name__: f for f in (sum_on, log_softmax, split_batch, examples_per_second, ring)}
+"""What training is made of, an answer from each notebook of the core path."""
+
+
+class Framework(NamedTuple):
+    """``use``: the functions of `STAND_INS` by name, the student's where they are right. ``answers``: all answers to
+    the core path's exercises. ``whose``: of each of these "yours", or what stands in for it. ``text``: the answers'
+    Python.
+    """
+
+    use: dict
+    answers: dict
+    whose: dict
+    text: str
+
+    @property
+    def lines(self):
+        """Lines of the text that are not empty."""
+        return sum(bool(line.strip()) for line in self.text.splitlines())
+
+
+def my_framework():
+    """The `Framework` of the mine.py of this copy of the course; elsewhere that of the course's solutions.
+
+    Raises ValueError if mine.py cannot be run, OSError if it cannot be read.
+    """
+    mine = begun()
+    if mine:
+        answers, text = _answers_in(mine.folder / FILE)
+        whose = {name: "yours" if name in answers else "missing" for name in CORE}
+    else:
+        answers, text = _solutions()
+        whose = {name: "the course's solution" if name in answers else "missing" for name in CORE}
+    use = {}
+    for name, stand_in in STAND_INS.items():
+        use[name] = answers.get(name, stand_in)
+        if name not in answers:
+            whose[name] = "missing: the library's stands in"
+        elif not (verdict := judge(name, EXERCISES[name], answers[name], SECONDS)).right:
+            use[name], whose[name] = stand_in, "not right: the library's stands in"
+            print(verdict.says)
+    return Framework(use, answers, whose, text)
+
+
+def _answers_in(path):
+    """The answers in a student's file, imported as whoever writes ``import mine`` has it, and its text."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    sys.modules.pop(MODULE, None)
+    module = type(sys)(MODULE)
+    module.__file__ = str(path)
+    try:
+        exec(compile(text, str(path), "exec"), vars(module))
+    except Exception as error:  # whatever the student's file does
+        raise ValueError(f"{FILE} cannot be run: {in_words(error)}; repair it, or take what is wrong out") from error
+    sys.modules[MODULE] = module
+    return {name: vars(module)[name] for name in CORE if callable(vars(module).get(name))}, text
+
+
+def _solutions():
+    """Those of the repository; where there are none, as in a package that was installed, no answers."""
+    found, texts = {}, []
+    for path in sorted((find_notebooks()[0].parent / "solutions").glob("*.py")):
+        names = runpy.run_path(str(path))
+        found |= (mine := {name: names[name] for name in CORE if name in names})
+        texts += [path.read_text(encoding="utf-8")] * bool(mine)
+    return found, "\n".join(texts)
+
+
+def add_to_mine(*functions):
+    """Put functions that are no exercises into mine.py, with what they use; only in a student's copy of the course.
+
+    Returns the number of lines that mine.py now has, empty ones left out, or None elsewhere. Raises ValueError for the
+    name of an exercise, whose answers `check` keeps.
+    """
+    mine = begun()
+    for function in functions:
+        if (name := function.__name__) in EXERCISES:
+            raise ValueError(f"add_to_mine: {name} is an exercise's; check({name!r}, {name}) keeps its answer")
+        if mine:
+            try:
+                print(f"{name}: {'kept' if keep(name, function, mine.folder / FILE) else 'it is'} in {FILE}.")
+            except (CannotKeep, OSError, UnicodeDecodeError) as error:
+                print(f"{name}: not kept in {FILE}: {error}.")
+    if not mine or not (mine.folder / FILE).exists():
+        return None
+    text = (mine.folder / FILE).read_text(encoding="utf-8")
+    return sum(bool(line.strip()) for line in text.splitlines())
+
+
+def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
+    """Write one HTML file that shows a `Framework` to others: its answers, what came of training, and its ring playing.
+
+    ``facts``: a dict from texts to texts, for the first table. ``figure``: Matplotlib's, of the training, and ``alt``
+    what one sees in it. ``k``, ``n``: devices and elements of the ring that plays. ``file``: its name; by default
+    my_framework.html, beside the student's notebooks, and nothing is written elsewhere.
+
+    Returns the file's path, or None. Raises ValueError for a ring that is no schedule, OSError if it cannot be written.
+    """
+    if file is None and not begun():
+        return None
+    path = begun().folder / PAGE if file is None else file
+    check_path("file", path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=100)
+    parts = {
+        "FACTS": _rows(facts),
+        "PICTURE": f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{_base64(picture)}">',
+        "PLAYER": f'<iframe title="my ring, playing" srcdoc="{html.escape(_player(own.use["ring"], k, n))}"></iframe>',
+        "ANSWERS": _rows({f"{name} (notebook {CORE[name]})": whose for name, whose in own.whose.items()}),
+        "TEXT": html.escape(own.text),
+    }
+    before, *rest = PAGE_HTML.split("{{")
+    text = before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
+    write_file(path, lambda opened: opened.write(text.encode()))
+    return Path(path)
+
+
+def _rows(pairs):
+    row = "<tr><th scope=row>{}</th><td>{}</td></tr>"
+    return "\n".join(row.format(*(html.escape(str(text)) for text in pair)) for pair in pairs.items())
+
+
+def _base64(picture):
+    return base64.b64encode(picture.getvalue()).decode()
+
+
+def _player(schedules, k, n):
+    """The text of the player's page for a schedule."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ring.html"
+        write_html(schedules(k, n), k, n, path, title="my ring")
+        return path.read_text(encoding="utf-8")
+
+
+PAGE_HTML = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>My own framework</title>
+<style>
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 0 auto; padding: 1em; }
+th, td { text-align: left; font-weight: normal; padding-right: 2em; vertical-align: top; }
+img { max-width: 100%; background: white; }
+iframe { width: 100%; height: 46em; border: 1px solid gray; }
+pre { overflow-x: auto; }
+</style>
+</head>
+<body>
+<h1>My own framework</h1>
+<table>
+{{FACTS}}
+</table>
+<h2>It trains</h2>
+{{PICTURE}}
+<h2>Its ring</h2>
+{{PLAYER}}
+<h2>Its parts</h2>
+<table>
+{{ANSWERS}}
+</table>
+<details><summary>All of it</summary><pre>{{TEXT}}</pre></details>
+</body>
+</html>
+"""

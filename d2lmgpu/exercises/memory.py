@@ -1,0 +1,174 @@
+"""Exercises of notebook 13, models that do not fit: bytes on a device, and a step whose optimiser state is sharded."""
+
+import numpy as np
+
+from ..collectives import chunk_bounds
+from ..devices import cpu, put
+from ..words import several
+from .checking import Empty, Exercise, Wrong, close, expect, number_of, random_numbers, result_of, short, with_hidden
+from .ways import call_recorded
+
+SHARDED = (
+    (1, 129_068, 2, 8),
+    (2, 129_068, 2, 8),
+    (3, 129_068, 1, 8),
+    (0, 1_000, 2, 4),
+    (1, 1_001, 1, 3),
+    (2, 101, 2, 3),
+    (3, 101, 2, 3),
+    (2, 64, 0, 4),
+    (3, 50, 2, 1),
+)
+"""ZeRO's stage, parameters, the optimiser's numbers for each of them, devices."""
+
+
+def _draw_sharded(rng):
+    return tuple(map(int, rng.integers((0, 10, 0, 2), (4, 10**6, 3, 65))))
+
+
+def try_zero_bytes(answer):
+    """Of the device that holds most, for all stages, and where k does not divide."""
+    for stage, n, states, k in with_hidden(SHARDED, _draw_sharded):
+        case = f"zero_bytes({stage}, {n:,}, {states}, {k})"
+        found = number_of(result_of(answer, stage, n, states, k, case=case), case)
+        right = _bytes_of(stage, n, states, k)
+        if found == right:
+            continue
+        said = f"{case}: {found:,} bytes instead of {right:,}"
+        largest, least = -(-n // k), n // k
+        params, grads = (n if stage < 3 else largest), (n if stage < 2 else largest)
+        mistakes = (
+            (right / 4, "these are numbers", "a float32 number takes 4 bytes"),
+            (2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"),
+            (right - 4 * grads, "the gradients are missing", "when they are complete, gradients take memory, too"),
+            (4 * (params + grads), "the optimiser's state is missing", "the optimiser keeps `states` numbers for each"),
+            (_bytes_of(0, n, states, k), "nothing is shared out", "stage 1 shares the optimiser's state, 2 and 3 more"),
+            (_bytes_of(stage + 1, n, states, k), "too much is shared out", STAGES),
+            (_bytes_of(stage - 1, n, states, k), "not all is shared out that could be", STAGES),
+            (_bytes_of(3, n, states, k), "everything is shared out", STAGES),
+            (k * right, "those of all devices", "one device's, please"),
+            (right + 4 * (least - largest) * _shared(stage, states), "those of the smallest part", WHOLE),
+            (right + 4 * (n / k - largest) * _shared(stage, states), "a part of a number", WHOLE),
+        )
+        for mistake, what, hint in mistakes:
+            if found == mistake:
+                raise Wrong(f"{said}: {what}", hint)
+        raise Wrong(said, "add up three things, each whole or a k-th of it: parameters, gradients, state")
+    return "parameters, gradients and state, each whole or in parts, as the stage says."
+
+
+STAGES = "stage 1 shares out the state, stage 2 the gradients as well, stage 3 the parameters, too"
+WHOLE = "where k does not divide, the largest part has one number more: round up"
+
+
+def _bytes_of(stage, n, states, k):
+    part = -(-n // k)
+    return 4 * ((n if stage < 3 else part) + (n if stage < 2 else part) + states * (n if stage < 1 else part))
+
+
+def _shared(stage, states):
+    """How many numbers of each element are in parts."""
+    return {0: 0, 1: states, 2: states + 1, 3: states + 2}[stage]
+
+
+STEPS = ((2, 6), (3, 7), (1, 4), (4, 3), (5, 23))
+"""Devices and parameters."""
+
+
+def try_zero1_step(answer):
+    """All parameters updated on every device, velocities only by their owners, and no byte sent that need not be."""
+    rng, lr, momentum = random_numbers(4), 0.5, 0.75
+    for k, n in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((2, 1), (9, 40))))):
+        case = f"{several(n, 'parameter')} on {several(k, 'device')}"
+        devices, bounds = [cpu(i) for i in range(k)], chunk_bounds(n, k)
+        start, before = (rng.normal(0, 1, n).astype(np.float32) for _ in range(2))
+        own = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
+        lists = _placed(start, own, before, devices, bounds)
+        given = [list(arrays) for arrays in lists]
+        _, transfers = call_recorded(answer, *given, lr, momentum, case=case, hint=ORDER)
+        params, _, velocities = lists
+        if all(close(array, start) for array in params):
+            raise Empty(f"{case}: no parameter has changed")
+        for i, (array, velocity) in enumerate(zip(params, velocities, strict=True)):
+            _check_params(i, array, start, own, before, bounds, lr, momentum, case)
+            a, b = bounds[i]
+            after = momentum * before[a:b] + np.sum(own, axis=0, dtype=np.float32)[a:b]
+            expect(
+                close(velocity, after, 1e-4),
+                f"{case}: the velocities of device {i} are {short(velocity)} instead of {short(after)}",
+                "v = momentum · v + gradient, in place, with the sum of all devices' gradients",
+            )
+        _check_sent(transfers, devices, n, case)
+    return "each device updates its own chunk, and sends no more than in an allreduce."
+
+
+ORDER = "reduce-scatter the gradients, update the chunk that is your own, all-gather the parameters"
+
+
+def _placed(start, own, before, devices, bounds):
+    """Parameters, gradients and velocities on their devices."""
+    params = [put(start, device) for device in devices]
+    grads = [put(grad, device) for grad, device in zip(own, devices, strict=True)]
+    chunks = [put(before[a:b], device) for (a, b), device in zip(bounds, devices, strict=True)]
+    return params, grads, chunks
+
+
+def _check_params(i, array, start, own, before, bounds, lr, momentum, case):
+    total = np.sum(own, axis=0, dtype=np.float32)
+    right = start - lr * (momentum * before + total)
+    if close(array, right, 1e-4):
+        return
+    found = f"{case}: the parameters of device {i} are {short(array)} instead of {short(right)}"
+    a, b = bounds[i]
+    part = start.copy()
+    part[a:b] = right[a:b]
+    mixed = np.concatenate([grad[a:b] for grad, (a, b) in zip(own, bounds, strict=True)])
+    mistakes = (
+        (part, "its own chunk is right, and the others are old", "all-gather the parameters after the update"),
+        (start - lr * (momentum * before + mixed), "each chunk has one device's gradients only", "sum them first"),
+        (start - lr * total, "the velocities have no part in it", "p = p - lr · v, with v = momentum · v + gradient"),
+        (start - lr * (momentum * before + total / len(own)), "the mean of the gradients", "add them up; no mean"),
+        (start + lr * (momentum * before + total), "a step uphill", "the step is subtracted"),
+    )
+    for mistake, what, hint in mistakes:
+        if len(own) > 1 and close(array, mistake, 1e-4):
+            raise Wrong(f"{found}: {what}", hint)
+    raise Wrong(found, ORDER)
+
+
+def _check_sent(transfers, devices, n, case):
+    """2(k-1)·n numbers in all, and none past the record or over the host."""
+    k, places = len(devices), {str(device) for device in devices}
+    up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
+    host = "right, but numbers went over the host: they should go from device to device"
+    expect(up == 0 or k == 1, f"{case}: {host}", "execute(schedule, arrays) sends between devices")
+    sent = sum(t.nbytes for t in transfers if t.source in places and t.destination in places - {t.source})
+    enough = 8 * (k - 1) * n
+    expect(
+        sent <= enough,
+        f"{case}: right, but the devices sent {sent:,} bytes; {enough:,} are enough",
+        "nobody needs the sum of a chunk but its owner: a reduce-scatter is half of an allreduce",
+    )
+    expect(
+        sent >= enough,
+        f"{case}: right, but only {sent:,} bytes were sent; it takes {enough:,}",
+        "numbers travel by put or execute; reading .raw gets around the rules, which a GPU would not forgive",
+    )
+
+
+EXERCISES = {
+    "zero_bytes": Exercise(
+        "Write zero_bytes(stage, parameters, states, k): the bytes that parameters, gradients and the optimiser's "
+        "state take on the fullest of k devices, when its gradients are complete. ZeRO's stage is 0 (nothing is shared "
+        "out), 1, 2 or 3; the optimiser keeps `states` numbers for each parameter; all are float32. Where k does not "
+        "divide, the largest part has one number more than the smallest.",
+        try_zero_bytes,
+    ),
+    "zero1_step": Exercise(
+        "Write zero1_step(params, grads, velocities, lr, momentum): lists of flat device arrays, one on each of k "
+        "devices. params[i] and grads[i] are whole (the gradients are device i's own), velocities[i] has the elements "
+        "chunk_bounds(n, k)[i] only. Do a step of momentum in place, v = momentum · v + summed gradient and p = p - lr "
+        "· v, so that afterwards all devices have all parameters, and each has updated only its own chunk.",
+        try_zero1_step,
+    ),
+}

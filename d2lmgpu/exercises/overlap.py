@@ -1,0 +1,78 @@
+"""Whether all devices had their work before the host program waited for one of them; told by order, not by time."""
+
+import contextlib
+import threading
+
+from ..devices import current_device
+from ..devices.workers import moment
+
+
+class Watch:
+    """What a host program did with some devices: which `tasks` it submitted to each, and when it waited for one."""
+
+    def __init__(self):
+        self.tasks = []  # (moment, thread, device, task)
+        self.waits = []  # (moment, thread, device, the waited task's moment)
+
+    def submitted(self, device, task):
+        """Enter a task, and from now on who waits for it."""
+        now = moment()
+        self.tasks.append((now, threading.get_ident(), device, task))
+        wait = task.wait
+
+        def waiting(timeout=None):
+            self.waited(device, now)
+            return wait(timeout)
+
+        task.wait = waiting
+
+    def waited(self, device, since):
+        """Enter that somebody waits for work of ``device`` that was submitted at ``since``."""
+        self.waits.append((moment(), threading.get_ident(), device, since))
+
+    def in_line(self, is_it):
+        """Two devices of which the second got its work only after somebody waited for the first's, or None.
+
+        A device's work is the first of its tasks whose result ``is_it``. Threads of the host program that work
+        through the devices together are not told from each other's waiting.
+        """
+        first = {}
+        for when, thread, device, task in self.tasks:
+            if device not in first and is_it(task.value):
+                first[device] = when, thread
+        for one, (begun, thread) in first.items():
+            waits = [now for now, who, where, since in self.waits if where is one and who == thread and since >= begun]
+            for other, (when, who) in first.items():
+                if who == thread and waits and when > min(waits):
+                    return one, other
+        return None
+
+
+@contextlib.contextmanager
+def watch(devices):
+    """A `Watch` of what is submitted to these devices, one by one, within the ``with`` block."""
+    seen = Watch()
+    for device in devices:
+        _watch_one(device, seen)
+    try:
+        yield seen
+    finally:
+        for device in devices:
+            vars(device).pop("submit", None)
+            vars(device).pop("end", None)
+
+
+def _watch_one(device, seen):
+    submit, end = device.submit, device.end
+
+    def submitting(function, *args):
+        task = submit(function, *args)
+        if current_device() is None:  # the host program, and not work on a device
+            seen.submitted(device, task)
+        return task
+
+    def ending():
+        seen.waited(device, moment())
+        return end()
+
+    device.submit, device.end = submitting, ending

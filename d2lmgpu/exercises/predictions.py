@@ -1,0 +1,143 @@
+"""Predictions, beside what is measured afterwards; in a student's copy of the course they are kept.
+
+There `compare` keeps an answer folded for which nobody has made a prediction yet. The notebooks of this repository say
+it at once: they are for reading, too.
+"""
+
+import json
+import math
+import sys
+
+from ..arguments import check_name, check_text, is_number, shown
+from ..output import write_json
+from ..words import several
+from . import notebook
+
+FILE = "predictions.json"
+"""Where a copy of the course keeps them: a dict from a notebook to dicts from what was compared to a list of entries.
+
+An entry has the prediction, None where there is none, what was found, its unit, and how it was found; the last entry is
+the newest.
+"""
+
+WAYS = ("measured", "counted", "computed", "simulated", "published")
+"""How a number may have been found that a prediction is compared with."""
+
+RIGHT = 1.25
+"""Times that a prediction may be off, to count as right when you look back."""
+
+
+def compare(what, predicted, found, unit="", how="measured"):
+    """Print a prediction beside what was found, and the ratio; ``how`` it was found is one of `WAYS`.
+
+    In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction: a
+    click opens it in a notebook, and elsewhere a second call. Raises ValueError for what are no numbers.
+    """
+    for name, value in (("found", found), ("predicted", predicted)):
+        if not is_number(value) and (name == "found" or (value is not None and value is not ...)):
+            raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
+    check_name("compare: how", how, WAYS)
+    if predicted is ...:
+        predicted = None
+    mine = notebook.begun()
+    entry = {"predicted": predicted and float(predicted), "found": float(found), "unit": unit, "how": how}
+    seen = _keep(mine, what, entry) if mine else True
+    if predicted is None and not seen:
+        _show_folded(what, f"{how} {_in_digits(found, 4)}{unit}")
+    else:
+        print(_in_words(what, entry))
+
+
+def look_back():
+    """Print all predictions of this notebook, those that were furthest off first, and by how much they were.
+
+    Raises ValueError unless it has begun, as the notebooks of a student's copy do.
+    """
+    mine = notebook.begun()
+    if not mine:
+        raise ValueError("look_back: predictions are kept in a copy of the course, which d2lmgpu course DIR makes")
+    entries = [(what, kept[-1]) for what, kept in _read(mine.folder).get(mine.name, {}).items()]
+    made = [(what, entry) for what, entry in entries if entry["predicted"] is not None]
+    made.sort(key=lambda pair: _off(pair[1]), reverse=True)
+    for what, entry in made:
+        print(_in_words(what, entry))
+    right = sum(_off(entry) <= math.log(RIGHT) for _, entry in made)
+    left = len(entries) - len(made)
+    print(f"{several(len(made), 'prediction')}, {right} right to a quarter; {left} still to be made.")
+
+
+def _in_words(what, entry):
+    predicted, number = entry["predicted"], entry["found"]
+    found = f"{entry['how']} {_in_digits(number, 4)}{entry['unit']}"
+    if predicted is None:
+        return f"{what}: {found}."
+    ratio = _in_digits(number / predicted, 2) if predicted else None
+    times = {None: "not what was predicted", "1": "as predicted"}.get(ratio, f"{ratio} times what was predicted")
+    return f"{what}: predicted {_in_digits(predicted, 4)}{entry['unit']}, {found}: {times}."
+
+
+def _off(entry):
+    """How far a prediction is off: the logarithm of the times, either way."""
+    predicted, found = entry["predicted"], entry["found"]
+    if predicted == found:
+        return 0.0
+    ratio = found / predicted if predicted else 0.0
+    return abs(math.log(ratio)) if 0 < ratio < math.inf else math.inf
+
+
+def _keep(mine, what, entry):
+    """Enter a comparison into the copy's file. Returns whether this notebook has shown or folded it before."""
+    check_text("compare: what", what)
+    kept = _read(mine.folder)
+    entries = kept.setdefault(mine.name, {}).setdefault(what, [])
+    if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
+        entries.pop()  # the same prediction, found once more
+    entries.append(entry)
+    try:
+        write_json(mine.folder / FILE, kept)
+    except OSError as error:  # which is no reason to end a notebook
+        print(f"(Predictions cannot be kept: {error})")
+    seen = what in mine.seen
+    mine.seen.add(what)
+    return seen
+
+
+def _read(folder):
+    """What is kept in a copy; nothing where there is no such file, or one that is broken."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _show_folded(what, found):
+    text = f"{what}: the answer is folded. Write your prediction down first; run this again to see it all the same."
+    ipython = sys.modules.get("IPython")
+    if ipython and getattr(ipython.get_ipython(), "kernel", None):
+        ipython.display.display(Folded(what, found, text))
+    else:
+        print(text)
+
+
+class Folded:
+    """An answer that a notebook shows after a click, and a terminal not at all."""
+
+    def __init__(self, what, found, text):
+        self.what, self.found, self.text = what, found, text
+
+    def __repr__(self):
+        return self.text
+
+    def _repr_html_(self):
+        summary = f"{self.what}: write your prediction down first. (The answer, all the same.)"
+        return f"<details><summary>{_escaped(summary)}</summary>{_escaped(self.found)}</details>"
+
+
+def _escaped(text):
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _in_digits(number, digits):
+    """In so many digits, and a longer number whole: 129,068 rather than 1.291e+05."""
+    return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"

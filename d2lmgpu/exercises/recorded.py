@@ -1,0 +1,61 @@
+"""Programs of a notebook that need more than the course does: run where that is installed, else told from a record.
+
+A record is what the same program printed elsewhere, with a first line that says when, and with what.
+"""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ..words import listed
+
+
+def run_or_recall(program, *arguments, record, needs, processes=None, run=True, fails=False, seconds=180):
+    """Print, and return, what a Python ``program`` (its text) prints; or a ``record`` of it, which is said.
+
+    ``needs``: names of modules. ``processes``: run it by so many with mpiexec, which is then needed, too. ``run``:
+    whether to run it at all. ``fails``: whether it ends with an error when all is right.
+    """
+    mpiexec = [] if processes is None else [_find("mpiexec"), "-n", str(processes)]
+    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    missing += ["mpiexec"] if None in mpiexec else []
+    if missing or not run:
+        why = f"not installed here: {listed(missing)}" if missing else "not run in the quick setting"
+        return _recall(why, record)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program.py"
+        file.write_text(program, encoding="utf-8")
+        code, said = _run([*mpiexec, sys.executable, str(file), *map(str, arguments)], seconds)
+    print(said)
+    if code != 0 and not fails:
+        return _recall(f"this run failed, with exit code {code}", record)
+    return said
+
+
+def _find(name):
+    """A program beside this Python, or on the path; None if there is none."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return shutil.which(name, path=path)
+
+
+def _run(command, seconds):
+    """The exit code and all that is printed; after so many seconds what was started is ended."""
+    started = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+    with subprocess.Popen(command, text=True, encoding="utf-8", errors="replace", **started) as process:
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            said, _ = process.communicate()
+            said += f"\n(ended after {seconds} seconds)"
+    return process.returncode, said.rstrip()
+
+
+def _recall(why, record):
+    print(f"({why}; {record.strip()}")
+    return record

@@ -1,0 +1,77 @@
+"""Random numbers that follow from where they are needed, so that it does not matter which device draws them.
+
+A generator with a state gives the next number to whoever asks next: split a minibatch over other devices, and each
+example gets others. Here a number is a function of its place:
+
+    seed, epoch, step, layer  ─►  a key, the state in which SplitMix64 begins
+    position of the example in the whole minibatch, element  ─►  which number of its sequence
+
+SplitMix64's state grows by a constant from number to number, so that number i can be had without those before it; what
+is drawn is the state, thoroughly mixed.
+
+Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", and Vigna's splitmix64.c. Numbers
+by their place: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arguments import check_seed, check_whole, shown
+
+STRIDE = 0x9E3779B97F4A7C15
+"""By which the state grows: 2**64 divided by the golden ratio."""
+
+
+class Draws(NamedTuple):
+    """What decides which random numbers a layer draws in a step of training.
+
+    ``seed`` of the run; ``epoch`` and ``step``, the minibatch's number in it, from 0. ``first``: the position in the
+    whole minibatch of the first example that the layer is given. ``layer``: which of the layers that draw it is.
+    """
+
+    seed: int
+    epoch: int = 0
+    step: int = 0
+    first: int = 0
+    layer: int = 0
+
+    def after(self, examples):
+        """Those of a part of the examples that begins so many later."""
+        return self._replace(first=self.first + examples)
+
+
+def check_draws(name, draws):
+    """Raise ValueError unless they are `Draws` of numbers from which can be drawn."""
+    if not isinstance(draws, Draws):
+        raise ValueError(f"{name} is {shown(draws)}; it should be Draws(seed, epoch, step)")
+    check_seed(draws.seed)
+    for field in Draws._fields[1:]:
+        check_whole(f"{name}: {field}", getattr(draws, field), least=0)
+
+
+def random_bits(draws, shape, xp=np):
+    """32 random bits for each element of an array of ``shape`` (N, ...): uint32, on NumPy's or CuPy's current device.
+
+    Number i of the sequence has the bits of two elements.
+    """
+    N, size = shape[0], math.prod(shape[1:])
+    pairs = -(-size // 2)
+    key = np.random.SeedSequence(draws.seed, spawn_key=(draws.epoch, draws.step, draws.layer))
+    begin = draws.first * pairs
+    numbers = splitmix64(int(key.generate_state(1, np.uint64)[0]), xp.arange(begin, begin + N * pairs, dtype=np.uint64))
+    return numbers.view(np.uint32).reshape(N, 2 * pairs)[:, :size].reshape(shape)
+
+
+def splitmix64(state, i):
+    """The numbers ``i`` (uint64, from 0; it is used up) of the sequence that begins in ``state``: uint64 like ``i``."""
+    z = i
+    z *= np.uint64(STRIDE)
+    z += np.uint64((state + STRIDE) % 2**64)
+    z ^= z >> np.uint64(30)
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    z ^= z >> np.uint64(27)
+    z *= np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return z

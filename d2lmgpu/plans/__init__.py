@@ -1,0 +1,62 @@
+"""Plans: a whole training step as data, a file a way to split it, beside the readers of plans."""
+
+from .animate import animate
+from .channels import channel_pairs, channels
+from .compose import compose
+from .cut import cut
+from .data import data
+from .draw import draw
+from .execute import Execution, execute
+from .gpipe import gpipe
+from .html import write_html
+from .layers import layers
+from .measure import Measured, measure_costs, measure_messages
+from .one_f_one_b import one_f_one_b
+from .plan import MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
+from .product import copies_of
+from .prove import PlanProof, prove
+from .simulate import PlanSimulation, simulate
+from .zero import zero1, zero2, zero3
+from .zero_bubble import zero_bubble
+
+PLANS = {
+    "data": data,
+    "layers": layers,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "zero-bubble": zero_bubble,
+    "channels": channels,
+    "channel-pairs": channel_pairs,
+    "zero1": zero1,
+    "zero2": zero2,
+    "zero3": zero3,
+}
+"""Ways to split a training step by name: functions of k devices and of micro-batches, which return a `Plan`.
+
+Further arguments have defaults: they are LeNet's plans unless ``network`` is given.
+"""
+
+__all__ = [
+    "MOST_MICRO_BATCHES",
+    "PLANS",
+    "Action",
+    "Execution",
+    "Measured",
+    "Part",
+    "Plan",
+    "PlanError",
+    "PlanProof",
+    "PlanSimulation",
+    "Stage",
+    "animate",
+    "compose",
+    "copies_of",
+    "cut",
+    "draw",
+    "execute",
+    "measure_costs",
+    "measure_messages",
+    "prove",
+    "simulate",
+    "write_html",
+]

@@ -1,0 +1,161 @@
+"""The textbook's layer-wise partitioning: each device has some of the channels of every layer.
+
+All devices compute each layer for all examples, each its part of the outputs (*columns* of the weights), and gather
+what the others have before the next layer. The gradient of a layer's input is a sum over the outputs, of which each
+device has its own: the sums of its units are what goes back to a device.
+
+    channels         conv1 columns | gather | conv2 columns | gather | dense1 columns | gather | dense2 columns | gather
+    channel-pairs    conv1 columns          | conv2 rows    | sum    | dense1 columns          | dense2 rows    | sum
+
+After columns the next layer can be cut in *rows*: device i takes its own part of the inputs, as it is, and computes a
+share of every output. So there is one exchange for two layers forward, and one backward: half as many. What follows
+the sum, up to the next columns, all devices compute alike, as they do the loss.
+
+Bytes from each device for one example, with y_s the layers' outputs as they are exchanged, if there are as many units:
+
+    channels         (k-1)/k · Σ 2·y_s, of which the logits count once: each is gathered, and its gradient scattered
+    channel-pairs    (k-1)/k · Σ 2·(y_s after rows, before what follows it, + inputs of columns other than the images)
+
+For LeNet 8,626·(k-1)/k elements an example in 7 exchanges, and 9,720 in 3: after rows what is summed are outputs before
+they are pooled. Pairs save bytes where the layer between is wide, and waiting where messages are short.
+
+Memory: parameters, gradients, the optimiser's state, and a layer's outputs are spread over the devices. The
+inputs of columns are on each device, and of a convolution all patches of them.
+
+Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; Krizhevsky 2014,
+"One weird trick for parallelizing convolutional neural networks". Pairs: Shoeybi et al. 2019, "Megatron-LM: training
+multi-billion parameter language models using model parallelism".
+"""
+
+import functools
+
+from ..arguments import check_name, check_whole
+from ..collectives import ALGORITHMS, place
+from ..collectives.schedule import chunk_bounds
+from ..collectives.sharded import gather_at_hubs, spread_from_hubs
+from ..devices import MOST_DEVICES
+from ..networks import LENET, check_network
+from .compose import frozen, with_messages
+from .gpipe import check_pipeline
+from .plan import Action, Part, Plan, all_of, stage_of
+from .split import has_weights, splits_of, units_of_outputs
+
+
+def channels(k, micro_batches=1, network=LENET):
+    """The plan for k devices, each with some channels of every layer."""
+    return by_channels("channels", 1, k, micro_batches, network)
+
+
+def channel_pairs(k, micro_batches=1, network=LENET):
+    """The plan for k devices, with layers in pairs of columns and rows; an odd last one has columns."""
+    return by_channels("channel-pairs", 1, k, micro_batches, network)
+
+
+def columns(network):
+    """Stages of `channels`: each layer with weights and what follows it, and the loss alone."""
+    starts = _starts(network)
+    stages = [stage_of(network, a, b, "columns") for a, b in zip(starts, [*starts[1:], len(network)], strict=True)]
+    return *stages, stage_of(network, len(network), len(network))
+
+
+def pairs(network):
+    """Stages of `channel_pairs`: columns, rows, what follows without weights, and so on, and the loss alone."""
+    starts, stages = [*_starts(network), len(network)], []
+    for i in range(0, len(starts) - 1, 2):
+        stages.append(stage_of(network, starts[i], starts[i + 1], "columns"))
+        if i + 2 < len(starts):
+            rows = starts[i + 1]
+            stages.append(stage_of(network, rows, rows + 1, "rows"))
+            if rows + 1 < starts[i + 2]:
+                stages.append(stage_of(network, rows + 1, starts[i + 2]))
+    return *stages, stage_of(network, len(network), len(network))
+
+
+STAGES = {"channels": columns, "channel-pairs": pairs}
+
+
+def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
+    """The plan ``name`` of `STAGES` for ``copies`` times k devices; a copy has so many micro-batches.
+
+    Device c·k + i has part i of copy c. ``algorithm``: the allreduce of gradients among copies.
+    """
+    check_pipeline(k, micro_batches)
+    check_whole("copies", copies, most=MOST_DEVICES)
+    check_name("algorithm", algorithm, ALGORITHMS)
+    check_network(network)
+    stages = STAGES[name](network)
+    parts = [
+        [all_of(stage) if split is None else split.part(k, i) for i in range(k)]
+        for stage, split in zip(stages, splits_of(network, stages), strict=True)
+    ]
+    between = [(value, s) for s in range(len(stages) - 1) for value in ("y", "dy")]
+    exchanges = {(value, s): _exchange(value, s, stages, network, k) for value, s in between}
+    layout, actions = [], []
+    for copy in range(copies):
+        group = tuple(range(copy * k, (copy + 1) * k))
+        for i in range(k):
+            layout.append(tuple(Part(s, parts[s][i], parts[s][i], parts[s][i]) for s, stage in enumerate(stages)))
+            todo = []
+            for action in _computations(copy, micro_batches, len(stages)):
+                value, s = ("y", action.stage - 1) if action.what == "F" else ("dy", action.stage)
+                if action.what in "FB" and exchanges.get((value, s)):
+                    todo.append(Action("collective", s, action.micro_batch, value, None, group, exchanges[value, s]))
+                todo.append(action)
+            for s in reversed(range(len(stages))):
+                todo += _update(s, parts[s][i], range(i, copies * k, k), algorithm)
+            actions.append(tuple(todo))
+    title = name if copies == 1 else f"data={copies},{name}={k}"
+    return Plan(title, network, stages, copies * micro_batches, tuple(layout), tuple(actions))
+
+
+def _starts(network):
+    """Where stages with weights begin: the first one with the first layer."""
+    starts = [i for i, layer in enumerate(network) if has_weights(layer)]
+    return [0, *starts[1:]]
+
+
+def _computations(copy, micro_batches, stages):
+    """What each device of a copy computes and frees, micro-batch after micro-batch."""
+    order = [("F", s) for s in range(stages)] + [("B", s) for s in reversed(range(stages))]
+    own = range(copy * micro_batches, (copy + 1) * micro_batches)
+    todo = [Action(what, s, m) for m in own for what, s in order]
+    return with_messages(todo, copy, {(a.what == "F", a.stage, a.micro_batch): copy for a in todo}, stages)
+
+
+def _exchange(value, s, stages, network, k):
+    """The schedule of what is made by some for all: y of stage s by itself, dy of it by the next stage; or ()."""
+    made, used = (s, s + 1) if value == "y" else (s + 1, s)
+    splits, units = splits_of(network, stages), units_of_outputs(network, stages)[s]
+    if splits[made] is None or k == 1:
+        return ()
+    are_parts = splits[made].what == ("columns" if value == "y" else "rows")
+    to_parts = stages[used].split == ("rows" if value == "y" else "columns")
+    if are_parts:
+        return () if to_parts else _schedule(k, units, 0, True)
+    return _schedule(k, units, min(k, splits[made].units), not to_parts)
+
+
+@functools.lru_cache
+def _schedule(k, units, shares, spread):
+    """Each device collects its units of the first ``shares`` devices' shares, and with ``spread`` sends them to all."""
+    bounds, steps = chunk_bounds(units, k), []
+    if shares:
+        steps += [[t for t in step if t.source < shares] for step in gather_at_hubs(range(k), bounds, range(k))]
+    if spread:
+        steps += spread_from_hubs(range(k), bounds, range(k))
+    return frozen(steps)
+
+
+def _update(s, part, group, algorithm):
+    """The update of a device's part, after the allreduce among the copies' devices that have the same."""
+    start, stop = part
+    if start == stop:
+        return []
+    schedule = frozen(place(_allreduce(algorithm, len(group), stop - start), range(len(group)), start))
+    exchange = [Action("collective", s, value="grads", group=tuple(group), schedule=schedule)] if schedule else []
+    return [*exchange, Action("update", s), Action("free", s, value="grads")]
+
+
+@functools.lru_cache
+def _allreduce(algorithm, k, n):
+    return ALGORITHMS[algorithm](k, n) if k > 1 else []

@@ -1,0 +1,58 @@
+"""Cutting a network into stages.
+
+A stage begins with a layer that has parameters (the first stage with the first layer), and goes on to where the next
+one begins: a convolution with its ReLU and pooling, for example. So a network has at most as many stages as layers
+with parameters: LeNet four.
+"""
+
+import itertools
+
+from ..arguments import check_list, check_number, check_whole
+from ..devices import MOST_DEVICES
+from ..networks import check_network, layer_rows
+from .plan import stage_of
+
+
+def blocks(network):
+    """Where a stage may begin: the numbers of the layers that have parameters, with 0 for the first of them."""
+    with_parameters = [i for i, layer in enumerate(network) if layer.shapes]
+    return [0, *with_parameters[1:]]
+
+
+def cut(network, count, costs=None):
+    """The network in ``count`` stages, of which the most expensive is as cheap as can be.
+
+    ``costs``: a number for each layer, the multiplications unless given.
+
+    Raises ValueError if there are more stages than layers with parameters.
+    """
+    check_network(network)
+    check_whole("the number of stages", count, most=MOST_DEVICES)
+    starts = blocks(network)
+    if count > len(starts):
+        raise ValueError(
+            f"{count} stages of a network with {len(starts)} layers that have parameters; each stage needs one"
+        )
+    if costs is None:
+        costs = [products for *_, products in layer_rows(network)]
+    costs = check_list("costs", costs, of="numbers, one for each layer", length=len(network))
+    for cost in costs:
+        check_number("costs: one of them", cost, least=0)
+    before = [0, *itertools.accumulate(costs)]
+    edges = [*starts, len(network)]
+    cheapest = {(0, 0): (0, None)}  # (stages, edges passed): cost of the most expensive, the edge before
+    for stages in range(1, count + 1):
+        for stop in range(stages, len(edges)):
+            ways = [
+                (max(cheapest[stages - 1, start][0], before[edges[stop]] - before[edges[start]]), start)
+                for start in range(stop)
+                if (stages - 1, start) in cheapest
+            ]
+            if ways:
+                cheapest[stages, stop] = min(ways)
+    found, stop = [], len(edges) - 1
+    for stages in range(count, 0, -1):
+        start = cheapest[stages, stop][1]
+        found.append(stage_of(network, edges[start], edges[stop]))
+        stop = start
+    return tuple(reversed(found))

@@ -1,0 +1,33 @@
+"""Data parallelism, the walk as a plan: each device has the whole network and a part of the examples.
+
+    device 0    F0 B0 F1 B1 allreduce update
+    device 1    F2 B2 F3 B3 allreduce update
+
+The network is one stage. Device i has the micro-batches i·m to (i+1)·m - 1, one after the other, and adds up their
+gradients. Bytes: the allreduce's, with a ring 2(k-1)/k·n elements from each device, for n parameters. Memory: on each
+device all n parameters, n gradients, the optimiser's state, and one micro-batch's cache.
+
+Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs"; parallel/data.py has it as it is there.
+"""
+
+from ..arguments import check_name
+from ..collectives import ALGORITHMS
+from ..networks import LENET
+from .compose import compose
+from .cut import cut
+from .gpipe import check_pipeline
+
+
+def data(k, micro_batches=1, network=LENET, algorithm="ring"):
+    """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`."""
+    check_pipeline(k, micro_batches)
+    check_name("algorithm", algorithm, ALGORITHMS)
+    order = [in_turn(i, micro_batches, 1) for i in range(k)]
+    return compose(order, k * micro_batches, network, cut(network, 1), "data", algorithm)
+
+
+def in_turn(device, micro_batches, stages):
+    """What a device computes that has all stages: its micro-batches in turn, each through the stages and back."""
+    order = [("F", s) for s in range(stages)] + [("B", s) for s in reversed(range(stages))]
+    own = range(device * micro_batches, (device + 1) * micro_batches)
+    return [(what, s, m) for m in own for what, s in order]

@@ -1,0 +1,168 @@
+"""One reader of plans: draw who does what when, and below it who holds how much.
+
+A row is a device, time goes to the right. Boxes are computations, with the number of the micro-batch (and of the
+stage, where a device has several): forward, backward, or its halves, the input's gradient and the weights'. Arrows
+are messages, from the send to the receipt.
+"""
+
+from ..arguments import check_flag
+from ..collectives.draw import COLOURS
+from ..words import several
+from .plan import COMPUTES
+from .simulate import simulate
+
+FILLS = {
+    "F": "#9ecae1",
+    "B": "#fdae6b",
+    "I": "#fdae6b",
+    "W": "#a1d99b",
+    "collective of params": "#bcbddc",
+    "collective of grads": "#e7969c",
+    "collective of y": "#9edae5",
+    "collective of dy": "#f7b6d2",
+    "update": "#969696",
+}
+NAMES = {
+    "F": "F: forward",
+    "B": "B: backward",
+    "I": "I: the input's gradient",
+    "W": "W: the weights' gradients",
+    "collective of params": "collective of parameters",
+    "collective of grads": "collective of gradients",
+    "collective of y": "collective of y",
+    "collective of dy": "collective of dy",
+    "update": "update",
+}
+MESSAGES = {"y": COLOURS[0], "dy": COLOURS[1]}
+MESSAGE_NAMES = {"y": "y, handed on", "dy": "dy, handed back"}
+MOST_NUMBERS = 400
+"""Boxes that still have their numbers."""
+MOST_LINES = 8
+"""Devices whose lines of memory are still named."""
+
+
+def draw(
+    plan,
+    network=None,
+    costs=None,
+    batch_size=256,
+    optimizer="sgd",
+    dtype="float32",
+    company=(1,),
+    messages=True,
+):
+    """A matplotlib figure of the plan in time, as `simulate` tells it, which has the same arguments and errors.
+
+    ``messages``: whether to draw arrows.
+    """
+    from matplotlib.figure import Figure
+
+    check_flag("messages", messages)
+    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, company)
+    figure = Figure(layout="constrained")
+    draw_in(figure, plan, simulation, messages, in_seconds=costs is not None or network is not None)
+    return figure
+
+
+def draw_in(figure, plan, simulation, messages, in_seconds):
+    """Draw in an empty figure; returns the axes of the devices, and of their memory."""
+    boxes = sum(event.action.what in COMPUTES for event in simulation.events)
+    high = min(8, 0.45 * plan.k) + 0.4
+    figure.set_size_inches(min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7)
+    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[high, 1.6])
+    _draw_events(top, plan, simulation)
+    if messages:
+        for message in simulation.messages:
+            _draw_message(top, message)
+    _draw_memory(below, plan, simulation)
+    below.set_xlabel("time" + (", seconds" if in_seconds else ", in units of the costs"))
+    handles, columns = _legend(simulation, messages), int(figure.get_figwidth() / 1.6)
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=7, frameon=False)
+    top.set_title(f"{title_of(plan)}, {simulation.bubble:.0%} bubble", fontsize=10, loc="left")
+    return top, below
+
+
+def title_of(plan):
+    """ "1f1b: 4 devices, 8 micro-batches"."""
+    word = "micro-batch" if plan.micro_batches == 1 else "micro-batches"
+    return f"{plan.name}: {several(plan.k, 'device')}, {plan.micro_batches:,} {word}"
+
+
+def kind_of(action):
+    """The kind of box in `FILLS`, or else, as of what takes no time, what it does."""
+    return f"collective of {action.value}" if action.what == "collective" else action.what
+
+
+def label_of(action, with_stage):
+    """ "F3", with the stage "F3 s1"; nothing for actions that compute nothing."""
+    if action.what not in COMPUTES:
+        return ""
+    return f"{action.what}{action.micro_batch}" + (f" s{action.stage}" if with_stage else "")
+
+
+def have_several_stages(plan):
+    """Whether a device computes several, so that labels name them."""
+    return any(len({action.stage for action in todo if action.what in COMPUTES}) > 1 for todo in plan.actions)
+
+
+def _draw_events(axes, plan, simulation):
+    boxes = [event for event in simulation.events if kind_of(event.action) in FILLS]
+    with_stage = have_several_stages(plan)
+    numbers = sum(event.action.what in COMPUTES for event in boxes) <= MOST_NUMBERS
+    for event in boxes:
+        colour = FILLS[kind_of(event.action)]
+        text = label_of(event.action, with_stage).replace(" ", "\n") if numbers else ""
+        for device in event.devices:
+            if event.end == event.start:  # it takes no time: a mark
+                axes.plot([event.start] * 2, [device - 0.4, device + 0.4], color=colour, lw=3, zorder=2)
+                continue
+            axes.barh(device, event.end - event.start, 0.8, event.start, color=colour, ec="white", lw=0.8)
+            if text:
+                centre = (event.start + event.end) / 2
+                axes.text(centre, device, text, ha="center", va="center", fontsize=7, zorder=4, clip_on=True)
+    step = max(1, plan.k // 16)
+    axes.set(yticks=range(0, plan.k, step), ylim=(plan.k - 0.5, -0.5), xlim=(0, 1.005 * simulation.seconds or 1))
+    axes.set_ylabel("device")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def ends_of(message):
+    """Where a message's arrow begins and ends: (time, height) at the edges of the devices' rows."""
+    towards = 0.4 if message.destination > message.source else -0.4
+    return (message.start, message.source + towards), (message.end, message.destination - towards)
+
+
+def _draw_message(axes, message):
+    begin, end = ends_of(message)
+    colour = MESSAGES[message.action.value]
+    style = {"arrowstyle": "-|>", "color": colour, "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, begin, arrowprops=style, zorder=3)
+
+
+def _draw_memory(axes, plan, simulation):
+    from matplotlib.ticker import EngFormatter
+
+    alike = {}  # devices whose lines would hide each other
+    for device, line in enumerate(simulation.memory):
+        alike.setdefault(tuple(line), []).append(device)
+    for i, (line, devices) in enumerate(alike.items()):
+        times, held = zip(*line, (simulation.seconds, line[-1][1]), strict=True)
+        label = f"device {devices[0]}" if len(devices) == 1 else f"devices {', '.join(map(str, devices))}"
+        axes.plot(times, held, drawstyle="steps-post", lw=1.2, color=COLOURS[i % len(COLOURS)], label=label)
+    axes.yaxis.set_major_formatter(EngFormatter("B"))
+    axes.set(ylabel="memory", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    if len(alike) <= MOST_LINES and plan.k <= 2 * MOST_LINES:
+        axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+
+
+def _legend(simulation, messages):
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    kinds = {kind_of(event.action) for event in simulation.events}
+    values = {message.action.value for message in simulation.messages} if messages else set()
+    boxes = [Patch(color=FILLS[kind], label=NAMES[kind]) for kind in FILLS if kind in kinds]
+    lines = [Line2D([], [], color=MESSAGES[name], label=MESSAGE_NAMES[name]) for name in MESSAGES if name in values]
+    return boxes + lines

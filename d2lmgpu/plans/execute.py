@@ -1,0 +1,157 @@
+"""One reader of plans: do it, with real arrays on real devices.
+
+Each action is submitted to its device's queue, in an order in which all can happen (walk.py); devices wait for each
+other where the plan says so, by events (step.py), or by messages where they are of several processes (across.py). The
+host program does not wait before the step's end.
+"""
+
+import numpy as np
+
+from ..arguments import as_array, check_array, check_name, check_number, shown
+from ..cluster import Cluster, as_cluster
+from ..devices import DeviceArray, check_devices, nothing_left_behind, put, synchronize, to_host
+from ..layers import check_labels
+from ..networks import channels, check_params
+from ..optimizers import OPTIMIZERS, Optimizer
+from .across import AcrossProcesses
+from .plan import all_of, shapes_of
+from .prove import prove
+from .sizes import examples_of, stage_sizes
+from .split import splits_of, views
+from .state import numbered_stages
+from .step import Step
+from .store import Store
+from .walk import walk
+
+
+def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd"):
+    """One training step by the plan, with the examples ``X`` (N, C, H, W) and ``y`` (N,) of the host.
+
+    ``params``: a list of host arrays, as of `init_params`. Returns the summed loss, and the parameters after the step,
+    on the host. For more than one step see `Execution`, which raises the same errors.
+
+    ``devices``: a list, or a `Cluster`: then all processes call this with the same arguments, and get the same.
+    """
+    execution = Execution(plan, params, devices, optimizer)
+    loss = execution.step(X, y, lr)
+    return loss, execution.params()
+
+
+class Execution:
+    """A plan on its devices, with the parameters and the optimiser's state, step after step.
+
+    ``optimizer``: a name, or an `Optimizer`. The plan is proved first. Raises PlanError for a plan that is wrong,
+    ValueError for parameters that are not the network's, another number of devices, or a network with batch norm whose
+    minibatch is cut. Of batch norm's running statistics, which training does not need, it keeps none.
+
+    Of a `Cluster` every process has one, with the same plan and parameters, and calls its methods as the others do.
+    Its ``stores`` are those of the process's own devices.
+    """
+
+    def __init__(self, plan, params, devices, optimizer="sgd"):
+        everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
+        if not isinstance(optimizer, Optimizer):
+            check_name("optimizer", optimizer, OPTIMIZERS)
+            optimizer = OPTIMIZERS[optimizer]
+        prove(plan)
+        if plan.micro_batches > 1 and channels(plan.network):
+            raise ValueError(
+                "plans: the network has batch norm, whose statistics are over all images, and this plan cuts the "
+                f"minibatch into {plan.micro_batches}; take one that does not, such as PLANS['layers'](k)"
+            )
+        if len(everybody) != plan.k:
+            raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
+        check_params("params", params, plan.network)
+        self.plan, self.devices, self.optimizer = plan, everybody.mine, optimizer
+        self.steps, self.failed = 0, False
+        host = [np.asarray(to_host(param)) for param in params]
+        self.dtype = host[0].dtype
+        flat = numbered_stages(host, plan)
+        self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
+        own = list(enumerate(self.devices, everybody.first))
+        tasks = [device.submit(Store, plan, i, device, flat, optimizer) for i, device in own]
+        self.stores = [task.result() for task in tasks]
+        self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
+        events = list(walk(plan))
+        self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
+        self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
+
+    def step(self, X, y, lr, tell=0.0):
+        """A training step on the minibatch ``X`` (N, C, H, W), in the parameters' dtype, ``y`` (N,); the summed loss.
+
+        Afterwards ``correct`` is for how many examples the largest logit was the label, and ``told`` what the processes
+        had to ``tell``, a number each, in a list with an entry for each device.
+
+        If a device fails, its error is raised, and this object has no parameters any more. ValueError for examples
+        that do not fit the network.
+        """
+        if self.failed:
+            raise ValueError("a step of this execution has failed; begin with a new one")
+        X, y = self._check_examples(X, y)
+        check_number("lr", lr)
+        with nothing_left_behind(self.devices):
+            self._place_examples(X, y)
+            step = Step(self, len(y), lr) if self.across is None else self.across.step(len(y), lr)
+            self.failed = True
+            step.batch.commit()
+            for end in [device.end() for device in self.devices]:
+                end.wait()
+            if step.error is not None:
+                raise step.error
+            synchronize(self.devices)  # raises what failed in a collective
+            loss = self._results(tell)
+            for store in self.stores:
+                store.X, store.y, store.losses, store.correct = {}, {}, {}, {}
+        self.steps, self.failed = self.steps + 1, False
+        return loss
+
+    def params(self):
+        """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
+        whole = [np.empty(stage.params, self.dtype) for stage in self.plan.stages]
+        for store in reversed(self.stores):
+            for s, part in store.parts.items():
+                whole[s][slice(*part.params)] = to_host(DeviceArray(store.own_params(s), store.device))
+        if self.across is not None:
+            whole = self.across.completed(whole, "params")
+        splits, result = splits_of(self.plan.network, self.plan.stages), []
+        for stage, split, flat in zip(self.plan.stages, splits, whole, strict=True):
+            result += map(np.ascontiguousarray, views(flat, split, shapes_of(stage, self.plan.network), all_of(stage)))
+        return result
+
+    def _check_examples(self, X, y):
+        network = self.plan.network
+        X, y = as_array("X", X), as_array("y", y)
+        check_array("X", X, 1 + len(network.input_shape), "(N, C, H, W)")
+        if X.shape[1:] != network.input_shape or X.dtype != self.dtype or not len(X):
+            raise ValueError(f"X is {shown(X)}; it should be {self.dtype} of shape (N, *{network.input_shape})")
+        check_labels(y, len(X), network.classes)
+        return X, np.asarray(y, np.int64)
+
+    def _place_examples(self, X, y):
+        """Each device gets the micro-batches that it begins or ends with."""
+        last = len(self.plan.stages) - 1
+        for i, store in self.store.items():
+            for action in self.plan.actions[i]:
+                if action.what == "F":
+                    examples = slice(*examples_of(len(y), self.plan.micro_batches, action.micro_batch))
+                    if action.stage == 0:
+                        store.X[action.micro_batch] = put(X[examples], store.device).raw
+                    if action.stage == last:
+                        store.y[action.micro_batch] = put(y[examples], store.device).raw
+
+    def _results(self, tell):
+        """The loss, summed over micro-batches, each of which several devices may have computed."""
+        found = [
+            {m: [_number(own[m], store.device) for own in (store.losses, store.correct)] for m in store.losses}
+            for store in self.stores
+        ]
+        if self.across is None:
+            found, self.told = {m: pair for own in reversed(found) for m, pair in own.items()}, [tell]
+        else:
+            found, self.told = self.across.results(found, tell)
+        self.correct = int(sum(correct for _, correct in found.values()))
+        return sum(loss for _, (loss, _) in sorted(found.items()))
+
+
+def _number(value, device):
+    return float(to_host(DeviceArray(np.asarray(value) if np.isscalar(value) else value, device)))

@@ -1,0 +1,41 @@
+"""GPipe: all micro-batches forward, then all of them back.
+
+Device s has stage s. While device 1 computes micro-batch 0, device 0 is at micro-batch 1 already. Four
+stages, four micro-batches, a backward that takes as long as a forward:
+
+    device 0    F0 F1 F2 F3 .  .  .  .  .  .  B0 B1 B2 B3
+    device 1    .  F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3
+    device 2    .  .  F0 F1 F2 F3 .  .  B0 B1 B2 B3
+    device 3    .  .  .  F0 F1 F2 F3 B0 B1 B2 B3
+
+Each device waits in k-1 of m+k-1 forward places and in as many of the backward ones: the *bubble* is
+(k-1)/(m+k-1) of the time, with stages that cost the same. Memory: every device holds the caches of all m
+micro-batches. Bytes: device s sends y to the next and dy to the device before, once for each example.
+
+Source: Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism".
+"""
+
+from ..arguments import check_whole
+from ..devices import MOST_DEVICES
+from ..networks import LENET
+from .compose import compose
+from .cut import cut
+from .plan import MOST_MICRO_BATCHES
+
+
+def gpipe(k, micro_batches=4, network=LENET, costs=None):
+    """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
+    check_pipeline(k, micro_batches)
+    return compose(gpipe_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "gpipe")
+
+
+def gpipe_order(k, micro_batches):
+    """For each device what it computes, in order."""
+    each = range(micro_batches)
+    return [[("F", s, m) for m in each] + [("B", s, m) for m in each] for s in range(k)]
+
+
+def check_pipeline(k, micro_batches):
+    """Raise ValueError unless there can be k devices and so many micro-batches."""
+    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)

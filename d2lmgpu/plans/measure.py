@@ -1,0 +1,170 @@
+"""What `simulate` needs to know of a machine: measured on one device alone, and on several that have nothing to do
+with each other.
+
+    costs        of each stage, forward and backward of a micro-batch, and the update: a device alone goes through all
+                 of the plan's stages, by a plan of its own, and its spans are timed
+    company      k devices do that at the same time: how much slower does each of them compute?
+    preparation  the rest of the device's step, for each action: the host program lists them, before it begins
+
+Everything is done a number of times; what is told are medians. Messages are the network's (collectives/fit.py).
+"""
+
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arguments import check_list, check_whole
+from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
+from ..devices import check_devices, count_cores
+from ..networks import init_params
+from ..optimizers import OPTIMIZERS
+from ..timing import Timeline
+from .check import check_plan
+from .compose import compose
+from .execute import Execution
+from .own_part import OwnPart
+from .plan import COMPUTES
+from .prove import check_minibatch
+from .sizes import examples_in_each
+
+MICRO_BATCHES = 4
+"""Of a step that is measured."""
+
+SIZES = [2**13, 2**16, 2**19, 2**22]
+"""Bytes that are exchanged to measure messages."""
+
+
+class Measured(NamedTuple):
+    """``costs`` and ``company`` as `simulate` takes them, and ``preparation``, seconds for each action."""
+
+    costs: list
+    company: list
+    preparation: float
+
+    def step_seconds(self, simulation):
+        """Seconds of a whole step, with its preparation, of which the rest was simulated with these costs."""
+        return simulation.seconds + self.preparation * sum(len(event.devices) for event in simulation.events)
+
+
+def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11):
+    """Measure what the plan's stages cost on the first of ``devices``, and what company does to them; a `Measured`.
+
+    ``devices``: as many as may compute at the same time; one alone tells nothing of company. A plan of the stages'
+    micro-batches runs on each of them ``rounds`` times, and once before. Raises ValueError for what does not fit, and
+    for a plan in which a device with a part of a stage receives messages.
+    """
+    check_plan(plan)
+    check_minibatch(batch_size, optimizer, dtype)
+    devices = check_devices(check_list("devices", devices, of="devices, such as [cpu(0)]"))
+    check_whole("rounds", rounds)
+    alone = _Alone(plan, max(examples_in_each(batch_size, plan.micro_batches)), optimizer, dtype)
+    runs = alone.run(devices[:1], rounds)
+    costs = alone.costs(runs)
+    left = [run.seconds - sum(end - begin for begin, end in run.spans[0]) for run in runs]
+    company = [1.0]
+    for k in range(2, len(devices) + 1):
+        found = [alone.slower(run.spans, costs, company) for run in alone.run(devices[:k], rounds)]
+        company.append(max(1.0, statistics.median(found)))
+    return Measured(costs, company, max(0.0, statistics.median(left)) / len(alone.plan.actions[0]))
+
+
+def measure_messages(devices):
+    """The `collectives.network.Network` of virtual devices that fits measured allreduces.
+
+    Raises ValueError for what are no devices.
+    """
+    devices = check_devices(check_list("devices", devices, of="devices, such as [cpu(0)]"))
+    rows = list(measure_allreduce(devices, ["ring", "naive"], SIZES))
+    return virtual_devices(fit_virtual_devices(rows, ALGORITHMS, count_cores()), count_cores())(len(devices))
+
+
+class _Run(NamedTuple):
+    """``seconds`` of a step, and of each device the (begin, end) of its computations and updates."""
+
+    seconds: float
+    spans: list
+
+
+class _Alone:
+    """The plan's stages as a plan for one device, with ``examples`` in each micro-batch."""
+
+    def __init__(self, plan, examples, optimizer, dtype):
+        self.is_split = any(stage.split for stage in plan.stages)
+        self.optimizer = OPTIMIZERS[optimizer]
+        self.plan, size = (plan, examples) if self.is_split else (_for_one_device(plan), MICRO_BATCHES * examples)
+        self.timed = [action for action in self.plan.actions[0] if action.what in (*COMPUTES, "update")]
+        size = max(size, 1)
+        rng = np.random.default_rng(0)
+        self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
+        self.y = rng.integers(plan.network.classes, size=size)
+        self.params = init_params(init="he", dtype=dtype, network=plan.network)
+
+    def run(self, devices, rounds):
+        """Steps of all devices at the same time, each its own: a `_Run` for each round, after one to warm up."""
+        if self.is_split:
+            executions = [OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
+        else:
+            executions = [Execution(self.plan, self.params, [device], self.optimizer) for device in devices]
+        with ThreadPoolExecutor(len(devices)) as threads:
+            return [self._round(executions, devices, threads) for _ in range(rounds + 1)][1:]
+
+    def _round(self, executions, devices, threads):
+        with Timeline(devices, spans=True) as timeline:
+            begin = time.perf_counter()
+            list(threads.map(lambda execution: execution.step(self.X, self.y, lr=1e-4), executions))
+            seconds = time.perf_counter() - begin
+        found = {str(device): [] for device in devices}
+        for span in timeline.all_spans():
+            if span.name in ("forward", "backward", "update"):
+                found[span.row].append((span.begin, span.end))
+        return _Run(seconds, list(found.values()))
+
+    def costs(self, runs):
+        """For each stage the medians: a dict for `simulate`."""
+        seconds = {}
+        for run in runs:
+            for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
+                whole = self._part_of(action.stage) if action.what == "update" else 1
+                seconds.setdefault((action.stage, action.what), []).append((end - begin) / whole)
+        return [
+            {what: statistics.median(found) for (s, what), found in seconds.items() if s == stage}
+            for stage in range(len(self.plan.stages))
+        ]
+
+    def _part_of(self, s):
+        """How much of a stage's elements the device has that is measured, of 1."""
+        held = sum(part.state[1] - part.state[0] for part in self.plan.layout[0] if part.stage == s)
+        return held / self.plan.stages[s].params
+
+    def slower(self, spans, costs, company):
+        """How many times as long computations take while all compute, if of fewer ``company`` tells it.
+
+        Work that is done in a second while j devices compute is j/company[j]: what is left of all work is theirs.
+        """
+        k = len(spans)
+        changes = sorted([(edge, 1 - 2 * i) for own in spans for pair in own for i, edge in enumerate(pair)])
+        together, busy, before = [0.0] * (k + 1), 0, changes[0][0]
+        for now, change in changes:
+            together[busy] += now - before
+            busy, before = busy + change, now
+        parts = (self._part_of(action.stage) if action.what == "update" else 1 for action in self.timed)
+        each = (costs[action.stage][action.what] for action in self.timed)
+        work = k * sum(part * cost for part, cost in zip(parts, each, strict=True))
+        left = work - sum(j * together[j] / company[j - 1] for j in range(1, k))
+        return k * together[k] / left if left > 0 else 1.0
+
+
+def _for_one_device(plan):
+    """The plan's stages as a plan for one device."""
+    whats = {action.what for todo in plan.actions for action in todo}
+    back = "IW" if "W" in whats else "B"
+    stages = range(len(plan.stages))
+    order = [
+        short
+        for m in range(MICRO_BATCHES)
+        for short in [("F", s, m) for s in stages] + [(what, s, m) for s in reversed(stages) for what in back]
+    ]
+    return compose([order], MICRO_BATCHES, plan.network, plan.stages, "alone")

@@ -1,0 +1,40 @@
+"""1F1B: as soon as a micro-batch has come back, its memory takes the next one.
+
+As in GPipe device s has stage s. It begins with k-s forwards, and then each backward is followed by one
+forward, as long as there are any. Four stages, four micro-batches:
+
+    device 0    F0 F1 F2 F3 .  .  .  B0 .  B1 .  B2 .  B3
+    device 1    .  F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3
+    device 2    .  .  F0 F1 .  B0 F2 B1 F3 B2 .  B3
+    device 3    .  .  .  F0 B0 F1 B1 F2 B2 F3 B3
+
+The bubble is GPipe's. Memory: device s holds the caches of at most k-s micro-batches, however many there are.
+
+Source: Narayanan et al. 2019, "PipeDream: generalized pipeline parallelism for DNN training", here with all updates
+at the end, as in Narayanan et al. 2021 ("PipeDream-Flush").
+"""
+
+from ..networks import LENET
+from .compose import compose
+from .cut import cut
+from .gpipe import check_pipeline
+
+
+def one_f_one_b(k, micro_batches=4, network=LENET, costs=None):
+    """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
+    check_pipeline(k, micro_batches)
+    return compose(one_f_one_b_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "1f1b")
+
+
+def one_f_one_b_order(k, micro_batches):
+    """For each device what it computes, in order."""
+    orders = []
+    for s in range(k):
+        ahead = min(k - s, micro_batches)
+        order = [("F", s, m) for m in range(ahead)]
+        for m in range(micro_batches):
+            order.append(("B", s, m))
+            if m + ahead < micro_batches:
+                order.append(("F", s, m + ahead))
+        orders.append(order)
+    return orders

@@ -1,0 +1,205 @@
+"""One reader of plans: how long would a step take, who waits, and who holds how much when?
+
+Each device does its actions one after the other. A computation takes what it is said to cost. A message
+
+    leaves when the links on its way are free    arrives after   latency + bytes / bandwidth of the slowest link
+
+while its sender goes on; so messages that share a link wait for each other. A collective begins when its last device
+is there, and takes what `collectives.simulate` says of its schedule. The rest takes no time.
+
+Bubble: the part of all devices' time, from the step's begin to its end, in which they compute nothing.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import collectives
+from ..arguments import check_number, shown
+from ..collectives.network import NO_LINK, check_network
+from ..optimizers import OPTIMIZERS
+from .check import check_plan
+from .company import check_company, slowed
+from .memory import Memory
+from .plan import COMPUTES, OF_STAGES, Action
+from .prove import check_minibatch, replay
+from .sizes import examples_in_each, stage_sizes
+from .split import units_of_outputs
+
+EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1, "update": 0}
+"""Costs of stages that are all alike: backward is two products for forward's one."""
+
+
+class Message(NamedTuple):
+    """A value on its way: the ``action`` that sends it, the devices, from the send to the receipt, its size."""
+
+    action: Action
+    source: int
+    destination: int
+    start: float
+    end: float
+    nbytes: int
+
+
+@dataclass
+class PlanSimulation:
+    """What a step looks like in time.
+
+    ``seconds`` (or the unit of the costs) in all; ``bubble``: a part of 1; ``utilisation``: of each device the part of
+    the time in which it computes; ``link_bytes`` over each link, None without a network; ``events``: all actions with
+    their times; ``messages``: a `Message` for each send; ``memory``: for each device a list of (time, bytes held from
+    then on), which begins at 0; ``peak``: the most of these; ``sent``: the bytes that each device sends.
+    """
+
+    seconds: float
+    bubble: float
+    utilisation: list
+    link_bytes: np.ndarray
+    events: list
+    messages: list
+    memory: list
+    peak: list
+    sent: list
+
+
+def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", company=(1,)):
+    """Time a plan, which is proved on the way. Returns a `PlanSimulation`.
+
+    ``network``: of `collectives.network`, for at least the plan's devices; without one messages take no time.
+    ``costs``: seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one for each;
+    `EQUAL` unless given. What a dict leaves out costs nothing. "update" is of all the stage's elements; who updates a
+    part takes that part of it. ``company``: how many times as long a computation takes
+    while 1, 2, … devices compute, the last for more of them, too. `measure_costs` finds both.
+
+    Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.
+    """
+    check_plan(plan)
+    check_minibatch(batch_size, optimizer, dtype)
+    costs, company = check_costs(costs, plan), check_company(company)
+
+    def timing(factors):
+        return _Timing(plan, network, costs, batch_size, dtype, factors)
+
+    final = timing(slowed(plan, timing, company) if max(company) > 1 else {})
+    events, sent, messages, busy = [], {}, [], [0] * plan.k
+    memory = [[(0, _at_start(plan, i, batch_size, optimizer, dtype))] for i in range(plan.k)]
+    for found in replay(plan, batch_size, optimizer, dtype, final):
+        if isinstance(found, list):  # the end
+            devices = found
+            break
+        event, devices = found
+        events.append(event)
+        action, device = event.action, event.devices[0]
+        for i in event.devices:
+            memory[i].append((event.end, devices[i].memory.total))
+        if action.what in (*COMPUTES, "update"):
+            busy[device] += event.end - event.start
+        elif action.what == "send":
+            sent[action.key, device, action.peer] = event
+        elif action.what == "receive":
+            send = sent.pop((action.key, action.peer, device))
+            nbytes = final.nbytes(action)
+            messages.append(Message(send.action, action.peer, device, send.start, event.end, nbytes))
+    seconds = max((event.end for event in events), default=0)
+    whole = seconds * plan.k
+    return PlanSimulation(
+        seconds,
+        (whole - sum(busy)) / whole if whole else 0.0,
+        [time / seconds if seconds else 0.0 for time in busy],
+        final.link_bytes,
+        events,
+        messages,
+        memory,
+        [device.memory.peak for device in devices],
+        [device.memory.sent for device in devices],
+    )
+
+
+def _at_start(plan, device, batch_size, optimizer, dtype):
+    """The bytes that a device holds before its first action."""
+    return Memory(plan, device, batch_size, OPTIMIZERS[optimizer].states, np.dtype(dtype)).total
+
+
+def check_costs(costs, plan):
+    """For each stage a dict of costs. Raises ValueError unless they are numbers, and not negative."""
+    given = EQUAL if costs is None else costs
+    each = [given] * len(plan.stages) if isinstance(given, dict) else given
+    if not isinstance(each, (list, tuple)) or len(each) != len(plan.stages):
+        raise ValueError(f"costs are {shown(costs)}; give a dict, or a list of {len(plan.stages)}, one for each stage")
+    for cost in each:
+        if not isinstance(cost, dict) or not set(cost) <= set(EQUAL):
+            raise ValueError(f"costs of a stage are {shown(cost)}; give a dict of {', '.join(EQUAL)}")
+        for what, seconds in cost.items():
+            check_number(f"costs: {what}", seconds, least=0)
+    return each
+
+
+class _Timing:
+    """The ``timing`` of `walk`: when an action ends, and what it sends arrives.
+
+    ``factors``: how many times as long a computation takes, by (device, action), where that is not once.
+    """
+
+    def __init__(self, plan, network, costs, batch_size, dtype, factors):
+        self.plan, self.network, self.costs = plan, network, costs
+        self.sizes = stage_sizes(plan.network, plan.stages, np.dtype(dtype))
+        self.examples, self.itemsize = examples_in_each(batch_size, plan.micro_batches), np.dtype(dtype).itemsize
+        self.collectives, self.link_bytes, self.factors = {}, None, factors
+        if network is not None:
+            check_network(network)
+            if network.k < plan.k:
+                raise ValueError(f"the network {network.name} has {network.k} devices, and the plan {plan.k}")
+            self.link_bytes, self.free = np.zeros(len(network.links)), np.zeros(len(network.links))
+
+    def __call__(self, devices, action, start):
+        if action.what in self.costs[action.stage]:
+            cost = self.costs[action.stage][action.what]
+            if action.what == "update":
+                cost *= self._part_updated(devices[0], action.stage)
+            end = start + cost * self.factors.get((devices[0], action), 1)
+            return end, end
+        if self.network is not None and action.what == "send":
+            return start, self._arrival(devices[0], action, start)
+        if self.network is not None and action.what == "collective":
+            end = start + self._collective(action)
+            return end, end
+        return start, start
+
+    def _part_updated(self, device, s):
+        """How much of a stage's elements is this device's to update, of 1."""
+        held = sum(part.state[1] - part.state[0] for part in self.plan.layout[device] if part.stage == s)
+        return held / self.plan.stages[s].params if self.plan.stages[s].params else 1
+
+    def nbytes(self, action):
+        """The size of what is sent, or received."""
+        return self.sizes[action.stage].y(self.examples[action.micro_batch])
+
+    def _arrival(self, source, action, start):
+        nbytes = self.nbytes(action)
+        ends = np.array([source], np.intp), np.array([action.peer], np.intp)
+        way = self.network.route(*ends)[0]
+        way = way[way != NO_LINK]
+        begin = max(start, self.free[way].max(initial=0))
+        busy = nbytes / self.network.bandwidth[way] + self.network.occupancy[way]
+        self.free[way] = begin + busy
+        self.link_bytes[way] += nbytes
+        return float(begin + self.network.latency(*ends)[0] + busy.max(initial=0))
+
+    def _collective(self, action):
+        each = self._bytes_each(action)
+        if not each:
+            return 0
+        key = id(action.schedule), action.group, each
+        if key not in self.collectives:
+            placed = collectives.place(action.schedule, action.group)
+            self.collectives[key] = collectives.simulate(placed, self.network, each)
+        self.link_bytes += self.collectives[key].link_bytes
+        return float(self.collectives[key].seconds)
+
+    def _bytes_each(self, action):
+        """Of an element of a collective's schedule: of y and dy it is a unit, for all examples."""
+        if action.value in OF_STAGES:
+            return self.itemsize
+        units = units_of_outputs(self.plan.network, self.plan.stages)[action.stage]
+        return self.sizes[action.stage].y(self.examples[action.micro_batch]) // units

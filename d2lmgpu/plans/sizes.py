@@ -1,0 +1,133 @@
+"""How much memory the values of a plan take, found by sending one and two zero images through each stage.
+
+The cache of a stage may hold its input, or what it hands on, or neither; what is in several values is in
+memory once. So a value is described by *pieces of memory*: what it has of its own, and what it shares.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ..collectives.schedule import chunk_bound
+from .compute import forward, input_backward
+from .plan import all_of, shapes_of
+from .split import splits_of, views
+
+
+class Linear(NamedTuple):
+    """Bytes for N examples: ``each`` · N + ``once``."""
+
+    each: int
+    once: int
+
+    def __call__(self, examples):
+        return self.each * examples + self.once
+
+
+class StageSizes(NamedTuple):
+    """Bytes of a stage's values, as `Linear`.
+
+    ``y`` and ``dy`` as a device makes them, ``whole`` of both where no part is left out. ``cache`` and ``delta``
+    without what they share: the cache may hold the stage's input, and y; delta may hold dy.
+    """
+
+    x: Linear
+    y: Linear
+    dy: Linear
+    whole: Linear
+    cache: Linear
+    cache_has_x: bool
+    cache_has_y: bool
+    delta: Linear
+    delta_has_dy: bool
+
+
+@functools.lru_cache(maxsize=64)
+def stage_sizes(network, stages, dtype, held=None):
+    """The `StageSizes` of each stage, for arrays of ``dtype``.
+
+    ``held``: for each stage how many units of it a device has, see `held_units`; all unless given.
+    """
+    if held is None or not any(stage.split for stage in stages):
+        stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
+    few = 2 if any(stage.split for stage in stages) else 1  # one example's channels lie in memory as nobody's else
+    runs = [_run(network, stages, dtype, examples, held) for examples in (few, few + 1)]
+    found = []
+    for a, b in zip(*runs, strict=True):
+        linear = (p if isinstance(p, bool) else Linear(q - p, p - few * (q - p)) for p, q in zip(a, b, strict=True))
+        found.append(StageSizes(*linear))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def output_shapes(network, stages):
+    """The shape of each stage's y for one example, of all units."""
+    x, shapes = np.zeros((1, *network.input_shape), np.float32), []
+    for stage in stages:
+        params = [np.zeros(shape, np.float32) for shape in shapes_of(stage, network)]
+        x, _ = forward(network[stage.first : stage.stop], x, params)
+        shapes.append(x.shape[1:])
+    return shapes
+
+
+def examples_of(batch_size, micro_batches, m):
+    """The examples (start, stop) of micro-batch m: as even as can be, the last ones may be empty."""
+    return chunk_bound(batch_size, micro_batches, m)
+
+
+@functools.lru_cache
+def examples_in_each(batch_size, micro_batches):
+    """How many examples each micro-batch has."""
+    bounds = (examples_of(batch_size, micro_batches, m) for m in range(micro_batches))
+    return [stop - start for start, stop in bounds]
+
+
+def memory_of(array):
+    """The array whose memory it is: itself, or what it is a view of."""
+    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+        array = array.base
+    return array
+
+
+def arrays_in(value):
+    """The plain arrays in a cache: nested lists and tuples."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from arrays_in(item)
+    elif hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, np.generic):
+        yield value
+
+
+def _run(network, stages, dtype, examples, held):
+    """For each stage a `StageSizes` in bytes, for so many examples."""
+    x, labels, runs = np.zeros((examples, *network.input_shape), dtype), np.zeros(examples, int), []
+    splits, shapes = splits_of(network, stages), output_shapes(network, stages)
+    for s, stage in enumerate(stages):
+        layers = network[stage.first : stage.stop]
+        part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
+        params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
+        is_last = s == len(stages) - 1
+        y, cache = forward(layers, x, params, labels if is_last else None)
+        before, after = stages[s].split, None if is_last else stages[s + 1].split
+        whole = dy = own_dy = None if is_last else np.zeros_like(y)
+        if not is_last and (before or after):
+            whole = np.zeros((shapes[s][0], examples, *shapes[s][1:]), dtype).swapaxes(0, 1)  # as a collective makes it
+            dy = y if after == "rows" else whole
+            own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
+        _, delta = input_backward(layers, own_dy, cache, params, s == 0)
+        runs.append(_measure(x, y, cache, dy, delta, labels, whole))
+        x = whole if before and after != "rows" and not is_last else y
+    return runs
+
+
+def _measure(x, y, cache, dy, delta, labels, whole):
+    x, y, dy = (memory_of(value) for value in (x, y, dy))
+    held = {id(memory_of(array)): memory_of(array) for array in arrays_in(cache)}
+    deltas = {id(memory_of(array)): memory_of(array) for array in arrays_in(delta)}
+    own = sum(array.nbytes for array in held.values() if array is not x and array is not y and array is not labels)
+    own_delta = sum(array.nbytes for array in deltas.values() if array is not dy)
+    handed_on = [0] * 3 if dy is None else [y.nbytes, dy.nbytes, whole.nbytes]
+    return StageSizes(
+        x.nbytes, *handed_on, own, id(x) in held, dy is not None and id(y) in held, own_delta, id(dy) in deltas
+    )

@@ -1,0 +1,145 @@
+"""Splitting a stage among devices by its units: a convolution's channels, a dense layer's outputs.
+
+A layer's work is a matrix product, y = x @ weight, and a matrix can be cut in two ways:
+
+    columns    each device has some of the outputs:  its part of y = x @ some columns
+    rows       each device has some of the inputs:   its share of y = its part of x @ some rows; y is the sum of shares
+
+A device's part is to be a run of the stage's flat array. So the parameters of a split stage are numbered unit by unit:
+with columns an output's weights and then its bias, with rows an input's weights, and all biases after the last one.
+With u units and parameters p for each, units a to b are the elements a·p to b·p; with rows the biases belong to who has
+the last unit, so that they are added once. After a convolution and `flatten`, a unit of a dense layer's input is a
+channel, all of its pixels.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+from ..collectives.schedule import chunk_bound
+from ..devices import array_module, parts_of
+from .plan import shapes_of
+
+
+class Split(NamedTuple):
+    """How a stage is split, by ``what`` ("columns", "rows"): in ``units`` of ``size`` elements.
+
+    ``params``: its elements, all of them; ``shapes``: of the whole parameters.
+    """
+
+    what: str
+    units: int
+    size: int
+    params: int
+    shapes: tuple
+
+    def part(self, k, i):
+        """The elements (start, stop) of part i of k: as even as can be, the last ones may be empty."""
+        a, b = chunk_bound(self.units, k, i)
+        ends = self.params if b == self.units else b * self.size
+        return (self.params if a == self.units else a * self.size), ends
+
+    def first(self, units):
+        """The elements of the first units; of all with what belongs to them."""
+        return 0, self.params if units == self.units else units * self.size
+
+    def units_of(self, part):
+        """The units (start, stop) of elements (start, stop)."""
+        return tuple(min(edge // self.size, self.units) for edge in part)
+
+    def is_part(self, part):
+        """Whether elements (start, stop) are whole units, with what belongs to them."""
+        return all(edge == self.params or edge % self.size == 0 and edge // self.size < self.units for edge in part)
+
+
+@functools.lru_cache(maxsize=64)
+def splits_of(network, stages):
+    """For each stage its `Split`, None where it has none. Raises ValueError for a stage that cannot be split so."""
+    units, found = units_of_outputs(network, stages), []
+    for s, stage in enumerate(stages):
+        if stage.split is None:
+            found.append(None)
+            continue
+        layers = network[stage.first : stage.stop]
+        shapes = tuple(shapes_of(stage, network))
+        weights = [i for i, layer in enumerate(layers) if has_weights(layer)]
+        if len(weights) != 1 or (stage.split == "rows" and (weights[0] != len(layers) - 1 or len(shapes) != 2)):
+            where = ", at its end" if stage.split == "rows" else ""
+            raise ValueError(f"stage {s}: split by {stage.split} it should have one convolution or dense layer{where}")
+        if stage.split == "columns":
+            found.append(Split("columns", units[s], stage.params // units[s], stage.params, shapes))
+        elif s == 0 or units[s - 1] is None:
+            raise ValueError(f"stage {s}: split by rows it should come after a convolution or dense layer")
+        else:
+            size = math.prod(shapes[0]) // units[s - 1]
+            found.append(Split("rows", units[s - 1], size, stage.params, shapes))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def units_of_outputs(network, stages):
+    """For each stage of how many units its y is: outputs of the last convolution or dense layer, None before any."""
+    found, units = [], None
+    for stage in stages:
+        for layer in network[stage.first : stage.stop]:
+            if has_weights(layer):
+                units = layer.shapes[1][0]
+        found.append(units)
+    return found
+
+
+def numbered(arrays, split, xp):
+    """Parameters, a list of plain arrays, as one flat array in the stage's numbering. ``xp``: of their module."""
+    if split is not None and split.what == "columns":
+        tables = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in arrays]
+        return xp.concatenate(tables, axis=1).reshape(-1)
+    if split is not None and arrays[0].ndim == 4:
+        arrays = [arrays[0].swapaxes(0, 1), *arrays[1:]]
+    return xp.concatenate([array.reshape(-1) for array in arrays])
+
+
+def views(flat, split, shapes, part):
+    """Of ``flat``, a stage's elements ``part`` (start, stop), which are whole units: views as its layers take them.
+
+    A part without the biases gets new ones, of zeros, which nobody keeps.
+    """
+    if split is None:
+        return parts_of(flat, [_Sized(shape, math.prod(shape)) for shape in shapes])
+    if split.what == "columns":
+        table, found, start = flat.reshape(len(flat) // split.size, split.size), [], 0
+        for shape in split.shapes:
+            width = math.prod(shape) // split.units
+            cut = table[:, start : start + width]
+            start += width
+            found.append(cut.T if len(shape) == 2 else cut.reshape(len(cut), *shape[1:]))
+        return found
+    weight, bias = split.shapes
+    a, b = split.units_of(part)
+    stop = (b - a) * split.size
+    if len(weight) == 2:
+        cut = flat[:stop].reshape(stop // weight[1], weight[1])
+    else:
+        cut = flat[:stop].reshape(b - a, weight[0], *weight[2:]).swapaxes(0, 1)
+    return [cut, flat[stop:] if len(flat) > stop else array_module(flat).zeros(bias, flat.dtype)]
+
+
+def held_units(plan, device):
+    """For each stage how many units the device has, None where the stage is not split."""
+    splits, parts = splits_of(plan.network, plan.stages), {part.stage: part for part in plan.layout[device]}
+    held = []
+    for s, split in enumerate(splits):
+        a, b = split.units_of(parts[s].params) if split is not None and s in parts else (0, 0)
+        held.append(None if split is None else b - a)
+    return tuple(held)
+
+
+class _Sized(NamedTuple):
+    """Of an array, what `parts_of` asks for."""
+
+    shape: tuple
+    size: int
+
+
+def has_weights(layer):
+    """Whether it is a convolution or a dense layer."""
+    return bool(layer.shapes) and not layer.channels

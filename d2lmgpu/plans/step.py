@@ -1,0 +1,141 @@
+"""A step of a plan as one `Batch` of work for its devices, which are all of this process.
+
+receive       comes after the device's work up to the send; then it copies
+free          of what was sent comes after the copies
+collective    as collectives/execute.py does it, on arrays that come into being by the work before it
+"""
+
+import functools
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from ..collectives.execute import add_exchange
+from ..collectives.phases import needs_staging
+from ..collectives.program import compile_schedule
+from ..devices import Batch
+from ..devices.records import note_transfer
+from .sizes import examples_of
+
+
+class Step:
+    """A step of an `Execution` as a ``batch``, made in the constructor. ``error``: the first that a device had."""
+
+    def __init__(self, execution, batch_size, lr):
+        self.execution, self.batch_size, self.lr = execution, batch_size, lr
+        self.batch, self.error, self._lock = Batch(), None, threading.Lock()
+        self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
+        for number, event in execution.events:
+            self._add(number, event)
+
+    def _add(self, number, event):
+        """Add the event ``number`` of the walk, in which devices of this process take part."""
+        action, i = event.action, event.devices[0]
+        if action.what == "collective":
+            self._add_collective(number, event)
+        elif action.what == "send":
+            self._add_send(number, event)
+        elif action.what == "receive":
+            self._add_receive(number, event)
+        else:
+            if action.what == "free":
+                self._await_receipt(number, event)
+            numbers = (self.execution.steps + 1, self.lr, self.batch_size) if action.what == "update" else ()
+            store = self.execution.store[i]
+            self.batch.submit(store.device, self.do, store.do, action, *numbers)
+
+    def _add_send(self, number, event):
+        action, (i,) = event.action, event.devices
+        self.sent[action.key, i, action.peer] = self.batch.record(self.execution.store[i].device)
+
+    def _add_receive(self, number, event):
+        action, (i,) = event.action, event.devices
+        source, store = self.execution.store[action.peer], self.execution.store[i]
+        self.batch.wait(store.device, self.sent[action.key, action.peer, i])
+        record = note_transfer(source.device, store.device, self.bytes_of(action))
+        copied = self.batch.submit(store.device, self.do, store.arrive, action.key, source, record)
+        self.received.setdefault((action.key, action.peer), []).append(copied)
+
+    def _await_receipt(self, number, event):
+        """Of what was sent, before it is freed."""
+        (i,) = event.devices
+        for copied in self.received.pop((event.action.key, i), ()):
+            self.batch.wait(self.execution.store[i].device, copied)
+
+    def _add_collective(self, number, event):
+        stores = self._prepare(event)
+        devices = [store.device for store in stores]
+        staged = needs_staging([_Like(device, self.execution.dtype) for device in devices])
+        size, first, unit = self._extent(event.action, stores[0])
+        if size:
+            program = compiled(event.action.schedule, len(stores), staged, first, unit)
+            arrays = _Arrays(self, stores, event.action)
+            add_exchange(self.batch, program, devices, arrays, size, self.execution.dtype.itemsize)
+
+    def _prepare(self, event):
+        """Let the whole arrays be there that a collective is about; the `Store` of each of its devices that is here."""
+        action, stores = event.action, [self.execution.store[i] for i in event.devices if i in self.execution.store]
+        for store in stores if action.value == "params" else ():
+            self.batch.submit(store.device, self.do, store.gather, action.stage)
+        for store in stores if action.value in ("y", "dy") else ():
+            self.batch.submit(store.device, self.do, store.put_together, action.key)
+        return stores
+
+    def _extent(self, action, store):
+        """Of the flat arrays of a collective: the size, its first element in the schedule, elements for one of it."""
+        s = action.stage
+        if action.value in ("y", "dy"):
+            size = self.bytes_of(action) // self.execution.dtype.itemsize
+            return size, 0, size // store.units[s]
+        start, stop = (0, self.execution.plan.stages[s].params) if store.splits[s] is None else store.parts[s].params
+        return stop - start, start, 1
+
+    def do(self, function, *args):
+        """Runs on a device: work that is left out if some other has failed."""
+        if self.error is not None:
+            return None
+        try:
+            return function(*args)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def fail(self, error):
+        """A device has had this error."""
+        with self._lock:
+            self.error = self.error or error
+
+    def bytes_of(self, action):
+        """What travels in a send or receive."""
+        start, stop = examples_of(self.batch_size, self.execution.plan.micro_batches, action.micro_batch)
+        return self.execution.sizes[action.stage].y(stop - start)
+
+
+class _Like(NamedTuple):
+    """Of an array that is yet to come: where it will be."""
+
+    device: object
+    dtype: np.dtype
+
+
+class _Arrays:
+    """The plain arrays of a collective's devices: looked up when one is asked for."""
+
+    def __init__(self, step, stores, action):
+        self.step, self.stores, self.action = step, stores, action
+
+    def __getitem__(self, i):
+        if self.step.error is not None:  # there may be none
+            raise self.step.error
+        return self.stores[i].exchanged(self.action)
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(schedule, k, staged, first, unit):
+    """The program of a schedule of arrays that begin with its element ``first``, and have ``unit`` for each."""
+    placed = tuple(
+        tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
+        for step in schedule
+    )
+    return compile_schedule(placed, k, staged)

@@ -1,0 +1,56 @@
+"""Films in a browser: one HTML file that plays who does what when, and needs nothing else.
+
+A *film* is a dict for JSON. `plans.write_html` and `collectives.write_html` make films; ``player.js`` plays them, on
+such a page or on any other: ``playFilm(film, element)``. Times are in ``unit``, counted from 0 to ``end``.
+
+    title       a text
+    unit        "s", or "" where times are in no unit
+    end         when it is over
+    facts       pairs of texts, what is known of the whole, such as ["bubble", "27%"]
+    devices     a name for each row
+    kinds       {kind: [name, colour]}: which events are drawn as boxes
+    ways        {kind: [name, colour]}: kinds of messages
+    events      lists: [numbers of devices, kind, label, text, start, end]
+    messages    lists: [source, destination, kind, text, bytes, start, end]
+    marks       pairs of a time and a text: lines across all rows
+    chart       {"name": text, "lines": a list for each device of pairs of a time and the bytes from then on}
+    holds       None, or {"columns": texts, "most": number, "states": pairs of a time and, from then on, for each device
+                and column a pair of a text and a number}: a table that changes
+"""
+
+import html
+import json
+from importlib import resources
+
+from ..output import write_file
+
+
+def write_page(film, file):
+    """Write the page that plays a film, a dict as this module describes it, to ``file``. Raises OSError."""
+    write_file(file, lambda opened: opened.write(_page(film).encode()))
+
+
+def film_in(page):
+    """The film in the text of a page that `write_page` wrote."""
+    return json.loads(page.split('<script id="film" type="application/json">')[1].split("</script>")[0])
+
+
+def _page(film):
+    folder = resources.files(__package__)
+    text = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "player.css", "player.js")}
+    parts = {
+        "TITLE": html.escape(film["title"]),
+        "STYLE": text["player.css"],
+        "PLAYER": text["player.js"],
+        "FILM": _json_in_html(film),
+    }
+    before, *rest = text["page.html"].split("{{")
+    return before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
+
+
+def _json_in_html(value):
+    """JSON in which nothing ends a script, whatever the texts are."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text

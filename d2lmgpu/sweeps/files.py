@@ -1,0 +1,86 @@
+"""A checkpoint for each trial: from it an interrupted trial goes on, and it is the model that is kept in the end.
+
+    models/                  keep_models, or sweep.json.trials beside the results sweep.json
+        3f2a91c4d0.ckpt      written after every epoch; its name follows from the trial's settings and the data
+
+A file is removed when its trial has ended, unless models are kept. That of a trial that failed stays: the next
+sweep with it goes on from there.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from ..arguments import check_path
+from ..output import check_writable, holding
+from .results import FINISHED
+from .trials import identity
+
+
+class TrialFiles:
+    """The checkpoints of trials on ``data`` (their checksums, or None) in a ``folder``; None: there are none."""
+
+    def __init__(self, folder, keep, data):
+        self._folder, self._keep, self._data = folder, keep, data
+
+    def path(self, settings):
+        """The trial's file, for whoever trains it in whatever folder; None if there is none."""
+        return None if self._folder is None else os.path.abspath(self._file(settings))
+
+    def with_model(self, row):
+        """The row of a trial that ended, with where its model is, if it is kept."""
+        if not self._keep or row["status"] != "done":
+            return row
+        file = self._file(row["settings"])
+        return row | {"model": str(file) if file.exists() else None}
+
+    def lack(self, row):
+        """Whether a trial that was done before must be done again, for the model that is to be kept."""
+        return self._keep and row["status"] == "done" and self.with_model(row)["model"] is None
+
+    def remove(self, row):
+        """Remove the file of a trial whose row is kept, if nobody needs it any more."""
+        needed = row["status"] not in FINISHED or (self._keep and row["status"] == "done")
+        if self._folder is not None and not needed:
+            self._file(row["settings"]).unlink(missing_ok=True)
+
+    def _file(self, settings):
+        trial = json.dumps([identity(settings), self._data], sort_keys=True)
+        return self._folder / f"{hashlib.sha256(trial.encode()).hexdigest()[:10]}.ckpt"
+
+
+@contextlib.contextmanager
+def trial_files(keep_models, results, data):
+    """Yields the `TrialFiles` of a sweep that keeps its models in a folder, or its ``results`` in a file, or neither.
+
+    Raises OSError if the folder cannot be written, or another sweep writes into it; ValueError if it is a file.
+    """
+    keep = keep_models is not None
+    if not keep and results is None:
+        yield TrialFiles(None, keep, data)
+        return
+    folder = Path(keep_models) if keep else Path(f"{results}.trials")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{'keep_models' if keep else 'results'}: {folder} is no folder; give another name")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    with holding(folder / "sweep"):
+        check_writable(folder / "sweep")
+        yield TrialFiles(folder, keep, data)
+    if not keep:
+        with contextlib.suppress(OSError):  # it is not empty, but for what programs that were killed held
+            for file in folder.glob(".*"):
+                file.unlink()
+            folder.rmdir()
+
+
+def check_folder(keep_models, results):
+    """Raise ValueError unless models can be kept in a folder of this name, or it is None."""
+    if keep_models is not None:
+        check_path("keep_models", keep_models)
+        if results is not None and Path(os.path.realpath(keep_models)) == Path(os.path.realpath(results)):
+            raise ValueError(f"keep_models and results are both {keep_models}; give each a name of its own")

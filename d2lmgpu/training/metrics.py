@@ -1,0 +1,66 @@
+"""Metrics of one's own: functions of a network's outputs and the labels, which say how good it is.
+
+    def top_3(logits, labels):                                     (n, classes), (n,)
+        best = logits.argsort(axis=1)[:, -3:]
+        return (best == labels[:, None]).sum()                     a number: summed over the n images
+
+They get plain arrays, of NumPy or CuPy, of as many images as a device has at a time, and return a *sum* over them. The
+sums of all devices are added up, and divided once by the number of images.
+"""
+
+import numpy as np
+
+from ..arguments import check_function, check_text, shown
+from ..devices import array_module
+from ..networks.loss_trial import called, number
+from ..networks.losses import as_targets
+
+EXAMPLES, TOLERANCE = 7, 1e-3
+"""With which a metric is tried, and how far sums may be off."""
+
+TAKEN = "accuracy", "loss"
+"""Names that `evaluate` gives to others."""
+
+
+def check_metrics(metrics):
+    """``metrics``, functions by name, as a dict of their own; {} for None. Raises ValueError for anything else."""
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, dict):
+        raise ValueError(f"metrics are {shown(metrics)}; give functions by their names: {{'top 3': function}}")
+    for name, function in metrics.items():
+        check_text("the name of a metric", name)
+        if not name.strip() or not name.isprintable() or name in TAKEN:
+            raise ValueError(f"{shown(name)} cannot be a metric's name; give a word or two, none of {', '.join(TAKEN)}")
+        check_function(f"metric {name}", function)
+    return dict(metrics)
+
+
+def try_metrics(metrics, y, outputs):
+    """Runs on a device: try each metric with random outputs (n, ``outputs``) and a few labels or targets ``y``.
+
+    Raises ValueError unless it gives a finite number that is a sum over the examples.
+    """
+    dtype = np.dtype(np.float32)
+    random = np.random.default_rng(0).normal(size=(len(y), outputs)).astype(dtype)
+    logits = array_module(y).array(random)
+    whole = sum_metrics(metrics, logits, y, dtype, finite=True)
+    each = [sum_metrics(metrics, logits[i : i + 1], y[i : i + 1], dtype, finite=True) for i in range(len(y))]
+    for name, value, *parts in zip(metrics, whole, *each, strict=True):
+        if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
+            raise ValueError(
+                f"metric {name} gives {value:.6g} for {len(y)} images, and {sum(parts):.6g} in all if each is given by "
+                "itself; it should return a sum over the images (which is then divided by their number), not a mean"
+            )
+
+
+def sum_metrics(metrics, outputs, y, dtype, finite=False):
+    """Each metric, a float, of plain arrays ``outputs`` (n, K) and targets ``y`` (n, ...), n above 0.
+
+    Raises ValueError, with the metric's name, for one that fails, or returns no number.
+    """
+    y, sums = as_targets(y, dtype), []
+    for name, function in metrics.items():
+        value = called(f"metric {name}", function, outputs, y)
+        sums.append(number(f"metric {name} returned", value, "the sum over images", finite))
+    return sums

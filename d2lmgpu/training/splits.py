@@ -1,0 +1,178 @@
+"""Which plan the settings of a run mean: a split by name, or a product of two, with a pipeline and micro-batches.
+
+    split                pipeline    plan, for k devices and m micro-batches
+    "zero3"                          zero3(k, m), and so the others that are no pipelines
+    "layers"                         layers(k, 1), one device at a time; of several micro-batches 1f1b(k, m)
+    "layers"             "gpipe"     gpipe(k, m)
+    "data=2,layers=2"                copies_of("layers", 2, 2), and so with pipelines
+
+Without a split the walk trains, which is parallel/.
+"""
+
+import inspect
+import math
+import re
+
+from .. import words
+from ..arguments import check_name, check_whole, perhaps_meant, shown
+from ..cluster import as_cluster, gather
+from ..collectives import ALGORITHMS
+from ..devices import DeviceMemoryError
+from ..networks import LENET, channels, is_random
+from ..plans import PLANS, copies_of, prove
+
+PIPELINES = ("gpipe", "1f1b", "zero-bubble")
+SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
+USUAL_PIPELINE = "1f1b"
+EXAMPLE = "data=2,layers=2"
+
+TOGETHER = {"loads": None, "batch_statistics": "local", "flat": True, "overlap": False, "precision": "float32"}
+TOGETHER |= {"loss": "cross_entropy", "check_every": 0}
+"""Settings that have one value only where there is a split."""
+
+
+def check_split(split):
+    """Raise ValueError unless it is None, a name of `SPLITS`, or a product such as "data=2,layers=2"."""
+    if split is None or (isinstance(split, str) and split in SPLITS):
+        return
+    if not isinstance(split, str) or "=" not in split:
+        meant = perhaps_meant(split, SPLITS) if isinstance(split, str) else ""
+        raise ValueError(
+            f"split {shown(split)} is unknown; choose from {', '.join(SPLITS)}, or a product such as {EXAMPLE}{meant}"
+        )
+    _factors(split)
+
+
+def check_pipeline(pipeline):
+    """Raise ValueError unless it is None, or a name of `PIPELINES`."""
+    if pipeline is not None:
+        check_name("pipeline", pipeline, PIPELINES)
+
+
+def check_together(settings):
+    """Raise ValueError where settings do not go together with their split, or with none."""
+    split, pipeline = settings.split, settings.pipeline
+    if split is None:
+        if pipeline is not None:
+            raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
+        if settings.micro_batches != 1:
+            raise ValueError(f"micro_batches is {settings.micro_batches}, which is for a split; give split, too")
+        return
+    _check_choice(split, pipeline, settings.algorithm)
+    for name, usual in TOGETHER.items():
+        value = getattr(settings, name)
+        if value != usual:
+            raise ValueError(f"{name} is {shown(value)}, which does not go together with a split; leave it out")
+
+
+def _check_choice(split, pipeline, algorithm):
+    """Raise ValueError for a pipeline of no layers, and for an allreduce that the split has no use for."""
+    if pipeline is not None and "layers" not in (split, *_factors(split)):
+        raise ValueError(f"pipeline is {pipeline!r}, but split {split!r} is none over layers, which a pipeline is for")
+    allreduces = [name for name in ALGORITHMS if name != "none"]
+    if not isinstance(algorithm, str) or algorithm not in allreduces:
+        raise ValueError(f"allreduce is {shown(algorithm)}; with a split it is one of {', '.join(allreduces)}")
+    if algorithm != "ring" and split != "data" and "data" not in _factors(split):
+        raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has collectives of its own; leave it out")
+
+
+def check_network_for_split(network):
+    """Raise ValueError for a network that no plan can train."""
+    if channels(network):
+        raise ValueError(
+            "the network has batch norm: plans keep no running statistics, which evaluation needs, and most see a part "
+            "of the images only; train another network, or without a split"
+        )
+    if is_random(network):
+        raise ValueError("the network has dropout, which plans do not draw; train another, or without a split")
+
+
+def check_number_of_devices(split, k):
+    """Raise ValueError where the split is a product that is for another number of devices than k."""
+    factors = _factors(split or "")
+    wanted = math.prod(factors.values())
+    if factors and wanted != k:
+        raise ValueError(f"split {split} is for {words.several(wanted, 'device')}; there are {k}")
+
+
+def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm="ring"):
+    """The `Plan` for k devices.
+
+    Raises ValueError for a split, a pipeline or a network with which there is none, or of other than k devices.
+    """
+    check_split(split)
+    check_pipeline(pipeline)
+    check_whole("micro_batches", micro_batches)
+    check_network_for_split(network)
+    _check_choice(split, pipeline, algorithm)
+    if pipeline is None and micro_batches > 1:
+        pipeline = USUAL_PIPELINE
+    pick = {"layers": pipeline or "layers"}
+    factors = _factors(split)
+    check_number_of_devices(split, k)
+    if factors:
+        copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
+        return copies_of(pick.get(name, name), copies, count, micro_batches, network, algorithm)
+    maker = PLANS[pick.get(split, split)]
+    options = {"algorithm": algorithm} if "algorithm" in inspect.signature(maker).parameters else {}
+    return maker(k, micro_batches, network, **options)
+
+
+def check_memory(plan, devices, split, settings, batch_size):
+    """Raise DeviceMemoryError if a device has a limit below what the plan needs there, with the splits that would fit.
+
+    ``devices``: a list, or a `Cluster`, of which all processes call this. ``split``: its name. ``batch_size``: of the
+    largest minibatch.
+    """
+    everybody = as_cluster(devices)
+    limits = limits_of(everybody)
+    if not any(limits):
+        return
+    proof = prove(plan, batch_size, settings.optimizer)
+    lacking = [peak - limit if limit else 0 for peak, limit in zip(proof.peak, limits, strict=True)]
+    most = max(lacking)
+    if most <= 0:
+        return
+    i = lacking.index(most)
+    fits = _that_fit(plan.network, limits, settings, batch_size)
+    advice = f"{words.listed(fits)} would fit" if fits else "no split would fit; more devices or micro-batches may help"
+    raise DeviceMemoryError(
+        f"split {split} needs {proof.peak[i]:,} bytes on {everybody.names[i]}, {most:,} more than its limit; {advice}"
+    )
+
+
+def limits_of(everybody):
+    """The limit of each device of a `Cluster` in bytes, None where there is none."""
+    mine = [[device.ledger.limit if device.ledger else 0] for device in everybody.mine]
+    return [int(limit) or None for (limit,) in gather(everybody, mine)]
+
+
+def splits_for(k):
+    """All splits that there may be for k devices: names, and products."""
+    products = [f"data={c},layers={k // c}" for c in range(2, k) if k % c == 0]
+    return [*SPLITS, *products]
+
+
+def _that_fit(network, limits, settings, batch_size):
+    found = []
+    for split in splits_for(len(limits)):
+        pipeline = settings.pipeline if "layers" in split else None
+        try:
+            plan = make_plan(split, len(limits), pipeline, settings.micro_batches, network)
+        except ValueError:  # too few layers
+            continue
+        peaks = prove(plan, batch_size, settings.optimizer).peak
+        if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
+            found.append(f"{split} ({max(peaks):,})")
+    return found
+
+
+def _factors(split):
+    """Of a product {"data": 2, "layers": 2}; of a name {}. ValueError for what looks like a product and is none."""
+    if "=" not in split:
+        return {}
+    found = re.fullmatch(r"\s*([\w-]+)=(\d{1,4})\s*,\s*([\w-]+)=(\d{1,4})\s*", split)
+    factors = {found[1]: int(found[2]), found[3]: int(found[4])} if found else {}
+    if len(factors) != 2 or "data" not in factors or not set(factors) <= set(SPLITS) or 0 in factors.values():
+        raise ValueError(f"split {shown(split)} is no product of data and another, such as {EXAMPLE}")
+    return factors

@@ -1,0 +1,92 @@
+"""What processes that train one network together agree in, beside gradients: when to stop, and what they tell."""
+
+import math
+
+import numpy as np
+
+from ..cluster import agree, gather
+from ..devices import to_host
+from ..monitor import Stop
+from ..timing import PHASES
+from .history import sha256
+
+
+def check_together(everybody, settings):
+    """Raise ValueError or DeviceError for settings that are not for as many processes as a `Cluster` has."""
+    everybody.across(settings.algorithm)
+    if everybody.size > 1 and settings.loads == "auto":
+        raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device of all processes")
+
+
+def compare(everybody, settings, test_set, replicas, **others):
+    """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or parameters.
+
+    ``others``: what else decides what they do, by name.
+    """
+    if everybody.world is None:
+        return
+    what = settings.recorded() | {
+        name: getattr(settings, name) for name in ("flat", "overlap", "prefetch", "check_every")
+    }
+    what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics)} | others
+    what["the checksum of the initial parameters"] = sha256(list(map(to_host, replicas[0].params)))[:16]
+    agree(everybody.world, what, everybody.patience, "the comparison of what they train")
+
+
+class SharedStop(Stop):
+    """A `Stop` for the processes of a `Cluster`: a request becomes one when all know of it, after the same step.
+
+    ``wanted``: whether somebody here has asked. A `ClusterStep` tells the others with each step.
+    """
+
+    def __init__(self, everybody):
+        self.everybody, self.wanted, self.agreed = everybody, False, False
+
+    @property
+    def requested(self):
+        """Whether all processes are to stop now."""
+        return self.agreed
+
+    @requested.setter
+    def requested(self, value):
+        self.wanted = value
+
+    def agree(self):
+        """Somebody has asked, as all processes know by now."""
+        self.agreed = True
+
+    def settle(self):
+        """Ask the others, between two steps."""
+        self.agreed = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
+
+
+def statistics_of_all(everybody, replicas):
+    """Batch norm's statistics of each device of a `Cluster`, of which this process has ``replicas``: NumPy arrays."""
+    mine = [list(map(to_host, replica.statistics)) for replica in replicas]
+    if everybody.size == 1:
+        return mine
+    if not mine[0]:
+        return [[] for _ in everybody]
+    rows = gather(everybody, [np.concatenate([*arrays, ()]) for arrays in mine])
+    ends = np.cumsum([len(array) for array in mine[0]])
+    return [
+        [part.astype(array.dtype) for part, array in zip(np.split(row, ends), mine[0], strict=False)] for row in rows
+    ]
+
+
+def share_times(everybody, history):
+    """Let ``history`` tell the same in all processes of a `Cluster`: rank 0's seconds, and how busy all devices were.
+
+    The seconds of ``phases`` are means over all devices.
+    """
+    if everybody.size == 1:
+        return
+    speed = history.examples_per_second
+    phases = [history.phases[name] for name in (*PHASES, "evaluate")]
+    own = [*history.seconds_per_epoch, math.nan if speed is None else speed, *phases]
+    rows = gather(everybody, [[*own, worked] for worked in history.utilisation.values()])
+    epochs = len(history.seconds_per_epoch)
+    history.seconds_per_epoch = rows[0, :epochs].tolist()
+    history.examples_per_second = None if speed is None else float(rows[0, epochs])
+    history.phases = dict(zip((*PHASES, "evaluate"), rows[:, epochs + 1 : -1].mean(axis=0).tolist(), strict=True))
+    history.utilisation = dict(zip(everybody.names, rows[:, -1].tolist(), strict=True))

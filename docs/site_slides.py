@@ -1,0 +1,246 @@
+"""Slides of the course: `python docs/site_slides.py FOLDER` makes slides.html and, with Chromium, slides.pdf.
+
+The source is slides/course.md: Markdown, with lines --- between slides, and a picture's place is one of
+
+    draw: NAME          a function of `DRAWINGS`: the library's own picture, made now
+    notebook: TEXT      the first picture that was saved in any notebook under such a heading, or by such code; if
+                        there is none, `TEXT or OTHER` looks for another. Its own alternative text comes with it
+    saved: PATH         a file of the repository
+
+All of it goes into one HTML file, which needs nothing else: arrow keys go from slide to slide. The website has it, too.
+"""
+
+import argparse
+import base64
+import html
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote
+
+from latex2mathml.converter import convert
+from markdown_it import MarkdownIt
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+from d2lmgpu import plans
+from d2lmgpu.collectives import ALGORITHMS, Transfer, draw_bytes, draw_steps, hierarchical, plot_times
+from d2lmgpu.collectives.network import full_switch
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent
+SOURCE = HERE / "slides" / "course.md"
+COMPARED = {name: ALGORITHMS[name] for name in "naive tree sharded halving_doubling ring".split()}
+GRADIENTS = 4 * 129_068
+"""Bytes of LeNet's gradients."""
+
+
+def _steps(name):
+    return lambda: draw_steps(ALGORITHMS[name](4, 8), 4, 8)
+
+
+def _bytes(name):
+    return lambda: draw_bytes(ALGORITHMS[name](4, GRADIENTS // 4), 4)
+
+
+def _plan(name, k, *micro_batches):
+    return lambda: plans.draw(plans.PLANS[name](k, *micro_batches))
+
+
+def _switch(k):
+    return full_switch(k, 12.5e9, latency=10e-6)
+
+
+def _message(k, n):
+    return [[Transfer(0, 1, 0, n, "copy")]]
+
+
+DRAWINGS = {
+    "data": _plan("data", 3),
+    "gpipe": _plan("gpipe", 4, 4),
+    "1f1b": _plan("1f1b", 4, 4),
+    "zero3": _plan("zero3", 3),
+    "naive steps": _steps("naive"),
+    "sharded steps": _steps("sharded"),
+    "ring steps": _steps("ring"),
+    "halving steps": _steps("halving_doubling"),
+    "naive bytes": _bytes("naive"),
+    "ring bytes": _bytes("ring"),
+    "hierarchical bytes": lambda: draw_bytes(hierarchical(8, GRADIENTS // 4, [[0, 1, 2, 3], [4, 5, 6, 7]]), 8),
+    "a message": lambda: plot_times({"one message": _message}, _switch(2), sizes=[1 << i for i in range(6, 28)]),
+    "times by size": lambda: plot_times(COMPARED, _switch(8), sizes=[1 << i for i in range(10, 28)]),
+    "times by devices": lambda: plot_times(COMPARED, _switch, sizes=GRADIENTS, devices=[2, 4, 8, 16, 32, 64, 128]),
+}
+"""The pictures that the library draws: functions that return figures of Matplotlib."""
+
+
+def write_html(path, source=SOURCE):
+    """Write all slides into one HTML file. Returns how many. Raises ValueError for a picture that there is not."""
+    slides = [part.strip() for part in re.split(r"^---$", source.read_text("utf-8"), flags=re.MULTILINE)]
+    markdown = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin, renderer=_formula)
+    sections = []
+    for number, slide in enumerate(slides, 1):
+        title = re.search(r"^# (.*)$", slide, re.MULTILINE)
+        if title is None:
+            raise ValueError(f"{source.name}: slide {number} has no title; it begins {slide[:40]!r}")
+        named = re.sub(r"(?<=\]\()(\w+): ([^)]*)(?=\))", lambda found: f"<{found[1]}: {found[2]}>", slide)
+        body = re.sub(r'<img src="([^"]*)" alt="([^"]*)"', _image, markdown.render(named))
+        sections.append(
+            f'<section id="slide-{number}" aria-label="{number}: {html.escape(title[1])}">\n{body}</section>'
+        )
+    page = PAGE.replace("SLIDES", "\n".join(sections)).replace("COUNT", str(len(slides)))
+    Path(path).write_text(page, "utf-8")
+    return len(slides)
+
+
+def _formula(text, options):
+    return convert(text, display="block" if options["display_mode"] else "inline")
+
+
+def _image(found):
+    """The HTML of a picture for that in Markdown, whose place and alternative text were found."""
+    address, alt = _picture(unquote(found[1]))
+    return f'<img src="{address}" alt="{html.escape(alt) if alt else found[2]}"'
+
+
+def _picture(place):
+    """The data address of a picture, and an alternative text of its own or None."""
+    kind, _, name = place.partition(": ")
+    if kind == "draw" and name in DRAWINGS:
+        written = io.BytesIO()
+        DRAWINGS[name]().savefig(written, format="png", dpi=160)
+        return _data("image/png", written.getvalue()), None
+    if kind == "saved" and (REPOSITORY / name).is_file():
+        kind = "image/svg+xml" if name.endswith(".svg") else "image/png"
+        return _data(kind, (REPOSITORY / name).read_bytes()), None
+    if kind == "notebook":
+        picture, alt = saved_picture(name.split(" or "))
+        return f"data:image/png;base64,{picture}", alt
+    known = {"draw": f"draw: knows {', '.join(DRAWINGS)}", "saved": "saved: names a file of the repository"}
+    raise ValueError(
+        f"slides: there is no picture {place!r}; {known.get(kind, 'it begins draw:, notebook: or saved:')}"
+    )
+
+
+def saved_picture(texts, notebooks=REPOSITORY / "notebooks"):
+    """The first saved picture of a cell with such a text in its code or in the heading above: base64, and its "alt".
+
+    ``texts``: the second is looked for if there is none with the first, and so on. Raises ValueError if there is none.
+    """
+    cells = [cell for path in sorted(notebooks.glob("*.ipynb")) for cell in _with_pictures(path)]
+    for text in texts:
+        for heading, source, picture, alt in cells:
+            if text in heading or text in source:
+                return picture, alt
+    raise ValueError(
+        f"slides: no notebook has a saved picture with {' or '.join(map(repr, texts))}; they have some under: "
+        f"{sorted({heading for heading, *_ in cells})}"
+    )
+
+
+def _with_pictures(path):
+    """Heading, source, first picture in base64 and alternative text of each cell of a notebook that has a picture."""
+    heading = ""
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            heading = (re.findall(r"^#+ (.*)$", source, re.MULTILINE) or [heading])[-1]
+        pictures = [output["data"]["image/png"] for output in cell.get("outputs", ()) if "image/png" in _of(output)]
+        for picture in pictures[:1]:
+            yield heading, source, "".join(picture).replace("\n", ""), cell["metadata"].get("alt")
+
+
+def _of(output):
+    return output.get("data", {})
+
+
+def _data(kind, content):
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def find_chromium():
+    """The browser that prints; None if there is none."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def write_pdf(page, path):
+    """Print the HTML file ``page``. Raises OSError if there is no Chromium, or it does not."""
+    chromium = find_chromium()
+    if chromium is None:
+        raise OSError(f"there is no Chromium to print {path}; open {page} in a browser, and print it there")
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={folder}"]
+        command = [chromium, *options, f"--print-to-pdf={Path(path).resolve()}", Path(page).resolve().as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode or not Path(path).exists():
+        raise OSError(f"{chromium} has not printed {path}: {done.stderr[-500:]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where slides.html and slides.pdf go")
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"{write_html(folder / 'slides.html')} slides in {folder / 'slides.html'}")
+    try:
+        write_pdf(folder / "slides.html", folder / "slides.pdf")
+    except OSError as error:
+        sys.exit(str(error))
+    print(f"printed: {folder / 'slides.pdf'}")
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Training one network on several devices: COUNT slides</title>
+<style>
+@page { size: 13.333in 7.5in; margin: 0; }
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0; background: #e8eaee; color: #1b1d21; font: 22px/1.4 system-ui, sans-serif; counter-reset: slide; }
+section { counter-increment: slide; position: relative; width: min(100%, 1280px); min-height: min(100vh, 720px);
+  margin: 0 auto 12px; padding: 36px 60px 44px; background: white; display: flex; flex-direction: column; }
+section::after { content: counter(slide); position: absolute; right: 24px; bottom: 12px; font-size: 14px;
+  color: #5a606b; }
+h1 { font-size: 38px; line-height: 1.2; margin: 0 0 18px; color: #0a3d6b; }
+p, ul, pre, table { margin: 0 0 14px; }
+pre { background: #f3f4f7; padding: 14px 18px; font-size: 19px; overflow-x: auto; }
+code { font-family: ui-monospace, monospace; font-size: 0.92em; }
+td, th { text-align: left; padding: 4px 40px 4px 0; border-bottom: 1px solid #d5d8de; }
+p:has(img) { flex: 1; min-height: 0; display: flex; justify-content: center; align-items: center; }
+img { max-width: 100%; max-height: 430px; width: auto; min-height: 200px; object-fit: contain; }
+section:has(math[display="block"]) img { max-height: 310px; }
+math[display="block"] { font-size: 1.3em; margin: 20px 0; }
+@media (max-width: 700px) { section { padding: 20px; min-height: 0; } h1 { font-size: 26px; } body { font-size: 17px; }
+  img { min-height: 0; } pre { font-size: 13px; } }
+@media print { body { background: white; } section { width: 13.333in; height: 7.5in; min-height: 0; margin: 0;
+  break-after: page; overflow: hidden; } section:last-of-type { break-after: auto; } }
+</style>
+</head>
+<body>
+SLIDES
+<script>
+"use strict";
+{
+  const slides = [...document.querySelectorAll("section")];
+  const now = () => slides.findIndex(slide => slide.getBoundingClientRect().bottom > 80);
+  addEventListener("keydown", event => {
+    const step = {ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1}[event.key];
+    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    slides[Math.max(0, Math.min(slides.length - 1, now() + step))].scrollIntoView();
+  });
+}
+</script>
+</body>
+</html>
+"""
+
+if __name__ == "__main__":
+    main()

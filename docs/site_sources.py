@@ -1,0 +1,177 @@
+"""How what is in the repository becomes pages of the website: links, folded answers, docstrings.
+
+README.md           index.html: instead of docs/index.md, which is for who reads the folder
+docs/*.md           pages
+notebooks/*.ipynb   pages: copied to docs/notebooks, since Sphinx takes pages from one folder
+"""
+
+import html
+import json
+import posixpath
+import re
+import shutil
+from pathlib import Path
+
+import site_player
+
+REPOSITORY = Path(__file__).parent.parent
+
+PAGES = "player guide commands settings splits performance gpu cluster teaching comparison design reference".split()
+
+SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'
+"""What stands on the website for the comment <!-- the slides -->: site_slides.py makes them when all pages are made."""
+
+LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)")
+
+
+def copy_notebooks(source, target):
+    """Copy notebooks, and the pictures that they show, which have changed."""
+    for path in [*source.glob("*.ipynb"), *source.glob("images/*")]:
+        copy = target / path.relative_to(source)
+        if not copy.exists() or copy.stat().st_mtime < path.stat().st_mtime:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
+def on_source_read(app, docname, source):
+    """Sphinx's event: ``source[0]`` is a page's text, which may be changed."""
+    if docname.startswith("notebooks/"):
+        source[0] = notebook(source[0], docname)
+    elif docname == "index":
+        source[0] = with_site_links((REPOSITORY / "README.md").read_text("utf-8"), "README.md", docname) + contents()
+    else:
+        source[0] = with_site_links(source[0], f"docs/{docname}.md", docname)
+        source[0] = source[0].replace("<!-- the player -->", f"```{{raw}} html\n{site_player.chooser()}\n```")
+        source[0] = source[0].replace("<!-- the slides -->", SLIDES)
+
+
+def notebook(text, docname):
+    """A notebook's JSON with links of the site, and what `compare` printed folded: first predict, then click."""
+    content, heading = json.loads(text), ""
+    for cell in content["cells"]:
+        cell_text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            cell["source"] = with_site_links(cell_text, f"{docname}.ipynb", docname)
+            heading = (re.findall(r"^#+ (.*)$", cell_text, re.MULTILINE) or [heading])[-1]
+            continue
+        if re.search(r"^\s*compare\(", cell_text, re.MULTILINE):
+            cell["metadata"].setdefault("tags", []).append("hide-output")
+        alt = cell["metadata"].get("alt") or described(cell_text, heading)
+        cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
+        for output in cell["outputs"]:
+            page = output.get("data", {}).get("text/html")
+            if page is not None:
+                output["data"]["text/html"] = animation("".join(page), alt)
+    return json.dumps(content)
+
+
+def animation(page, alt):
+    """Matplotlib's animation with an alternative text, and without the signs on its buttons, which are in site.css.
+
+    They come from another place in the network.
+    """
+    page = re.sub(r'<link rel="stylesheet"\s+href="https://[^>]*>', "", page)
+    return page.replace("<img id=", f'<img alt="{html.escape(alt)}" id=')
+
+
+def described(code, heading):
+    """What a picture shows, for who does not see it: the section's heading, and the axes that the code names."""
+    axes = [f"{y} by {x}" for x, y in re.findall(r'xlabel="([^"]+)"[^)]*?ylabel="([^"]+)"', code)]
+    axes += [f"{y} by {x}" for y, x in re.findall(r'ylabel="([^"]+)"[^)]*?xlabel="([^"]+)"', code)]
+    return f"Figure: {'; '.join([heading, *axes])}"
+
+
+def with_site_links(text, path, docname):
+    """Markdown of the repository's file ``path`` with links to where the files are on the site, from page ``docname``.
+
+    Files that are no pages are downloads; links to folders become their text.
+    """
+
+    def place(match):
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[1]))
+        return posixpath.relpath(_on_site(target), posixpath.dirname(f"docs/{docname}") or ".")
+
+    def unlink(match):
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[2]))
+        return match[1] if (REPOSITORY / target).is_dir() else match[0]
+
+    text = re.sub(r"\[([^\[\]]+)\]\((?!https?:|#|mailto:)([^)\s#]+)\)", unlink, text)
+    return LINK.sub(place, text)
+
+
+def _on_site(target):
+    """Where a file of the repository is, as if all of the site were in docs."""
+    if target in ("README.md", "docs/index.md"):
+        return "docs/index.md"
+    return f"docs/{target}" if target.startswith("notebooks/") else target
+
+
+def contents():
+    """The table of contents, for the index page."""
+    course = [f"{title} <notebooks/{name}>" for name, title in notebook_titles().items()]
+    return "".join(
+        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+        for caption, pages in (("Course", course), ("Pages", PAGES))
+    )
+
+
+def notebook_titles():
+    """By a notebook's name its number and first heading: "1 Devices: places with memory and a queue", "3b …"."""
+    titles = {}
+    for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
+        first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
+        number = path.stem.partition("_")[0].lstrip("0")
+        titles[path.stem] = f"{number} {first.splitlines()[0].lstrip('# ')}"
+    return titles
+
+
+def on_docstring(app, what, name, obj, options, lines):
+    """Sphinx's event: a docstring's lines. An indented block after an empty line is a table or a drawing: literal."""
+    lines[:] = literal_blocks(lines)
+
+
+def on_skip_member(app, what, name, obj, skip, options):
+    """Sphinx's event: whether to leave out a member. What an earlier package gave is not told again."""
+    if not callable(obj):
+        return skip
+    if not (getattr(obj, "__module__", None) or "d2lmgpu").startswith("d2lmgpu"):
+        return True
+    if what != "module":
+        return skip
+    return skip or _told.setdefault(id(obj), options) is not options
+
+
+_told = {}  # by an object's id the options of the package that told it, which are of one package each
+
+
+def mend_links_back(folder):
+    """Let pages of source code lead back to where a name is documented.
+
+    Sphinx takes for that the first package that gave anything of the file, and the name may be another package's.
+    """
+    known = re.findall(r'\bid="(d2lmgpu\.[\w.]+)"', (folder / "reference.html").read_text("utf-8"))
+    by_name = {anchor.removeprefix("d2lmgpu.").partition(".")[2]: anchor for anchor in known}
+
+    def mend(found):
+        anchor = found[2]
+        return found[1] + (anchor if anchor in known else by_name.get(anchor.removeprefix("d2lmgpu."), anchor))
+
+    for page in (folder / "_modules").rglob("*.html"):
+        text = page.read_text("utf-8")
+        mended = re.sub(r'(reference\.html#)(d2lmgpu\.[\w.]+)(?=")', mend, text)
+        if mended != text:
+            page.write_text(mended, "utf-8")
+
+
+def literal_blocks(lines):
+    """The lines with "::" before each indented block, which reStructuredText would take for a quotation."""
+    result, inside = [], False
+    for number, line in enumerate(lines):
+        indented = line.startswith(" ") and line.strip()
+        if indented and not inside and number and not lines[number - 1].strip():
+            result += ["::", ""]
+            inside = True
+        elif line.strip() and not indented:
+            inside = False
+        result.append(line)
+    return result

@@ -1,0 +1,64 @@
+"""Clusters whose processes are threads of this one, each with devices of its own, for tests without MPI."""
+
+import threading
+
+from mpi_in_threads import comms
+
+from d2lmgpu.cluster import Cluster, Place
+from d2lmgpu.cluster.lane import Lane
+from d2lmgpu.cluster.post import Post
+from d2lmgpu.devices import cpu
+from d2lmgpu.devices.cpu import CPU
+from d2lmgpu.devices.workers import Workers
+
+
+class OwnCPU(CPU):
+    """A virtual device whose workers are its process's: nobody else's waiting takes them."""
+
+    def _make_channel(self):
+        return OwnCPU(self.index, Workers(1))
+
+
+class ThreadsCluster(Cluster):
+    """That of one rank; ``split`` is how many devices each has."""
+
+    def __init__(self, rank, split, lanes):
+        workers = Workers(split[rank])
+        self.mine = [OwnCPU(i, workers) for i in range(split[rank])]
+        self.rank, self.size, self.patience, self.world = rank, len(split), 60.0, None
+        self.hosts = [f"host{rank}" for rank in range(len(split))]
+        self.places = [Place(f"cpu({i})", rank, self.hosts[rank]) for rank, n in enumerate(split) for i in range(n)]
+        self.owners = tuple(place.rank for place in self.places)
+        self.first = self.owners.index(rank)
+        self.names = list(map(str, self.places))
+        self._devices = [*self.places]
+        self._devices[self.first : self.first + len(self.mine)] = self.mine
+        self.post = Post(lanes["post"], [0.0] * len(split))
+        self._lanes = {name: Lane(comm, [0.0] * len(split)) for name, comm in lanes.items() if name != "post"}
+
+
+def in_each(split, function, eager=True):
+    """What ``function(cluster)`` returns in each process of a cluster, in a list; raises the first error of one.
+
+    ``eager``: as of `comms`.
+    """
+    names = "device", "channel", "post"
+    lanes = [dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)]
+    results, errors = [None] * len(split), []
+
+    def run(rank):
+        try:
+            results[rank] = function(ThreadsCluster(rank, split, lanes[rank]))
+        except BaseException as error:
+            errors.append(error)
+
+    cpu(0).synchronize()  # sets BLAS up, in this thread
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(split))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        if errors:
+            raise errors[0]
+        assert not thread.is_alive()
+    return results

@@ -1,0 +1,78 @@
+"""Collectives across processes that are threads of this one."""
+
+import threading
+
+from mpi_in_threads import comms
+
+import d2lmgpu as d2l
+from d2lmgpu.cluster import Place
+from d2lmgpu.cluster.exchange import Exchange
+from d2lmgpu.cluster.lane import Lane
+from d2lmgpu.cluster.part import part_of
+from d2lmgpu.cluster.watch import Watch
+from d2lmgpu.collectives.program import compile_schedule
+
+
+class Processes:
+    """Threads, each of which does a process's part of a schedule on its own arrays, on devices from ``first`` on."""
+
+    def __init__(self, schedule, split, values, name="test", eager=True, freeze=None, first=0):
+        owners = tuple(rank for rank, count in enumerate(split) for _ in range(count))
+        program = compile_schedule(schedule, len(owners))
+        self.places = [Place(f"cpu({i})", rank, f"host{rank}") for i, rank in enumerate(owners)]
+        self.comms, self.exchanges, self.lanes, self.watches = comms(len(split), eager), [], [], []
+        self.arrays = [value.copy() for value in values]
+        self.watch_comms = comms(len(split))
+        for rank, comm in enumerate(self.comms):
+            watch = Watch(self.watch_comms[rank], [f"host{rank}" for rank in range(len(split))], 1.0)
+            lane = Lane(comm, watch.heard)
+            watch.lanes = [lane]
+            mine = [i for i, owner in enumerate(owners) if owner == rank]
+            exchange = Exchange(
+                name,
+                part_of(program, owners, rank),
+                self.places,
+                {i: d2l.cpu(first + i) for i in mine},
+                {i: self.arrays[i] for i in mine},
+                {},
+                lane,
+            )
+            self.exchanges.append(exchange)
+            self.lanes.append(lane)
+            self.watches.append(watch)
+        self.errors = []
+        self.frozen, self.thaw = threading.Event(), threading.Event()
+        if freeze is not None:
+            self._freeze(*freeze)
+
+    def _freeze(self, rank, move):
+        """Let a process stop before one of its moves."""
+        exchange = self.exchanges[rank]
+        do = exchange.do
+
+        def stop(next_move):
+            if next_move.number == move:
+                self.frozen.set()
+                self.thaw.wait()
+            do(next_move)
+
+        exchange.do = stop
+
+    def start(self):
+        self.threads = [threading.Thread(target=self._run, args=(e,), daemon=True) for e in self.exchanges]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), [lane.waiting for lane in self.lanes]
+        assert not self.errors, self.errors
+        return self.arrays
+
+    def _run(self, exchange):
+        try:
+            exchange.run()
+        except BaseException as error:
+            self.errors.append(error)

@@ -1,0 +1,109 @@
+"""What may go wrong with a process of a cluster: `mpiexec -n 4 python tests/faults.py kill 1` kills rank 1.
+
+test_cluster_faults.py looks what the others say of it.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.cluster import agree, members
+from d2lmgpu.cluster.supervisor import RANKS
+
+ROUNDS, PATIENCE = 3, 3.0
+
+
+def go_wrong(how):
+    """The fault itself, in the process that has it."""
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if how == "raise":
+        raise KeyError("bad luck")
+    if how == "exit":
+        sys.exit(0)
+    if how == "leave":
+        os._exit(0)
+    if how == "sleep":
+        time.sleep(600)
+    if how == "hold":  # Python's lock, so that no thread of this process can do anything
+        ctypes.PyDLL(None).sleep(600)
+
+
+def in_a_plan(cluster, how):
+    """Steps of a pipeline; in the last of them the device of this process goes wrong, if ``how`` is a fault."""
+    plan = d2l.plans.PLANS["1f1b"](len(cluster), 4)
+    execution = d2l.plans.Execution(plan, d2l.init_params(init="he"), cluster)
+    (store,), rng = execution.stores, np.random.default_rng(0)
+    X, y = rng.random((9, 1, 28, 28), np.float32), rng.integers(0, 10, 9)
+    do, left = store.do, [3]
+
+    def go_wrong_at_last(action, *numbers):
+        left[0] -= 1
+        if execution.steps == ROUNDS - 1 and left[0] < 0:
+            go_wrong(how)
+        do(action, *numbers)
+
+    if how is not None:
+        store.do = go_wrong_at_last
+    for _ in range(ROUNDS):
+        left[0] = 3
+        assert execution.step(X, y, 0.1) > 0
+
+
+def main(how, where):
+    """``how``: a fault of `go_wrong`'s, which comes at any time with "any-" before it, with "last-" when all is sent.
+
+    With "plan-" it comes in the midst of a step of a plan, while a device computes.
+
+    Or "other-code", "other-seed"; "no-mpi" and "absent", if the process does not come to where the others are.
+    """
+    rank = int(next(os.environ[name] for name in RANKS if name in os.environ))
+    when, _, what = how.rpartition("-") if how.startswith(("any-", "last-")) else ("", "", how)
+    if how == "other-code" and rank == where:
+        members.checksum_of_code = lambda: "another version"
+    if how == "no-mpi" and rank == where:
+        time.sleep(600)
+    if how == "absent":
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.rank == where:
+            time.sleep(600)
+    cluster = d2l.cluster(1, patience=PATIENCE)
+    if how == "other-seed":
+        from mpi4py import MPI
+
+        agree(MPI.COMM_WORLD, {"seed": 3 if rank == where else 2, "lr": 0.1}, PATIENCE)
+    if when == "any" and rank == where:
+        timer = threading.Timer(random.uniform(0, 0.5), go_wrong, [what])
+        timer.daemon = True
+        timer.start()
+    if how.startswith("plan-"):
+        in_a_plan(cluster, how.removeprefix("plan-") if rank == where else None)
+        return
+    data = d2l.put(np.arange(103.0), cluster.mine[0])
+    until = time.monotonic() + 20 if when == "any" else 0
+    for i in range(ROUNDS if when != "any" else 10**6):
+        if i == ROUNDS - 1 and not when and rank == where:
+            go_wrong(what)
+        data.fill(i + 1)
+        d2l.allreduce([data], cluster.across("ring"))
+        assert d2l.to_host(data)[0] == 4 * (i + 1)
+        if until and time.monotonic() > until:
+            break
+    if when == "last" and rank == where:
+        go_wrong(what)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

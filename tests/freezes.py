@@ -1,0 +1,78 @@
+"""A rank that stands still before one of its moves: `mpiexec -n 4 python tests/freezes.py ring 1 3` stops rank 1.
+
+`CASES` are all there are, for each algorithm and each rank, with what is missing then.
+"""
+
+import os
+import signal
+import sys
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.cluster.exchange import PIECE, Exchange
+from d2lmgpu.cluster.moves import moves_of
+from d2lmgpu.cluster.part import part_of
+from d2lmgpu.cluster.supervisor import RANKS
+from d2lmgpu.collectives import ALGORITHMS
+from d2lmgpu.collectives.program import compile_schedule
+
+K, N = 4, 103
+
+
+class Case(NamedTuple):
+    """Rank ``frozen`` stands still before its move; others lack first what they know by ``missing``."""
+
+    algorithm: str
+    frozen: int
+    move: int
+    missing: str
+
+    def __str__(self):
+        return f"{self.algorithm}-{self.frozen}-{self.move}"
+
+
+def cases_of(algorithm):
+    """All with which somebody lacks something; a device each."""
+    schedule = ALGORITHMS[algorithm](K, N)
+    program = compile_schedule(schedule, K)
+    transfers = [(step, t) for step, transfers in enumerate(schedule, 1) for t in transfers if t.size]
+    for frozen in range(K):
+        moves = moves_of(part_of(program, tuple(range(K)), frozen), 4, PIECE)
+        for move in moves:
+            unsent = [other.transfer.number for other in moves[move.number :] if other.kind == "send"]
+            if unsent:
+                step, t = transfers[min(unsent)]
+                where = rf"cpu\(0\) of rank {t.destination} \(\S+\) waits in allreduce {algorithm}, step {step} of "
+                what = (
+                    rf"{len(schedule)}, for elements {t.start} to {t.stop} of cpu\(0\) of rank {frozen} \(\S+\), last "
+                )
+                yield Case(algorithm, frozen, move.number, where + what)
+
+
+CASES = [case for algorithm in sorted(set(ALGORITHMS) - {"none"}) for case in cases_of(algorithm)]
+
+
+def main(algorithm, frozen, move):
+    cluster = d2l.cluster(1, patience=2.0)
+    data = d2l.put(np.arange(N, dtype=np.float32), cluster.mine[0])
+    d2l.allreduce([data], cluster.across(algorithm))
+    d2l.synchronize(cluster.mine)
+    do = Exchange.do
+
+    def stop(self, next_move):
+        if next_move.number == move:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(0.5)  # it may take the system a moment to stop this thread, too
+        do(self, next_move)
+
+    if int(next(os.environ[name] for name in RANKS if name in os.environ)) == frozen:
+        Exchange.do = stop
+    d2l.allreduce([data], cluster.across(algorithm))
+    d2l.synchronize(cluster.mine)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

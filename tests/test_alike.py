@@ -1,0 +1,161 @@
+"""A bit that changes on one device is found, at the step that was asked for, on the right device of the right rank."""
+
+import re
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clusters_in_threads import in_each
+from conftest import long
+from mpiexec import mpiexec
+
+import d2lmgpu as d2l
+from d2lmgpu.cli import main
+from d2lmgpu.parallel import Replica
+from d2lmgpu.training import DriftError
+from d2lmgpu.training.alike import check_alike
+from d2lmgpu.training.loop import Loop
+
+
+def data(small):
+    X_train, y_train, X_test, y_test = small
+    return X_train[:60], y_train[:60], X_test[:10], y_test[:10]
+
+
+@pytest.fixture
+def flip(monkeypatch):
+    """A function: after so many steps flip the last bit of a number of a parameter, or of a statistic, on a device."""
+
+    def flip(is_it, step, array="params", which=-2):
+        update = Replica.update
+
+        def update_and_flip(self, *arguments):
+            update(self, *arguments)
+            if self.steps == step and is_it(self.device):
+                raw = getattr(self, array)[which].raw
+                bits = raw.reshape(-1).view("u4")
+                bits[5] = bits[5] ^ 1
+
+        monkeypatch.setattr(Replica, "update", update_and_flip)
+
+    return flip
+
+
+def train(devices, data, **settings):
+    usual = {"batch_size": 20, "num_epochs": 2, "init": "he", "lr": 0.05, "progress": False}  # 3 steps an epoch
+    return d2l.train(devices, data=data, **usual | settings)
+
+
+@pytest.mark.parametrize("way", [{}, {"network": "lenet-bn", "batch_statistics": "synchronised"}, {"overlap": True}])
+def test_checking_changes_nothing(way, small):
+    whole = train([d2l.cpu(i) for i in range(3)], data(small), **way)
+    checked = train([d2l.cpu(i) for i in range(3)], data(small), check_every=2, **way)
+    assert checked.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+
+
+@pytest.mark.parametrize("every, step, found", [(1, 2, (2, 1)), (2, 2, (2, 1)), (4, 2, (1, 2)), (5, 3, (2, 2))])
+def test_a_flipped_bit_is_found_at_the_next_check(every, step, found, small, flip):
+    flip(lambda device: device is d2l.cpu(1), step)
+    with pytest.raises(DriftError) as error:
+        train([d2l.cpu(i) for i in range(3)], data(small), check_every=every)
+    where = "after step {} of epoch {} the parameters on cpu(1) are not those on cpu(0), cpu(2); no ".format(*found)
+    assert str(error.value).startswith(where)
+
+
+def test_nobody_looks_unless_asked(small, flip):
+    flip(lambda device: device is d2l.cpu(1), 2)
+    train([d2l.cpu(i) for i in range(3)], data(small))
+    train([d2l.cpu(i) for i in range(3)], data(small), check_every=7)
+
+
+def test_of_two_nobody_knows_which_is_right(small, flip):
+    flip(lambda device: device is d2l.cpu(0), 1)
+    with pytest.raises(
+        DriftError, match=r"on cpu\(1\) are not those on cpu\(0\) \(which of them is right, nobody knows\)"
+    ):
+        train([d2l.cpu(0), d2l.cpu(1)], data(small), check_every=1)
+
+
+@pytest.mark.parametrize("statistics, differs", [("local", False), ("aggregated", True), ("synchronised", True)])
+def test_statistics_that_should_be_alike(statistics, differs, small, flip):
+    flip(lambda device: device is d2l.cpu(2), 6, "statistics")
+    devices = [d2l.cpu(i) for i in range(3)]
+    way = {"network": "lenet-bn", "batch_statistics": statistics, "check_every": 3}
+    if not differs:
+        train(devices, data(small), **way)
+        return
+    with pytest.raises(DriftError, match=r"after step 3 of epoch 2 the parameters or statistics on cpu\(2\) are not"):
+        train(devices, data(small), **way)
+
+
+@pytest.mark.parametrize("split, rank, device", [((1, 1, 1), 2, 0), ((2, 1), 0, 1), *long(((1, 3, 1), 1, 2))])
+def test_all_processes_know_who_differs(split, rank, device, small, flip):
+    flip(lambda found: odd and found is odd[0], 3)
+    odd = []
+
+    def run(cluster):
+        if cluster.rank == rank:
+            odd.append(cluster.mine[device])
+        with pytest.raises(DriftError) as error:
+            train(cluster, data(small), check_every=3)
+        return str(error.value)
+
+    said = in_each(split, run)
+    assert len(set(said)) == 1
+    name = f"cpu({device}) of rank {rank} (host{rank})"
+    assert said[0].startswith(f"after step 3 of epoch 1 the parameters on {name} are not those on cpu(0) of rank ")
+
+
+def test_steps_that_are_launched_together_are_cut_where_somebody_looks():
+    def unwatched(before, steps, save_steps=0, check_steps=0, callbacks=()):
+        loop = types.SimpleNamespace(runner=types.SimpleNamespace(steps=20), callbacks=callbacks)
+        loop.save_steps, loop.check_steps = save_steps, check_steps
+        return Loop._unwatched(loop, before, steps)
+
+    assert unwatched(20, 3) == 17
+    assert unwatched(20, 3, check_steps=7) == 5  # 23 steps of the run were done
+    assert unwatched(20, 3, check_steps=7, save_steps=5) == 2
+    assert unwatched(20, 18, check_steps=7) == 2
+    assert unwatched(0, 0, check_steps=7, callbacks=[None]) == 1
+
+
+def test_every_bit_counts(rng):
+    params = [rng.normal(size=(3, 5)).astype("f4"), rng.normal(size=7).astype("f4")]
+
+    def replicas(change):
+        found = [[np.array(param) for param in params] for _ in range(4)]
+        change(found)
+        return [
+            types.SimpleNamespace(params=[d2l.put(p, d2l.cpu(i)) for p in each], statistics=[])
+            for i, each in enumerate(found)
+        ]
+
+    everybody = d2l.cluster(4)
+    check_alike(everybody, replicas(lambda found: None), "local", 1, 1)
+    for array, number, bit in ((0, 0, 0), (0, 14, 31), (1, 6, 22)):
+
+        def change(found, array=array, number=number, bit=bit):
+            bits = found[3][array].reshape(-1).view("u4")
+            bits[number] ^= np.uint32(1 << bit)
+
+        with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) are not"):
+            check_alike(everybody, replicas(change), "local", 1, 1)
+
+
+def test_the_command_ends_with_1(small, flip, capsys):
+    flip(lambda device: device is d2l.cpu(1), 2)
+    words = "train --devices 3 --limit 60 --batch-size 20 --epochs 1 --check-every 1".split()
+    assert main(words) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("d2lmgpu train: after step 2 of epoch 1 the parameters on cpu(1) are not those on cpu(0), ")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", range(4))
+def test_a_flipped_bit_under_mpiexec(where):
+    done = mpiexec(4, Path(__file__).with_name("faults_in_training.py"), "flip", where, 2, "--check-every", 2)
+    others = ", ".join(rf"cpu\(0\) of rank {rank} \(\S+\)" for rank in range(4) if rank != where)
+    said = rf"after step 2 of epoch 1 the parameters on cpu\(0\) of rank {where} \(\S+\) are not those on {others}; no"
+    assert done.returncode == 1, done
+    assert len(re.findall(said, done.stderr)) == 1, done.stderr

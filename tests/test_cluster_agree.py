@@ -1,0 +1,68 @@
+"""Processes that do not run the same program on the same data say so, all of them, and in what they differ."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+from mpi_in_threads import comms
+
+from d2lmgpu.cluster import agree, checksum_of_code
+
+
+def answers(*whats, times=1):
+    """What each rank is told: an error's text, or None."""
+    found = [None] * len(whats)
+
+    def run(comm):
+        try:
+            for _ in range(times):
+                agree(comm, whats[comm.rank], 20)
+        except ValueError as error:
+            found[comm.rank] = str(error)
+
+    threads = [threading.Thread(target=run, args=(comm,), daemon=True) for comm in comms(len(whats))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return found
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_who_has_the_same_agrees(k):
+    whats = [{"lr": [0.1, np.float64(0.1)][i % 2], "network": "lenet", "shards": [1, 2]} for i in range(k)]
+    assert answers(*whats, times=3) == [None] * k
+
+
+@pytest.mark.parametrize("odd", range(4))
+def test_the_one_that_differs_is_named_by_all(odd):
+    others = [rank for rank in range(4) if rank != odd]
+    told = answers(*({"lr": 0.2 if rank == odd else 0.1, "batch_size": 256} for rank in range(4)))
+    usual = f"ranks {others[0]}, {others[1]} and {others[2]}"
+    assert told == [f"the processes differ: lr is 0.2 on rank {odd}, but 0.1 on {usual}"] * 4
+
+
+def test_every_difference_is_named():
+    told = answers({"data": "a" * 500, "seed": 1}, {"data": "a" * 499 + "b", "seed": 1}, {"data": "a" * 500})
+    assert len(set(told)) == 1
+    data, seed = told[0].removeprefix("the processes differ: ").split("; ")
+    assert data.startswith("data is 'aaa") and "ab' on rank 1, but 'aaa" in data and data.endswith("on ranks 0 and 2")
+    assert seed == "seed is not given on rank 2, but 1 on ranks 0 and 1"
+
+
+def test_of_two_the_second_is_said_to_differ():
+    assert answers({"seed": 1}, {"seed": 2}) == ["the processes differ: seed is 2 on rank 1, but 1 on rank 0"] * 2
+
+
+def test_the_checksum_of_the_code_is_of_all_its_files(tmp_path, monkeypatch):
+    package = tmp_path / "d2lmgpu"
+    (package / "cluster").mkdir(parents=True)
+    module = sys.modules["d2lmgpu.cluster.agree"]
+    monkeypatch.setattr(module, "__file__", str(package / "cluster" / "agree.py"))
+    found = set()
+    for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("cluster/b.py", ""), ("notes.txt", "other")):
+        (package / name).write_text(text)
+        found.add(checksum_of_code.__wrapped__())
+    assert len(found) == 3

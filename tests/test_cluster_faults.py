@@ -1,0 +1,200 @@
+"""What goes wrong with one of several processes is said in the job's output, with the right rank, and all end."""
+
+import re
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import few
+from mpi_in_threads import comms
+from mpiexec import mpiexec
+
+from d2lmgpu.cluster import watch
+from d2lmgpu.cluster.lane import Waiting
+from d2lmgpu.cluster.watch import Watch
+
+FAULTS = {
+    "kill": [r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"],
+    "any-kill": [r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"],
+    "crash": [r"rank {} \(\S+\) was killed by signal 11 \(SIGSEGV\); the job ends"],
+    "stop": [
+        r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s",
+        r"rank {} \(\S+\), last heard \S+ s ago, does not answer",
+    ],
+    "any-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
+    "last-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
+    "hold": [r"rank {} \(\S+\), last heard \S+ s ago, does not answer"],
+    "last-hold": [r"is at the end of its program and waits for rank {} \(\S+\), which does not answer, last heard "],
+    "sleep": [r"rank {} \(\S+\), last heard \S+ s ago, answers, .*: its program is at line \d+ of \S+, in go_wrong"],
+    "exit": [r"rank {} \(\S+\), last heard \S+ s ago, answers, .*: its program has come to its end"],
+    "leave": [r"rank {} \(\S+\) ended with exit code 0 before the others; the job ends"],
+    "raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
+    "other-code": [r"the processes differ: the code of d2lmgpu is 'another version' on rank {}, but '\w+' on ranks "],
+    "other-seed": [r"failed: ValueError: the processes differ: seed is 3 on rank {}, but 2 on ranks \d, \d and \d; "],
+    "absent": [r"rank {} did not come to d2l.cluster\(\) within 3 s, where rank \d waits; the job ends"],
+    "plan-kill": [r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"],
+    "plan-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
+    "plan-raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
+    "plan-hold": [
+        r"waits in training step 3 of plan 1f1b, device \d, action \d+ \(receive of \w+ of stage \d, micro-batch \d, "
+        r"from device {0}\), for cpu\(0\) of rank {0} \(\S+\) to send it, last heard \S+ s ago",
+        r"rank {} \(\S+\), last heard \S+ s ago, does not answer",
+    ],
+    "plan-sleep": [
+        r"the job ends: cpu\(0\) of rank \d \(\S+\) waits in training step 3 of plan 1f1b, device \d, action \d+ ",
+        r"rank {} \(\S+\), last heard \S+ s ago, answers, but does not take part",
+    ],
+}
+"""By the names of tests/faults.py: what is said of the rank that has one."""
+
+BLAMED = (
+    r"rank (\d) (?:did not come|\(\S+\) (?:was killed|is stopped|ended with)|\(\S+\), (?:which does not|last heard))"
+)
+
+
+@pytest.mark.parametrize("how", few(list(FAULTS), "kill"))
+def test_a_fault_is_told_and_ends_the_job(how):
+    where = list(FAULTS).index(how) % 4
+    done = mpiexec(4, Path(__file__).with_name("faults.py"), how, where)
+    assert done.returncode != 0
+    for line in FAULTS[how]:
+        assert re.search(line.format(where), done.stderr), done.stderr
+    assert set(re.findall(BLAMED, done.stderr)) <= {str(where)}, done.stderr
+
+
+@pytest.mark.long
+def test_who_does_not_come_to_mpi_is_known_by_the_others():
+    done = mpiexec(4, Path(__file__).with_name("faults.py"), "no-mpi", 2)
+    assert done.returncode != 0
+    said = re.findall(r"rank (\d) \(\S+\) waited \d+ s .*where MPI begins", done.stderr)
+    assert said and set(said) <= set("013"), done.stderr
+
+
+@pytest.mark.long
+def test_nothing_is_said_of_a_job_without_faults():
+    done = mpiexec(4, Path(__file__).with_name("faults.py"), "none", 0)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class Watches:
+    """Of so many ranks, in threads. What ends the job is kept in ``said``, with the rank that said it."""
+
+    def __init__(self, count, monkeypatch, patience=0.3):
+        self.said, self.over = [], threading.Event()
+        self.comms = comms(count)
+        self.watches = [Watch(comm, [f"host{i}" for i in range(count)], patience) for comm in self.comms]
+        monkeypatch.setattr(watch, "end", lambda comm, lines, code=1, silent=False: self._end(comm.rank, lines))
+        monkeypatch.setattr(watch, "last_words", lambda lines: self.said.append((None, lines)) if lines else None)
+        monkeypatch.setattr(watch.os, "_exit", lambda code: self._end("exit", code))
+
+    def _end(self, *said):
+        self.said.append(said)
+        self.over.wait(30)
+
+    def begin(self, rank, waits_for=None):
+        """``waits_for``: the rank for which this one has begun to wait in an exchange."""
+        exchange = SimpleNamespace(missing=lambda *_: (f"rank {rank} waits for rank {waits_for}", waits_for))
+        move = SimpleNamespace(transfer=SimpleNamespace(number=rank))
+        waiting = Waiting(time.monotonic(), 1, (exchange, move))
+        self.watches[rank].begin([SimpleNamespace(waiting=None if waits_for is None else waiting)])
+
+    def leave(self, rank):
+        thread = threading.Thread(target=self.watches[rank].leave, daemon=True)
+        thread.start()
+        return thread
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        for each in self.watches:
+            each._left.update(range(len(self.comms)))
+            each._gone.set()
+        self.over.set()
+        names = [thread for thread in threading.enumerate() if thread.name == "d2lmgpu cluster watch"]
+        for thread in names:
+            thread.join(30)
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_who_is_at_its_end_notices_one_that_does_not_answer(monkeypatch):
+    with Watches(3, monkeypatch) as watches:
+        for rank in (1, 2):
+            watches.begin(rank)
+            watches.leave(rank)
+        until(lambda: watches.said)
+    rank, (line,) = watches.said[0]
+    wanted = r"rank 1 \(host1\) is at the end of its program and waits for rank 0 \(host0\), which does not answer, "
+    assert rank == 1 and re.match(wanted, line)
+
+
+def test_who_is_at_its_end_waits_for_one_that_answers(monkeypatch):
+    with Watches(3, monkeypatch) as watches:
+        for rank in range(3):
+            watches.begin(rank)
+        threads = [watches.leave(0), watches.leave(2)]
+        until(lambda: watches.said)
+        time.sleep(0.5)
+        assert all(thread.is_alive() for thread in threads)
+        threads.append(watches.leave(1))
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+    ((rank, (line,)),) = watches.said
+    wanted = r"rank 0 \(host0\) is at the end of its program and waits for rank 1 \(host1\): its program is at line "
+    assert rank is None and re.match(wanted, line)
+
+
+def test_who_is_slow_to_answer_is_not_taken_for_the_one_that_is_frozen(monkeypatch):
+    """Rank 0 waits for rank 2, which sends something, but its answer late: that it waits itself, for rank 1."""
+    with Watches(3, monkeypatch) as watches:
+        watches.begin(0, waits_for=2)
+        until(lambda: watches.comms[2].iprobe(0, watch.ASK))
+        watches.comms[2].isend(None, 0, watch.ASK)
+        time.sleep(0.8)
+        assert not watches.said
+        watches.begin(2, waits_for=1)
+        until(lambda: watches.said)
+    _, (first, second, *others) = watches.said[0]
+    assert re.fullmatch(r"after \S+ s of waiting the job ends: rank 2 waits for rank 1, last heard \S+ s ago", first)
+    assert re.fullmatch(r"rank 1 \(host1\), last heard \S+ s ago, does not answer", second)
+    assert others == ["rank 0 waits for rank 2"]
+
+
+def test_a_watch_that_mpi_holds_ends_its_process(monkeypatch):
+    monkeypatch.setattr(watch, "GRACE", 0.2)
+    with Watches(2, monkeypatch) as watches:
+        watches.comms[0].iprobe = lambda rank, tag: watches.over.wait(30) and False
+        watches.begin(0)
+        until(lambda: len(watches.said) == 2)
+    (_, (line,)), ended = watches.said
+    assert line.startswith("rank 0 (host0): MPI keeps its watch from asking the others; its program is at line ")
+    assert ended == ("exit", 1)
+
+
+DIFFERENT = {
+    "seed": (["--seed", 5], r"seed is 5 on rank {}, but 0 on ranks "),
+    "rate": (["--lr", 0.5], r"lr is 0.5 on rank {}, but 0.05 on ranks "),
+    "data": (["--limit", 399], r"the checksum of the training set is '\w+' on rank {}, but '\w+' on ranks "),
+    "checks": (["--check-every", 3], r"check_every is 3 on rank {}, but 0 on ranks "),
+    "network": (["--network", "lenet-bn"], r"network is 'lenet-bn' on rank {}, but 'lenet' on ranks "),
+}
+"""Options that one rank has; what is said."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_a_rank_that_trains_something_else_is_named(what):
+    words, said = DIFFERENT[what]
+    where = list(DIFFERENT).index(what) % 4
+    done = mpiexec(4, Path(__file__).with_name("faults_in_training.py"), "other", where, 0, *words)
+    assert done.returncode == 2, done
+    assert len(re.findall(said.format(where), done.stderr)) == 1, done.stderr

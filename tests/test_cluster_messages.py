@@ -1,0 +1,89 @@
+"""What messages cost on a cluster: the fit by hand, networks of hosts by hand, and that it can be measured."""
+
+import json
+
+import numpy as np
+import pytest
+from mpiexec import mpiexec
+
+import d2lmgpu as d2l
+from d2lmgpu.cluster import Wires, measure_wires, messages, network_of
+from d2lmgpu.collectives import ALGORITHMS, simulate
+from d2lmgpu.collectives.hierarchical import hierarchical
+
+WIRES = Wires(
+    1e-3, {"process": 1e-6, "host": 1e-5, "hosts": 1e-4}, {"process": 1e-10, "host": 1e-9, "hosts": 1e-8}, 0.0
+)
+
+
+def test_constants_are_found_again():
+    tries = [(nbytes, rounds) for nbytes in messages.SIZES for rounds in (1, 4)]
+    for startup, alpha, beta in ((1e-4, 2e-5, 8e-8), (0.0, 1e-3, 1e-10), (3e-4, 0.0, 2e-9)):
+        seconds = [startup + rounds * (alpha + beta * nbytes) for nbytes, rounds in tries]
+        found = messages.fit_rounds(tries, seconds)
+        np.testing.assert_allclose(found, (startup, alpha, beta), rtol=1e-6, atol=1e-12)
+    noisy = [seconds - 1e-4 for seconds in (4e-4, 1e-3)]
+    assert min(messages.fit_rounds([(2**20, 1), (2**20, 4)], noisy)) >= 0
+
+
+def test_what_is_sent_both_ways_comes_back():
+    schedule = messages.both_ways(4, 11, 1, 3, 3)
+    assert all(
+        t.op == "copy" and t.size == 5 and {t.source, t.destination} == {1, 3} for step in schedule for t in step
+    )
+    for step, then in zip(schedule, schedule[1:], strict=False):
+        got = {(t.destination, t.start, t.stop) for t in step}
+        assert got == {(t.source, t.start, t.stop) for t in then}
+
+
+@pytest.mark.parametrize("i, j, level", [(0, 1, "process"), (1, 2, "host"), (3, 4, "hosts"), (7, 0, "hosts")])
+def test_a_message_takes_what_its_level_takes(i, j, level):
+    network = network_of(WIRES, devices=2, processes=2)(8)
+    found = simulate([[d2l.collectives.Transfer(i, j, 0, 250, "copy")]], network).seconds
+    assert found == pytest.approx(1e-3 + WIRES.latency[level] + 1000 * WIRES.seconds_per_byte[level])
+
+
+def test_messages_share_the_card_of_a_host_and_not_those_of_others():
+    network = network_of(WIRES, devices=1, processes=2)(6)
+    send = d2l.collectives.Transfer
+    step = [send(0, 2, 0, 1000, "copy"), send(1, 4, 0, 1000, "copy"), send(5, 3, 0, 1000, "copy")]
+    assert simulate([step], network).seconds == pytest.approx(1e-3 + 1e-4 + 2 * 4000 * 1e-8)
+
+
+def test_a_hierarchy_by_hand():
+    """Two hosts of a process of two devices: slow wires carry each half once there and once back, in two steps."""
+    network = network_of(WIRES, devices=2)(4)
+    groups = [[0, 1], [2, 3]]
+    within = 1e-6 + 2 * 2000 * 1e-10  # both chunks are copied by one thread
+    between = 1e-4 + 2 * 1000 * 1e-8
+    found = simulate(hierarchical(4, 1000, groups), network).seconds
+    assert found == pytest.approx(1e-3 + 2 * within + 2 * between)
+    assert found < simulate(ALGORITHMS["ring"](4, 1000), network).seconds
+
+
+def test_levels_that_were_not_measured():
+    wires = Wires(0.0, {"process": 1e-6, "hosts": 1e-4}, {"process": 1e-10, "hosts": 1e-8}, 0.0)
+    assert [wires.level(name) for name in messages.LEVELS] == ["process", "hosts", "hosts"]
+    assert Wires(0.0, {"process": 1.0}, {"process": 1.0}, 0.0).level("hosts") == "process"
+
+
+def test_messages_need_two_devices():
+    with pytest.raises(ValueError, match="give a cluster of two at least"):
+        measure_wires(d2l.cluster())
+
+
+def test_messages_are_measured():
+    program = """
+import json, d2lmgpu as d2l
+from d2lmgpu.cluster import measure_wires, messages
+messages.SIZES, messages.REPEATS = (2**10, 2**14), 1
+cluster = d2l.cluster(2)
+wires = measure_wires(cluster)
+if cluster.rank == 1:
+    print(json.dumps(wires.as_dict()))
+"""
+    done = mpiexec(2, "-c", program)
+    assert done.returncode == 0, done.stderr
+    wires = json.loads(done.stdout)
+    assert list(wires["latency"]) == ["process", "host"] and wires["add_seconds_per_byte"] > 0
+    assert min(*wires["latency"].values(), *wires["seconds_per_byte"].values(), wires["startup"]) >= 0

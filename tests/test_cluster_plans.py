@@ -1,0 +1,368 @@
+"""Plans across processes, which are threads here: what one process with all devices computes, bit for bit."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from clusters_in_threads import ThreadsCluster, in_each
+from conftest import few, long, without_black
+from mpi_in_threads import comms
+from test_across import some
+from test_splits import SMALL, StopAfter
+
+import d2lmgpu as d2l
+from d2lmgpu.cluster import exchange, members, part, post
+from d2lmgpu.cluster.watch import Watch
+from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.networks import init_params
+from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
+from d2lmgpu.plans.plan import device_action
+from d2lmgpu.plans.state import give_back, whole_state
+from d2lmgpu.plans.step import Step
+from d2lmgpu.plans.walk import walk
+from d2lmgpu.training import load_run
+
+PROCESSES = [(1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 1)]
+"""How many devices each has."""
+
+MADE = {name: (lambda k, m, name=name: PLANS[name](k, m, network=SMALL)) for name in PLANS}
+MADE["data=2,1f1b"] = lambda k, m: copies_of("1f1b", 2, k // 2, m, network=SMALL)
+MADE["data=2,channels"] = lambda k, m: copies_of("channels", 2, k // 2, m, network=SMALL)
+CASES = [(name, split) for name in MADE for split in PROCESSES if "=" not in name or sum(split) % 2 == 0]
+OFTEN = [(name, split) for number, (name, split) in enumerate(CASES) if number % 5 == 0]
+
+
+@pytest.fixture(scope="module")
+def data(small):
+    X, y, X_test, y_test = some(small, 67, 41)
+    return without_black(X), y, without_black(X_test), y_test
+
+
+def minibatches(sizes):
+    rng = np.random.default_rng(4)
+    return [(rng.random((n, 1, 28, 28)).astype(np.float32), rng.integers(0, 10, n)) for n in sizes]
+
+
+def trained(plan, devices, sizes):
+    """Steps of Adam: losses, right answers, parameters, the optimiser's state."""
+    params = [p + np.float32(0.1) for p in init_params(3, init="he", network=SMALL)]
+    execution, found = Execution(plan, params, devices, "adam"), []
+    for X, y in minibatches(sizes):
+        found += [execution.step(X, y, 0.01), execution.correct]
+    state = whole_state(execution)
+    give_back(execution, [2 * array for array in state])
+    arrays = [*execution.params(), *state, *whole_state(execution)]
+    return found, [array.tobytes() for array in arrays]
+
+
+@pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.parametrize("name, split", few(CASES, *OFTEN))
+def test_processes_have_the_bits_of_one(name, split, eager, rng):
+    """Ragged minibatches, also with fewer examples than micro-batches."""
+    k = sum(split)
+    plan, sizes = MADE[name](k, int(rng.integers(1, 6))), [int(rng.integers(5, 30)), 1, int(rng.integers(2, 9))]
+    expected = trained(plan, [d2l.cpu(i) for i in range(k)], sizes)
+    for found in in_each(split, lambda cluster: trained(plan, cluster, sizes), eager):
+        assert found == expected
+
+
+@pytest.mark.parametrize("name, split", [("zero-bubble", (2, 2)), ("zero3", (1, 2)), ("channel-pairs", (1, 1))])
+def test_messages_in_pieces(name, split, monkeypatch):
+    monkeypatch.setattr(exchange, "PIECE", 100)
+    plan = MADE[name](sum(split), 2)
+    expected = trained(plan, [d2l.cpu(i) for i in range(sum(split))], [13])
+    assert in_each(split, lambda cluster: trained(plan, cluster, [13])) == [expected] * len(split)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zero3", "channels", "data=2,1f1b"])
+def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
+    """Each process notes what its devices send and receive; what is told after a step is left out."""
+
+    class Quiet(part.Part):
+        def note(self, everybody, itemsize):
+            return {}
+
+    def of_algorithm(*arguments):
+        return Quiet(**vars(part.part_of_algorithm(*arguments)))
+
+    monkeypatch.setattr(members, "part_of_algorithm", of_algorithm)
+    plan, (X, y) = MADE[name](4, 2), minibatches([12])[0]
+    params = init_params(3, init="he", network=SMALL)
+    with d2l.record_transfers() as transfers:
+        in_each((2, 1, 1), lambda cluster: execute(plan, X, y, params, cluster))
+    between = [t for t in transfers if "host" not in (t.source, t.destination)]
+    assert all(t.seconds is not None for t in between)
+    for there in ("source", "destination"):  # of what two processes note, what one of them does
+        assert sum(t.nbytes for t in between if " of rank " not in getattr(t, there)) == sum(prove(plan, 12).sent)
+
+
+RUNS = [
+    {"split": "layers", "pipeline": "1f1b", "micro_batches": 4},
+    {"split": "zero3", "optimizer": "adam", "lr": 0.002, "preprocess": "flip+shift"},
+    {"split": "channels", "micro_batches": 2, "drop_last": True, "optimizer": "momentum"},
+    {"split": "data", "algorithm": "halving_doubling", "warmup": 1},
+    {"split": "data=2,layers=2", "pipeline": "zero-bubble", "micro_batches": 3},
+]
+
+
+def second_best(outputs, labels):
+    return (np.argsort(outputs, axis=1)[:, -2] == labels).sum() / 3
+
+
+def train(devices, data, **settings):
+    settings = {"network": SMALL, "batch_size": 20, "lr": 0.02, "num_epochs": 2, "init": "he", **settings}
+    return d2l.train(devices, data=data, progress=False, metrics={"second": second_best}, **settings)
+
+
+def cpus(k):
+    return [d2l.cpu(i) for i in range(k)]
+
+
+def history_of(result):
+    """All of it that does not depend on the clock, or on how many processes there are."""
+    clock = {"seconds_per_epoch", "examples_per_second", "phases", "utilisation", "devices", "processes", "environment"}
+    return {name: value for name, value in result.history.as_dict().items() if name not in clock}
+
+
+@pytest.mark.parametrize("settings, split", list(zip(RUNS, [(1, 1), (1, 2), (2, 1), (1, 1, 1), (1, 3)], strict=True)))
+def test_training(settings, split, data, monkeypatch):
+    """Peak memory of all devices and metrics are those of one process, too; the test set has several parts."""
+    monkeypatch.setattr("d2lmgpu.training.split_test_set.PREDICTION_BATCH", 9)
+    expected = train(cpus(sum(split)), data, **settings)
+    results = in_each(split, lambda cluster: train(cluster, data, **settings))
+    for result in results:
+        assert history_of(result) == history_of(expected)
+        assert [p.tobytes() for p in result.params] == [p.tobytes() for p in expected.params]
+    first, *others = [result.history.as_dict() for result in results]
+    assert all(other == first for other in others) and first["processes"] == len(split)
+    assert len(first["peak_memory"]) == len(first["devices"]) == sum(split)
+
+
+@pytest.mark.parametrize("before, after", [((2, 1), (1, 1, 1)), *long(((3,), (1, 2)), ((1, 2), (3,)))])
+@pytest.mark.parametrize("split", ["zero2", "layers"])
+def test_a_checkpoint_goes_on_in_any_number_of_processes(split, before, after, data, tmp_path):
+    """Stopped by one of the processes, in the middle of an epoch."""
+    settings, file = {"split": split, "micro_batches": 2, "optimizer": "adam", "lr": 0.002}, tmp_path / "run.npz"
+
+    def begin(cluster):
+        callbacks = [StopAfter(6)] if cluster.rank == cluster.size - 1 else []
+        return train(cluster, data, checkpoint=file, callbacks=callbacks, **settings)
+
+    def go_on(cluster):
+        return train(cluster, data, resume=file, checkpoint=tmp_path / "end.npz", **settings)
+
+    stopped = in_each(before, begin)
+    assert stopped[0].history.interrupted["epoch"] == 2
+    assert all(history_of(result) == history_of(stopped[0]) for result in stopped)
+    expected = history_of(train(cpus(3), data, checkpoint=tmp_path / "whole.npz", **settings))
+    for result in in_each(after, go_on):
+        assert history_of(result) == expected
+    found, wanted = (load_run(tmp_path / name).arrays for name in ("end.npz", "whole.npz"))
+    for name in ("params", "kept"):
+        assert [array.tobytes() for array in found[name]] == [array.tobytes() for array in wanted[name]]
+    resumed = train(cpus(1), data, resume=file, **settings | {"split": None, "micro_batches": 1})
+    assert resumed.history.train_loss == pytest.approx(expected["train_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("split", ["zero3", "layers", "data=3,layers=1"])
+def test_a_limit_of_memory_is_one_of_all(split, data):
+    """What the proof says of it is right in every process; what is too much all refuse in the same words."""
+    settings = {"split": split, "optimizer": "adam", "micro_batches": 3, "num_epochs": 1}
+    peak = train(cpus(3), data, **settings).history.peak_memory
+
+    def limited(limits):
+        def run(cluster):
+            for device, limit in zip(cluster.mine, cluster.part(limits), strict=True):
+                device.limit_memory(limit)
+            try:
+                return history_of(train(cluster, data, **settings))
+            except DeviceMemoryError as error:
+                return str(error)
+
+        return run
+
+    above = [int(1.02 * nbytes) + 2000 for nbytes in peak]
+    first, second = in_each((1, 2), limited(above))
+    assert first == second and first["peak_memory"] == peak
+    low = in_each((1, 2), limited([None, above[1], peak[2] - 1]))
+    assert low[0] == low[1]
+    assert low[0].startswith(
+        f"split {split} needs {peak[2]:,} bytes on cpu(1) of rank 1 (host1), 1 more than its limit"
+    )
+
+
+def test_what_processes_cannot_do(data, monkeypatch):
+    plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], init_params(3, network=SMALL)
+    with pytest.raises(ValueError, match="is for 2 devices; 3 are given"):
+        in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
+    monkeypatch.setattr(post, "LEAST_TAGS", 5)
+    with pytest.raises(ValueError, match="the plan has 6 messages between processes, .* no more than 5; take fewer"):
+        in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
+    monkeypatch.setattr(post, "LEAST_TAGS", 6)
+    in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
+    with pytest.raises(ValueError, match="loads is .* does not go together with a split"):
+        in_each((1, 1), lambda cluster: train(cluster, data, split="data", loads=[1, 2]))
+
+
+class Faulty:
+    """Clusters in threads, each of which does a step of the plan; ``before(step, number, event)`` is called first."""
+
+    def __init__(self, plan, split, monkeypatch, before, eager=True):
+        names = "device", "channel", "post"
+        lanes = [
+            dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
+        ]
+        self.clusters = [ThreadsCluster(rank, split, lanes[rank]) for rank in range(len(split))]
+        hosts = [f"host{rank}" for rank in range(len(split))]
+        self.watches = [Watch(comm, hosts, 1.0) for comm in comms(len(split))]
+        for watch, cluster in zip(self.watches, self.clusters, strict=True):
+            watch.lanes = [cluster.post]
+        self.errors, add = {}, Step._add
+
+        def add_noting(step, number, event):
+            before(step, number, event)
+            add(step, number, event)
+
+        monkeypatch.setattr(Step, "_add", add_noting)
+        self.threads = [threading.Thread(target=self._run, args=(plan, c), daemon=True) for c in self.clusters]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, plan, cluster):
+        try:
+            execution = Execution(plan, init_params(3, init="he", network=SMALL), cluster)
+            execution.step(*minibatches([7])[0], 0.1)
+        except Exception as error:
+            self.errors[cluster.rank] = error
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def stuck(plan, frozen, number):
+    """The numbers of the events where other devices stay, if ``frozen`` ones take part in none from ``number`` on.
+
+    What was sent is free to go, and devices that share a process with a frozen one are frozen, too.
+    """
+    events, sent, found = list(walk(plan)), set(), {}
+    for n, event in enumerate(events):
+        stopped = {i for i in event.devices if i in found or (i in frozen and n >= number)}
+        way = event.action.key, event.action.peer, event.devices[0]
+        if event.action.what == "receive" and not stopped and way not in sent:
+            stopped = {event.devices[0]}
+        if event.action.what == "send" and not stopped:
+            sent.add((event.action.key, event.devices[0], event.action.peer))
+        if stopped:
+            for i in event.devices:
+                found.setdefault(i, n)
+    return {i: n for i, n in found.items() if i not in frozen}, events
+
+
+FREEZES = [
+    (name, split, rank)
+    for name in ("1f1b", "zero3", "channels", "data=2,1f1b")
+    for split in ((1, 1, 1, 1), (2, 2))
+    for rank in range(len(split))
+]
+
+
+@pytest.mark.parametrize("name, split, rank", few(FREEZES, *FREEZES[::5]))
+def test_the_first_missing_message_is_named(name, split, rank, monkeypatch):
+    """A process frozen before some of its sends and collectives: what the others lack first, and who owes it."""
+    plan = MADE[name](4, 2)
+    frozen = set(range(sum(split[:rank]), sum(split[: rank + 1])))
+    points = [
+        n
+        for n, event in enumerate(walk(plan))
+        if event.action.what in ("send", "collective") and not frozen.isdisjoint(event.devices)
+    ]
+    for point in points[:: max(1, len(points) // 6)]:
+        waiting, events = stuck(plan, frozen, point)
+        if not waiting:
+            continue
+        first = min(waiting.values())
+        thaw = threading.Event()
+
+        def freeze(step, number, event, point=point, thaw=thaw):
+            if step.everybody.rank == rank and number >= point:
+                for i in frozen & set(event.devices):
+                    step.batch.submit(step.execution.store[i].device, thaw.wait, 60)
+
+        with monkeypatch.context() as patch:
+            faulty = Faulty(plan, split, patch, freeze)
+            try:
+                places = [str(place) for place in faulty.clusters[0].places]
+                event = events[first]
+                wanted = [
+                    f"{places[i]} waits in training step 1 of plan {plan.name}, "
+                    + device_action(i, event.numbers[event.devices.index(i)], event.action)
+                    for i in event.devices
+                    if i not in frozen
+                ]
+                until_said(faulty, rank, wanted)
+            finally:
+                thaw.set()
+            faulty.join()
+            assert not faulty.errors
+
+
+def until_said(faulty, rank, wanted):
+    end, said = time.monotonic() + 30, None
+    others = [i for i in range(len(faulty.clusters)) if i != rank]
+    while time.monotonic() < end:
+        states = {i: faulty.watches[i].state() for i in others}
+        if any(state.seconds is not None for state in states.values()):
+            said = faulty.watches[others[0]].explain(states)
+            blamed = f"rank {rank} (host{rank}), last heard "
+            if any(text in said[0] for text in wanted) and said[1].startswith(blamed):
+                assert said[1].endswith("does not answer") and f"of rank {rank} (host{rank})" in said[0]
+                return
+        time.sleep(0.005)
+    pytest.fail(f"{wanted}: {said}")
+
+
+def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
+    """Messages that only leave when they are received, as long ones: rank 0 waits before it frees what it has sent."""
+    plan, thaw = MADE["1f1b"](2, 1), threading.Event()
+    sender, other = plan.actions
+    free = next(action for action in sender if action.what == "free" and action.value == "y")
+    sender = [action for action in sender if action != free]
+    sender.insert([action.what for action in sender].index("send") + 1, free)  # as soon as it may be
+    plan = plan._replace(actions=(tuple(sender), other))
+
+    def freeze(step, number, event):
+        if step.everybody.rank == 1 and event.action.what == "receive":
+            step.batch.submit(step.execution.store[1].device, thaw.wait, 60)
+
+    faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
+    try:
+        where = device_action(0, sender.index(free), free)
+        until_said(faulty, 1, [f"plan 1f1b, {where}, for cpu(0) of rank 1 (host1) to take it, last heard "])
+    finally:
+        thaw.set()
+    faulty.join()
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zero3"])
+def test_an_error_in_one_process(name, monkeypatch):
+    """It is raised there, though the others never do their part; and no plan goes on in that process."""
+    plan = MADE[name](2, 2)
+
+    def fail(step, number, event):
+        if step.everybody.rank == 1 and event.action.what == "F":
+            step.batch.submit(step.execution.store[1].device, step.do, divide)
+
+    def divide():
+        raise ArithmeticError("no step today")
+
+    faulty = Faulty(plan, (1, 1), monkeypatch, fail)
+    faulty.threads[1].join(60)
+    assert isinstance(faulty.errors[1], ArithmeticError)
+    with pytest.raises(ValueError, match="a step across processes has failed in this one; start all processes anew"):
+        Execution(plan, init_params(3, network=SMALL), faulty.clusters[1])
+    faulty.clusters[0].post.give_up(ConnectionError("the job ends"))
+    faulty.threads[0].join(60)
+    assert not faulty.threads[0].is_alive()

@@ -1,0 +1,458 @@
+"""A student's copy of the course: nothing is overwritten, predictions and answers are kept, answers stay folded."""
+
+import configparser
+import itertools
+import json
+import math
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+from test_exercises import SOLUTIONS
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.collectives import ALGORITHMS
+from d2lmgpu.exercises import (
+    EXERCISES,
+    add_to_mine,
+    begin,
+    check,
+    compare,
+    course,
+    judge,
+    look_back,
+    my_framework,
+    notebook,
+    write_my_page,
+)
+from d2lmgpu.exercises.course import copy_course, find_notebooks
+from d2lmgpu.exercises.framework import CORE
+from d2lmgpu.exercises.mine import CannotKeep, keep, kept_in, source_of
+from d2lmgpu.exercises.predictions import Folded
+from d2lmgpu.exercises.topics import TOPICS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("copy") / "mine"
+    assert len(copy_course(folder).written) == len(find_notebooks()) + 5
+    return folder
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """A notebook of a copy, which is this process's current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(notebook, "_begun", [])
+    begin("05_training")
+    return tmp_path
+
+
+def cells_of(path):
+    return json.loads(path.read_text(encoding="utf-8"))["cells"]
+
+
+def test_a_copy_has_no_outputs_and_what_it_needs(copy):
+    for path in find_notebooks():
+        cells, own = cells_of(path), cells_of(copy / path.name)
+        assert [cell["cell_type"] for cell in own[2:-2]] == [cell["cell_type"] for cell in cells[1:]]
+        code = [cell for cell in own if cell["cell_type"] == "code"]
+        assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+        assert len({cell["id"] for cell in own}) == len(own)
+        assert f"begin({path.stem!r})" in "".join(own[1]["source"]) and "look_back()" in own[-1]["source"][-1]
+        assert "](../" not in (copy / path.name).read_text(encoding="utf-8")
+    assert not list(copy.rglob("solutions")) and not list(copy.rglob("*.json"))
+    assert runpy.run_path(str(copy / "mine.py"))["__doc__"].startswith("My own framework")
+
+
+def test_a_second_copy_overwrites_nothing(copy, tmp_path, capsys):
+    folder, result = tmp_path / "mine", tmp_path / "done.json"
+    folder.mkdir()
+    (folder / "mine.py").write_text("my work")
+    (folder / "05_training_on_k_devices.ipynb").symlink_to("nowhere")
+    assert cli.main(["course", str(folder), "--no-data", "--json", str(result)]) == 0
+    out = capsys.readouterr().out
+    new = len(find_notebooks()) - 1  # and mine.py, of which two were there
+    assert f"{new} files are new, 2 were there and stay:\n  05_training_on_k_devices.ipynb\n  mine.py\n" in out
+    assert (folder / "mine.py").read_text() == "my work" and not (folder / "nowhere").exists()
+    assert json.loads(result.read_text())["kept"] == ["05_training_on_k_devices.ipynb", "mine.py"]
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert copy_course(copy).written == []
+    assert before == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("folder, message", [("file", "ile"), ("", "should be the name of a file")])
+def test_where_there_can_be_no_copy(tmp_path, monkeypatch, capsys, folder, message):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    try:
+        code = cli.main(["course", folder, "--no-data"])
+    except SystemExit as end:  # argparse
+        code = end.code
+    assert code == 2
+    assert message in capsys.readouterr().err
+    with pytest.raises(ValueError, match="has the course's own notebooks; give another folder"):
+        copy_course(find_notebooks()[0].parent)
+
+
+def test_who_installs_without_cloning_has_the_course(tmp_path, monkeypatch):
+    """The notebooks lie where setup.cfg puts them, which the installer's record tells."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    ((folder, pattern),) = parser["options.data_files"].items()
+    assert sorted(ROOT.glob(pattern.strip())) == find_notebooks()
+    library, share = tmp_path / "lib" / "python", tmp_path / folder
+    record = library / "d2lmgpu-0.1.0.dist-info" / "RECORD"
+    for path in (share, record.parent):
+        path.mkdir(parents=True)
+    (record.parent / "METADATA").write_text("Metadata-Version: 2.1\nName: d2lmgpu\nVersion: 0.1.0\n")
+    record.write_text("".join(f"../../{folder}/{path.name},,\n" for path in find_notebooks()))
+    for path in find_notebooks():
+        shutil.copy(path, share)
+    monkeypatch.setattr(course, "__file__", str(library / "d2lmgpu" / "exercises" / "course.py"))
+    monkeypatch.syspath_prepend(library)
+    assert find_notebooks() == sorted(share.glob("*.ipynb"))
+    record.write_text("")
+    with pytest.raises(ValueError, match="this installation of d2lmgpu has no notebooks"):
+        find_notebooks()
+
+
+# Predictions
+
+
+def test_an_answer_stays_folded_until_there_is_a_prediction(begun, capsys):
+    compare("step", None, 1.5, " ms")
+    out = capsys.readouterr().out
+    assert out.startswith("step: the answer is folded. ") and "1.5" not in out
+    compare("step", 3, 1.5, " ms")
+    assert capsys.readouterr().out == "step: predicted 3 ms, measured 1.5 ms: 0.5 times what was predicted.\n"
+
+
+def test_a_second_run_unfolds_it(begun, capsys):
+    for _ in range(2):
+        capsys.readouterr()
+        compare("step", ..., 1.5, " ms")
+    assert capsys.readouterr().out == "step: measured 1.5 ms.\n"
+
+
+def test_in_a_notebook_a_click_unfolds_it(begun, monkeypatch, capsys):
+    shown = []
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    ipython.display = types.SimpleNamespace(display=shown.append)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    compare("a < b", None, 1.5, " ms")
+    (folded,) = shown
+    assert isinstance(folded, Folded) and "1.5" not in repr(folded) and capsys.readouterr().out == ""
+    html = folded._repr_html_()
+    assert html.startswith("<details><summary>a &lt; b: ") and html.endswith("</summary>measured 1.5 ms</details>")
+
+
+def test_all_predictions_are_kept_and_looked_back_at(begun, capsys):
+    for predicted in (None, 2, 2, 4):
+        compare("step", predicted, 1.0, " ms")
+    compare("bytes", 100, 110.0)
+    compare("ratio", 0, 1.0)
+    compare("none yet", None, 7.0)
+    begin("06_another")
+    compare("messages", 1, math.inf)
+    kept = json.loads((begun / "predictions.json").read_text())
+    assert [entry["predicted"] for entry in kept["05_training"]["step"]] == [2, 4]
+    capsys.readouterr()
+    begin("05_training")
+    look_back()
+    assert capsys.readouterr().out.splitlines() == [
+        "ratio: predicted 0, measured 1: not what was predicted.",
+        "step: predicted 4 ms, measured 1 ms: 0.25 times what was predicted.",
+        "bytes: predicted 100, measured 110: 1.1 times what was predicted.",
+        "3 predictions, 1 right to a quarter; 1 still to be made.",
+    ]
+    (begun / "predictions.json").write_text("[broken")
+    compare("bytes", 100, 110.0)  # begins anew
+    assert list(json.loads((begun / "predictions.json").read_text())) == ["05_training"]
+
+
+def test_a_folder_that_cannot_be_written_ends_no_notebook(begun, capsys):
+    (begun / "predictions.json").mkdir()
+    compare("step", 3, 1.5, " ms")
+    out = capsys.readouterr().out
+    assert out.startswith("(Predictions cannot be kept: ") and "predicted 3 ms" in out
+
+
+def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(notebook, "_begun", [])
+    compare("step", None, 1.5, how="simulated")
+    assert capsys.readouterr().out == "step: simulated 1.5.\n"
+    with pytest.raises(ValueError, match="compare: how is 'guessed'|compare: how 'guessed'"):
+        compare("step", None, 1.5, how="guessed")
+    assert check("cut", SOLUTIONS["cut"]) and not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="look_back: predictions are kept in a copy of the course"):
+        look_back()
+
+
+# Answers in mine.py
+
+
+def test_answers_that_passed_are_a_framework(begun, capsys):
+    """All solutions together, in one file: each is right on its own, and what they need has come with them."""
+    (begun / "mine.py").write_text("# my own text\n")
+    for name in EXERCISES:
+        assert check(name, SOLUTIONS[name])
+        assert capsys.readouterr().out.endswith("\n  Kept in mine.py.\n"), name
+    text = (begun / "mine.py").read_text(encoding="utf-8")
+    assert text.startswith("# my own text\n") and kept_in(text) == set(EXERCISES)
+    mine = runpy.run_path(str(begun / "mine.py"))
+    for name in EXERCISES:
+        verdict = judge(name, EXERCISES[name], mine[name])
+        assert verdict.right, verdict.says
+        assert check(name, SOLUTIONS[name])
+    assert (begun / "mine.py").read_text(encoding="utf-8") == text
+
+
+def test_the_framework_trains(begun):
+    """LeNet, by the kept step: on 1, 2 and 3 devices the same but for rounding."""
+    for name in ("split_batch", "allreduce", "train_batch"):
+        keep(name, SOLUTIONS[name], begun / "mine.py")
+    mine = types.SimpleNamespace(**runpy.run_path(str(begun / "mine.py")))
+    X_train, y_train, *_ = d2l.load_fashion_mnist()
+    ends = {}
+    for k in (1, 2, 3):
+        devices = [d2l.cpu(i) for i in range(k)]
+        device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
+        for X, y in d2l.minibatches(X_train[:200], y_train[:200], 64, seed=0, epoch=0):
+            mine.train_batch(X, y, device_params, devices, 0.05)
+        ends[k] = [d2l.to_host(param) for param in device_params[-1]]
+    for k in (2, 3):
+        assert all(abs(one - other).max() < 1e-5 for one, other in zip(ends[1], ends[k], strict=True))
+
+
+FIRST = """import math as m
+N = 2
+def helper(x, times=m.pi):
+    return m.ceil(x)
+def he_std(shape):
+    return [helper(i) + N for i in shape]
+"""
+
+
+def functions(text, folder, name="cells"):
+    """What a file defines, as a module whose source can be had."""
+    (folder / f"{name}.py").write_text(text)
+    module = types.ModuleType(name)
+    module.__file__ = str(folder / f"{name}.py")
+    sys.modules[name] = module
+    exec(compile(text, module.__file__, "exec"), vars(module))
+    return module
+
+
+@pytest.fixture
+def cells(tmp_path):
+    yield lambda text, name="cells": functions(text, tmp_path, name)
+    for name in ("cells", "cells2"):
+        sys.modules.pop(name, None)
+
+
+def test_another_version_replaces_the_earlier_one_and_nothing_else(tmp_path, cells):
+    file = tmp_path / "mine.py"
+    file.write_bytes("# é\r\nx = 1".encode())
+    assert keep("he_std", cells(FIRST).he_std, file) and not keep("he_std", cells(FIRST).he_std, file)
+    assert keep("cut", SOLUTIONS["cut"], file)
+    with open(file, "a") as more:
+        more.write("\ny = he_std((1.5, 2))\n")
+    assert keep("he_std", cells("def he_std(shape):\n    return 'new'\n", "cells2").he_std, file)
+    text = file.read_bytes().decode()
+    assert text.startswith("# é\r\nx = 1\n") and text.endswith("\ny = he_std((1.5, 2))\n") and "helper" not in text
+    assert runpy.run_path(str(file))["y"] == "new"
+    assert text.count("he_std: kept by check") == 1 and kept_in(text) == {"he_std", "cut"}
+
+
+def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
+    names = {}
+    source = source_of("he_std", cells(FIRST).he_std)
+    exec(source, names)
+    assert names["he_std"]((1.5, 2)) == [4, 4] and source.startswith("import math as m\n")
+    source = source_of("ring", SOLUTIONS["ring"])
+    assert "from d2lmgpu.collectives import Transfer" in source.split("def ")[0]
+    kept = source_of("he_std", cells("def cut(): pass\ndef he_std(shape): return cut()\n").he_std, {"cut"})
+    assert "def cut" not in kept
+    named = source_of("he_std", cells("def mine(shape): return mine\n").mine)
+    assert named.rstrip().endswith("he_std = mine")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("he_std = lambda shape: 1", "only functions that begin with def"),
+        ("class he_std: pass", "only functions that begin with def"),
+        ("import numpy as np\ntable = np.ones(3)\ndef he_std(shape): return table", "uses table, a ndarray of the"),
+        (
+            "def outer(x):\n    def he_std(shape): return x\n    return he_std\nhe_std = outer(1)",
+            "a function around it",
+        ),
+    ],
+)
+def test_what_cannot_be_kept(tmp_path, cells, text, message):
+    with pytest.raises(CannotKeep, match=message):
+        keep("he_std", cells(text).he_std, tmp_path / "mine.py")
+    assert not (tmp_path / "mine.py").exists()
+
+
+def test_who_cannot_keep_an_answer_says_so(begun, capsys):
+    (begun / "mine.py").write_bytes(b"\xff")
+    assert check("cut", SOLUTIONS["cut"])
+    assert "\n  Not kept in mine.py: 'utf-8' codec" in capsys.readouterr().out
+    assert (begun / "mine.py").read_bytes() == b"\xff"
+    (begun / "mine.py").unlink()
+    names = {}
+    exec("def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]", names)
+    assert check("cut", names["cut"])
+    assert "\n  Not kept in mine.py: the text of cut is not to be had.\n" in capsys.readouterr().out
+    assert not (begun / "mine.py").exists()
+
+
+# A framework of one's own
+
+
+def check_cells(folder):
+    """The cells of a copy's notebooks that check answers of the core path, with the solutions filled in."""
+    texts, names = [], []
+    for path in sorted(folder.glob("*.ipynb")):
+        for cell in cells_of(path):
+            text = "".join(cell["source"])
+            for name in re.findall(r"^check\(\"(\w+)\", \1\)", text, re.MULTILINE):
+                if name in CORE:
+                    solution = source_of(name, SOLUTIONS[name])
+                    stub = re.compile(rf"^def {name}\(.*?(?=^check\()", re.MULTILINE | re.DOTALL)
+                    text, count = stub.subn(lambda _, solution=solution: solution, text)
+                    assert count == 1, f"{path.name}: where is the stub of {name}?"
+                    names.append(name)
+                    texts.append(text)
+    assert sorted(names) == sorted(CORE)
+    return "from d2lmgpu.exercises import begin, check\n\nbegin('core')\n\n\n" + "\n\n\n".join(texts)
+
+
+def run_in(folder, name, text):
+    """Run a program in a student's copy; returns what it printed."""
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    known = {**os.environ, "D2LMGPU_QUICK": "1", "MPLBACKEND": "Agg"}
+    known["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, f"{name}.py"]
+    done = subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+TRAIN = """
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import prove
+from mine import ring, train
+
+for k in (1, 2, 3, 5, 8):
+    for n in (1, 7, 1000, 129_068):
+        prove(ring(k, n), k, n)
+X, y, *_ = d2l.load_fashion_mnist()
+ends = {}
+for dtype, tolerance in (("float32", 1e-4), ("float64", 1e-12)):
+    for k in (1, 2, 3):
+        replicas, losses, rate = train([d2l.cpu(i) for i in range(k)], X[:200], y[:200], epochs=1, dtype=dtype)
+        assert len(replicas) == k and len(losses) == 1 and rate > 0
+        assert all(np.array_equal(a, b) for replica in replicas for a, b in zip(replica, replicas[0], strict=True))
+        assert all(param.dtype == dtype for param in replicas[0])
+        ends[k] = replicas[0]
+    start = d2l.init_params(seed=0, init="he")
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(ends[1], start, strict=True)), "it has learned something"
+    for k in (2, 3):
+        assert max(np.abs(a - b).max() for a, b in zip(ends[1], ends[k], strict=True)) < tolerance, (dtype, k)
+"""
+
+
+@pytest.mark.long
+def test_who_has_done_the_core_path_owns_a_framework(tmp_path):
+    """Solutions filled in, check cells run, the last notebook run: mine.py trains on 1, 2 and 3 devices by its ring.
+
+    Replicas agree to the last bit. One device and several agree to 1e-12 in double precision, after four steps, which
+    leaves no room for a mistake; in single precision to 1e-4, which is rounding that has passed through four steps.
+    """
+    copy_course(tmp_path)
+    printed = run_in(tmp_path, "core", check_cells(tmp_path))
+    assert printed.count("Kept in mine.py.") == len(CORE) and "✗" not in printed
+    cells = cells_of(tmp_path / "06c_your_own_framework.ipynb")
+    code = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    printed = run_in(tmp_path, "last", code.replace("%matplotlib inline", ""))
+    for name in ("exchange", "train_step", "train"):
+        assert f"\n{name}: kept in mine.py.\n" in printed
+    assert len(re.findall(r"^\w+ +yours$", printed, re.MULTILINE)) == len(CORE)
+    assert f"\n{len(CORE)} of the core path's {len(CORE)} answers are there\n" in printed
+    lines = int(re.search(r"^(\d+) lines, without empty ones$", printed, re.MULTILINE)[1])
+    assert 100 < lines < 250
+    run_in(tmp_path, "train_by_mine", TRAIN)
+    page = (tmp_path / "my_framework.html").read_text(encoding="utf-8")
+    assert "def exchange(data):" in page and "my ring: 3 devices" in page and 'alt="Training loss' in page
+
+
+def test_without_answers_the_librarys_stand_in(begun, capsys):
+    own = my_framework()
+    assert set(own.whose) == set(CORE) and set(own.use) <= set(CORE) and own.answers == {} and own.lines == 0
+    assert own.use["ring"] is ALGORITHMS["ring"]
+    assert {own.whose[name] for name in own.use} == {"missing: the library's stands in"}
+    for name in own.use.keys() - {"ring", "split_batch"}:  # stand-ins are right, but nobody's answer
+        verdict = judge(name, EXERCISES[name], own.use[name])
+        assert "all right, but it is the library's own" in verdict.says, verdict.says
+    (begun / "mine.py").write_text("def ring(k, n):\n    return []\n\n\ndef sum_on(arrays, device):\n    return 1\n")
+    own = my_framework()
+    assert own.use["ring"] is ALGORITHMS["ring"] and own.whose["ring"] == "not right: the library's stands in"
+    assert "✗ sum_on: " in (said := capsys.readouterr().out) and "✗ ring: " in said
+    (begun / "mine.py").write_text("def ring(k, n):\n")
+    with pytest.raises(ValueError, match=r"mine.py cannot be run: \w+Error: .*; repair it"):
+        my_framework()
+
+
+def test_what_goes_into_mine(begun, cells, capsys):
+    keep("cut", SOLUTIONS["cut"], begun / "mine.py")
+    own = my_framework()
+    with pytest.raises(ValueError, match=r"add_to_mine: ring is an exercise's; check\('ring', ring\) keeps its"):
+        add_to_mine(SOLUTIONS["ring"])
+    twice = cells("def twice(x):\n    return 2 * x\n").twice
+    assert add_to_mine(twice, lambda x: x) > own.lines + 2
+    said = capsys.readouterr().out
+    assert "twice: kept in mine.py.\n<lambda>: not kept in mine.py: only functions that begin with def" in said
+    assert runpy.run_path(str(begun / "mine.py"))["twice"](4) == 8
+
+
+def test_in_the_repository_solutions_are_put_to_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebook, "_begun", [])
+    own = my_framework()
+    assert set(own.whose.values()) == {"the course's solution"} and set(own.answers) == set(CORE)
+    assert add_to_mine(lambda: None) is None
+    figure = plt.figure()
+    assert write_my_page(own, {}, figure, "nothing") is None
+    path = write_my_page(own, {"a < b": "c"}, figure, 'an "empty" picture', k=2, n=5, file=tmp_path / "page.html")
+    text = path.read_text(encoding="utf-8")
+    assert "a &lt; b" in text and 'alt="an &quot;empty&quot; picture"' in text and "my ring: 2 devices, 5 ele" in text
+    with pytest.raises(ValueError, match="file is 3; it should be the name of a file"):
+        write_my_page(own, {}, figure, "nothing", file=3)
+    plt.close(figure)
+
+
+def test_the_paths_for_teachers():
+    """Points of a path are the exercises of its notebooks, and each path goes on from the one before."""
+    page = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ weeks? \| ([\d, ]+) \| (\d+) \|", page, re.MULTILINE)
+    paths = [[int(number) for number in numbers.split(", ")] for numbers, _ in rows]
+    assert len(paths) == 4 and paths[0] == sorted(set(CORE.values())) and paths[-1] == [*range(1, len(TOPICS) + 1)]
+    assert all(set(path) < set(longer) for path, longer in itertools.pairwise(paths))
+    for path, (_, points) in zip(paths, rows, strict=True):
+        assert int(points) == sum(len(TOPICS[number - 1].EXERCISES) for number in path)

@@ -1,0 +1,364 @@
+"""Dropout: the layer, in networks, with the kernels, and equal on k devices and one."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import references
+from conftest import TOLERANCE, assert_close, long
+from test_checkpoints import run_until
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli, networks
+from d2lmgpu.data import epoch_order
+from d2lmgpu.kernels.cpu.plan import borrowed_plans
+from d2lmgpu.layers import Draws, dropout, dropout_grad
+from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
+from d2lmgpu.parallel import EagerStep, Replica, measure_loads, submit_step
+from d2lmgpu.training.runner import can_use_graphs
+
+PLAIN = sequential(
+    (2, 8, 7), Conv2d(4, 3), ReLU(), AvgPool2d(), Dropout(0.25), Flatten(), Dense(9), ReLU(), Dropout(0.5), Dense(3)
+)
+NORMED = sequential(
+    (2, 8, 7), Dropout(0.1), Conv2d(4, 3), BatchNorm(), ReLU(), Dropout(0.25), Flatten(), Dropout(0.5), Dense(3)
+)
+TWO = {"plain": PLAIN, "normed": NORMED}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(5, 7), (3, 2, 3, 5), (1, 1), (0, 4)])
+def test_forward_and_gradient(make_devices, rng, shape, dtype):
+    """The gradient against numeric differences: the same draws give the same mask."""
+    (device,) = make_devices(1)
+    x, dy, draws, p = rng.normal(size=shape).astype(dtype), rng.normal(size=shape).astype(dtype), Draws(3, 1, 2), 0.3
+    y, cache = dropout(d2l.put(x, device), p, draws)
+    kept = d2l.to_host(y) != 0
+    assert y.dtype == dtype
+    assert_close(y, np.where(kept, x / (1 - p), 0), TOLERANCE[y.dtype])
+
+    def loss(x):
+        return (dropout(x, p, draws)[0] * dy).sum()
+
+    dx = dropout_grad(d2l.put(dy, device), cache)
+    assert dx.dtype == dtype
+    assert_close(dx, references.central_differences(loss, x.astype(float)), max(TOLERANCE[y.dtype], 1e-9))
+
+
+def test_the_mask_is_the_same_wherever_and_in_whatever_layout(make_devices):
+    (device,) = make_devices(1)
+    x, draws = np.ones((6, 3, 4, 5)), Draws(5, 1)
+    expected, _ = dropout(x, 0.4, draws)
+    channels_last = x.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)
+    for each in (x, channels_last, x.astype(np.float32)):
+        np.testing.assert_array_equal(d2l.to_host(dropout(d2l.put(each, device), 0.4, draws)[0]) > 0, expected > 0)
+    parts = [dropout(x[start:stop], 0.4, draws.after(start))[0] for start, stop in ((0, 1), (1, 1), (1, 6))]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+@pytest.mark.parametrize("p", [0, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-3, np.float32(0.25), np.nextafter(1, 0)])
+def test_as_many_are_left_out_as_should_be(p):
+    """Within 6 standard deviations of a binomial distribution, and so is the mean of what is left."""
+    y, _ = dropout(np.ones((1000, 100)), p, Draws(1))
+    n = y.size
+    assert abs((y == 0).mean() - p) <= 6 * (p * (1 - p) / n) ** 0.5
+    assert p > 0.99 or abs(y.mean() - 1) <= 6 * (p / (1 - p) / n) ** 0.5 + 1e-12
+    assert p or (y == 1).all()
+
+
+def test_without_draws_everything_passes(rng):
+    x = rng.normal(size=(3, 4))
+    y, cache = dropout(x, 0.5)
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(dropout_grad(x, cache), x)
+
+
+@pytest.mark.parametrize("p", [1, -0.1, 1.5, np.nan, None, "a half", True])
+def test_wrong_probabilities(p):
+    for call, name in ((lambda: dropout(np.ones((2, 3)), p), "dropout"), (lambda: Dropout(p), "Dropout")):
+        with pytest.raises(ValueError, match=f"^{name}: p is .*; it should be a finite number, at least 0 and below 1"):
+            call()
+
+
+def test_wrong_draws():
+    x = np.ones((2, 3))
+    for draws, message in [
+        (7, r"draws is 7; it should be Draws\(seed, epoch, step\)"),
+        (Draws(-1), "seed is -1"),
+        (Draws(0, 0.5), "epoch is 0.5"),
+        (Draws(0, step=-1), "step is -1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            dropout(x, 0.5, draws)
+        with pytest.raises(ValueError, match=message):
+            gradients(PLAIN, draws=draws)
+    for function in (networks.loss_and_grads, networks.loss_and_grads_as_written):
+        with pytest.raises(ValueError, match=r"has dropout: give draws=Draws\(seed, epoch, step\)"):
+            gradients(PLAIN, function, draws=None)
+
+
+def gradients(network, function=networks.loss_and_grads, N=5, dtype=np.float64, **arguments):
+    rng = np.random.default_rng(4)
+    X, y = rng.random((N, *network.input_shape)).astype(dtype), rng.integers(0, network.classes, N)
+    params = networks.init_params(1, init="he", network=network, dtype=dtype)
+    return function(X, y, params, network, **arguments)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_a_networks_gradients_by_differences(rng, name):
+    network, draws = TWO[name], Draws(2, 3, 4)
+    X, y = rng.normal(size=(4, *network.input_shape)), rng.integers(0, 3, 4)
+    params = [param + rng.normal(0, 0.1, param.shape) for param in networks.init_params(network=network, dtype=float)]
+    _, grads = networks.loss_and_grads(X, y, params, network, draws=draws)
+    for i in (0, 2, len(params) - 2):
+
+        def loss(value, i=i):
+            return networks.loss_and_grads(X, y, [*params[:i], value, *params[i + 1 :]], network, draws=draws)[0]
+
+        assert_close(grads[i], references.central_differences(loss, params[i]), 1e-6)
+
+
+@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("N", [1, 5, 150])
+def test_kernels_compute_the_same(name, dtype, N):
+    """In micro-batches, too, of which each has its examples' draws; and in mixed precision."""
+    draws, tolerance = Draws(7, 1, 2, 30), 20 * TOLERANCE[np.dtype(dtype)]
+    for network in (TWO[name], networks.in_half(TWO[name])) if dtype == np.float64 else (TWO[name],):
+        loss, grads = gradients(network, N=N, dtype=dtype, draws=draws)
+        expected_loss, expected = gradients(network, networks.loss_and_grads_as_written, N=N, dtype=dtype, draws=draws)
+        assert float(loss) == pytest.approx(float(expected_loss), rel=tolerance)
+        for one, other in zip(grads, expected, strict=True):
+            if name == "plain" or one is not grads[1]:  # whose gradient is 0 before batch norm
+                assert_close(one, other, tolerance)
+
+
+def test_images_need_not_wait_for_each_other():
+    """A plan for a part of them is enough."""
+    params = networks.init_params(network=PLAIN)
+    with borrowed_plans(PLAIN, params, np.zeros((150, *PLAIN.input_shape), np.float32)) as (plan,):
+        assert plan.n == 50
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_whatever_decides_changes_what_is_left_out(name):
+    losses = [
+        float(gradients(TWO[name], draws=draws)[0])
+        for draws in (Draws(0), Draws(1), Draws(0, 1), Draws(0, 0, 1), Draws(0, 0, 0, 1), Draws(0))
+    ]
+    assert losses[0] == losses[-1] and len(set(losses)) == 5
+
+
+@pytest.mark.parametrize("function", [networks.loss_and_grads, networks.loss_and_grads_as_written])
+def test_each_layer_draws_for_itself(function):
+    """Of two layers one after the other both let a quarter through, not the same half; the counts are binomial."""
+    network = sequential((1, 30, 40), Flatten(), Dropout(0.5), Dropout(0.5), Dense(2))
+    params = networks.init_params(0, network=network, dtype=np.float64)
+    _, (weight, _) = function(np.ones((1, 1, 30, 40)), np.zeros(1, int), params, network, draws=Draws(0))
+    assert abs((weight[:, 0] != 0).mean() - 0.25) < 6 * (0.25 * 0.75 / 1200) ** 0.5
+
+
+def test_predictions_are_without(rng):
+    """And so are evaluations, after training steps with the same kernels: they are those of the network without."""
+    bare = sequential((2, 8, 7), Conv2d(4, 3), ReLU(), AvgPool2d(), Flatten(), Dense(9), ReLU(), Dense(3))
+    X, y = rng.random((70, 2, 8, 7), np.float32), rng.integers(0, 3, 70)
+    params = networks.init_params(1, init="he", network=PLAIN)
+    networks.loss_and_grads(X, y, params, PLAIN, draws=Draws(0))
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    assert d2l.evaluate(params, X, y, devices, PLAIN) == d2l.evaluate(params, X, y, devices, bare)
+    expected = d2l.predict(params, X, devices, bare)
+    np.testing.assert_array_equal(d2l.predict(params, X, devices, PLAIN), expected)
+
+
+def two_epochs(devices, name, loads=None, seed=3, precision="float32", **settings):
+    """25 examples in minibatches of 7: losses, and each device's parameters and statistics, float64."""
+    network, rng = TWO[name], np.random.default_rng(8)
+    X, y = rng.normal(0, 1, (25, *network.input_shape)), rng.integers(0, 3, 25)
+    params = networks.init_params(1, init="he", network=network, dtype=np.float64)
+    replicas = [Replica(d2l.get_params(params, device), device, network, precision=precision) for device in devices]
+    settings = {"batch_statistics": "synchronised" if name == "normed" else "local", "algorithm": "ring"} | settings
+    runner = EagerStep(X, y, replicas, 7, loads, seed=seed, **settings)
+    losses = []
+    for epoch in range(2):
+        runner.start_epoch(epoch_order(25, seed, epoch), 0.1, epoch=epoch)
+        for _ in range(runner.steps):
+            runner.step()
+        losses += runner.pause()
+    return losses, [[d2l.to_host(a) for a in [*replica.params, *replica.statistics]] for replica in replicas]
+
+
+_alone = {}
+
+
+def assert_equal_to_one_device(name, losses, replicas, tolerance=1e-12):
+    if name not in _alone:
+        _alone[name] = two_epochs([d2l.cpu(0)], name, prefetch=False)
+    expected_losses, (expected,) = _alone[name]
+    assert losses == pytest.approx(expected_losses, rel=tolerance)
+    for arrays in replicas:
+        for i, (array, alone) in enumerate(zip(arrays, expected, strict=True)):
+            if name == "plain" or i != 1:  # whose gradient is 0 before batch norm
+                assert_close(array, alone, tolerance)
+
+
+LOADS = {1: None, 2: [1, 3], 3: [2, 0, 1], 5: [0.1, 1, 0, 2, 1], 8: [3, 0, 0, 1, 2, 0, 0, 1]}
+
+
+@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_k_devices_equal_one(name, k, loaded):
+    """With ragged shards, and empty ones where there are 8 devices for 4 examples, or loads of 0."""
+    run = two_epochs([d2l.cpu(i) for i in range(k)], name, LOADS[k] if loaded else None)
+    assert_equal_to_one_device(name, *run)
+
+
+@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize(
+    "settings", [{"overlap": True}, {"overlap": True, "flat": True}, {"flat": True}, {"prefetch": False}]
+)
+def test_whatever_else_a_step_does(name, settings):
+    assert_equal_to_one_device(name, *two_epochs([d2l.cpu(i) for i in range(3)], name, **settings))
+
+
+@pytest.mark.parametrize("name, kinds", [("plain", "gg"), *long(*itertools.product(TWO, ["g", "ggg", "gcg"]))])
+def test_gpus_leave_out_what_cpus_do(standin, monkeypatch, name, kinds):
+    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
+    devices = [d2l.gpu(i) if kind == "g" else d2l.cpu(i) for i, kind in enumerate(kinds)]
+    assert_equal_to_one_device(name, *two_epochs(devices, name), 1e-11)
+
+
+@pytest.mark.real_gpu
+@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("k", [1, 3])
+def test_real_gpus_leave_out_what_cpus_do(name, k):
+    """In float64, and so by the layers as they are written."""
+    assert_equal_to_one_device(name, *two_epochs([d2l.gpu(i) for i in range(k)], name))
+
+
+def test_every_step_draws_from_its_own(monkeypatch):
+    """Seed, epoch and number of the minibatch, also where an epoch is gone on with."""
+    given = []
+
+    def noting(*arguments, draws, **settings):
+        given.append(draws)
+        return submit_step(*arguments, draws=draws, **settings)
+
+    monkeypatch.setattr("d2lmgpu.parallel.eager.submit_step", noting)
+    two_epochs([d2l.cpu(0)], "plain", seed=9)
+    assert given == [Draws(9, epoch, step) for epoch in (0, 1) for step in (0, 1, 2, 3)]
+    queue = d2l.MinibatchQueue(np.zeros((9, 1, 1, 1)), np.zeros(9, int), [d2l.cpu(0)], 4, seed=5)
+    queue.shuffle(3, done=1)
+    assert queue.draws == Draws(5, 3, 1)
+    queue.next()
+    assert queue.draws == Draws(5, 3, 2)
+
+
+def test_other_seeds_leave_out_others():
+    one, _ = two_epochs([d2l.cpu(0)], "plain", seed=3)
+    other, _ = two_epochs([d2l.cpu(0)], "plain", seed=4)
+    assert one != pytest.approx(other, rel=1e-3)
+
+
+def test_mixed_precision_leaves_out_the_same():
+    losses, replicas = two_epochs([d2l.cpu(i) for i in range(3)], "plain", precision="mixed")
+    assert_equal_to_one_device("plain", losses, replicas, 0.01)
+
+
+def data(n=40):
+    rng = np.random.default_rng(6)
+    return [
+        (rng.integers(1, 256, (m, 2, 8, 7)).astype(np.uint8), rng.integers(0, 3, m).astype(np.uint8)) for m in (n, 20)
+    ]
+
+
+TRAIN, TEST = data()
+DATA = *TRAIN, *TEST
+
+
+@pytest.mark.parametrize("network, settings", [(PLAIN, {}), (NORMED, {"batch_statistics": "synchronised"})])
+@pytest.mark.parametrize("steps", [8, *long(1, 5, 12)])  # 5 steps an epoch
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, network, settings, steps):
+    devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
+    settings = {"network": network, "batch_size": 9, "num_epochs": 3, "optimizer": "adam", "lr": 0.01, **settings}
+    whole = quick(devices, DATA, **settings)
+    run_until(monkeypatch, steps, devices, DATA, checkpoint=file, checkpoint_steps=1, **settings)
+    resumed = quick(devices, DATA, resume=file, **settings)
+    assert resumed.history.train_loss == whole.history.train_loss
+    assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+
+
+def test_a_checkpoint_is_enough(tmp_path):
+    """The layer is restored with its p; a run that would leave out another part is another run."""
+    file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
+    settings = {"batch_size": 9, "num_epochs": 1}
+    result = quick(devices, DATA, network=PLAIN, checkpoint=file, **settings)
+    model = d2l.load_model(file)
+    assert networks.described(model.network) == networks.described(PLAIN)
+    assert "Dropout(p=0.25)" in model.summary()
+    assert model.evaluate(*TEST, devices) == result.history.test_accuracy[-1]
+    np.testing.assert_array_equal(model.predict(TEST[0]), model.predict(TEST[0]))
+    other = [recipe if recipe.name != "Dropout" else Dropout(0.3) for recipe in PLAIN.recipes]
+    with pytest.raises(d2l.checkpoints.CheckpointError, match="network does something else here"):
+        quick(devices, DATA, network=sequential((2, 8, 7), *other), resume=file, **settings | {"num_epochs": 2})
+
+
+FILE = """
+from d2lmgpu.networks import Dense, Dropout, Flatten, sequential
+
+
+def network(input_shape, classes):
+    return sequential(input_shape, Flatten(), Dropout(0.2), Dense(classes))
+"""
+
+
+def test_by_command(tmp_path, capsys):
+    """The file is not needed any more where the checkpoint is opened; one device and three are equal."""
+    file, losses = tmp_path / "own.py", []
+    for k in (1, 3):
+        file.write_text(FILE)
+        files = tmp_path / f"{k}.ckpt", tmp_path / f"{k}.json"
+        words = "train", "--environment", "cpu", "--devices", k, "--network", file, "--limit", 300, "--epochs", 2
+        assert cli.main([*map(str, words), "--checkpoint", str(files[0]), "--json", str(files[1])]) == 0
+        file.unlink()
+        assert "Dropout(p=0.2)" in d2l.load_model(files[0]).summary()
+        losses.append(json.loads(files[1].read_text())["train_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_loads_by_measurement(make_devices):
+    params = networks.init_params(1, init="he", network=PLAIN)
+    replicas = [Replica(d2l.get_params(params, device), device, PLAIN) for device in make_devices(2)]
+    assert sum(measure_loads(*TRAIN, replicas, 10)) == pytest.approx(1)
+
+
+def test_a_step_without_draws():
+    (device,), params = [d2l.cpu(0)], networks.init_params(1, network=PLAIN)
+    replica = Replica(d2l.get_params(params, device), device, PLAIN)
+    shards = d2l.split_batch(np.zeros((2, 2, 8, 7), np.float32), np.zeros(2, int), [device])
+    with pytest.raises(ValueError, match="has dropout: give draws"):
+        d2l.parallel.summed_loss(submit_step(*shards, [replica], 0.1))
+
+
+def _predictions_after_a_step(device, params):
+    """The plan for as many images, which has just left out inputs, is used again, and leaves out none."""
+    X = TEST[0].astype(np.float32) / 255
+    labels = networks.logits(X, params, PLAIN).argmax(axis=1)
+    X, y, params = d2l.put(X, device), d2l.put(labels, device), d2l.get_params(params, device)
+    networks.loss_and_grads(X, y, params, PLAIN, draws=Draws(0))
+    assert int(networks.count_correct(X, y, params, PLAIN)) == len(labels)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
+def test_on_a_gpu_with_kernels_for_the_others(standin, precision, tolerance):
+    """The step is no graph, and dropout is the layer. The kernels of the others are compiled: 10 s."""
+    settings = {"network": PLAIN, "batch_size": 9, "num_epochs": 1, "precision": precision}
+    assert not can_use_graphs(*TRAIN, [d2l.gpu(0)], PLAIN, d2l.Settings(**settings))
+    gpus, cpus = (quick([make(0), make(1)], DATA, **settings) for make in (d2l.gpu, d2l.cpu))
+    for one, other in zip(gpus.params, cpus.params, strict=True):
+        assert_close(one, other, tolerance)
+    _predictions_after_a_step(d2l.gpu(0), gpus.params)
+    assert gpus.history.test_accuracy == pytest.approx(cpus.history.test_accuracy, abs=0.06)

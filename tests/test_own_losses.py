@@ -1,0 +1,222 @@
+"""Training with other losses than the cross-entropy of labels, from data to a model that is loaded again."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import assert_close
+from test_losses import HUBER, huber, huber_grad
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu.checkpoints import CheckpointError
+from d2lmgpu.monitor import Callback
+from d2lmgpu.networks import Dense, Flatten, ReLU, sequential
+from d2lmgpu.sweeps import MEASURES
+
+SHAPE, OUTPUTS = (1, 4, 5), 3
+NETWORK = sequential(SHAPE, Flatten(), Dense(16), ReLU(), Dense(OUTPUTS))
+
+
+@pytest.fixture
+def numbers(rng):
+    """Images, and of each three numbers that follow from it: training and test sets."""
+    X = rng.random((130, *SHAPE)).astype(np.float32)
+    y = X.reshape(len(X), -1) @ rng.normal(0, 0.5, (20, OUTPUTS))
+    return X[:100], y[:100], X[100:], y[100:]
+
+
+def cpus(k):
+    return [d2l.cpu(i) for i in range(k)]
+
+
+def train(k, data, **settings):
+    settings = {"network": NETWORK, "loss": "squared_error", "batch_size": 13, "lr": 0.05, "num_epochs": 3} | settings
+    return quick(cpus(k), data, **settings)
+
+
+def outputs(params, X):
+    """Of `NETWORK`, in float64."""
+    hidden = X.reshape(len(X), -1).astype(float) @ params[0] + params[1]
+    return np.maximum(hidden, 0) @ params[2] + params[3]
+
+
+def test_numbers_are_learned(numbers):
+    """On 1, 2, 3, 5 and 8 devices alike; there is no accuracy, but the loss of the test set."""
+    runs = [train(k, numbers, num_epochs=5, lr=0.4) for k in (1, 2, 3, 5, 8)]
+    for run in runs:
+        history = run.history
+        assert history.test_accuracy == [] and len(history.test_loss) == 5 and history.loss == "squared_error"
+        assert history.test_loss[-1] < 0.6 * history.test_loss[0]
+        expected = ((outputs(run.params, numbers[2]) - numbers[3]) ** 2).mean()
+        assert history.test_loss[-1] == pytest.approx(expected, rel=1e-5)
+        assert history.summary().startswith(f"test loss: {expected:.3f}, ")
+        np.testing.assert_allclose(history.train_loss, runs[0].history.train_loss, rtol=1e-4)
+        for one, other in zip(run.params, runs[0].params, strict=True):
+            assert_close(one, other, 1e-3)
+    assert "test loss" in repr(runs[0]) and json.dumps(history.as_dict())
+    assert d2l.History.from_dict(history.as_dict()) == history
+
+
+def test_numbers_by_hand(numbers):
+    """An epoch of one step, in float64, with the loss as its documentation says it."""
+    X, y, *_ = numbers
+    start = d2l.init_params(0, init="he", network=NETWORK)
+    run = train(3, numbers, num_epochs=1, batch_size=100)
+    assert run.history.train_loss[0] == pytest.approx(((outputs(start, X) - y) ** 2).mean(), rel=1e-5)
+    bias = -0.05 * 2 / OUTPUTS * (outputs(start, X) - y).mean(axis=0)
+    assert_close(run.params[3], bias, 1e-4)
+
+
+def test_what_is_said(numbers, capsys):
+    train(2, numbers, num_epochs=1, progress=True)
+    assert "test loss " in capsys.readouterr().out
+
+
+def test_plots_of_a_loss(numbers, tmp_path):
+    history, _ = train(1, numbers, callbacks=[d2l.TensorBoard(tmp_path)])
+    axes, _ = d2l.plot_history(history).axes
+    assert axes.get_ylabel() == "test loss per example"
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), history.test_loss)
+    assert any(b"loss/test" in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_soft_labels_equal_labels(small):
+    """One-hot floats give what whole numbers give; accuracy goes by the largest."""
+    X, y, X_test, y_test = small
+    eye = np.eye(10)
+    whole = quick(cpus(2), small, num_epochs=1)
+    hot = quick(cpus(2), (X, eye[y], X_test, eye[y_test]), num_epochs=1)
+    assert hot.history.train_loss == pytest.approx(whole.history.train_loss, rel=1e-3)
+    assert abs(hot.history.test_accuracy[0] - whole.history.test_accuracy[0]) < 0.05
+    model, soft = hot.model, 0.8 * eye[y_test] + 0.02
+    assert (
+        model.evaluate(X_test, soft, cpus(3)) == model.evaluate(X_test, y_test, cpus(1)) == hot.history.test_accuracy[0]
+    )
+    np.testing.assert_allclose(model.predict(X_test[:3], cpus(1)).sum(axis=1), 1)
+
+
+def mixup(X, y, rng):
+    """Zhang et al. 2018."""
+    other, part = rng.permutation(len(X)), np.float32(rng.random())
+    return part * X + (1 - part) * X[other], part * y + (1 - part) * y[other]
+
+
+def test_preprocessing_of_soft_labels(numbers):
+    soft = np.eye(3, dtype=np.float32)[np.arange(100) % 3]
+    data = numbers[0], soft, numbers[2], np.arange(30) % 3
+    one, three = (train(k, data, loss="cross_entropy", preprocess=mixup) for k in (1, 3))
+    assert one.history.train_loss == pytest.approx(three.history.train_loss, rel=1e-4)
+    assert len(one.history.test_accuracy) == 3
+
+    def broken(X, y, rng):
+        return X, y / 0
+
+    with pytest.raises(ValueError, match="floats, all finite"), np.errstate(all="ignore"):
+        train(1, data, loss="cross_entropy", preprocess=broken)
+
+
+def test_a_named_network_has_as_many_outputs(rng):
+    X = rng.integers(0, 256, (8, 1, 28, 28), np.uint8)
+    run = quick(cpus(2), (X, np.ones((8, 1)), X, np.ones((8, 1))), num_epochs=1, loss="squared_error", lr=0.01)
+    assert run.network.classes == 1 and run.model.predict(X, cpus(1)).shape == (8, 1)
+
+
+class StopAfter(Callback):
+    def __init__(self, steps):
+        self.left = steps
+
+    def on_step(self, epoch, step, loss):
+        self.left -= 1
+        return self.left == 0
+
+
+@pytest.mark.parametrize("steps", [8, 11])  # of 8 an epoch
+def test_a_loss_of_ones_own_resumed_and_loaded(numbers, tmp_path, steps):
+    file = tmp_path / "run"
+    data = numbers[0], np.stack([numbers[1]] * 2, axis=2) / 2, numbers[2], np.stack([numbers[3]] * 2, axis=2) / 2
+    whole = train(2, data, loss=HUBER)
+    first = train(2, data, loss=HUBER, checkpoint=file, callbacks=[StopAfter(steps)])
+    assert first.history.loss == "huber"
+    if steps % 8:
+        assert first.history.interrupted["test_loss"] > 0 and "test_accuracy" not in first.history.interrupted
+
+    def other_grad(cache):
+        return 0.5 * huber_grad(cache)
+
+    def huber_of_half(outputs, y):
+        loss, cache = huber(outputs, y)
+        return loss / 2, cache
+
+    huber_of_half.__name__ = "huber"
+    with pytest.raises(CheckpointError, match="loss is 'squared_error' here and 'huber' in the checkpoint"):
+        train(2, numbers, resume=file)
+    with pytest.raises(CheckpointError, match="loss does something else here than in the checkpoint"):
+        train(2, data, loss=(huber_of_half, other_grad), resume=file)
+    train(2, data, loss=(huber_of_half, other_grad), resume=file, changed=["loss"])
+    resumed = train(2, data, loss=HUBER, resume=file)
+    assert resumed.history.test_loss == whole.history.test_loss
+    assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+
+    X, y = data[2:]
+    model = d2l.load_model(file)
+    np.testing.assert_allclose(model.predict(X, cpus(2)), outputs(model.params, X), rtol=1e-4, atol=1e-4)
+    assert 0 <= model.evaluate(X, np.zeros(30, int), cpus(1)) <= 1  # of classes
+    with pytest.raises(ValueError, match=r"the loss huber is a function .* give load_model\(FILE, loss=\(huber, "):
+        model.evaluate(X, y, cpus(2))
+    model.save(tmp_path / "model")
+    again = d2l.load_model(tmp_path / "model", loss=HUBER)
+    assert again.evaluate(X, y, cpus(2)) == pytest.approx(first.history.last()["test_loss"], rel=1e-6)
+    with pytest.raises(CheckpointError, match="it was trained with the loss huber, not squared_error"):
+        d2l.load_model(file, loss="squared_error")
+
+
+def test_ready_losses_are_loaded(numbers, tmp_path):
+    run = train(1, numbers, checkpoint=tmp_path / "run")
+    model = d2l.load_model(tmp_path / "run")
+    assert model.loss == "squared_error"
+    assert model.evaluate(*numbers[2:], cpus(3)) == pytest.approx(run.history.test_loss[-1], rel=1e-6)
+    evaluated = d2l.evaluate(run.params, *numbers[2:], cpus(2), NETWORK, loss="squared_error")
+    assert evaluated == pytest.approx(run.history.test_loss[-1], rel=1e-6)
+
+
+@pytest.mark.long  # the stand-in is slow
+def test_on_gpus(standin, numbers, monkeypatch):
+    """Without graphs, as the layers are written; the trial before is done there, too."""
+    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
+    data = numbers[0][:20], numbers[1][:20, :, None], numbers[2], numbers[3][:, :, None]
+    settings = {"network": NETWORK, "loss": HUBER, "batch_size": 7, "num_epochs": 2}
+    gpus, alone = quick([d2l.gpu(0), d2l.gpu(1)], data, **settings), quick(cpus(1), data, **settings)
+    assert gpus.history.test_loss == pytest.approx(alone.history.test_loss, rel=1e-4)
+    for one, other in zip(gpus.params, alone.params, strict=True):
+        assert_close(one, other, 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_loss_that_diverges(numbers):
+    """Nobody knows what guessing gives: a large loss is none that diverged, but one that is no number is."""
+    X, y, *rest = numbers
+    assert train(1, (X, y + 100, *rest), num_epochs=4, lr=1e-5).history.diverged is None
+    history, _ = train(1, (X, y + 1e30, *rest), lr=1e3)
+    assert history.diverged.startswith("diverged in epoch 1: the training loss is ")
+
+
+def test_a_sweep_over_losses(small, numbers):
+    names = ["cross_entropy", "squared_error"]
+    trials = d2l.grid(loss=names, num_epochs=1, lr=0.05, init="he")
+    rows = d2l.sweep(trials, mode="sequential", data=small, progress=False)
+    assert [row["history"]["loss"] for row in rows] == names and all(row["status"] == "done" for row in rows)
+    X = np.zeros((10, 1, 28, 28), np.uint8)
+    y = np.linspace(0, 1, 20).reshape(10, 2)
+    rows = d2l.sweep(trials[1:], mode="sequential", data=(X, y, X, y), progress=True)
+    found = {name: measure(rows[0]["history"]) for name, measure in MEASURES.items()}
+    assert found["best accuracy"] is found["last accuracy"] is None and found["test loss"] >= 0
+    with pytest.raises(ValueError, match="targets"):
+        d2l.sweep(trials[:1], mode="sequential", data=(X, y[:, :, None], X, y[:, :, None]), progress=False)
+
+
+def test_in_mixed_precision(numbers):
+    one, three = (train(k, numbers, precision="mixed") for k in (1, 3))
+    full = train(1, numbers)
+    assert one.history.test_loss == pytest.approx(three.history.test_loss, rel=1e-2)
+    assert one.history.test_loss == pytest.approx(full.history.test_loss, rel=5e-2)

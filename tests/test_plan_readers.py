@@ -1,0 +1,181 @@
+"""Plans in time, and as pictures."""
+
+import itertools
+
+import numpy as np
+import pytest
+from conftest import few
+from test_plans import DEEP
+
+from d2lmgpu import collectives
+from d2lmgpu.collectives.network import full_switch, pcie_bus
+from d2lmgpu.networks import Dense, Flatten, sequential
+from d2lmgpu.plans import PLANS, PlanError, draw, prove, simulate
+
+DENSE = sequential((1, 1, 5), Flatten(), *(Dense(5) for _ in range(64)))
+"""Stages that are all alike: y has 5 elements for an example."""
+
+
+@pytest.mark.parametrize("k, micro_batches", itertools.product([1, 2, 5, 8], [1, 3, 8]))
+def test_the_bubble_of_equal_stages(k, micro_batches):
+    """Of GPipe and 1F1B (k-1)/(m+k-1), exactly, whatever forward and backward cost."""
+    bubble = (k - 1) / (micro_batches + k - 1)
+    for name in ("gpipe", "1f1b"):
+        plan = PLANS[name](k, micro_batches, network=DEEP)
+        assert simulate(plan).bubble == bubble
+        assert simulate(plan, costs={"F": 3, "B": 3}).seconds == 6 * (micro_batches + k - 1)
+    assert simulate(PLANS["layers"](k, micro_batches, network=DEEP)).bubble == (k - 1) / k
+    assert simulate(PLANS["data"](k, micro_batches)).bubble == 0
+
+
+def test_the_sketchs_times():
+    """Four stages, eight micro-batches: bubbles of 27, 27 and 11%, as ZB-H1 has them."""
+    found = [simulate(PLANS[name](4, 8)).bubble for name in ("gpipe", "1f1b", "zero-bubble")]
+    assert found == [3 / 11, 3 / 11, 1 / 9]
+
+
+def test_a_slow_stage_by_hand():
+    """Two stages that cost 1 and 3 for F, 2 and 6 for B, two micro-batches: the slow one is never idle in between."""
+    costs = [{"F": 1, "B": 2}, {"F": 3, "B": 6, "update": 5}]
+    result = simulate(PLANS["1f1b"](2, 2), costs=costs)
+    assert result.seconds == max(1 + 2 * 9 + 5, 1 + 2 * 9 + 2)
+    assert result.utilisation == [6 / 24, 23 / 24]
+
+
+def test_messages_take_time():
+    """A y of 4·5·3 bytes: 10 seconds on the wire and 2 of latency, twice there and once back, of which none overlap."""
+    plan = PLANS["layers"](2, 1, network=DENSE)
+    result = simulate(plan, full_switch(2, 6, latency=2), {"F": 1, "B": 1}, batch_size=3)
+    assert result.seconds == 1 + 12 + 2 + 12 + 1
+    assert result.link_bytes.tolist() == [60, 60, 60, 60]
+
+
+def test_messages_that_share_a_bus_wait():
+    wide, bus = full_switch(3, 6), pcie_bus(3, 6)
+    plan = PLANS["gpipe"](3, 4, network=DENSE)
+    assert simulate(plan, bus, batch_size=12).seconds > simulate(plan, wide, batch_size=12).seconds
+    assert simulate(plan, bus, batch_size=12).link_bytes.tolist() == [sum(prove(plan, 12).sent)]
+
+
+@pytest.mark.parametrize("name", ["data", "zero1", "zero2", "zero3"])
+def test_collectives_take_what_their_schedule_does(name):
+    network = full_switch(3, 1e6, latency=1e-3)
+    plan = PLANS[name](3, 1)
+    result = simulate(plan, network, costs={"F": 0, "B": 0})
+    expected = sum(
+        collectives.simulate(action.schedule, network).seconds
+        for action in plan.actions[0]
+        if action.what == "collective"
+    )
+    assert result.seconds == pytest.approx(expected)
+    assert result.link_bytes[:3].tolist() == prove(plan).sent
+    assert result.bubble == 1
+
+
+def test_memory_over_time():
+    """What is held at the end is what is held between steps, with the examples; the most is what is proved."""
+    for name in PLANS:
+        plan = PLANS[name](3, 2)
+        result, proof = simulate(plan, batch_size=30), prove(plan, 30)
+        assert result.peak == proof.peak
+        for points, peak, between in zip(result.memory, proof.peak, proof.between, strict=True):
+            assert between <= points[-1][1] and max(nbytes for _, nbytes in points) <= peak
+            assert [time for time, _ in points] == sorted(time for time, _ in points)
+        for points, todo, between in zip(result.memory, plan.actions, proof.between, strict=True):
+            examples = {a.micro_batch for a in todo if a.what == "F" and a.stage == 0}
+            labels = {a.micro_batch for a in todo if a.what == "F" and a.stage == len(plan.stages) - 1}
+            each = 30 // plan.micro_batches
+            assert points[0] == (0, between + each * (4 * 28**2 * len(examples) + 8 * len(labels)))
+
+
+@pytest.mark.parametrize("name", few(PLANS, "data", "zero1"))
+def test_many_devices_and_micro_batches(name):
+    result = simulate(PLANS[name](64, 64 if "zero" not in name else 2, network=DENSE), full_switch(64, 1e9, 1e-6))
+    assert 0 <= result.bubble < 1 and len(result.memory) == 64
+
+
+@pytest.mark.parametrize("name", few(PLANS, "1f1b"))
+def test_pictures(name, tmp_path):
+    plan = PLANS[name](3, 2)
+    figure = draw(plan)
+    figure.savefig(tmp_path / "plan.png")
+    top, below = figure.axes
+    texts = [text.get_text().split("\n")[0] for text in top.texts]
+    computed = [f"{a.what}{a.micro_batch}" for todo in plan.actions for a in todo if a.what in "FBIW"]
+    assert sorted(text for text in texts if text) == sorted(computed)
+    assert len(below.lines) == len({tuple(line) for line in simulate(plan).memory})
+    arrows = sum(a.what == "receive" for todo in plan.actions for a in todo)
+    assert texts.count("") == arrows
+    assert "" not in [text.get_text() for text in draw(plan, messages=False).axes[0].texts]
+
+
+def test_a_large_picture():
+    figure = draw(PLANS["gpipe"](8, 32, network=DEEP), messages=False)
+    assert not figure.axes[0].texts
+
+
+def test_what_cannot_be_timed():
+    plan = PLANS["gpipe"](2, 2)
+    for arguments, said in (
+        ({"costs": [{"F": 1}]}, "a list of 2, one for each stage"),
+        ({"costs": {"X": 1}}, "costs of a stage are"),
+        ({"costs": {"F": -1}}, "costs: F is -1"),
+        ({"network": full_switch(1, 1e9)}, "has 1 devices, and the plan 2"),
+        ({"network": "fast"}, "network is 'fast'"),
+        ({"company": [1.5, 2]}, "company begins with 1"),
+        ({"company": [1, 0.5]}, "a factor is 0.5; it should be a finite number, at least 1"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            simulate(plan, **arguments)
+    with pytest.raises(PlanError, match="never freed"):
+        draw(plan._replace(actions=(plan.actions[0][:-1], plan.actions[1])))
+
+
+def test_times_are_those_of_the_walk(rng):
+    """Random costs: no action begins before its device is free, or before what it waits for."""
+    plan = PLANS["1f1b"](3, 4)
+    costs = [{what: float(rng.random()) for what in "FB"} for _ in range(3)]
+    events = simulate(plan, full_switch(3, 1e9), costs).events
+    for device in range(3):
+        own = [event for event in events if device in event.devices]
+        assert [event.action for event in own] == list(plan.actions[device])
+        assert all(a.end <= b.start for a, b in zip(own, own[1:], strict=False))
+    assert np.all(np.diff([event.start for event in events]) >= 0)
+
+
+def part_done(plan, event):
+    """Of an update, the device's part of the stage's elements."""
+    s = event.action.stage
+    (part,) = [part for part in plan.layout[event.devices[0]] if part.stage == s]
+    return (part.state[1] - part.state[0]) / plan.stages[s].params if event.action.what == "update" else 1
+
+
+def test_an_update_of_a_part_takes_that_part_of_the_time():
+    """10 elements on 4 devices: 3, 3, 2 and 2 of them."""
+    network = sequential((1, 1, 1), Flatten(), Dense(5))
+    events = simulate(PLANS["zero1"](4, 1, network=network), costs={"update": 10}).events
+    assert [e.end - e.start for e in events if e.action.what == "update"] == [3, 3, 2, 2]
+
+
+@pytest.mark.parametrize("k, factors", [(2, [1, 1.5]), (3, [1, 1.25, 2.5]), (5, [1, 1.1, 1.7])])
+@pytest.mark.parametrize("name", few(PLANS, "1f1b", "data"))
+def test_company(name, k, factors, rng):
+    """Random costs: what devices do at the speed that the company leaves them comes to each computation's cost."""
+    plan = PLANS[name](k, 3, network=DENSE)
+    costs = [{what: float(rng.random()) for what in ("F", "B", "I", "W", "update")} for _ in plan.stages]
+    events = simulate(plan, full_switch(k, 1e3), costs, 15, company=factors).events
+    computed = [event for event in events if event.action.what in costs[0]]
+    times = sorted({time for event in computed for time in (event.start, event.end)})
+    done = dict.fromkeys(range(len(computed)), 0)
+    for start, end in itertools.pairwise(times):
+        busy = [i for i, event in enumerate(computed) if event.start <= start < event.end]
+        for i in busy:
+            done[i] += (end - start) / factors[min(len(busy), len(factors)) - 1]
+    expected = [costs[e.action.stage][e.action.what] * part_done(plan, e) for e in computed]
+    np.testing.assert_allclose(list(done.values()), expected, rtol=1e-5)
+
+
+def test_company_by_hand():
+    """Two devices that compute all the time take 1.5 times as long; in turns, they have none."""
+    assert simulate(PLANS["data"](2, 1), company=[1, 1.5]).seconds == pytest.approx(1.5 * 3)
+    assert simulate(PLANS["layers"](2, 3), company=[1, 1.5]).seconds == 18

@@ -1,0 +1,194 @@
+"""Pages that play plans and schedules: what is in them is what was simulated, and a browser plays it."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import few
+from test_plan_readers import DENSE
+
+from d2lmgpu import collectives, plans
+from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.plans import PLANS
+from d2lmgpu.player import film_in, write_page
+
+COSTS = {"F": 1e-3, "B": 2e-3, "I": 1.25e-3, "W": 5e-4, "update": 1e-4}
+
+
+@pytest.mark.parametrize("name", few(PLANS, "1f1b", "zero3"))
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_plans_page_has_what_was_simulated(name, k, tmp_path):
+    plan = PLANS[name](k, 4)
+    arguments = full_switch(k, 1e9, latency=1e-5), COSTS, 50
+    plans.write_html(plan, tmp_path / "plan.html", *arguments)
+    film, told = film_in((tmp_path / "plan.html").read_text()), plans.simulate(plan, *arguments)
+    events = [[list(event.devices), str(event.action), event.start, event.end] for event in told.events]
+    assert [[devices, text, *times] for devices, _, _, text, *times in film["events"]] == events
+    assert film["messages"] == [
+        [m.source, m.destination, m.action.value, str(m.action), m.nbytes, m.start, m.end] for m in told.messages
+    ]
+    assert film["chart"]["lines"] == [[list(point) for point in line] for line in told.memory]
+    assert film["end"] == told.seconds and film["unit"] == "s" and len(film["devices"]) == k
+    assert {event[1] for event in film["events"]} <= {*film["kinds"], "send", "receive", "free"}
+
+
+def test_the_messages_of_a_simulation():
+    """Each send once, as large as what is proved, from its begin to the receipt."""
+    plan = PLANS["gpipe"](3, 4)
+    result = plans.simulate(plan, full_switch(3, 1e8), COSTS, 30)
+    sends = [event for event in result.events if event.action.what == "send"]
+    assert sorted((m.action, m.start) for m in result.messages) == sorted((e.action, e.start) for e in sends)
+    sent = [sum(m.nbytes for m in result.messages if m.source == i) for i in range(3)]
+    assert sent == plans.prove(plan, 30).sent == result.sent
+    assert all(m.end > m.start for m in result.messages)
+
+
+@pytest.mark.parametrize("algorithm, k, n", [("ring", 3, 10), ("naive", 4, 7), ("tree", 5, 3), ("ring", 1, 4)])
+def test_a_schedules_page_has_its_transfers(algorithm, k, n, tmp_path):
+    schedule, network = collectives.ALGORITHMS[algorithm](k, n), full_switch(max(k, 2), 1e6, latency=1e-3)
+    collectives.write_html(schedule, k, n, tmp_path / "a.html", network, itemsize=8, title=algorithm)
+    film, told = film_in((tmp_path / "a.html").read_text()), collectives.simulate(schedule, network, 8)
+    assert film["end"] == pytest.approx(told.seconds)
+    expected = [[t.source, t.destination, t.op, 8 * t.size] for step in schedule for t in step]
+    assert [[*message[:3], message[4]] for message in film["messages"]] == expected
+    seconds = {(message[5], message[6]) for message in film["messages"]}
+    assert sorted(end - start for start, end in seconds) == pytest.approx(sorted(told.step_seconds))
+    sent = [sum(m[4] for m in film["messages"] if m[0] == i) for i in range(k)]
+    assert [line[-1][1] for line in film["chart"]["lines"]] == sent
+    _, end = film["holds"]["states"][-1]
+    everybody = " ".join(map(str, range(k)))
+    assert all(cell == [everybody, k] for row in end for cell in row)
+
+
+def test_without_a_network_each_step_takes_one(tmp_path):
+    collectives.write_html(collectives.ring(4, 8), 4, 8, tmp_path / "a.html")
+    film = film_in((tmp_path / "a.html").read_text())
+    assert film["end"] == 6 and film["unit"] == "" and film["marks"][-1] == [5, "step 6"]
+
+
+EVIL = "</script><script>document.title='broken'</script><!-- & \u2028 {{FILM}} \"'"
+
+
+def test_whatever_the_texts_are(tmp_path):
+    """Nothing in a film ends its script, and nothing is fetched from elsewhere."""
+    collectives.write_html(collectives.ring(2, 4), 2, 4, tmp_path / "a.html", title=EVIL)
+    page = (tmp_path / "a.html").read_text()
+    assert film_in(page)["title"].startswith(EVIL)
+    assert page.count("</script>") == 2 and "<script>document.title" not in page
+    loaded = re.findall(r"(?:src|href)\s*=|@import|url\(|fetch\(|import\(", page)
+    assert not loaded and "http" not in page.replace("http://www.w3.org/", "")
+
+
+def test_a_film_has_no_numbers_that_json_has_not(tmp_path):
+    with pytest.raises(ValueError):
+        write_page({"title": "a", "end": float("nan")}, tmp_path / "a.html")
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_an_animation():
+    animation = plans.animate(PLANS["1f1b"](2, 2, network=DENSE), full_switch(2, 50), batch_size=2, frames=5)
+    figure = animation._fig
+    offsets = []
+    for frame in range(5):
+        animation._draw_frame(frame)
+        dots = figure.axes[0].collections[-1].get_offsets()
+        offsets.append(np.asarray(dots)[:, 0].max())
+    animation._draw_was_started = True
+    told = plans.simulate(PLANS["1f1b"](2, 2, network=DENSE), full_switch(2, 50), batch_size=2)
+    now = [told.seconds * frame / 4 for frame in range(5)]
+    flying = [any(m.start <= time < m.end for m in told.messages) for time in now]
+    assert any(flying) and not all(flying)
+    assert [(offset >= 0) for offset in offsets] == flying
+    assert [offset for offset, there in zip(offsets, flying, strict=True) if there] == pytest.approx(
+        [time for time, there in zip(now, flying, strict=True) if there]
+    )
+
+
+DRIVE = """
+<script>
+const player = document.getElementById("player").player, seen = [];
+const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const look = () => seen.push([player.time, player.playing, player.now.map((cells) => cells.does.textContent),
+  player.flying.childElementCount, player.said.textContent]);
+look();
+for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", " "]) { press(key); look(); }
+press(" ");
+go(player, MIDDLE); look();
+document.querySelector("details").open = true;
+setTimeout(() => {
+  const rows = document.querySelectorAll("details tr").length;
+  const boxes = document.querySelectorAll("rect.box").length;
+  const wide = document.documentElement.scrollWidth;
+  const text = btoa(JSON.stringify({ seen, rows, boxes, wide }));
+  document.body.replaceChildren(Object.assign(document.createElement("pre"), { id: "found", textContent: text }));
+}, 200);
+</script>
+</body>"""
+
+
+def driven(file, script, width=1000):
+    """What a browser finds that opens the page with a script added to it. Skips the test where there is none."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("there is no chromium, the browser of this test")
+    file.write_text(file.read_text().replace("</body>", script))
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={file.parent / 'profile'}"]
+    command += [f"--window-size={width},900", "--virtual-time-budget=3000", "--dump-dom", file.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    return json.loads(base64.b64decode(re.search(r'<pre id="found">(.*?)</pre>', dom)[1]))
+
+
+@pytest.mark.parametrize("width", few([1000, 600], 1000))
+def test_a_browser_plays_it(width, tmp_path):
+    """Drives a browser: keys step and play, devices do then what was simulated, nothing is wider than the page."""
+    plan = PLANS["gpipe"](2, 2, network=DENSE)
+    arguments = full_switch(2, 20, latency=0.5), {"F": 1, "B": 2}, 2
+    plans.write_html(plan, tmp_path / "plan.html", *arguments)
+    told = plans.simulate(plan, *arguments)
+    computed = [event for event in told.events if event.action.what in "FB"]
+    first = next(m for m in told.messages if m.end > m.start)
+    middle = (first.start + first.end) / 2
+    found = driven(tmp_path / "plan.html", DRIVE.replace("MIDDLE", repr(middle)), width)
+
+    def at(time):
+        doing = [str(e.action) for i in (0, 1) for e in computed if e.devices == (i,) and e.start <= time < e.end]
+        return doing, sum(m.start <= time < m.end for m in told.messages)
+
+    moments = sorted({0, *(t for e in (*computed, *told.messages) for t in (e.start, e.end))})
+    begin, one, two, back, end, home, playing, paused = found["seen"]
+    assert [seen[0] for seen in (begin, one, two, back, end, home)] == [
+        0,
+        moments[1],
+        moments[2],
+        moments[1],
+        told.seconds,
+        0,
+    ]
+    assert playing[1] and not paused[1]
+    for time, _, does, flying, _ in found["seen"]:
+        doing = [text for text in does if text not in ("waits", "has finished")]
+        assert (doing, flying) == at(time)
+    assert at(middle)[1] >= 1 and end[2] == ["has finished"] * 2
+    assert "F of stage 0, micro-batch 1" in one[4] and "Time 1.00 s of" in one[4]
+    assert found["rows"] == 1 + len(told.events) + len(told.messages)
+    assert found["boxes"] == sum(len(e.devices) for e in told.events if e.action.what in ("F", "B", "update"))
+    assert found["wide"] <= width
+
+
+def test_a_browser_plays_a_schedule(tmp_path):
+    """Drives a browser: the title is the text that was given, however evil."""
+    collectives.write_html(collectives.naive(3, 7), 3, 7, tmp_path / "a.html", title=EVIL)
+    script = """<script>
+    const player = document.getElementById("player").player;
+    go(player, 1.5);
+    const holds = player.holds.map((row) => row.map((cell) => cell.textContent));
+    const found = { holds, flying: player.flying.childElementCount, heading: document.querySelector("h1").textContent };
+    document.body.innerHTML = '<pre id="found">' + btoa(unescape(encodeURIComponent(JSON.stringify(found)))) + "</pre>";
+    </script></body>"""
+    found = driven(tmp_path / "a.html", script)
+    assert found == {"holds": [["0 1"], ["1"], ["2"]], "flying": 1, "heading": found["heading"]}
+    assert found["heading"].startswith(EVIL)

@@ -1,0 +1,382 @@
+"""Training with a split: it learns what the walk learns, keeps to a limit of memory, and refuses what cannot be."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import LONG_ON_STANDIN, assert_close, long, without_black
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.cli.settings import as_splits
+from d2lmgpu.collectives.topologies import TOPOLOGIES, topology
+from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
+from d2lmgpu.plans import PLANS, Measured, copies_of, prove, simulate
+from d2lmgpu.plans.estimate import estimate_costs
+from d2lmgpu.training.split_test_set import SplitTestSet
+from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
+
+SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
+WAYS = [  # split, pipeline, micro-batches, devices
+    *((split, None, m, k) for split in SPLITS for m, k in ((1, 2), (3, 3))),
+    *(("layers", pipeline, 5, 2) for pipeline in PIPELINES),
+    ("data=2,layers=2", None, 1, 4),
+    ("layers=2,data=2", "zero-bubble", 3, 4),
+    ("zero3", None, 1, 1),
+    ("data", None, 2, 5),  # fewer examples than micro-batches at the end of an epoch
+]
+
+
+@pytest.fixture(scope="module")
+def data(small):
+    """Of 123 examples, which no number of devices divides."""
+    X, y, X_test, y_test = small
+    return without_black(X[:123]), y[:123], without_black(X_test), y_test
+
+
+def cpus(k):
+    return [d2l.cpu(i) for i in range(k)]
+
+
+_walked = {}
+
+
+def walked(data, devices=1, **settings):
+    """The `Result` of the walk."""
+    key = repr(settings)
+    if key not in _walked:
+        _walked[key] = quick(cpus(devices), data, **settings)
+    return _walked[key]
+
+
+def assert_like(result, expected):
+    """In float32 by the losses; parameters are compared roughly: rounding decides on some ReLUs."""
+    assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=1e-5)
+    assert result.history.train_accuracy == pytest.approx(expected.history.train_accuracy, abs=0.01)
+    assert result.history.test_accuracy == pytest.approx(expected.history.test_accuracy, abs=0.02)
+    for param, other in zip(result.params, expected.params, strict=True):
+        assert_close(param, other, 1e-2)
+
+
+@pytest.mark.parametrize("split, pipeline, micro_batches, k", WAYS)
+def test_a_split_learns_what_the_walk_learns(data, split, pipeline, micro_batches, k):
+    settings = {"optimizer": "momentum", "lr": 0.02, "batch_size": 40, "network": SMALL, "seed": 2}
+    chosen = {"split": split, "pipeline": pipeline, "micro_batches": micro_batches}
+    result = quick(cpus(k), data, **settings, **chosen)
+    assert_like(result, walked(data, **settings))
+    history = result.history
+    assert {name: getattr(history, name) for name in chosen} == chosen
+    assert history.peak_memory == prove(make_plan(*chosen_plan(chosen, k)), 40, "momentum").peak
+    assert d2l.History.from_dict(history.as_dict()) == history and walked(data, **settings).history.peak_memory is None
+    assert set(history.utilisation) == {f"cpu({i})" for i in range(k)}
+
+
+def chosen_plan(chosen, k):
+    return chosen["split"], k, chosen["pipeline"], chosen["micro_batches"], SMALL
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preprocess": "flip+shift", "drop_last": True, "batch_size": 50},
+        {"optimizer": "adam", "lr": 0.002, "weight_decay": 0.01, "warmup": 1, "schedule": "cosine", "num_epochs": 3},
+        {"scale_batch": False, "algorithm": "tree", "seed": 7, "batch_size": 200},
+    ],
+    ids=str,
+)
+def test_other_settings_are_those_of_the_walk(data, settings):
+    settings = {"network": SMALL, "lr": 0.05, "batch_size": 30, **settings}
+    assert_like(quick(cpus(3), data, split="data", micro_batches=2, **settings), walked(data, **settings))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("split, k", [("layers", 8), ("zero2", 3), ("data=4,layers=2", 8)])
+def test_the_deep_network_in_half_its_width(data, split, k):
+    settings = {"network": "deep", "width": 0.5, "lr": 0.02, "num_epochs": 1}
+    result = quick(cpus(k), data, split=split, micro_batches=2, **settings)
+    assert_like(result, walked(data, **settings))
+
+
+@LONG_ON_STANDIN
+def test_on_other_devices(make_devices, data):
+    settings = {"network": SMALL, "batch_size": 60, "num_epochs": 1}
+    result = quick(make_devices(2), data, split="zero3", **settings)
+    assert_like(result, walked(data, **settings))
+
+
+class StopAfter(d2l.Callback):
+    """Ends training after so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def on_step(self, epoch, step, loss):
+        self.left -= 1
+        return self.left == 0
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_checkpoint_goes_on_with_any_split(data, tmp_path, split):
+    file, devices = tmp_path / "file", cpus(3)
+    settings = {"network": SMALL, "batch_size": 40, "optimizer": "adam", "lr": 0.002}  # 4 steps an epoch
+    whole = quick(devices, data, split=split, **settings)
+    quick(devices, data, split=split, checkpoint=file, callbacks=[StopAfter(5)], **settings)
+    for other in (split, "data" if split != "data" else "zero3", None):
+        resumed = quick(devices, data, split=other, resume=file, **settings)
+        if other == split:
+            assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+            assert resumed.history.train_accuracy == whole.history.train_accuracy
+        assert_like(resumed, whole)
+        assert resumed.history.split == other
+
+
+def test_from_the_walk_to_a_split(data, tmp_path):
+    file, settings = tmp_path / "file", {"network": SMALL, "batch_size": 40, "optimizer": "momentum", "lr": 0.02}
+    whole = quick(cpus(2), data, **settings)
+    quick(cpus(2), data, checkpoint=file, callbacks=[StopAfter(5)], **settings)
+    assert_like(quick(cpus(2), data, split="layers", micro_batches=2, resume=file, **settings), whole)
+    model = d2l.load_model(file)
+    assert model.predict(data[2][:3], cpus(1)).shape == (3, 10)
+
+
+@pytest.mark.parametrize("batch_size, limit", [(8, None), (8, 10**9), (64, None)])
+@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
+def test_evaluation_by_a_plan(data, split, batch_size, limit):
+    def second_best(outputs, labels):
+        return (np.argsort(outputs, axis=1)[:, -2] == labels).sum()
+
+    params, (_, _, X, y) = init_params(3, init="he", network=SMALL), data
+    metrics = {"second": second_best}
+    devices, told = [d2l.cpu(i) for i in range(20, 24)], []
+    for device in devices:
+        device.limit_memory(limit)
+    try:
+        test_set = SplitTestSet(X, y, make_plan(split, 4, network=SMALL), devices, batch_size, metrics)
+        found = test_set.evaluate([params], tell=told.append)
+    finally:
+        for device in devices:
+            device.limit_memory(None)
+    expected = d2l.evaluate(params, X, y, cpus(1), SMALL, metrics=metrics)
+    assert found == {
+        "test_accuracy": pytest.approx(expected["accuracy"]),
+        "metrics": {"second": pytest.approx(expected["second"])},
+    }
+    assert told[-1] == len(X) and told == sorted(told)
+
+
+def test_a_width_that_data_parallelism_does_not_fit(data):
+    """What is said to fit does, evaluation included, and what is not does not."""
+    settings = {"width": 2, "optimizer": "adam", "lr": 0.001, "batch_size": 8, "num_epochs": 1}
+    some = data[0][:16], data[1][:16], data[2], data[3]
+    peaks = {
+        split: max(prove(make_plan(split, 4, network=known_network("lenet", width=2)), 8, "adam").peak)
+        for split in splits_for(4)
+    }
+    limit = int(1.02 * max(peaks["zero3"], peaks["layers"]))  # what the count leaves out
+    devices = [d2l.cpu(i) for i in range(30, 34)]
+    for device in devices:
+        device.limit_memory(limit)
+    try:
+        with pytest.raises(DeviceMemoryError) as error:
+            quick(devices, some, split="data", **settings)
+        said = str(error.value)
+        assert f"split data needs {peaks['data']:,} bytes on cpu(30), {peaks['data'] - limit:,} more than its" in said
+        for split, peak in peaks.items():
+            assert (f"{split} ({peak:,})" in said) == (peak <= limit)
+            if peak <= limit:
+                assert quick(devices, some, split=split, **settings).history.peak_memory
+        with pytest.raises(DeviceMemoryError, match="no split would fit"):
+            quick(devices, some, split="zero3", **settings | {"width": 10})
+    finally:
+        for device in devices:
+            device.limit_memory(None)
+
+
+def test_what_the_guide_says_of_a_limit(capsys):
+    guide = Path(__file__).resolve().parents[1].joinpath("docs", "guide.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^d2lmgpu (train .* --memory-limit .*) --split zero3$", guide, re.MULTILINE)
+    try:
+        assert cli.main([*command.split(), "--environment", "cpu", "--limit", "50", "--split", "data"]) == 2
+    finally:
+        for device in cpus(4):
+            device.limit_memory(None)
+    said = capsys.readouterr().err.strip().removeprefix("d2lmgpu train: error: ")
+    assert f"`{said}`" in " ".join(guide.split())
+
+
+NORM = known_network("lenet-bn")
+DROPPING = sequential((1, 28, 28), Flatten(), Dropout(0.5), Dense(10))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"split": "zero"}, "split 'zero' is unknown; choose from data, layers, .* did you mean zero3"),
+        ({"split": 3}, "split 3 is unknown"),
+        ({"split": "gpipe"}, "split 'gpipe' is unknown"),
+        ({"split": "data=2"}, "no product of data and another, such as data=2,layers=2"),
+        ({"split": "data=2,layers=2,zero3=2"}, "no product"),
+        ({"split": "layers=2,zero1=2"}, "no product"),
+        ({"split": "data=0,layers=2"}, "no product"),
+        ({"split": "data=2,layers=2"}, "is for 4 devices; there are 3"),
+        ({"split": "data=3,layers=1", "pipeline": "pipe"}, "pipeline 'pipe' is unknown"),
+        ({"split": "zero1", "pipeline": "gpipe"}, "'zero1' is none over layers"),
+        ({"pipeline": "gpipe"}, "give split='layers', too"),
+        ({"micro_batches": 2}, "give split, too"),
+        ({"split": "data", "micro_batches": 0}, "micro_batches is 0"),
+        ({"split": "data", "micro_batches": 10**6}, "at most 4,096"),
+        ({"split": "data", "loads": [1, 2, 3]}, "loads is .* does not go together with a split"),
+        ({"split": "data", "overlap": True}, "overlap is True, which does not"),
+        ({"split": "data", "flat": False}, "flat is False, which does not"),
+        ({"split": "data", "precision": "mixed"}, "precision is 'mixed', which does not"),
+        ({"split": "data", "loss": "squared_error"}, "loss is 'squared_error', which does not"),
+        ({"split": "data", "algorithm": "nccl"}, "with a split it is one of naive, sharded"),
+        ({"split": "zero3", "algorithm": "tree"}, "'zero3' has collectives of its own"),
+        ({"split": "layers", "network": NORM}, "the network has batch norm"),
+        ({"split": "layers", "network": DROPPING}, "the network has dropout"),
+        ({"split": "layers", "network": sequential((1, 28, 28), Flatten(), Dense(10))}, "3 stages of a network with 1"),
+        ({"width": 2, "network": NORM}, "width is 2, but the network is one of your own"),
+        ({"width": 0}, "width is 0; it should be a finite number, at least 0.05"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_refused(data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        quick(cpus(3), data, **settings)
+
+
+def test_labels_that_are_no_whole_numbers(data):
+    X, y, X_test, y_test = data
+    with pytest.raises(ValueError, match="labels are whole numbers"):
+        quick(cpus(2), (X, np.eye(10)[y], X_test, y_test), split="data")
+
+
+def test_every_plan_can_be_chosen():
+    chosen = [make_plan(split, 2).name for split in SPLITS]
+    chosen += [make_plan("layers", 2, pipeline, 2).name for pipeline in PIPELINES]
+    assert sorted(chosen) == sorted(PLANS)
+    assert make_plan("layers", 2, micro_batches=2) == PLANS["1f1b"](2, 2)
+    assert make_plan("data=2,layers=2", 4) == copies_of("layers", 2, 2)
+    assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
+
+
+def test_a_sweep_over_splits(data):
+    assert as_splits("zero3,data=2,layers=1, data") == ["zero3", "data=2,layers=1", "data"]
+    assert as_splits("data=2,layers=1,layers=2,data=1") == ["data=2,layers=1", "layers=2,data=1"]
+    trials = d2l.grid(split=["zero3", "data=2,layers=1"], devices=2, batch_size=60, num_epochs=1, init="he", lr=0.05)
+    rows = d2l.sweep(trials, mode="sequential", data=data, progress=False)
+    assert [row["status"] for row in rows] == ["done", "done"]
+    assert rows[0]["history"]["train_loss"] == pytest.approx(rows[1]["history"]["train_loss"], rel=1e-5)
+    for wrong, message in (({"split": "data=2,layers=1", "devices": 3}, "2 devices"), ({"split": "x"}, "unknown")):
+        with pytest.raises(ValueError, match=f"trial 1: .*{message}"):
+            d2l.sweep(d2l.grid(**wrong), mode="sequential", data=data)
+    with pytest.raises(ValueError, match="trial 1: .*batch norm"):
+        d2l.sweep(d2l.grid(split="data", network="lenet-bn"), mode="sequential", data=data)
+
+
+QUICK = ["train", "--environment", "cpu", "--limit", "90", "--epochs", "1", "--init", "he", "--lr", "0.02"]
+
+
+def test_the_command_trains(tmp_path, capsys):
+    file = tmp_path / "run.json"
+    words = "--devices 2 --batch-size 30 --split layers --pipeline zero-bubble --micro-batches 3 --width 0.5 --json"
+    plot = tmp_path / "run.svg"
+    assert cli.main([*QUICK, *words.split(), str(file), "--plot", str(plot)]) == 0
+    assert "split layers, he weights" in plot.read_text(encoding="utf-8")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    plan = PLANS["zero-bubble"](2, 3, known_network("lenet", width=0.5))
+    assert found["peak_memory"] == prove(plan, 30).peak and found["width"] == 0.5
+    assert (found["split"], found["pipeline"], found["micro_batches"]) == ("layers", "zero-bubble", 3)
+    peaks = ", ".join(f"{nbytes / 1e6:.1f}" for nbytes in found["peak_memory"])
+    assert f"split layers: devices hold at most {peaks} MB\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("network", ["lenet", *long("deep")])
+def test_the_command_that_plans(tmp_path, capsys, network):
+    json_file, plot = tmp_path / "plan.json", tmp_path / "plan.png"
+    words = f"plan --split data=2,layers=2 --micro-batches 4 --on pcie_bus --batch-size 64 --network {network}"
+    assert cli.main([*words.split(), "--speed", "1e11", "--json", str(json_file), "--plot", str(plot)]) == 0
+    plan = copies_of("1f1b", 2, 2, 4, known_network(network))
+    proof = prove(plan, 64)
+    expected = simulate(plan, topology("pcie_bus", 4), estimate_costs(plan, 64, 1e11), 64)
+    found = json.loads(json_file.read_text(encoding="utf-8"))
+    assert found["seconds"] == pytest.approx(expected.seconds) and found["bubble"] == pytest.approx(expected.bubble)
+    assert (found["bytes"], found["peak_memory"], found["proved"]) == (sum(proof.sent), proof.peak, True)
+    out = capsys.readouterr().out
+    assert f"{1000 * expected.seconds:.4g} ms a step, bubble {expected.bubble:.1%}" in out
+    assert len(out.splitlines()) == 3 + 4 and plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_plans_on_this_machine(tmp_path, monkeypatch, capsys):
+    """With what was measured here, of which the page tells."""
+    film, page = [], tmp_path / "plan.html"
+    costs = [{"F": 0.25, "B": 0.5, "update": 0.0}]
+    monkeypatch.setattr("d2lmgpu.cli.plan.measure_costs", lambda *_, **__: Measured(costs, [1.0, 2.0], 0.0))
+    monkeypatch.setattr("d2lmgpu.cli.plan.measure_messages", lambda devices: topology("full_switch", len(devices)))
+    monkeypatch.setattr("d2lmgpu.plans.html.write_page", lambda shown, file: film.append((shown["end"], file)))
+    words = f"plan --split data --devices 2 --on this_machine --html {page}"
+    assert cli.main(words.split()) == 0
+    seconds = 1.5  # 0.75, twice as slow since both compute
+    assert capsys.readouterr().out.count("simulated on this_machine: ") == 1
+    assert film == [(pytest.approx(seconds, rel=0.01), str(page))]
+
+
+def test_a_network_in_a_file(tmp_path, capsys):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from d2lmgpu.networks import Dense, Flatten, sequential\n"
+        "def network(input_shape, classes):\n"
+        "    return sequential(input_shape, Flatten(), Dense(5), Dense(classes))\n"
+    )
+    assert cli.main(["plan", "--split", "layers", "--devices", "2", "--network", str(file)]) == 0
+    assert "layers: custom" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--split rows", "split 'rows' is unknown"),
+        ("--split layers --devices 9", "9 stages of a network with 4 layers"),
+        ("--split data=2,zero3=2", "'zero3' is unknown"),
+        ("--split zero3 --allreduce tree", "collectives of its own"),
+        ("--split data --pipeline gpipe", "none over layers"),
+        ("--devices 0", "k, the number of devices, is 0"),
+        ("--on moon", "network 'moon' is unknown; choose from full_switch"),
+        ("--on nvlink_mesh --devices 9", "network nvlink_mesh has 8 devices, not 9"),
+        ("--network lenet-bn", "batch norm"),
+        ("--network nowhere.py", "no such file"),
+        ("--speed 0", "speed is 0.0"),
+        ("--batch-size 0", "batch_size is 0"),
+        ("--optimizer sdg", "optimizer 'sdg' is unknown"),
+        ("--width 0.01", "at least 0.05"),
+        ("--plot plan.txt", "should end in"),
+        ("--json same --html same", "same"),
+    ],
+)
+def test_bad_input_to_the_command_that_plans(capsys, arguments, message):
+    assert cli.main(["plan", *arguments.split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("d2lmgpu plan: error: ") and err.count("\n") == 1 and message in err
+
+
+def test_what_stages_are_estimated_to_cost():
+    """LeNet's products by hand: all of them forward, and backward twice, but for the gradient of the images."""
+    first, *rest = 26 * 26 * 20 * 9, 9 * 9 * 50 * 20 * 25, 800 * 128, 128 * 10
+    costs = estimate_costs(PLANS["layers"](4, 2), batch_size=30, speed=1e9)
+    assert [cost["F"] for cost in costs] == pytest.approx([15 * n / 1e9 for n in (first, *rest)])
+    assert [cost["B"] for cost in costs] == pytest.approx([15 * n / 1e9 for n in (first, *(2 * n for n in rest))])
+    (whole,) = estimate_costs(PLANS["data"](3), batch_size=30, speed=1e9)
+    assert whole["I"] == pytest.approx(10 * sum(rest) / 1e9) and whole["W"] == whole["F"]
+    assert whole["I"] + whole["W"] == pytest.approx(whole["B"]) and whole["update"] == 0
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_networks_by_name(name):
+    for k in (1, 5, 8):
+        assert topology(name, k).k >= k
+        exchanged = simulate(PLANS["data"](k), topology(name, k)).seconds - 3  # F and B
+        assert (exchanged > 0) == (k > 1) and exchanged < 0.01

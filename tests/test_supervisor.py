@@ -1,0 +1,111 @@
+"""A parent outlives its process, ends as it did, and says how, without MPI."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import d2lmgpu as d2l
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
+
+PROGRAM = """
+import os, signal, sys, time
+sys.path.insert(0, {folder!r})  # it needs nothing of the package
+import supervisor
+
+supervisor.AFTER, supervisor.START, supervisor.GRACE = 0.05, 0.2, 0.2
+print("once", end=" ")
+supervisor.supervise()
+supervisor.supervise()
+{program}
+"""
+FOLDER = str(Path(d2l.__file__).parent / "cluster")
+
+HOST = r"d2lmgpu: rank 3 \(\S+\) {}; the job ends\n"
+
+
+def run(program, **settings):
+    """Start it as rank 3 of 4."""
+    environment = {**os.environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
+    command = [sys.executable, "-W", "error", "-c", PROGRAM.format(folder=FOLDER, program=program)]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes, **settings)
+
+
+ENDS = {
+    "well": ("tell('together'); tell('over')", 0, None),
+    "before MPI": ("", 0, None),
+    "with an error before MPI": ("sys.exit(2)", 2, "ended with exit code 2 before the others"),
+    "with an error that it told": ("tell('together'); tell('over'); sys.exit(1)", 1, None),
+    "too early": ("tell('together'); os._exit(0)", 1, "ended with exit code 0 before the others"),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137, r"was killed by signal 9 \(SIGKILL\)"),
+    "crashed": ("os.kill(os.getpid(), signal.SIGSEGV)", 139, r"was killed by signal 11 \(SIGSEGV\)"),
+    "stopped": (
+        "tell('patience 0.3'); tell('together'); os.kill(os.getpid(), signal.SIGSTOP)",
+        1,
+        r"is stopped, by signal \d+ \(SIGSTOP\), for \S+ s",
+    ),
+    "waiting": ("tell('patience 0.1'); time.sleep(60)", 1, "waited 0 s for all others where MPI begins; missing is .*"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_parent_ends_as_its_process_and_says_how(how):
+    program, code, line = ENDS[how]
+    process = run(f"tell = supervisor.tell; sys.stdout.flush(); {program}")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "once ")
+    if line is None:
+        assert err == ""
+    else:
+        assert re.fullmatch(HOST.format(line), err), err
+
+
+@pytest.mark.parametrize("signum, handled", [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGUSR1, True)])
+def test_signals_are_passed_on_once(signum, handled):
+    """Also where the launcher sends them to all processes of its group."""
+    lines = ["came = []", f"signal.signal({int(signum)}, lambda *_: came.append(1))"] if handled else []
+    lines += ["supervisor.tell('together')", "print('ready', flush=True)", "end = time.monotonic() + 30"]
+    lines += ["while not came and time.monotonic() < end: time.sleep(0.01)"] if handled else ["time.sleep(60)"]
+    lines += ["time.sleep(0.3)", "print(*came)", "supervisor.tell('over')", f"sys.exit({128 + signum})"]
+    process = run("\n".join(lines), start_new_session=True)
+    assert process.stdout.readline() == "once ready\n"
+    os.killpg(process.pid, signum)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + signum, "1\n" if handled else "", "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux's")
+def test_no_process_outlives_its_parent():
+    process = run("print(os.getpid(), flush=True); time.sleep(60)")
+    child = int(process.stdout.readline().split()[1])
+    process.kill()
+    process.communicate(timeout=60)
+    end = time.monotonic() + 20
+    while is_there(child):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_there(pid):
+    """Whether it runs; a process of which nobody knows any more may stay as what is left of it."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "begun", ["import threading; threading.Thread(target=time.sleep, args=(1,)).start()", "sys.modules['cupy'] = None"]
+)
+def test_who_has_begun_with_what_knows_no_forks_is_not_divided(begun):
+    program = PROGRAM.format(folder=FOLDER, program="print(os.getppid())")
+    program = program.replace("supervisor.supervise()\n", f"{begun}\n", 1)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.stdout == f"once {os.getpid()}\n"

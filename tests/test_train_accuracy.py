@@ -1,0 +1,142 @@
+"""How many training examples were right when their step computed them: counted by the steps, and here in NumPy."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import LONG_ON_STANDIN, few, long
+from test_cuda_plan import TINY_NETWORK, make_gpus  # noqa: F401
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from d2lmgpu.networks import NETWORKS, half_weights, in_half, init_params, logits
+from d2lmgpu.parallel import EagerStep, GraphStep, Replica, get_params, loss_and_correct, submit_step
+
+SIZES = [96, 37, 7, 1, 3]  # a full minibatch, ragged ones, fewer than 8 devices
+LOADS = {1: [1], 2: [1, 0], 3: [3, 0, 1], 5: [1, 2, 0, 1, 1], 8: [1, 2, 3, 0, 1, 1, 0, 2]}
+
+
+def minibatches(dtype):
+    """Random images, with labels that the network begins to learn."""
+    rng = np.random.default_rng(12)
+    return [(rng.random((n, 1, 28, 28)).astype(dtype), rng.integers(0, 3, n)) for n in SIZES]
+
+
+def count(X, y, params, network, precision="float32"):
+    """By the layers as they are written, in float64."""
+    if precision == "mixed":
+        params, network = half_weights(params), in_half(network)
+    scores = logits(X.astype(float), [param.astype(float) for param in params], network) if len(X) else X[:, 0, 0, :3]
+    return int((np.argmax(scores, axis=1) == y).sum())
+
+
+EAGER = [  # network, precision, loads, settings of the step
+    ("lenet", "float32", None, {}),
+    ("lenet", "float32", LOADS, {"flat": True, "overlap": True}),
+    ("lenet", "mixed", None, {"flat": True}),
+    ("lenet-bn", "float32", LOADS, {"flat": True, "batch_statistics": "synchronised"}),
+    ("lenet-bn", "float32", None, {"overlap": True, "batch_statistics": "aggregated"}),
+]
+
+
+@LONG_ON_STANDIN
+@pytest.mark.parametrize("dtype", [np.float32, *long(np.float64)])
+@pytest.mark.parametrize("network, precision, loads, settings", EAGER)
+@pytest.mark.parametrize("k", few([1, 2, 3, 5, 8], 1, 3, 8))
+def test_steps_count_before_they_update(make_devices, k, network, precision, loads, settings, dtype):
+    made, devices = NETWORKS[network], make_devices(k)
+    params = init_params(1, init="he", network=made, dtype=dtype)
+    replicas = [Replica(get_params(params, device), device, made, precision=precision) for device in devices]
+    counts, expected = [], []
+    for X, y in minibatches(dtype):
+        shards = d2l.split_batch(X, y, devices, loads and loads[k])
+        params = list(map(d2l.to_host, replicas[0].params))
+        alone = [(X, y)]  # batch norm takes the statistics of whatever images it is given
+        if settings.get("batch_statistics") == "aggregated":
+            alone = list(zip(*(map(d2l.to_host, shard) for shard in shards), strict=True))
+        expected.append(sum(count(*images, params, made, precision) for images in alone))
+        counts.append(loss_and_correct(submit_step(*shards, replicas, 0.1, "ring", **settings))[1])
+    assert counts == expected and 0 < sum(counts) < sum(SIZES) and all(type(number) is int for number in counts)
+
+
+def test_float64_counts_too():
+    test_steps_count_before_they_update(lambda k: [d2l.cpu(i) for i in range(k)], 2, *EAGER[0], np.float64)
+
+
+def tiny_data(rng):
+    X, y = rng.integers(0, 256, (25, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 25).astype(np.uint8)
+    return X[:19], y[:19], X[19:], y[19:]
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("k, loads", [(2, [0, 1]), *long((1, None), (3, [2, 0, 1]), (5, None), (8, None))])
+def test_an_epoch_on_gpus(make_gpus, rng, monkeypatch, graphs, k, loads):  # noqa: F811
+    """With a learning rate too small to change a bit, every epoch counts what the initial parameters get right."""
+    data = tiny_data(rng)
+    settings = {"num_epochs": 2, "batch_size": 4, "lr": 1e-30, "init": "he", "network": TINY_NETWORK, "progress": False}
+    runner, seen = (GraphStep if graphs else EagerStep), []
+    pause = runner.pause
+    monkeypatch.setattr(runner, "pause", lambda self: seen.append(self) or pause(self))
+    history, _ = d2l.train(make_gpus(k), data=data, graphs=graphs, loads=loads, **settings)
+    expected = count(data[0] / 255, data[1], init_params(0, init="he", network=TINY_NETWORK), TINY_NETWORK)
+    assert seen and history.train_accuracy == [expected / 19] * 2 and 0 < expected < 19
+
+
+@pytest.mark.parametrize("settings", [{}, {"prefetch": False}, {"drop_last": True}, {"loads": [2, 0, 1]}])
+def test_an_epoch_of_steps(small, settings):
+    """As above, on virtual devices; what is left out of an epoch is not counted."""
+    order = d2l.data.epoch_order(600, 0, 0)[: 500 if "drop_last" in settings else 600]
+    history, _ = quick([d2l.cpu(i) for i in range(3)], small, num_epochs=1, batch_size=250, lr=1e-30, **settings)
+    X, y = d2l.data.to_float(small[0][order]), small[1][order]
+    assert history.train_accuracy == [count(X, y, init_params(0, init="he"), NETWORKS["lenet"]) / len(order)]
+
+
+def test_what_is_said_and_kept(small, tmp_path, capsys):
+    result = tmp_path / "result.json"
+    command = "train --environment cpu --devices 2 --limit 500 --epochs 2 --init he --batch-size 100".split()
+    assert cli.main([*command, "--json", str(result)]) == 0
+    history = json.loads(result.read_text())
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
+    for i, line in enumerate(lines):
+        loss, trained, tested = (history[name][i] for name in ("train_loss", "train_accuracy", "test_accuracy"))
+        assert line.startswith(f"epoch {i + 1}/2: loss {loss:.3f}, train acc {trained:.3f}, test acc {tested:.3f}, ")
+    assert len(lines) == 2 and 0.1 < history["train_accuracy"][0] < history["train_accuracy"][1] <= 1
+
+
+def older(file, steps):
+    """The checkpoint as older versions wrote it, which counted nothing."""
+    state, arrays = load_checkpoint(file)
+    assert state["position"]["steps"] == steps
+    del state["history"]["train_accuracy"], state["position"]["correct"]
+    save_checkpoint(file, Checkpoint(state, arrays))
+
+
+class Until(d2l.Callback):
+    def __init__(self, steps):
+        self.left = steps
+
+    def on_step(self, epoch, step, loss):
+        self.left -= 1
+        return self.left == 0
+
+
+@pytest.mark.parametrize("steps", [5, *long(6, 8)])  # of three an epoch; a stop at an epoch's end is of the next epoch
+def test_checkpoints_of_older_versions(small, tmp_path, steps, capsys):
+    """Epochs of which not all was counted have None; the next are as they would have been."""
+    file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
+    settings = {"num_epochs": 4, "batch_size": 250, "lr": 0.05}
+    whole, _ = quick(devices, small, **settings)
+    quick(devices, small, checkpoint=file, callbacks=[Until(steps)], **settings)
+    older(file, steps % 3)
+    resumed, _ = quick(devices, small, resume=file, progress=True, **settings)
+    complete, uncounted = steps // 3, -(-steps // 3)
+    assert resumed.train_loss == whole.train_loss
+    assert resumed.train_accuracy == [None] * uncounted + whole.train_accuracy[uncounted:]
+    said = [line for line in capsys.readouterr().out.splitlines() if "loss" in line]
+    assert ["train acc" in line for line in said] == [i >= uncounted for i in range(complete, 4)]
+    assert d2l.History.from_dict(json.loads(json.dumps(resumed.as_dict()))) == resumed
+    trained, tested = d2l.plots.plot_history(resumed).axes[0].lines
+    np.testing.assert_array_equal(trained.get_ydata(), np.array(resumed.train_accuracy, float))  # None is nan: a gap
+    np.testing.assert_array_equal(tested.get_ydata(), resumed.test_accuracy)

@@ -1,0 +1,102 @@
+"""Wrong answers to the exercises of notebook 14. A docstring is a part of what the check should say."""
+
+import collections
+
+from d2lmgpu.collectives import chunk_bounds
+
+
+def my_examples__no_answer(batch_size, counts, rank):
+    """it returned nothing. Write my_examples"""
+
+
+def my_examples__split_over_processes(batch_size, counts, rank):
+    """a process with two devices takes two parts"""
+    return chunk_bounds(batch_size, len(counts))[rank]
+
+
+def my_examples__of_its_first_device(batch_size, counts, rank):
+    """those of one device"""
+    return chunk_bounds(batch_size, sum(counts))[sum(counts[:rank])]
+
+
+def my_examples__start_and_length(batch_size, counts, rank):
+    """a start and a length"""
+    start, stop = _right(batch_size, counts, rank)
+    return start, stop - start
+
+
+def my_examples__last_included(batch_size, counts, rank):
+    """stop is not included"""
+    start, stop = _right(batch_size, counts, rank)
+    return start, stop - 1
+
+
+def my_examples__of_the_next_rank(batch_size, counts, rank):
+    """those of the next rank"""
+    return _right(batch_size, counts, (rank + 1) % len(counts))
+
+
+def my_examples__drops_the_rest(batch_size, counts, rank):
+    """the first n % k devices get one example more"""
+    size, first = batch_size // sum(counts), sum(counts[:rank])
+    return first * size, (first + counts[rank]) * size
+
+
+def my_examples__deals_out_otherwise(batch_size, counts, rank):
+    """the rest is dealt out otherwise"""
+    k, first = sum(counts), sum(counts[:rank])
+    return first * batch_size // k, (first + counts[rank]) * batch_size // k
+
+
+def my_examples__a_range(batch_size, counts, rank):
+    """it returned a range"""
+    return range(*_right(batch_size, counts, rank))
+
+
+def culprits__no_answer(waits):
+    """it returned nothing. Write culprits"""
+
+
+def culprits__who_waits(waits):
+    """who waits has said so, and is a victim"""
+    return sorted(waits)
+
+
+def culprits__all_that_are_waited_for(waits):
+    """some of these wait themselves"""
+    return sorted(set(waits.values()))
+
+
+def culprits__one_only(waits):
+    """more than one rank may be silent"""
+    return sorted(set(waits.values()) - set(waits))[:1]
+
+
+def culprits__twice(waits):
+    """name each rank once"""
+    return sorted(rank for rank in waits.values() if rank not in waits)
+
+
+def culprits__the_most_waited_for(waits):
+    """follow the chain"""
+    return [collections.Counter(waits.values()).most_common(1)[0][0]] if waits else []
+
+
+def culprits__in_no_order(waits):
+    """return them in order"""
+    return sorted(set(waits.values()) - set(waits), reverse=True)
+
+
+def culprits__a_circle(waits):
+    """nobody alone is to blame"""
+    return sorted(set(waits.values()) - set(waits)) or sorted(waits)[:1]
+
+
+def culprits__a_set(waits):
+    """it returned a set"""
+    return set(waits.values()) - set(waits)
+
+
+def _right(batch_size, counts, rank):
+    bounds, first = chunk_bounds(batch_size, sum(counts)), sum(counts[:rank])
+    return bounds[first][0], bounds[first + counts[rank] - 1][1]

@@ -1,0 +1,159 @@
+"""Wrong answers to the exercises of notebook 13. A docstring is a part of what the check should say."""
+
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import all_gather, chunk_bounds, execute, reduce_scatter
+
+
+def zero_bytes__no_answer(stage, parameters, states, k):
+    """it returned nothing. Write zero_bytes"""
+
+
+def zero_bytes__numbers(stage, parameters, states, k):
+    """these are numbers"""
+    return _bytes_of(stage, parameters, states, k) // 4
+
+
+def zero_bytes__nothing_shared(stage, parameters, states, k):
+    """nothing is shared out"""
+    return 4 * parameters * (2 + states)
+
+
+def zero_bytes__everything_shared(stage, parameters, states, k):
+    """everything is shared out"""
+    return _bytes_of(3, parameters, states, k)
+
+
+def zero_bytes__a_stage_too_far(stage, parameters, states, k):
+    """too much is shared out"""
+    return _bytes_of(stage + 1, parameters, states, k)
+
+
+def zero_bytes__a_stage_behind(stage, parameters, states, k):
+    """not all is shared out that could be"""
+    return _bytes_of(max(stage - 1, 1), parameters, states, k)
+
+
+def zero_bytes__forgets_gradients(stage, parameters, states, k):
+    """when they are complete, gradients take memory, too"""
+    part = -(-parameters // k)
+    return 4 * ((parameters if stage < 3 else part) + states * (parameters if stage < 1 else part))
+
+
+def zero_bytes__forgets_the_state(stage, parameters, states, k):
+    """the optimiser keeps `states` numbers for each"""
+    return _bytes_of(stage, parameters, 0, k)
+
+
+def zero_bytes__always_adam(stage, parameters, states, k):
+    """each whole or a k-th of it"""
+    return _bytes_of(stage, parameters, 2, k)
+
+
+def zero_bytes__rounds_down(stage, parameters, states, k):
+    """those of the smallest part"""
+    part = parameters // k
+    weights, grads = parameters if stage < 3 else part, parameters if stage < 2 else part
+    return 4 * (weights + grads + states * (parameters if stage < 1 else part))
+
+
+def zero_bytes__parts_of_numbers(stage, parameters, states, k):
+    """a part of a number"""
+    part = parameters / k
+    weights, grads = parameters if stage < 3 else part, parameters if stage < 2 else part
+    return 4 * (weights + grads + states * (parameters if stage < 1 else part))
+
+
+def zero_bytes__of_all_devices(stage, parameters, states, k):
+    """one device's, please"""
+    return k * _bytes_of(stage, parameters, states, k)
+
+
+def zero1_step__no_answer(params, grads, velocities, lr, momentum):
+    """no parameter has changed. Write zero1_step"""
+
+
+def zero1_step__does_not_gather(params, grads, velocities, lr, momentum):
+    """all-gather the parameters after the update"""
+    k, n = len(params), len(params[0])
+    execute(reduce_scatter(k, n), grads)
+    _update(params, grads, velocities, lr, momentum)
+
+
+def zero1_step__does_not_sum(params, grads, velocities, lr, momentum):
+    """each chunk has one device's gradients only"""
+    _update(params, grads, velocities, lr, momentum)
+    execute(all_gather(len(params), len(params[0])), params)
+
+
+def zero1_step__allreduces(params, grads, velocities, lr, momentum):
+    """a reduce-scatter is half of an allreduce"""
+    d2l.allreduce(grads, "ring")
+    _update(params, grads, velocities, lr, momentum)
+    execute(all_gather(len(params), len(params[0])), params)
+
+
+def zero1_step__gathers_first(params, grads, velocities, lr, momentum):
+    """its own chunk is right, and the others are old"""
+    k, n = len(params), len(params[0])
+    execute(reduce_scatter(k, n), grads)
+    execute(all_gather(k, n), params)
+    _update(params, grads, velocities, lr, momentum)
+
+
+def zero1_step__forgets_momentum(params, grads, velocities, lr, momentum):
+    """the velocities have no part in it"""
+    k, n = len(params), len(params[0])
+    execute(reduce_scatter(k, n), grads)
+    for param, grad, (start, stop) in zip(params, grads, chunk_bounds(n, k), strict=True):
+        param[start:stop] -= lr * grad[start:stop]
+    execute(all_gather(k, n), params)
+
+
+def zero1_step__forgets_to_keep_the_velocities(params, grads, velocities, lr, momentum):
+    """the velocities of device 0 are"""
+    k, n = len(params), len(params[0])
+    execute(reduce_scatter(k, n), grads)
+    for param, grad, velocity, (start, stop) in zip(params, grads, velocities, chunk_bounds(n, k), strict=True):
+        param[start:stop] -= lr * (momentum * velocity + grad[start:stop])
+    execute(all_gather(k, n), params)
+
+
+def zero1_step__uphill(params, grads, velocities, lr, momentum):
+    """the step is subtracted"""
+    k, n = len(params), len(params[0])
+    execute(reduce_scatter(k, n), grads)
+    _update(params, grads, velocities, -lr, momentum)
+    execute(all_gather(k, n), params)
+
+
+def zero1_step__over_the_host(params, grads, velocities, lr, momentum):
+    """execute(schedule, arrays) sends between devices"""
+    total = sum(d2l.to_host(grad) for grad in grads)
+    bounds = chunk_bounds(len(total), len(params))
+    for velocity, (start, stop) in zip(velocities, bounds, strict=True):
+        velocity[:] = d2l.put(momentum * d2l.to_host(velocity) + total[start:stop], velocity.device)
+    step = lr * np.concatenate([d2l.to_host(velocity) for velocity in velocities])
+    for param in params:
+        param[:] = d2l.put(d2l.to_host(param) - step, param.device)
+
+
+def zero1_step__whole_velocities(params, grads, velocities, lr, momentum):
+    """it raised ValueError"""
+    d2l.allreduce(grads, "ring")
+    for param, grad, velocity in zip(params, grads, velocities, strict=True):
+        velocity[:] = momentum * velocity + grad
+        param[:] -= lr * velocity
+
+
+def _update(params, grads, velocities, lr, momentum):
+    bounds = chunk_bounds(len(params[0]), len(params))
+    for param, grad, velocity, (start, stop) in zip(params, grads, velocities, bounds, strict=True):
+        velocity[:] = momentum * velocity + grad[start:stop]
+        param[start:stop] -= lr * velocity
+
+
+def _bytes_of(stage, n, states, k):
+    part = -(-n // k)
+    return 4 * ((n if stage < 3 else part) + (n if stage < 2 else part) + states * (n if stage < 1 else part))

@@ -1,0 +1,123 @@
+"""Wrong answers to the exercises of notebook 12. A docstring is a part of what the check should say."""
+
+import math
+
+
+def one_f_one_b__no_answer(k, micro_batches):
+    """it returned nothing. Write one_f_one_b"""
+
+
+def one_f_one_b__gpipe(k, micro_batches):
+    """device 0 holds 4 micro-batches at a time; 2 are enough"""
+    each = range(micro_batches)
+    return [[("F", s, m) for m in each] + [("B", s, m) for m in each] for s in range(k)]
+
+
+def one_f_one_b__one_after_the_other(k, micro_batches):
+    """so that its neighbours have something to do, too"""
+    return [[(what, s, m) for m in range(micro_batches) for what in "FB"] for s in range(k)]
+
+
+def one_f_one_b__as_many_ahead_on_each_device(k, micro_batches):
+    """device 1 holds 2 micro-batches at a time; 1 are enough"""
+    return _pipeline(k, micro_batches, lambda s: k)
+
+
+def one_f_one_b__ahead_of_the_wrong_end(k, micro_batches):
+    """it begins with k - s forwards, more than the device after it"""
+    return _pipeline(k, micro_batches, lambda s: s + 1)
+
+
+def one_f_one_b__forgets_the_last_backwards(k, micro_batches):
+    """each device does backward once for each of its 4 micro-batches"""
+    return [
+        [step for step in todo if step[0] == "F" or step[2] < micro_batches - 1] for todo in _good(k, micro_batches)
+    ]
+
+
+def one_f_one_b__all_stages_on_each_device(k, micro_batches):
+    """device s computes stage s, and no other"""
+    return [[(what, s, m) for m in range(micro_batches) for what in "FB" for s in range(k)] for _ in range(k)]
+
+
+def one_f_one_b__numbers_from_one(k, micro_batches):
+    """micro-batches are numbered from 0 to 3"""
+    return [[(what, s, m + 1) for what, s, m in todo] for todo in _good(k, micro_batches)]
+
+
+def one_f_one_b__backward_first(k, micro_batches):
+    """a micro-batch's backward comes after its forward"""
+    return [todo[::-1] for todo in _good(k, micro_batches)]
+
+
+def one_f_one_b__another_order_on_one_device(k, micro_batches):
+    """all devices go through the micro-batches in the same order"""
+    good = _good(k, micro_batches)
+    good[-1] = [(what, s, micro_batches - 1 - m) for what, s, m in good[-1]]
+    return good
+
+
+def one_f_one_b__a_flat_list(k, micro_batches):
+    """return a list with a list for each device"""
+    return [step for todo in _good(k, micro_batches) for step in todo]
+
+
+def one_f_one_b__pairs(k, micro_batches):
+    """such as ('F', 0, 3)"""
+    return [[(what, m) for what, _, m in todo] for todo in _good(k, micro_batches)]
+
+
+def enough_micro_batches__no_answer(k, bubble):
+    """it returned nothing. Write enough_micro_batches"""
+
+
+def enough_micro_batches__rounds_down(k, bubble):
+    """round up, not down"""
+    return max(1, int((k - 1) * (1 - bubble) / bubble))
+
+
+def enough_micro_batches__does_not_round(k, bubble):
+    """round up to a whole number"""
+    return max(1, (k - 1) * (1 - bubble) / bubble)
+
+
+def enough_micro_batches__counts_the_empty_places(k, bubble):
+    """take the empty ones off"""
+    return max(1, math.ceil((k - 1) / bubble))
+
+
+def enough_micro_batches__all_devices_wait(k, bubble):
+    """k - 1 places are empty, not k"""
+    return max(1, math.ceil(k * (1 - bubble) / bubble))
+
+
+def enough_micro_batches__none_for_one_device(k, bubble):
+    """a minibatch that is not cut is one micro-batch"""
+    return math.ceil(round((k - 1) * (1 - bubble) / bubble, 9))
+
+
+def enough_micro_batches__one_too_many(k, bubble):
+    """where the bubble is just as large as it may be, stop"""
+    return int((k - 1) * (1 - bubble) / bubble) + 1
+
+
+def enough_micro_batches__a_list(k, bubble):
+    """return one number"""
+    return [math.ceil((k - 1) * (1 - bubble) / bubble)]
+
+
+def _good(k, micro_batches):
+    return _pipeline(k, micro_batches, lambda s: k - s)
+
+
+def _pipeline(k, micro_batches, ahead_of):
+    devices = []
+    for s in range(k):
+        ahead = min(ahead_of(s), micro_batches)
+        todo = [("F", s, m) for m in range(ahead)]
+        for m in range(micro_batches):
+            todo.append(("B", s, m))
+            if m + ahead < micro_batches:
+                todo.append(("F", s, m + ahead))
+        devices.append(todo)
+    return devices
