@@ -7,7 +7,7 @@ from mpi_in_threads import comms
 from d2lmgpu.cluster import Cluster, Place
 from d2lmgpu.cluster.lane import Lane
 from d2lmgpu.cluster.post import Post
-from d2lmgpu.devices import cpu
+from d2lmgpu.devices import cpu, gpu
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.workers import Workers
 
@@ -20,14 +20,22 @@ class OwnCPU(CPU):
 
 
 class ThreadsCluster(Cluster):
-    """That of one rank; ``split`` is how many devices each has."""
+    """That of one rank; ``split`` is how many devices each has. ``kinds``: of each rank's devices, "cpu" or "gpu".
 
-    def __init__(self, rank, split, lanes):
+    GPUs are those of one machine, in order.
+    """
+
+    def __init__(self, rank, split, lanes, kinds):
         workers = Workers(split[rank])
         self.mine = [OwnCPU(i, workers) for i in range(split[rank])]
+        before = sum(n for n, kind in zip(split[:rank], kinds[:rank], strict=True) if kind == "gpu")
+        if kinds[rank] == "gpu":
+            self.mine = [gpu(before + i) for i in range(split[rank])]
         self.rank, self.size, self.patience, self.world = rank, len(split), 60.0, None
         self.hosts = [f"host{rank}" for rank in range(len(split))]
-        self.places = [Place(f"cpu({i})", rank, self.hosts[rank]) for rank, n in enumerate(split) for i in range(n)]
+        self.places = [
+            Place(f"{kinds[rank]}({i})", rank, self.hosts[rank]) for rank, n in enumerate(split) for i in range(n)
+        ]
         self.owners = tuple(place.rank for place in self.places)
         self.first = self.owners.index(rank)
         self.names = list(map(str, self.places))
@@ -37,18 +45,19 @@ class ThreadsCluster(Cluster):
         self._lanes = {name: Lane(comm, [0.0] * len(split)) for name, comm in lanes.items() if name != "post"}
 
 
-def in_each(split, function, eager=True):
+def in_each(split, function, eager=True, kinds=None):
     """What ``function(cluster)`` returns in each process of a cluster, in a list; raises the first error of one.
 
-    ``eager``: as of `comms`.
+    ``eager``: as of `comms`. ``kinds``: as of `ThreadsCluster`; virtual devices unless given.
     """
+    kinds = kinds or ["cpu"] * len(split)
     names = "device", "channel", "post"
     lanes = [dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)]
     results, errors = [None] * len(split), []
 
     def run(rank):
         try:
-            results[rank] = function(ThreadsCluster(rank, split, lanes[rank]))
+            results[rank] = function(ThreadsCluster(rank, split, lanes[rank], kinds))
         except BaseException as error:
             errors.append(error)
 

@@ -373,6 +373,7 @@ def install(monkeypatch, cards=2, **machine):
         setDevice=set_device,
         getDeviceProperties=_properties,
         runtimeGetVersion=lambda: standin_driver.machine.version,
+        deviceGetPCIBusId=standin_driver.place_of,
         deviceCanAccessPeer=standin_driver.can_access_peer,
         deviceEnablePeerAccess=standin_driver.enable_peer_access,
         deviceDisablePeerAccess=standin_driver.disable_peer_access,
@@ -406,6 +407,9 @@ def install(monkeypatch, cards=2, **machine):
     )
     cupy.__getattr__ = _function_of_numpy
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    cupyx = types.ModuleType("cupyx")
+    cupyx.empty_pinned = standin_memory.empty_pinned
+    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
     return standin_driver.machine
 
 
@@ -423,16 +427,30 @@ def _properties(card):
 
 def install_nccl(monkeypatch):
     """Let ``from cupy.cuda import nccl`` give a stand-in; returns the list of calls that it gets."""
-    calls = []
+    calls, groups = [], {}
 
     class NcclCommunicator:
-        def __init__(self, card, shares, meeting):
+        def __init__(self, size, unique_id, rank):
+            """All ranks wait for each other here, each on a card of its own."""
+            call("ncclCommInitRank")
+            with standin_driver.lock:
+                self._join(*groups.setdefault(unique_id, ({}, threading.Barrier(size, timeout=60))), current_card())
+            assert 0 <= rank < size == self.meeting.parties
+            self.meeting.wait()
+
+        def _join(self, shares, meeting, card):
+            if card in shares:
+                raise RuntimeError("NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
             self.card, self.shares, self.meeting = card, shares, meeting
+            shares[card] = None
 
         @classmethod
         def initAll(cls, cards):
-            shares, meeting = {}, threading.Barrier(len(cards), timeout=60)
-            return [cls(card, shares, meeting) for card in cards]
+            shares, meeting, made = {}, threading.Barrier(len(cards), timeout=60), []
+            for card in cards:
+                made.append(cls.__new__(cls))
+                made[-1]._join(shares, meeting, card)
+            return made
 
         def allReduce(self, source, target, count, kind, op, stream):
             """The calling threads wait for each other, as real devices do."""
@@ -447,6 +465,7 @@ def install_nccl(monkeypatch):
 
     library = types.ModuleType("cupy.cuda.nccl")
     library.NcclCommunicator, library.NCCL_SUM = NcclCommunicator, "sum"
+    library.get_unique_id = lambda: (*np.random.default_rng().integers(-128, 128, 128).tolist(),)
     library.NCCL_FLOAT16, library.NCCL_FLOAT32, library.NCCL_FLOAT64 = "float16", "float32", "float64"
     cuda = types.ModuleType("cupy.cuda")
     cuda.nccl = library

@@ -115,6 +115,11 @@ def set_device(card):
     thread.card = card
 
 
+def place_of(card):
+    call("deviceGetPCIBusId")
+    return f"0000:{card + 4:02X}:00.0"
+
+
 def can_access_peer(card, peer):
     call("deviceCanAccessPeer")
     return int((card, peer) in machine.peers)

@@ -114,6 +114,14 @@ def is_done(known):
     return all(_done.get(stream, 0) >= count for stream, count in known.items())
 
 
+def empty_pinned(shape, dtype):
+    """Memory of the host whose pages stay where they are; what nobody has written there is not to be used."""
+    call("hostAlloc")
+    array = np.empty(shape, dtype)
+    array.view(np.uint8).fill(0xFF)
+    return array
+
+
 def copy_from_host(stream, host):
     """Note that ``stream`` reads the host's array."""
     _copied.append((stream, stream.count, host, host.tobytes()))

@@ -211,7 +211,7 @@ def test_what_is_of_one_process_is_refused(small):
         in_each((1, 1), refused({"loads": "auto"}))
     with pytest.raises(ValueError, match="give 3 numbers, one for each device"):
         in_each((1, 2), refused({"loads": [1, 2]}))
-    with pytest.raises(d2l.DeviceError, match="'nccl' is of one process so far"):
+    with pytest.raises(d2l.DeviceError, match="'nccl' needs GPUs everywhere, but there is cpu"):
         in_each((1, 1), refused({"algorithm": "nccl"}))
     with pytest.raises(ValueError, match="drift apart"):
         in_each((1, 1), refused({"algorithm": "none"}))

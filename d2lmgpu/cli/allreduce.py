@@ -6,6 +6,7 @@ from ..cluster import begin_together, cluster, measure_across
 from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
 from ..output import each_output, save_figure, write_json
 from .options import add_devices, add_file, add_option, check_outputs, find_devices, keep_apart
+from .ranks import join
 
 
 def add_to(commands):
@@ -33,13 +34,14 @@ def run(options):
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
     several = begin_together()
-    _, devices = find_devices(options, "1" if several else "2")
-    everybody = cluster(devices)
+    everybody = join(options) if several else cluster(find_devices(options, "2")[1])
+    if everybody is None:
+        return 0
     for algorithm in algorithms:
         everybody.across(algorithm)  # or an error before anything is measured
     rows = _measure(everybody, algorithms, sizes)
     if everybody.rank == 0:
-        _report(options, everybody.places if several else devices, rows)
+        _report(options, everybody.places if several else everybody.mine, rows)
     else:
         collections.deque(rows, maxlen=0)
     return 0

@@ -69,13 +69,18 @@ def find_devices(options, default=None, environment=None):
     environment, devices = choose_devices(
         environment or options.environment, None if text is None else parse_devices(text)
     )
-    if getattr(options, "memory_limit", None) is not None:
-        for device in devices:
-            device.limit_memory(parse_size(options.memory_limit))
+    limit_memory(options, devices)
     cards = [device.card for device in devices if device.kind == "gpu"]
     if len(set(cards)) < len(cards):  # their times are no measure of several GPUs
         print(f"note: {len(cards)} devices share {len(set(cards))} GPU(s)", file=sys.stderr)
     return environment, devices
+
+
+def limit_memory(options, devices):
+    """Hold the devices to --memory-limit, where the command has it and it is given."""
+    if getattr(options, "memory_limit", None) is not None:
+        for device in devices:
+            device.limit_memory(parse_size(options.memory_limit))
 
 
 def check_outputs(json, *plots):

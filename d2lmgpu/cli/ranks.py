@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from .. import terminated
-from ..cluster import PATIENCE, begin_together, cluster
+from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
 from ..cluster.supervisor import tell
-from ..devices import DeviceError
+from ..devices import DeviceError, parse_devices
 from ..fashion_mnist import DataError
 from ..monitor import Callback
 from ..training import DriftError
 from ..words import figures, listed, seconds
-from .options import add_file, find_devices, number
+from .options import add_file, find_devices, limit_memory, number
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard")
 """Options for files that rank 0 alone writes."""
@@ -44,11 +44,12 @@ def run_together(options, run):
     """
     begin_together()
     try:
-        _, mine = find_devices(options, environment="auto")
-        everybody = cluster(mine, PATIENCE if options.patience is None else options.patience)
+        everybody = join(options, PATIENCE if options.patience is None else options.patience)
     except (ValueError, DeviceError):
         tell("over")  # the error says all
         raise
+    if everybody is None:
+        return 0
     speaks = everybody.rank == 0
     try:
         with _saying(options.log, everybody):
@@ -65,6 +66,25 @@ def run_together(options, run):
         if speaks:
             raise
         return terminated.exit_code() if isinstance(error, KeyboardInterrupt) else 2
+
+
+def join(options, patience=PATIENCE):
+    """The `Cluster` of all processes, with the devices that were asked for.
+
+    None in a process that has no GPU of its own, while others have: they compute, and it ends when they do.
+    """
+    asked = 1 if options.devices is None else parse_devices(options.devices)
+    if not isinstance(asked, int) or options.environment not in ("auto", "parallel"):
+        environment = "auto" if options.environment == "parallel" else None
+        return cluster(find_devices(options, environment=environment)[1], patience)
+    try:
+        everybody = cluster(asked, patience)
+    except NoDeviceError as error:
+        print(f"d2lmgpu: {error}", file=sys.stderr)
+        tell("over")
+        return None
+    limit_memory(options, everybody.mine)
+    return everybody
 
 
 class Tell(Callback):

@@ -6,11 +6,13 @@ from .launch import begin_together, started_together
 from .measure import measure_across
 from .members import PATIENCE, Across, Cluster, Place, as_cluster, cluster
 from .messages import Wires, measure_wires, network_of
+from .own_devices import NoDeviceError
 
 __all__ = [
     "PATIENCE",
     "Across",
     "Cluster",
+    "NoDeviceError",
     "Place",
     "Wires",
     "add_gather",

@@ -15,6 +15,7 @@ import numpy as np
 from ..collectives import allreduce
 from ..devices import Batch, put, to_host
 from ..devices.transfer import result_to_host
+from .mirrors import end_of
 
 
 def gather(cluster, rows):
@@ -34,13 +35,26 @@ def gather(cluster, rows):
 def add_gather(batch, cluster, m, makers):
     """Add to a batch: each device tells its row, the m numbers that its maker, a function, returns on it.
 
-    Returns an array for each of this process's devices, which `numbers_of` reads when that is done.
+    Returns an array for each of this process's devices, which `numbers_of` reads when that is done. Those of GPUs are
+    in their mirrors.
     """
-    arrays = [put(np.zeros(len(cluster) * m, np.int64), device) for device in cluster.mine]
-    for number, (array, make) in enumerate(zip(arrays, makers, strict=True), cluster.first):
+    arrays = [put(np.zeros(len(cluster) * m, np.int64), end_of(device)) for device in cluster.mine]
+    each = zip(cluster.mine, arrays, makers, strict=True)
+    for number, (device, array, make) in enumerate(each, cluster.first):
+        if array.device is not device:
+            made = batch.submit(device, make)
+            batch.wait(array.device, made)
+            make = functools.partial(_made, made)
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
     allreduce(arrays, cluster.across("recursive_doubling"), batch)
+    for device, array in zip(cluster.mine, arrays, strict=True):
+        if array.device is not device:
+            batch.wait(device, batch.record(array.device))  # who waits for the GPU's next work can read them
     return arrays
+
+
+def _made(task):
+    return task.value
 
 
 def _enter(place, make):

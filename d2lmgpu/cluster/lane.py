@@ -19,12 +19,12 @@ SLEEP_SHARE, LONGEST_SLEEP = 0.02, 0.002
 class Waiting(NamedTuple):
     """Since when a lane waits, as `time.monotonic` tells it, and ``what`` for: an exchange and its `Move`.
 
-    In a collective of MPI's own it is not known what for: None.
+    In a library's own collective it is not known what for: then it is the name of that.
     """
 
     since: float
     collective: int
-    what: tuple
+    what: tuple | str
 
 
 def pause(waited):
@@ -76,8 +76,8 @@ class Lane:
     def look(self):
         """Called while it waits: may raise, to give up."""
 
-    def wait_in(self, function, *arguments):
-        """Call a collective of MPI's own, which waits for whomever it waits for."""
-        self.waiting = Waiting(time.monotonic(), self.collectives, None)
+    def wait_in(self, name, function, *arguments):
+        """Call a library's own collective, which waits for whomever it waits for."""
+        self.waiting = Waiting(time.monotonic(), self.collectives, name)
         function(*arguments)
         self.waiting = None

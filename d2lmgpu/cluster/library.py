@@ -37,6 +37,6 @@ def all_reduce(flat, lane):
         for array in flat[1:]:
             np.add(total, array, out=total)
         lane.begin()
-        lane.wait_in(lane.comm.Allreduce, MPI.IN_PLACE, total, MPI.SUM)
+        lane.wait_in("MPI_Allreduce", lane.comm.Allreduce, MPI.IN_PLACE, total, MPI.SUM)
         for array in flat[1:]:
             np.copyto(array, total)

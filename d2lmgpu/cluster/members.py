@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
-from ..devices import MOST_DEVICES, DeviceError, check_devices, cpu
+from ..devices import MOST_DEVICES, DeviceError, check_devices, choose_devices
 from ..devices.choose import given_devices
 from ..words import listed, name_of
 from . import ending
@@ -17,6 +17,9 @@ from .exchange import Exchange
 from .lane import Lane
 from .launch import begin_together, find_world
 from .library import all_reduce
+from .mirrors import add_down, add_up, end_of
+from .nccl import add_nccl, check_nccl
+from .own_devices import own_devices
 from .part import part_of_algorithm
 from .post import Post
 from .roll_call import roll_call
@@ -85,16 +88,18 @@ class Cluster(Sequence):
 
         Each process gives the arrays of its own devices, in their order, and all processes do so in the same order.
         ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": what MPI_Allreduce chooses. The
-        groups of "hierarchical" are the processes.
+        groups of "hierarchical" are the processes. GPUs' arrays travel by way of the hosts' memory (mirrors.py), with
+        "nccl" directly.
 
-        Raises ValueError for unknown algorithms, DeviceError for "mpi" where there is one process only.
+        Raises ValueError for unknown algorithms, DeviceError for "mpi" where there is one process only, and for
+        "nccl" unless every device of the cluster is a GPU, each on a card of its own.
         """
         if algorithm == "mpi" and self.size == 1:
             raise DeviceError("allreduce 'mpi' is between processes; start several, with mpiexec -n 2")
         if algorithm != "mpi":
             check_algorithm(algorithm)
             if algorithm == "nccl" and self.size > 1:
-                raise DeviceError("allreduce 'nccl' is of one process so far; use 'ring' or 'mpi' between several")
+                check_nccl(self)
         return algorithm if self.size == 1 else Across(self, algorithm)
 
     def schedules(self, algorithm):
@@ -144,21 +149,27 @@ class Across:
         Raises ValueError unless there is one for each of them, in their order.
         """
         devices, cluster = [array.device for array in data], self.cluster
-        if [device.main for device in devices] != cluster.mine:
+        if [device.main for device in devices] not in (cluster.mine, [end_of(device) for device in cluster.mine]):
             raise ValueError(
                 f"allreduce across a cluster: arrays on [{listed(devices)}]; needed are those of all of this process's "
                 f"devices, in their order: [{listed(cluster.mine)}]"
             )
-        flat = [array.raw.reshape(-1) for array in data]
         lane = cluster.lane(devices)
-        if self.algorithm == "mpi":
-            batch.submit_to_all(devices, all_reduce, flat, lane)
+        if self.algorithm == "nccl":
+            add_nccl(batch, cluster, data)
             return
-        part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
-        everybody = cluster.places.copy()
-        everybody[cluster.first : cluster.first + len(devices)] = devices  # or their channels
-        records = part.note(everybody, flat[0].itemsize)
-        batch.submit_to_all(devices, _carry_out, self.name, part, cluster.places, devices, flat, records, lane)
+        flat, ends = [add_down(batch, array) for array in data], [end_of(device) for device in devices]
+        if self.algorithm == "mpi":
+            exchanged = batch.submit_to_all(ends, all_reduce, flat, lane)
+        else:
+            part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
+            everybody = cluster.places.copy()
+            everybody[cluster.first : cluster.first + len(devices)] = devices  # or their channels
+            records = part.note(everybody, flat[0].itemsize)
+            arguments = self.name, part, cluster.places, ends, flat, records, lane
+            exchanged = batch.submit_to_all(ends, _carry_out, *arguments)
+        for array, host in zip(data, flat, strict=True):
+            add_up(batch, exchanged, array, host)
 
 
 def _carry_out(name, part, places, devices, flat, records, lane):
@@ -180,27 +191,27 @@ _clusters = {}
 def cluster(devices=1, patience=PATIENCE):
     """The devices of all processes that mpiexec or srun started together; of a process that was started alone, its own.
 
-    ``devices``: this process's own, how many virtual ones or a list of them. All processes call this, and wait for
-    each other here. Who waits longer than ``patience`` seconds for another, here or in an exchange, says for whom,
-    and ends them all, with an exit code that is not 0; so does an error that nobody catches.
+    ``devices``: how many each process has at most: GPUs that no other process of its machine has, and virtual devices
+    where no process has a GPU. Or this process's own, as a list of devices, or of their names, such as ["cpu:0"]. All
+    processes call this, and wait for each other here. Who waits longer than ``patience`` seconds for another, here or
+    in an exchange, says for whom, and ends them all, with an exit code that is not 0; so does an error that nobody
+    catches.
 
     Raises ValueError for devices that make no sense, and in all processes where they run different versions of this
-    package; DeviceError for GPUs of several processes, whose arrays do not travel yet, and where the processes cannot
-    find each other.
+    package; DeviceError where the processes cannot find each other, and in a process that has no GPU of its own while
+    others have: it does not compute, and need not be there.
     """
     check_number("patience", patience, above=0)
     begin_together()
     if is_number(devices):
         check_whole("devices: the number of them", devices, most=MOST_DEVICES)
-        devices = [cpu(i) for i in range(devices)]
-    mine = check_devices(devices)
-    key = tuple(mine), float(patience)
+    elif isinstance(devices, list) and any(isinstance(device, str) for device in devices):
+        devices = choose_devices(devices=devices)[1]
+    key = (devices if is_number(devices) else tuple(check_devices(devices))), float(patience)
     if key not in _clusters:
         world = find_world(float(patience))
-        if world and any(device.kind != "cpu" for device in mine):
-            raise DeviceError(
-                f"cluster: [{listed(mine)}]: GPUs' arrays do not travel between processes yet; use cpu(i), as "
-                "--devices cpu:0 does"
-            )
+        mine = devices
+        if is_number(devices):
+            mine, world = own_devices(world, devices, float(patience))
         _clusters[key] = Cluster(mine, world, float(patience))
     return _clusters[key]

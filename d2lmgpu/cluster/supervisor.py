@@ -82,7 +82,8 @@ def supervise():
 def tell(line):
     """Let the supervisor know: "patience 30", "together" when MPI has begun, "over" when all that is to say is said.
 
-    "over 3": the others have three seconds to end by themselves, before mpiexec ends them.
+    "rank 1" is how it is called, if some of the processes do not compute. "over 3": the others have three seconds to
+    end by themselves, before mpiexec ends them.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
@@ -130,7 +131,8 @@ class _Supervisor:
     def __init__(self, child, reading):
         self.child, self.reading = child, reading
         rank = next((os.environ[name] for name in RANKS if name in os.environ), "?")
-        self.name = f"rank {rank} ({socket.gethostname()})"
+        self.host = socket.gethostname()
+        self.name = f"rank {rank} ({self.host})"
         self.patience, self.together, self.over = None, False, False
         self.passed_on, self.said = set(), set()
         self.began = self.stopped = None
@@ -188,6 +190,8 @@ class _Supervisor:
                 self.patience, self.began = float(values[0]), time.monotonic()
             elif word == "together":
                 self.together = True
+            elif word == "rank":
+                self.name = f"rank {values[0]} ({self.host})"
             elif word == "over":
                 self.over, self.linger = True, float(values[0]) if values else 0.0
 

@@ -213,8 +213,8 @@ class Watch:
         heard = [now - then for then in self.heard]
         if waiting is None:
             return State(None, (), self._where(), None, heard, now)
-        if waiting.what is None:
-            text = f"{self._called(self.comm.rank)} waits in MPI_Allreduce"
+        if isinstance(waiting.what, str):
+            text = f"{self._called(self.comm.rank)} waits in {waiting.what}"
             return State(now - waiting.since, (waiting.collective, 0), text, None, heard, now)
         exchange, move = waiting.what
         text, whose = exchange.missing(move)

@@ -23,21 +23,28 @@ def nccl(batch, data):
     cards = tuple(device.card for device in devices)
     if len(set(cards)) < len(cards):
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but [{names}] share cards; use 'ring'")
-    library = _library()
-    kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
-    kind = kinds.get(str(data[0].dtype))
-    if kind is None:
-        raise ValueError(f"allreduce 'nccl': {data[0].dtype} is not among {', '.join(kinds)}")
+    kind = check_nccl_dtype(data[0].dtype)
     for array, communicator in zip(data, _communicators(cards), strict=True):
-        batch.submit(array.device, _all_reduce, communicator, array.raw, kind, library.NCCL_SUM, array.device)
+        batch.submit(array.device, all_reduce_with, communicator, array.raw, kind, array.device)
 
 
-def _all_reduce(communicator, raw, kind, add, device):
+def check_nccl_dtype(dtype):
+    """NCCL's number for a dtype. Raises ValueError for one that it has not, DeviceError where there is no NCCL."""
+    library = nccl_library()
+    kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
+    if str(dtype) not in kinds:
+        raise ValueError(f"allreduce 'nccl': {dtype} is not among {', '.join(kinds)}")
+    return kinds[str(dtype)]
+
+
+def all_reduce_with(communicator, raw, kind, device):
     """Runs on the device: each calls from its own thread, so that no group call is needed."""
+    add = nccl_library().NCCL_SUM
     communicator.allReduce(raw.data.ptr, raw.data.ptr, raw.size, kind, add, device.stream.ptr)
 
 
-def _library():
+def nccl_library():
+    """CuPy's module. Raises DeviceError if it has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # CuPy's, of what is said below
@@ -51,7 +58,7 @@ def _library():
 
 @functools.lru_cache
 def _communicators(cards):
-    return _library().NcclCommunicator.initAll(list(cards))
+    return nccl_library().NcclCommunicator.initAll(list(cards))
 
 
 LIBRARIES = {"nccl": nccl}

@@ -44,6 +44,16 @@ def find_gpus():
     return count, None if count else "CuPy finds no GPU"
 
 
+def places_of_cards():
+    """Where on the machine's bus each GPU is that CuPy can use: texts such as "0000:04:00.0"."""
+    count, _ = find_gpus()
+    if count == 0:
+        return []
+    import cupy
+
+    return [cupy.cuda.runtime.deviceGetPCIBusId(card) for card in range(count)]
+
+
 @in_forked_process
 def _note_fork():
     global _forked_from_cuda

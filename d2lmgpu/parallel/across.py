@@ -11,6 +11,8 @@ order, as one process would with all the devices.
 
 import functools
 
+import numpy as np
+
 from ..cluster import add_gather, rows_of
 from .data import loss_and_correct
 from .eager import EagerStep
@@ -68,4 +70,7 @@ class Told:
 
 def _told(task, wanted):
     """Runs on a device, after the ``task`` that has computed gradients."""
-    return (0, 0, wanted) if task.error else (*task.value[0].raw, wanted)
+    if task.error:
+        return 0, 0, wanted
+    sums = task.value[0].raw
+    return *(sums if isinstance(sums, np.ndarray) else sums.get()), wanted

@@ -23,6 +23,7 @@ from ..cluster import agree, gather
 from ..cluster.exchange import Exchange
 from ..cluster.moves import Move
 from ..cluster.part import part_of
+from ..devices import DeviceError
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
 from .letters import Letter, Words
@@ -40,6 +41,12 @@ class AcrossProcesses:
     """
 
     def __init__(self, execution, everybody, events, params):
+        gpus = [device for device in everybody.mine if device.kind != "cpu"]
+        if gpus:
+            raise DeviceError(
+                f"{gpus[0]}: plans run across processes on virtual devices; split the minibatch alone, which trains on "
+                "GPUs of several processes, or take --devices cpu:0"
+            )
         self.execution, self.everybody, self.post = execution, everybody, everybody.post
         if self.post.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")

@@ -1,0 +1,74 @@
+"""NCCL between the GPUs of several processes: from card to card, over NVLink, InfiniBand or what else there is.
+
+MPI only brings NCCL's unique id from rank 0 to the others. Each device then joins the communicator of all devices under
+its number in the cluster.
+
+Source: the NVIDIA NCCL documentation, "Creating a Communicator": one process for each, or several threads.
+"""
+
+import functools
+
+from ..collectives.library import all_reduce_with, check_nccl_dtype, nccl_library
+from ..devices import DeviceError
+from ..devices.discovery import places_of_cards
+from ..words import listed
+from .lane import Lane
+from .roll_call import roll_call
+
+
+def check_nccl(cluster):
+    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it at the same time.
+
+    The first time it makes the communicators.
+    """
+    others = [place for place in cluster.places if not place.device.startswith("gpu")]
+    if others:
+        raise DeviceError(f"allreduce 'nccl' needs GPUs everywhere, but there is {others[0]}; use 'ring' or 'mpi'")
+    _communicators(cluster)
+
+
+def add_nccl(batch, cluster, data):
+    """Add to a batch: arrays of this process's GPUs, or of their channels, become the sums over all of the cluster.
+
+    Raises ValueError for a dtype that NCCL has not.
+    """
+    kind = check_nccl_dtype(data[0].dtype)
+    for array, (communicator, lane) in zip(data, _communicators(cluster), strict=True):
+        batch.submit(array.device, _all_reduce, communicator, array.raw, kind, array.device, lane)
+
+
+def _all_reduce(communicator, raw, kind, device, lane):
+    """Runs on the device's thread, and waits there, where the process's watch sees it."""
+    lane.begin()
+    lane.wait_in("NCCL's allReduce", _and_wait, communicator, raw, kind, device)
+
+
+def _and_wait(communicator, raw, kind, device):
+    all_reduce_with(communicator, raw, kind, device)
+    device.finish()
+
+
+@functools.lru_cache(maxsize=16)
+def _communicators(cluster):
+    """For each device of this process its communicator, and the `Lane` in which it says that it waits."""
+    library, cards = nccl_library(), places_of_cards()
+    here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
+    present = roll_call(cluster.world, here, cluster.patience, "allreduce 'nccl'")
+    places = [(host, card) for host, (_, cards) in zip(cluster.hosts, present, strict=True) for card in cards]
+    if len(set(places)) < len(places):
+        twice = listed(place for place, card in zip(cluster.places, places, strict=True) if places.count(card) > 1)
+        raise DeviceError(f"allreduce 'nccl' needs a card for each device, but {twice} share cards; use 'ring'")
+    lanes = [Lane(None, cluster.watch.heard) for _ in cluster.mine]
+    cluster.watch.lanes.extend(lanes)
+    joined = [
+        device.submit(_join, library, len(cluster), present[0][0], number, lane)
+        for number, (device, lane) in enumerate(zip(cluster.mine, lanes, strict=True), cluster.first)
+    ]
+    return [(task.result(), lane) for task, lane in zip(joined, lanes, strict=True)]
+
+
+def _join(library, k, unique_id, number, lane):
+    """Runs on a device's thread: the communicator of device ``number`` of k, when all have got there."""
+    made = []
+    lane.wait_in("ncclCommInitRank", lambda: made.append(library.NcclCommunicator(k, unique_id, number)))
+    return made[0]
