@@ -106,7 +106,7 @@ def nccl_world(splits, watches):
     return join
 
 
-@pytest.mark.parametrize("splits", [(2, 1), *long((1, 1), (1, 1, 1))])
+@pytest.mark.parametrize("splits", [(2, 1), *long(((1, 1),), ((1, 1, 1),))])
 def test_nccl_sums_over_all_processes(splits, cards, rng, monkeypatch):
     cards(sum(splits))
     calls, watches = standin_cupy.install_nccl(monkeypatch), []
