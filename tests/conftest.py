@@ -127,10 +127,11 @@ def forget_gpus():
         device = kinds._devices.pop(key)
         with contextlib.suppress(Exception):
             device.synchronize()
-        for queue in (device, vars(device).get("_channel")):  # whose threads would stay, thousands in a whole run
-            if queue is not None:
-                queue._workers._count = 0
-                queue._workers._in_line.put(queue)
+        queues = [device, *filter(None, [vars(device).get("_channel")])]
+        queues += filter(None, [vars(queue).get("_mirror") for queue in queues])
+        for queue in queues:  # whose threads would stay, thousands in a whole run
+            queue._workers._count = 0
+            queue._workers._in_line.put(queue)
     forget_trials()
     sys.modules["d2lmgpu.kernels.cuda.run"]._thread.__dict__.clear()  # kernels that this thread has compiled
 

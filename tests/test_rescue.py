@@ -134,6 +134,7 @@ def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small
 
     def look():
         frozen.there.wait(60)
+        until(lambda: rescues[0].replicas[0].finished == 2)  # the other device of this process
         told.append(rescues[0]())
         frozen.thaw.set()
 

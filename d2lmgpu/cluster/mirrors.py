@@ -10,15 +10,19 @@ Pages of a mirror are locked in memory ("pinned"): the card's copy engine reads 
 """
 
 from ..devices.cpu import CPU
+from ..devices.workers import Workers
 from ..timing import span
 
 
 class Mirror(CPU):
-    """The virtual device that stands for ``gpu``, a GPU device or its channel, in exchanges between processes."""
+    """The virtual device that stands for ``gpu``, a GPU device or its channel, in exchanges between processes.
+
+    It has a worker of its own, as its GPU has.
+    """
 
     def __init__(self, gpu):
         self.gpu = gpu
-        super().__init__(gpu.index)
+        super().__init__(gpu.index, Workers(1))
         self.main = self if gpu.main is gpu else end_of(gpu.main)
 
     def __repr__(self):
