@@ -21,13 +21,14 @@ TOLERANCE = {"sgd": 1e-12, "momentum": 1e-12, "adam": 1e-9}
 
 TOLERANCE_32 = {"lenet": 1e-5, "cnn": 2e-2, "lenet-bn": 2e-2, "deep": 2e-2}
 """In float32, for SGD and momentum. Rounding, which differs from machine to machine, may turn a ReLU on or off whose
-input is nearly 0: of few examples the gradient is then another one. So only the two large minibatches are for float32."""
+input is nearly 0: of few examples the gradient is then another one. So float32 gets the two large minibatches only."""
 
 BEFORE_NORM = {"lenet-bn": {1, 5}}
 """Biases that batch norm takes away again: their gradient is 0 but for rounding, so they are nobody's to compare."""
 
 
-def some_steps(devices, network, optimizer, loads, dtype):
+def five_steps(devices, network, optimizer, loads, dtype):
+    """Two of them in float32."""
     params = init_params(2, init="he", network=network, dtype=dtype)
     replicas = [Replica(d2l.get_params(params, device), device, network, optimizer) for device in devices]
     rng = np.random.default_rng(5)
@@ -44,7 +45,7 @@ _alone = {}
 
 def one_device(name, optimizer, dtype):
     if (name, optimizer, dtype) not in _alone:
-        losses, (arrays,) = some_steps([d2l.cpu(0)], NETWORKS[name], optimizer, None, dtype)
+        losses, (arrays,) = five_steps([d2l.cpu(0)], NETWORKS[name], optimizer, None, dtype)
         _alone[name, optimizer, dtype] = losses, arrays
     return _alone[name, optimizer, dtype]
 
@@ -56,7 +57,7 @@ def one_device(name, optimizer, dtype):
 )
 @pytest.mark.parametrize("name", NETWORKS)
 def test_k_devices_equal_one(name, optimizer, k, dtype):
-    losses, replicas = some_steps([d2l.cpu(i) for i in range(k)], NETWORKS[name], optimizer, LOADS[k], dtype)
+    losses, replicas = five_steps([d2l.cpu(i) for i in range(k)], NETWORKS[name], optimizer, LOADS[k], dtype)
     expected_losses, expected = one_device(name, optimizer, dtype)
     tolerance = TOLERANCE[optimizer] if dtype == np.float64 else TOLERANCE_32[name]
     if (name, optimizer) == ("deep", "adam"):  # small gradients, and more of them
@@ -74,8 +75,8 @@ def test_on_gpus(standin, monkeypatch, name):
     """The same work by the layers on two cards; the stand-in finds waits that are missing."""
     monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
     monkeypatch.setattr("test_loads.BATCHES", [5, 3, 1])
-    losses, replicas = some_steps([d2l.gpu(i) for i in range(3)], NETWORKS[name], "momentum", LOADS[3], np.float64)
-    expected_losses, (expected,) = some_steps([d2l.cpu(0)], NETWORKS[name], "momentum", None, np.float64)
+    losses, replicas = five_steps([d2l.gpu(i) for i in range(3)], NETWORKS[name], "momentum", LOADS[3], np.float64)
+    expected_losses, (expected,) = five_steps([d2l.cpu(0)], NETWORKS[name], "momentum", None, np.float64)
     assert losses == pytest.approx(expected_losses, rel=1e-12)
     for i, (array, alone) in enumerate(zip(replicas[2], expected, strict=True)):
         if i not in BEFORE_NORM.get(name, ()):
