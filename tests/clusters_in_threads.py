@@ -25,7 +25,8 @@ class ThreadsCluster(Cluster):
     GPUs are those of one machine, in order.
     """
 
-    def __init__(self, rank, split, lanes, kinds):
+    def __init__(self, rank, split, lanes, kinds=None):
+        kinds = kinds or ["cpu"] * len(split)
         workers = Workers(split[rank])
         self.mine = [OwnCPU(i, workers) for i in range(split[rank])]
         before = sum(n for n, kind in zip(split[:rank], kinds[:rank], strict=True) if kind == "gpu")
@@ -50,7 +51,6 @@ def in_each(split, function, eager=True, kinds=None):
 
     ``eager``: as of `comms`. ``kinds``: as of `ThreadsCluster`; virtual devices unless given.
     """
-    kinds = kinds or ["cpu"] * len(split)
     names = "device", "channel", "post"
     lanes = [dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)]
     results, errors = [None] * len(split), []
