@@ -52,7 +52,8 @@ def add_down(batch, array):
     device, end, flat = array.device, end_of(array.device), array.raw.reshape(-1)
     if end is device:
         return flat
-    host = end.buffer("array", flat.size, flat.dtype)  # free again when it has gone up: a GPU's work is done in turn
+    room = end.buffer("array", max(1, flat.size), flat.dtype)  # free again after "up": a GPU's work is done in turn
+    host = room[: flat.size]
     batch.wait(end, batch.submit(device, _down, flat, host))
     return host
 
