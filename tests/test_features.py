@@ -47,7 +47,7 @@ COVERED = {
     "many networks at a time": "test_sweep.py::test_however_it_is_done_a_history_is_that_of_train "
     "test_sweep.py::test_the_command",
     "one network on a cluster": "test_across.py::test_processes_learn_what_one_learns "
-    "test_across.py::test_the_command_under_mpiexec",
+    "test_across.py::test_the_command_under_mpiexec test_cluster_gpus.py::test_processes_of_a_machine_take_its_gpus",
 }
 """The tests of each row, by how it begins; the others are said not to be built."""
 
