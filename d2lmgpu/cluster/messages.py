@@ -76,9 +76,9 @@ def measure_wires(cluster):
 def fit_rounds(tries, seconds):
     """The startup, α and β, none of them negative, with the smallest sum of relative errors.
 
-    ``tries``: pairs (bytes of a message, rounds), each of which took so many ``seconds``. With squares of errors in the
-    place of the errors themselves a few odd ones would decide, such as those of a wire that lets the first bytes after a
-    pause pass at once.
+    ``tries``: pairs (bytes of a message, rounds), each of which took so many ``seconds``. With squares of errors in
+    the place of the errors themselves a few odd ones would decide, such as those of a wire that lets the first bytes
+    after a pause pass at once.
 
     Source: iteratively reweighted least squares, for least absolute deviations (Schlossmacher 1973).
     """
