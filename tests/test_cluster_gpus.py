@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import standin_cupy
 from clusters_in_threads import in_each
-from conftest import few, long
+from conftest import REAL_GPU, few, long
 from mpi_in_threads import comms
 from mpiexec import mpiexec
 
@@ -44,12 +44,18 @@ def summed(values, algorithm, splits, kinds):
     return [array for mine in in_each(splits, run, kinds=kinds) for array in mine]
 
 
+@pytest.fixture(params=["standin", REAL_GPU])
+def gpus(request):
+    """As `cards`; of real GPUs there are as many as there are, which devices share."""
+    return request.getfixturevalue("cards") if request.param == "standin" else lambda count: None
+
+
 CASES = [(algorithm, splits) for algorithm in SUMMING for splits in ((1, 1), (2, 1), (1, 3, 1))]
 
 
 @pytest.mark.parametrize("algorithm, splits", few(CASES, ("ring", (2, 1)), ("tree", (1, 3, 1))))
-def test_sums_have_the_bits_of_virtual_devices(algorithm, splits, cards, rng):
-    cards(sum(splits))
+def test_sums_have_the_bits_of_virtual_devices(algorithm, splits, gpus, rng):
+    gpus(sum(splits))
     for n in (1, 7, 1003):
         values = list(rng.normal(size=(sum(splits), n)).astype(np.float32))
         found = summed(values, algorithm, splits, ["gpu"] * len(splits))
@@ -58,8 +64,8 @@ def test_sums_have_the_bits_of_virtual_devices(algorithm, splits, cards, rng):
             assert array.tobytes() == other.tobytes()
 
 
-def test_gpus_and_virtual_devices_in_one_cluster(cards, rng):
-    cards(2)
+def test_gpus_and_virtual_devices_in_one_cluster(gpus, rng):
+    gpus(2)
     values = list(rng.normal(size=(4, 57)))
     found = summed(values, "ring", (2, 2), ["gpu", "cpu"])
     for array in found:
@@ -71,9 +77,9 @@ EACH = {"overlap": True, "flat": False, "optimizer": "adam"}
 
 
 @pytest.mark.parametrize("way", [EACH, *long({}, {"network": "lenet-bn"})])
-def test_processes_learn_what_one_learns(way, cards, small):
+def test_processes_learn_what_one_learns(way, gpus, small):
     """Bit for bit, the same GPUs in one process or in several."""
-    cards(3)
+    gpus(3)
     data = some(small, 24, 7)
     settings = {"batch_size": 10, "num_epochs": 2, "init": "he", "lr": 0.01, "algorithm": "ring", "data": data, **way}
     results = in_each((2, 1), lambda cluster: d2l.train(cluster, **settings), kinds=["gpu", "gpu"])
