@@ -149,6 +149,7 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
     known |= {"--all", "--count"}  # pytest's, and that of tests/interrupts.py
     known |= {"--hosts", "--bandwidth"}  # benchmarks/hosts.py's
     known |= set("--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc".split())  # launchers'
+    known |= set("--cpus-per-task --gpus-per-task --scheduler-file --nthreads --no-dashboard".split())  # and Dask's
     for page in PAGES:
         shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))
         assert set(shown) <= known, (page.name, set(shown) - known)
