@@ -1,11 +1,13 @@
 """What goes wrong with one of several processes is said in the job's output, with the right rank, and all end."""
 
+import random
 import re
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import kills
 import pytest
 from conftest import few
 from mpi_in_threads import comms
@@ -198,3 +200,11 @@ def test_a_rank_that_trains_something_else_is_named(what):
     done = mpiexec(4, Path(__file__).with_name("faults_in_training.py"), "other", where, 0, *words)
     assert done.returncode == 2, done
     assert len(re.findall(said.format(where), done.stderr)) == 1, done.stderr
+
+
+@pytest.mark.long
+def test_killed_and_stopped_at_random_moments(tmp_path):
+    """What goes on afterwards ends with the bits of an undisturbed run. `python tests/kills.py` does it 20 times."""
+    jobs, chance = kills.Killed(tmp_path), random.Random(3)
+    for _ in range(3):
+        print(jobs.once(chance))
