@@ -206,5 +206,5 @@ def test_a_rank_that_trains_something_else_is_named(what):
 def test_killed_and_stopped_at_random_moments(tmp_path):
     """What goes on afterwards ends with the bits of an undisturbed run. `python tests/kills.py` does it 20 times."""
     jobs, chance = kills.Killed(tmp_path), random.Random(3)
-    for _ in range(3):
+    for _ in range(2):
         print(jobs.once(chance))
