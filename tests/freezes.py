@@ -58,7 +58,8 @@ CASES = [case for algorithm in sorted(set(ALGORITHMS) - {"none"}) for case in ca
 def main(algorithm, frozen, move):
     cluster = d2l.cluster(1, patience=2.0)
     data = d2l.put(np.arange(N, dtype=np.float32), cluster.mine[0])
-    d2l.allreduce([data], cluster.across(algorithm))
+    across = cluster.across(ALGORITHMS[algorithm])  # by its name "hierarchical" would have the processes as its groups
+    d2l.allreduce([data], across)
     d2l.synchronize(cluster.mine)
     do = Exchange.do
 
@@ -70,7 +71,7 @@ def main(algorithm, frozen, move):
 
     if int(next(os.environ[name] for name in RANKS if name in os.environ)) == frozen:
         Exchange.do = stop
-    d2l.allreduce([data], cluster.across(algorithm))
+    d2l.allreduce([data], across)
     d2l.synchronize(cluster.mine)
 
 
