@@ -27,6 +27,7 @@ def test_both_ways_are_there():
 @pytest.mark.long
 @pytest.mark.parametrize("way, package", [("By MPI", "mpi4py"), ("By Dask", "distributed")])
 def test_a_job(way, package, tmp_path):
+    """Up to ten seconds: processes of Dask's begin one after the other."""
     pytest.importorskip(package, reason=f"{package} is not installed")
     mpiexec = find_program("mpiexec")
     if mpiexec is None:
