@@ -12,11 +12,29 @@ from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.workers import Workers
 
 
+hired = []
+"""Workers of a process each, until `dismiss` ends their threads, which hold the devices and all their memory."""
+
+
 class OwnCPU(CPU):
     """A virtual device whose workers are its process's: nobody else's waiting takes them."""
 
     def _make_channel(self):
-        return OwnCPU(self.index, Workers(1))
+        return OwnCPU(self.index, hire(1))
+
+
+def hire(count):
+    hired.append(Workers(count))
+    return hired[-1]
+
+
+def dismiss():
+    """To be called when nothing is asked of these devices any more. Who waits in an exchange for ever still does."""
+    for workers in hired:
+        workers._count = 0
+        for device in list(workers._devices)[:1] * workers._threads:
+            workers._in_line.put(device)
+    hired.clear()
 
 
 class ThreadsCluster(Cluster):
@@ -27,7 +45,7 @@ class ThreadsCluster(Cluster):
 
     def __init__(self, rank, split, lanes, kinds=None):
         kinds = kinds or ["cpu"] * len(split)
-        workers = Workers(split[rank])
+        workers = hire(split[rank])
         self.mine = [OwnCPU(i, workers) for i in range(split[rank])]
         before = sum(n for n, kind in zip(split[:rank], kinds[:rank], strict=True) if kind == "gpu")
         if kinds[rank] == "gpu":

@@ -145,6 +145,14 @@ def give_memory_back():
         ctypes.CDLL(None).malloc_trim(0)
 
 
+@pytest.fixture(autouse=True)
+def dismiss_workers():
+    """Those of clusters in threads, after each test."""
+    yield
+    if "clusters_in_threads" in sys.modules:
+        sys.modules["clusters_in_threads"].dismiss()
+
+
 @pytest.fixture
 def standin(monkeypatch):
     """A stand-in for CuPy with two cards; CUDA kernels run on the CPU, so only for a few small images."""
