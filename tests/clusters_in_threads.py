@@ -11,7 +11,6 @@ from d2lmgpu.devices import cpu, gpu
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.workers import Workers
 
-
 hired = []
 """Workers of a process each, until `dismiss` ends their threads, which hold the devices and all their memory."""
 
