@@ -177,7 +177,7 @@ def test_the_guides_preprocessing():
 @pytest.mark.long
 def test_the_guides_sweep(tmp_path):
     """As a file, since the workers import it."""
-    quick = program_with("d2l.sweep(").replace("num_epochs=3", "num_epochs=1, limit=200, batch_size=50")
+    quick = program_with("d2l.plot_sweep(").replace("num_epochs=3", "num_epochs=1, limit=200, batch_size=50")
     quick = quick.replace("lr=[0.05, 0.1, 0.2], seed=[0, 1]", "lr=[0.05, 0.1], seed=[0]")
     (tmp_path / "program.py").write_text(LITTLE + quick, encoding="utf-8")
     command = [sys.executable, "program.py"]
