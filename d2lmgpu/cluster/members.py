@@ -149,15 +149,16 @@ class Across:
         Raises ValueError unless there is one for each of them, in their order.
         """
         devices, cluster = [array.device for array in data], self.cluster
-        if [device.main for device in devices] not in (cluster.mine, [end_of(device) for device in cluster.mine]):
+        mains = [device.main for device in devices]
+        if mains != cluster.mine and mains != [end_of(device) for device in cluster.mine]:
             raise ValueError(
                 f"allreduce across a cluster: arrays on [{listed(devices)}]; needed are those of all of this process's "
                 f"devices, in their order: [{listed(cluster.mine)}]"
             )
-        lane = cluster.lane(devices)
         if self.algorithm == "nccl":
             add_nccl(batch, cluster, data)
             return
+        lane = cluster.lane(devices)
         flat, ends = [add_down(batch, array) for array in data], [end_of(device) for device in devices]
         if self.algorithm == "mpi":
             exchanged = batch.submit_to_all(ends, all_reduce, flat, lane)
