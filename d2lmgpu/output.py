@@ -7,6 +7,7 @@ that was killed has left of them is taken over, and removed, by the next that wr
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import stat
@@ -82,11 +83,11 @@ def same_file(path, other):
             _beside(path, "part").unlink(missing_ok=True)
 
 
-def write_file(path, write):
+def write_file(path, write, like=None):
     """Let ``write(file)`` fill a temporary file beside ``path``, then give it that name.
 
-    A failure leaves an older file as it was. A new file gets the permissions of an older
-    one. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
+    A failure leaves an older file as it was. A new file gets the permissions of an older one, or else of the file
+    ``like``. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
     """
     path = _target(path)
     if _is_stream(path):
@@ -96,13 +97,30 @@ def write_file(path, write):
     part = _beside(path, "part")
     with holding(path, PATIENCE), _naming(path):
         try:
-            with os.fdopen(_create(part, path), "wb") as file:
+            with os.fdopen(_create(part, path if path.exists() else like), "wb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())  # or a machine that loses power might keep the name and not the content
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def keep_aside(path):
+    """Copy a file that will be replaced to NAME.before-1 beside it, or -2 and so on: the first name that is free.
+
+    Returns the copy's path, which is an older one's if that has the same content. Raises OSError.
+    """
+    path = _target(path)
+    with holding(path, PATIENCE):
+        content = path.read_bytes()
+        for number in itertools.count(1):
+            aside = path.with_name(f"{path.name}.before-{number}")
+            if not os.path.lexists(aside):
+                write_file(aside, lambda file: file.write(content), like=path)
+                return aside
+            if aside.is_file() and aside.read_bytes() == content:
+                return aside
 
 
 @contextlib.contextmanager

@@ -10,7 +10,9 @@ import runpy
 import shutil
 import subprocess
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -259,8 +261,8 @@ def functions(text, folder, name="cells"):
 @pytest.fixture
 def cells(tmp_path):
     yield lambda text, name="cells": functions(text, tmp_path, name)
-    for name in ("cells", "cells2"):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if re.fullmatch(r"cells\d*", name)]:
+        del sys.modules[name]
 
 
 def test_another_version_replaces_the_earlier_one_and_nothing_else(tmp_path, cells):
@@ -272,9 +274,100 @@ def test_another_version_replaces_the_earlier_one_and_nothing_else(tmp_path, cel
         more.write("\ny = he_std((1.5, 2))\n")
     assert keep("he_std", cells("def he_std(shape):\n    return 'new'\n", "cells2").he_std, file)
     text = file.read_bytes().decode()
-    assert text.startswith("# é\r\nx = 1\n") and text.endswith("\ny = he_std((1.5, 2))\n") and "helper" not in text
+    assert text.startswith("# é\r\nx = 1\r\n") and text.endswith("\ny = he_std((1.5, 2))\n") and "helper" not in text
     assert runpy.run_path(str(file))["y"] == "new"
     assert text.count("he_std: kept by check") == 1 and kept_in(text) == {"he_std", "cut"}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("tail", ["", "\n", "\n\nown = 3\n", "\n\nown = 3"])
+def test_what_was_there_is_kept_aside_at_each_replacement(tmp_path, cells, capsys, end, bom, tail):
+    """Whatever ends lines or the file: one block is replaced, and each earlier version has a file of its own."""
+    file = tmp_path / "mine.py"
+    begin, last = "# --- he_std: kept by check ---", "# --- end of he_std ---"
+    before = bom + f"{begin}\n\ndef he_std(shape):\n    return 7\n\n\n{last}{tail}".replace("\n", end).encode()
+    file.write_bytes(before)
+    contents = [before]
+    for i in range(3):
+        assert keep("he_std", cells(f"def he_std(shape):\n    return {i}\n", f"cells{i}").he_std, file)
+        assert f"(mine.py as it was: mine.py.before-{i + 1})" in capsys.readouterr().out
+        contents.append(file.read_bytes())
+        text = contents[-1].decode("utf-8")
+        assert text.count(begin) == text.count(last) == 1 and text.count("\n") == text.count(end)
+        assert contents[-1].startswith(bom + begin.encode()) and contents[-1].endswith(tail.replace("\n", end).encode())
+        names = runpy.run_path(str(file))
+        assert names["he_std"](()) == i and names.get("own") == (3 if "own" in tail else None)
+    assert not keep("he_std", sys.modules["cells2"].he_std, file)
+    assert keep("he_std", sys.modules["cells1"].he_std, file)  # there is a copy of what this replaces
+    assert keep("he_std", sys.modules["cells2"].he_std, file)
+    asides = sorted(tmp_path.glob("mine.py.before-*"))
+    assert [path.read_bytes() for path in asides] == contents
+
+
+LACKING = {  # files whose markers do not say where the answer ends, or begin
+    "no end": "{begin}\n{old}\nown = 3\n\n{other}",
+    "no end, and another's after it": "{begin}\n{old}\nown = 3\n{other}\n{begin}\n",
+    "no end, and nothing more": "own = 3\n{other}\n{begin}\n{old}",
+    "another answer within": "{begin}\n{old}\nown = 3\n{other}\n{end}\n",
+    "no beginning": "own = 3\n{old}\n{end}\n{other}",
+    "the later one has no end": "{begin}\n{old}\n{end}\nown = 3\n{other}\n{begin}\n{old}",
+}
+
+
+@pytest.mark.parametrize("shape", LACKING)
+def test_without_its_markers_an_answer_stays_and_the_new_version_comes_last(tmp_path, cells, capsys, shape):
+    file, begin, end = tmp_path / "mine.py", "# --- he_std: kept by check ---", "# --- end of he_std ---"
+    other = "# --- cut: kept by check ---\ndef cut(n, k):\n    return 5\n\n\n# --- end of cut ---\n"
+    before = LACKING[shape].format(begin=begin, end=end, old="def he_std(shape):\n    return 7\n", other=other)
+    file.write_text(before)
+    assert keep("he_std", cells("def he_std(shape):\n    return 1\n").he_std, file)
+    out = capsys.readouterr().out
+    assert "its markers" in out and f"{begin} and {end}" in out and "the new one is at the end" in out
+    text = file.read_text()
+    assert text.startswith(before) and not list(tmp_path.glob("*.before-*"))
+    names = runpy.run_path(str(file))
+    assert (names["he_std"](()), names["cut"](1, 1), names["own"]) == (1, 5, 3)
+    assert keep("he_std", cells("def he_std(shape):\n    return 2\n", "cells2").he_std, file)
+    text = file.read_text()
+    assert text.startswith(before) and text[len(before) :].count("def ") == 1
+    names = runpy.run_path(str(file))
+    assert (names["he_std"](()), names["cut"](1, 1), names["own"]) == (2, 5, 3)
+
+
+def test_of_two_blocks_the_one_that_counts_is_replaced(tmp_path, cells):
+    """Python takes the later definition."""
+    file, other = tmp_path / "mine.py", tmp_path / "other.py"
+    for path, name in ((file, "cells"), (other, "cells2")):
+        keep("he_std", cells(f"def he_std(shape):\n    return {name!r}\n", name).he_std, path)
+    file.write_text(file.read_text() + "own = 3\n" + other.read_text())
+    assert keep("he_std", cells("def he_std(shape):\n    return 'new'\n").he_std, file)
+    names = runpy.run_path(str(file))
+    assert names["he_std"](()) == "new" and names["own"] == 3
+
+
+def test_a_marker_that_is_indented_is_none(tmp_path, cells):
+    file = tmp_path / "mine.py"
+    for end in ("1", "2"):
+        text = f"def he_std(shape):\n    # --- cut: kept by check ---\n    return {end}\n"
+        assert keep("he_std", cells(text, f"cells{end}").he_std, file)
+    assert file.read_text().count("def ") == 1 and kept_in(file.read_text()) == {"he_std"}
+
+
+def test_two_notebooks_that_keep_answers_at_once_keep_both(tmp_path, cells, monkeypatch):
+    file, names = tmp_path / "mine.py", ("he_std", "cut", "ring", "allreduce")
+    answers = cells("".join(f"def {name}():\n    return {name!r}\n" for name in names))
+    together = threading.Barrier(len(names))
+
+    def keep_one(name):
+        together.wait()
+        return keep(name, getattr(answers, name), file)
+
+    for _ in range(5):
+        file.unlink(missing_ok=True)
+        with ThreadPoolExecutor(len(names)) as threads:
+            assert all(threads.map(keep_one, names))
+        assert kept_in(file.read_text()) == set(names)
 
 
 def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
@@ -300,6 +393,8 @@ def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
             "def outer(x):\n    def he_std(shape): return x\n    return he_std\nhe_std = outer(1)",
             "a function around it",
         ),
+        ("def he_std(shape):\n# --- ring: kept by check ---\n    return 1\n", "a line .*# --- ring: kept by check ---"),
+        ("def he_std(shape):\n    return '''\n# --- end of he_std ---\n'''\n", "a line .*# --- end of he_std ---"),
     ],
 )
 def test_what_cannot_be_kept(tmp_path, cells, text, message):

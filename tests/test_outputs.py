@@ -15,7 +15,7 @@ from conftest import long
 import d2lmgpu as d2l
 from d2lmgpu import cli, output
 from d2lmgpu.checkpoints import load_checkpoint
-from d2lmgpu.output import check_writable, each_output, holding, same_file, write_file, write_json
+from d2lmgpu.output import check_writable, each_output, holding, keep_aside, same_file, write_file, write_json
 
 
 def names(folder):
@@ -42,6 +42,29 @@ def test_the_content_is_on_the_disk_before_it_gets_the_name(tmp_path, monkeypatc
     monkeypatch.setattr(os, "replace", replace)
     write_file(tmp_path / "file", lambda file: file.write(b"12345"))
     assert calls == [("fsync", 5), ("replace", 5)]
+
+
+def test_a_file_is_kept_aside_under_a_name_that_is_free(tmp_path, monkeypatch):
+    """Whole, with its permissions, beside the file itself; no earlier copy is overwritten, and none is made twice."""
+    folder = tmp_path / "real"
+    folder.mkdir()
+    file, link = folder / "file", tmp_path / "link"
+    link.symlink_to(file)
+    (folder / "file.before-2").symlink_to("nowhere")
+    for content, expected in ((b"one", 1), (b"two", 3), (b"one", 1), (b"three", 4), (b"two", 3)):
+        file.write_bytes(content)
+        file.chmod(0o600)
+        aside = keep_aside(link)
+        assert aside == folder / f"file.before-{expected}" and aside.read_bytes() == content == file.read_bytes()
+        assert aside.stat().st_mode & 0o777 == 0o600
+    assert names(folder) == ["file", *(f"file.before-{i}" for i in (1, 2, 3, 4))]
+    file.write_bytes(b"four")
+    monkeypatch.setattr(os, "replace", lambda *_: full(io.BytesIO()))
+    with pytest.raises(OSError, match="file.before-5: No space left"):
+        keep_aside(file)
+    assert names(folder) == ["file", *(f"file.before-{i}" for i in (1, 2, 3, 4))]
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        keep_aside(tmp_path / "nothing")
 
 
 def full(file):

@@ -17,7 +17,8 @@ HERE = "share/d2lmgpu/notebooks"
 MINE = '''"""My own framework: answers to the exercises of the course, which `check` keeps here once they are right.
 
 A notebook uses them with ``from mine import allreduce``. Between its lines ``# ---`` check replaces an answer when
-another version of it passes; all else in this file is yours. ``d2lmgpu check allreduce mine.py`` tries it again.
+another version of it passes, and keeps the file as it was as mine.py.before-1, -2 and so on; all else in this file is
+yours. ``d2lmgpu check allreduce mine.py`` tries it again.
 """
 '''
 

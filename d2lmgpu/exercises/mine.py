@@ -10,23 +10,30 @@
 
     # --- end of allreduce ---
 
-What stands between such lines is replaced when another version passes. All other text is the student's, and stays.
+What stands between such lines is replaced when another version passes, and the file as it was is kept beside it. All
+other text is the student's, and stays.
 """
 
 import ast
+import codecs
 import dis
 import inspect
+import itertools
 import re
 import sys
 import textwrap
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from ..output import write_file
+from ..output import PATIENCE, holding, keep_aside, write_file
 from .checking import kind
 
 FILE = "mine.py"
 BEGIN, END = "# --- {}: kept by check ---", "# --- end of {} ---"
+MARKER = re.compile(
+    f"^(?:{re.escape(BEGIN)}|{re.escape(END)})[ \\t]*(?=\\r?$)".replace(r"\{\}", r"(\w+)"), re.MULTILINE
+)
+"""A line before or after an answer, but for its end: group 1 is the name of one that begins, 2 of one that ends."""
 
 MODULE = "mine"
 """As which answers import what is in the file already."""
@@ -39,32 +46,57 @@ class CannotKeep(Exception):
 def keep(name, answer, path):
     """Put the source of ``answer``, a function, into the file ``path`` under ``name``. Returns whether that changed it.
 
-    With it come the imports, the helpers and the constants that it uses. Raises `CannotKeep` with
-    the reason, OSError if the file cannot be read or written.
+    With it come the imports, the helpers and the constants that it uses. A version that is replaced is kept aside,
+    which is printed; one that lacks its markers stays, and the new one, at the end, counts. Raises `CannotKeep` with
+    the reason, OSError if the file cannot be read or written, UnicodeDecodeError if it is not UTF-8.
     """
     path = Path(path)
-    text = path.read_bytes().decode("utf-8") if path.exists() else ""
-    block = f"{BEGIN.format(name)}\n{source_of(name, answer, kept_in(text))}\n{END.format(name)}\n"
-    found = _block_of(name).search(text)
-    if found:
-        new = text[: found.start()] + block + text[found.end() :]
-    else:
-        new = text + ("\n" if text and not text.endswith("\n") else "") + ("\n\n" if text else "") + block
-    if new != text:
-        write_file(path, lambda file: file.write(new.encode()))
-        sys.modules.pop(MODULE, None)  # who imports it next gets this one
-    return new != text
+    with holding(path, PATIENCE):
+        content = path.read_bytes() if path.exists() else b""
+        encoding = "utf-8-sig" if content.startswith(codecs.BOM_UTF8) else "utf-8"
+        text = content.decode(encoding)
+        source = source_of(name, answer, kept_in(text))
+        if marker := MARKER.search(source):
+            raise CannotKeep(f"a line of its text, {marker[0]}, is one that {path.name} marks answers with; change it")
+        new, replaces = _with_block(text, name, source)
+        if new == text:
+            return False
+        aside = keep_aside(path) if replaces else None
+        write_file(path, lambda file: file.write(new.encode(encoding)))
+    sys.modules.pop(MODULE, None)  # who imports it next gets this one
+    begin, end = BEGIN.format(name), END.format(name)
+    if aside:
+        print(f"  ({path.name} as it was: {aside.name})")
+    elif begin in text or end in text:
+        print(f"  ({name} lacks one of its markers, {begin} and {end}: what is there stays, the new one is at the end)")
+    return True
+
+
+def _with_block(text, name, source):
+    """A file's text with the source of an answer, and whether that replaces an earlier version; else it comes last."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    block = f"{BEGIN.format(name)}\n{source}\n{END.format(name)}".replace("\n", newline)
+    if place := _blocks(text).get(name):
+        return text[: place.start] + block + text[place.stop :], True
+    between = newline * (0 if not text else 2 if text.endswith("\n") else 3)
+    return text + between + block + newline, False
 
 
 def kept_in(text):
     """The names of the answers in a file's text."""
-    names = re.findall(r"^" + re.escape(BEGIN).replace(r"\{\}", r"(\w+)") + "$", text, re.MULTILINE)
-    return {name for name in names if _block_of(name).search(text)}
+    return {name for name, place in _blocks(text).items() if place}
 
 
-def _block_of(name):
-    begin, end = re.escape(BEGIN.format(name)), re.escape(END.format(name))
-    return re.compile(rf"^{begin}\n.*?^{end}\n", re.MULTILINE | re.DOTALL)
+def _blocks(text):
+    """Where the answers are in a file's text, by name: from marker to marker, with no other between them.
+
+    Of several it is the last one, which counts for Python; None if that has no end.
+    """
+    return {
+        begin[1]: slice(begin.start(), end.end()) if end and end[2] == begin[1] else None
+        for begin, end in itertools.pairwise([*MARKER.finditer(text), None])
+        if begin[1]
+    }
 
 
 def source_of(name, answer, kept=()):
