@@ -516,7 +516,7 @@ def test_without_answers_the_librarys_stand_in(begun, capsys):
 
 
 def test_what_goes_into_mine(begun, cells, capsys):
-    keep("cut", SOLUTIONS["cut"], begun / "mine.py")
+    keep("split_batch", SOLUTIONS["split_batch"], begun / "mine.py")
     own = my_framework()
     with pytest.raises(ValueError, match=r"add_to_mine: ring is an exercise's; check\('ring', ring\) keeps its"):
         add_to_mine(SOLUTIONS["ring"])
@@ -525,6 +525,14 @@ def test_what_goes_into_mine(begun, cells, capsys):
     said = capsys.readouterr().out
     assert "twice: kept in mine.py.\n<lambda>: not kept in mine.py: only functions that begin with def" in said
     assert runpy.run_path(str(begun / "mine.py"))["twice"](4) == 8
+    text = (begun / "mine.py").read_bytes()
+    (begun / "mine.py").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))  # as some editors write it
+    assert my_framework().whose["split_batch"] == "yours"
+    (begun / "mine.py").write_bytes(b"\xff\n\n\n1")
+    assert add_to_mine(twice) == 2
+    assert "twice: not kept in mine.py: 'utf-8' codec" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"mine.py cannot be run: UnicodeDecodeError: .*; repair it"):
+        my_framework()
 
 
 def test_in_the_repository_solutions_are_put_to_work(tmp_path, monkeypatch):

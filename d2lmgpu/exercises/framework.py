@@ -99,11 +99,11 @@ def my_framework():
 
 def _answers_in(path):
     """The answers in a student's file, imported as whoever writes ``import mine`` has it, and its text."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
     sys.modules.pop(MODULE, None)
     module = type(sys)(MODULE)
     module.__file__ = str(path)
     try:
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         exec(compile(text, str(path), "exec"), vars(module))
     except Exception as error:  # whatever the student's file does
         raise ValueError(f"{FILE} cannot be run: {in_words(error)}; repair it, or take what is wrong out") from error
@@ -136,10 +136,9 @@ def add_to_mine(*functions):
                 print(f"{name}: {'kept' if keep(name, function, mine.folder / FILE) else 'it is'} in {FILE}.")
             except (CannotKeep, OSError, UnicodeDecodeError) as error:
                 print(f"{name}: not kept in {FILE}: {error}.")
-    if not mine or not (mine.folder / FILE).exists():
+    if not mine or not (mine.folder / FILE).is_file():
         return None
-    text = (mine.folder / FILE).read_text(encoding="utf-8")
-    return sum(bool(line.strip()) for line in text.splitlines())
+    return sum(bool(line.strip()) for line in (mine.folder / FILE).read_bytes().splitlines())
 
 
 def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
