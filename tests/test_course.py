@@ -179,9 +179,78 @@ def test_all_predictions_are_kept_and_looked_back_at(begun, capsys):
         "bytes: predicted 100, measured 110: 1.1 times what was predicted.",
         "3 predictions, 1 right to a quarter; 1 still to be made.",
     ]
-    (begun / "predictions.json").write_text("[broken")
-    compare("bytes", 100, 110.0)  # begins anew
-    assert list(json.loads((begun / "predictions.json").read_text())) == ["05_training"]
+
+
+ENTRY = {"predicted": 2.0, "found": 1.0, "unit": " ms", "how": "measured"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "[broken",
+        "",
+        "[" * 100_000,
+        b"\xff",
+        None,
+        [],
+        {"05_training": []},
+        {"05_training": {"step": 3}},
+        {"05_training": {"step": []}},
+        {"05_training": {"step": [3, None]}},
+        {"05_training": {"step": [{"predicted": 2.0}]}},
+        {"05_training": {"step": [ENTRY | {"more": 1}]}},
+        {"05_training": {"step": [ENTRY | {"predicted": "2"}]}},
+        {"05_training": {"step": [ENTRY | {"predicted": True}]}},
+        {"05_training": {"step": [ENTRY | {"found": None}]}},
+        {"05_training": {"step": [ENTRY | {"found": 10**400}]}},
+        {"05_training": {"step": [ENTRY | {"unit": 3}]}},
+        {"05_training": {"step": [ENTRY | {"unit": "\ud800"}]}},
+        {"05_training": {"step\ud800": [ENTRY]}},
+        {"05_training": {"step": [ENTRY | {"how": [[]]}]}},
+    ],
+    ids=lambda wrong: str(wrong)[:40].encode("ascii", "backslashreplace").decode(),
+)
+def test_predictions_that_cannot_be_read_are_kept_aside(begun, capsys, wrong):
+    """What the file held is never lost, and what of it can be read stays; both are said."""
+    file = begun / "predictions.json"
+    if isinstance(wrong, dict):
+        wrong = {"04_allreduce": {"sum": [ENTRY]}} | wrong
+    content = wrong if isinstance(wrong, bytes) else (wrong if isinstance(wrong, str) else json.dumps(wrong)).encode()
+    file.write_bytes(content)
+    look_back()
+    said = "(predictions.json is not as compare writes it. A copy is kept as predictions.json.before-1; what cannot be"
+    assert capsys.readouterr().out.startswith(said) and file.read_bytes() == content
+    compare("step", 4, 1.0, " ms")
+    out = capsys.readouterr().out
+    assert out.startswith(said) and out.endswith(
+        "step: predicted 4 ms, measured 1 ms: 0.25 times what was predicted.\n"
+    )
+    assert (begun / "predictions.json.before-1").read_bytes() == content
+    kept = json.loads(file.read_text())
+    assert kept.pop("05_training") == {"step": [ENTRY | {"predicted": 4.0}]}
+    assert kept == ({"04_allreduce": {"sum": [ENTRY]}} if isinstance(wrong, dict) else {})
+    look_back()
+    assert capsys.readouterr().out.endswith("1 prediction, 0 right to a quarter; 0 still to be made.\n")
+    file.write_bytes(b"{]")
+    compare("step", 4, 1.0, " ms")
+    assert (begun / "predictions.json.before-2").read_bytes() == b"{]"
+    assert (begun / "predictions.json.before-1").read_bytes() == content
+
+
+def test_whatever_number_is_kept_is_looked_back_at(begun, capsys):
+    for what, predicted, found in [
+        ("nan", math.nan, 1.0),
+        ("found nan", 1, math.nan),
+        ("far", 1e-308, 1e308),
+        ("inf", math.inf, math.inf),
+    ]:
+        compare(what, predicted, found)
+    text = (begun / "predictions.json").read_bytes()
+    (begun / "predictions.json").write_bytes(b"\xef\xbb\xbf" + text)  # as some editors write it
+    capsys.readouterr()
+    look_back()
+    assert capsys.readouterr().out.endswith("4 predictions, 1 right to a quarter; 0 still to be made.\n")
+    assert {path.name for path in begun.iterdir()} == {"predictions.json"}
 
 
 def test_a_folder_that_cannot_be_written_ends_no_notebook(begun, capsys):
@@ -189,6 +258,8 @@ def test_a_folder_that_cannot_be_written_ends_no_notebook(begun, capsys):
     compare("step", 3, 1.5, " ms")
     out = capsys.readouterr().out
     assert out.startswith("(Predictions cannot be kept: ") and "predicted 3 ms" in out
+    look_back()
+    assert capsys.readouterr().out.startswith("(Predictions cannot be read: ")
 
 
 def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
@@ -196,6 +267,8 @@ def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(notebook, "_begun", [])
     compare("step", None, 1.5, how="simulated")
     assert capsys.readouterr().out == "step: simulated 1.5.\n"
+    with pytest.raises(ValueError, match="compare: unit is 3; it should be a text"):
+        compare("step", None, 1.5, 3)
     with pytest.raises(ValueError, match="compare: how is 'guessed'|compare: how 'guessed'"):
         compare("step", None, 1.5, how="guessed")
     assert check("cut", SOLUTIONS["cut"]) and not list(tmp_path.iterdir())

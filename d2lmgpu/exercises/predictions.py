@@ -4,12 +4,12 @@ There `compare` keeps an answer folded for which nobody has made a prediction ye
 it at once: they are for reading, too.
 """
 
-import json
 import math
+import re
 import sys
 
 from ..arguments import check_name, check_text, is_number, shown
-from ..output import write_json
+from ..output import PATIENCE, holding, keep_aside, read_json, write_json
 from ..words import several
 from . import notebook
 
@@ -36,6 +36,7 @@ def compare(what, predicted, found, unit="", how="measured"):
     for name, value in (("found", found), ("predicted", predicted)):
         if not is_number(value) and (name == "found" or (value is not None and value is not ...)):
             raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
+    check_text("compare: unit", unit)
     check_name("compare: how", how, WAYS)
     if predicted is ...:
         predicted = None
@@ -56,7 +57,12 @@ def look_back():
     mine = notebook.begun()
     if not mine:
         raise ValueError("look_back: predictions are kept in a copy of the course, which d2lmgpu course DIR makes")
-    entries = [(what, kept[-1]) for what, kept in _read(mine.folder).get(mine.name, {}).items()]
+    try:
+        kept = _read(mine.folder / FILE)
+    except OSError as error:
+        print(f"(Predictions cannot be read: {error})")
+        kept = {}
+    entries = [(what, found[-1]) for what, found in kept.get(mine.name, {}).items()]
     made = [(what, entry) for what, entry in entries if entry["predicted"] is not None]
     made.sort(key=lambda pair: _off(pair[1]), reverse=True)
     for what, entry in made:
@@ -88,13 +94,15 @@ def _off(entry):
 def _keep(mine, what, entry):
     """Enter a comparison into the copy's file. Returns whether this notebook has shown or folded it before."""
     check_text("compare: what", what)
-    kept = _read(mine.folder)
-    entries = kept.setdefault(mine.name, {}).setdefault(what, [])
-    if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
-        entries.pop()  # the same prediction, found once more
-    entries.append(entry)
+    path = mine.folder / FILE
     try:
-        write_json(mine.folder / FILE, kept)
+        with holding(path, PATIENCE):
+            kept = _read(path)
+            entries = kept.setdefault(mine.name, {}).setdefault(what, [])
+            if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
+                entries.pop()  # the same prediction, found once more
+            entries.append(entry)
+            write_json(path, kept)
     except OSError as error:  # which is no reason to end a notebook
         print(f"(Predictions cannot be kept: {error})")
     seen = what in mine.seen
@@ -102,13 +110,37 @@ def _keep(mine, what, entry):
     return seen
 
 
-def _read(folder):
-    """What is kept in a copy; nothing where there is no such file, or one that is broken."""
-    try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+def _read(path):
+    """What is kept in a copy's file, {} if there is none. If some of it cannot be read, all of it is kept aside."""
+    if not path.exists():
         return {}
-    return found if isinstance(found, dict) else {}
+    found = read_json(path.read_bytes())
+    sound = {name: _sound(kept) for name, kept in found.items()} if isinstance(found, dict) else None
+    if sound != found or sound is None:
+        aside = keep_aside(path).name
+        print(f"({FILE} is not as compare writes it. A copy is kept as {aside}; what cannot be read is left out.)")
+    return sound or {}
+
+
+def _sound(kept):
+    """What a notebook has kept, without what `compare` does not write."""
+    if not isinstance(kept, dict):
+        return {}
+    lists = {what: entries for what, entries in kept.items() if isinstance(entries, list) and _is_text(what)}
+    sound = {what: [entry for entry in entries if _is_entry(entry)] for what, entries in lists.items()}
+    return {what: entries for what, entries in sound.items() if entries}
+
+
+def _is_entry(entry):
+    if not isinstance(entry, dict) or entry.keys() != {"predicted", "found", "unit", "how"}:
+        return False
+    numbers = is_number(entry["found"]) and (entry["predicted"] is None or is_number(entry["predicted"]))
+    return numbers and entry["how"] in WAYS and _is_text(entry["unit"])
+
+
+def _is_text(value):
+    """Whether it is one that can be printed; JSON knows others, of lone surrogates."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def _show_folded(what, found):
