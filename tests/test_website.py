@@ -124,12 +124,29 @@ def site(tmp_path_factory):
     return folder
 
 
+def error_boxes(page):
+    """The tags of an HTML page by which docutils or the theme says that its source is wrong.
+
+    Furo's style sheet makes a red box of docutils' own table of contents, with an error that no warning tells.
+    """
+    page = re.sub(r"<noscript>.*?</noscript>", "", page, flags=re.DOTALL)
+    wrong = {"contents", "system-message", "problematic", "error", "traceback"}
+    return [tag for tag, names in re.findall(r'(<[^>]*\bclass="([^"]*)"[^>]*>)', page) if wrong & {*names.split()}]
+
+
+def test_error_boxes_are_found():
+    for wrong in ("contents local", "system-message", "admonition error", "problematic", "output traceback"):
+        assert error_boxes(f'<p><div id="x" class="{wrong}">') == [f'<div id="x" class="{wrong}">']
+    assert not error_boxes('<b class="table-of-contents"><noscript>\n<p class="error">no scripts</noscript>error')
+
+
 @pytest.mark.long
 def test_the_site_is_built(site):
     pages = [path for path in site.rglob("*.html") if "_static" not in path.parts]
     assert len(pages) > 20
     for page in pages:
         text = page.read_text("utf-8")
+        assert not error_boxes(text), page.name
         for picture in re.findall(r"<img\b[^>]*>", text):
             alt = re.search(r'alt="([^"]*)"', picture)
             assert alt and alt[1] and "_images/" not in alt[1], f"{page.name}: {picture[:200]} has no alternative text"
