@@ -15,9 +15,9 @@ Chunk c sets out from device c+1 and reaches device c after k-1 steps, when all
 k devices have added to it. After k-1 more steps, every device has all chunks.
 
 Steps: 2(k-1). Bytes: each device sends 2(k-1) chunks of n/k elements, that is
-2(k-1)/k·n: hardly more for many devices than for two, and no allreduce can send
-less (Patarasuk and Yuan 2009). Its price is latency: small messages wait 2(k-1)
-times for the wire.
+2(k-1)/k·n: n for two devices and never more than 2n, however many there are. No
+allreduce can send less (Patarasuk and Yuan 2009). Its price is latency: small
+messages wait 2(k-1) times for the wire.
 
 Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
