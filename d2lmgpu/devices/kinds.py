@@ -3,7 +3,8 @@
 ``cpu(i)`` is a *virtual* device: a queue of work on NumPy arrays that belong to
 it, with one core's worth of BLAS. ``gpu(i)`` is a CUDA device: the same queue,
 but its functions launch CuPy work on a stream of their own. Both obey the same
-rules, so a program that is right on two ``cpu`` devices is right on two GPUs.
+rules, so that a program that is right on two ``cpu`` devices should be right on
+two GPUs; docs/gpu.md says on which that has been tried.
 """
 
 from ..arguments import shown
