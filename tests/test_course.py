@@ -427,8 +427,8 @@ def test_a_marker_that_is_indented_is_none(tmp_path, cells):
     assert file.read_text().count("def ") == 1 and kept_in(file.read_text()) == {"he_std"}
 
 
-def test_two_notebooks_that_keep_answers_at_once_keep_both(tmp_path, cells, monkeypatch):
-    file, names = tmp_path / "mine.py", ("he_std", "cut", "ring", "allreduce")
+def test_two_notebooks_that_keep_answers_at_once_keep_both(tmp_path, cells):
+    file, names = tmp_path / "mine.py", ("he_std", "cut")
     answers = cells("".join(f"def {name}():\n    return {name!r}\n" for name in names))
     together = threading.Barrier(len(names))
 
@@ -436,7 +436,7 @@ def test_two_notebooks_that_keep_answers_at_once_keep_both(tmp_path, cells, monk
         together.wait()
         return keep(name, getattr(answers, name), file)
 
-    for _ in range(5):
+    for _ in range(10):
         file.unlink(missing_ok=True)
         with ThreadPoolExecutor(len(names)) as threads:
             assert all(threads.map(keep_one, names))
