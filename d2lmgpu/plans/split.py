@@ -63,10 +63,16 @@ def splits_of(network, stages):
         layers = network[stage.first : stage.stop]
         shapes = tuple(shapes_of(stage, network))
         weights = [i for i, layer in enumerate(layers) if has_weights(layer)]
-        if len(weights) != 1 or (stage.split == "rows" and (weights[0] != len(layers) - 1 or len(shapes) != 2)):
+        if len(weights) != 1 or (stage.split == "rows" and (weights[0] != len(layers) - 1 or len(shapes) > 2)):
             where = ", at its end" if stage.split == "rows" else ""
             raise ValueError(f"stage {s}: split by {stage.split} it should have one convolution or dense layer{where}")
         if stage.split == "columns":
+            first = next(i for i, layer in enumerate(layers) if layer.shapes)
+            if first != weights[0] or any(shape[:1] != (units[s],) for shape in shapes[1:]):
+                raise ValueError(
+                    f"stage {s}: split by columns, other layers with parameters should come after the convolution or "
+                    f"dense layer, with one for each of its {units[s]} outputs"
+                )
             found.append(Split("columns", units[s], stage.params // units[s], stage.params, shapes))
         elif s == 0 or units[s - 1] is None:
             raise ValueError(f"stage {s}: split by rows it should come after a convolution or dense layer")
@@ -83,7 +89,8 @@ def units_of_outputs(network, stages):
     for stage in stages:
         for layer in network[stage.first : stage.stop]:
             if has_weights(layer):
-                units = layer.shapes[1][0]
+                weight = layer.shapes[0]
+                units = weight[0] if len(weight) == 4 else weight[1]
         found.append(units)
     return found
 
@@ -113,14 +120,14 @@ def views(flat, split, shapes, part):
             start += width
             found.append(cut.T if len(shape) == 2 else cut.reshape(len(cut), *shape[1:]))
         return found
-    weight, bias = split.shapes
+    weight, *bias = split.shapes
     a, b = split.units_of(part)
     stop = (b - a) * split.size
     if len(weight) == 2:
         cut = flat[:stop].reshape(stop // weight[1], weight[1])
     else:
         cut = flat[:stop].reshape(b - a, weight[0], *weight[2:]).swapaxes(0, 1)
-    return [cut, flat[stop:] if len(flat) > stop else array_module(flat).zeros(bias, flat.dtype)]
+    return [cut, *(flat[stop:] if len(flat) > stop else array_module(flat).zeros(shape, flat.dtype) for shape in bias)]
 
 
 def held_units(plan, device):
@@ -142,4 +149,4 @@ class _Sized(NamedTuple):
 
 def has_weights(layer):
     """Whether it is a convolution or a dense layer."""
-    return bool(layer.shapes) and not layer.channels
+    return bool(layer.shapes) and len(layer.shapes[0]) in (2, 4)
