@@ -80,6 +80,19 @@ def test_fewer_examples_and_channels_than_devices(name, k, micro_batches, n):
     check_gradients(plan, devices, n, np.float32)
 
 
+@pytest.mark.parametrize("k", [1, 2, 3, *long(5, 8)])
+@pytest.mark.parametrize("a, b, c", few([*itertools.product([1, 2, 3], repeat=3)], (1, 3, 2), (2, 1, 1), (3, 2, 1)))
+def test_layers_of_one_unit(a, b, c, k):
+    """Where a pair's second layer has one input, or columns one output, device 0 alone has a share, and it is all."""
+    for name, micro_batches in itertools.product(NAMES, (1, 2)):
+        for network in (
+            sequential((1, 2, 3), Flatten(), Dense(a), ReLU(), Dense(b), Dense(c), ReLU(), Dense(2)),
+            sequential((2, 5, 6), Conv2d(a, 2), ReLU(), Conv2d(b, 2), MaxPool2d(), Flatten(), Dense(c), Dense(3)),
+        ):
+            plan = PLANS[name](k, micro_batches, network=network)
+            check_gradients(plan, [d2l.cpu(i) for i in range(k)], 5)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("copies, k, micro_batches", [(2, 2, 1), *long((3, 2, 2), (2, 4, 3), (4, 1, 2))])
 def test_copies(name, copies, k, micro_batches, make_devices):

@@ -137,12 +137,18 @@ def _exchange(value, s, stages, network, k):
 
 @functools.lru_cache
 def _schedule(k, units, shares, spread):
-    """Each device collects its units of the first ``shares`` devices' shares, and with ``spread`` sends them to all."""
-    bounds, steps = chunk_bounds(units, k), []
+    """Each device collects its units of the first ``shares`` devices' shares, and with ``spread`` sends them to all.
+
+    If there is one share only, the device that had it needs nothing.
+    """
+    everybody, bounds, steps = range(k), chunk_bounds(units, k), []
     if shares:
-        steps += [[t for t in step if t.source < shares] for step in gather_at_hubs(range(k), bounds, range(k))]
+        steps += [[t for t in step if t.source < shares] for step in gather_at_hubs(everybody, bounds, everybody)]
     if spread:
-        steps += spread_from_hubs(range(k), bounds, range(k))
+        first = 1 if shares == 1 else 0
+        steps += [
+            [t for t in step if t.destination >= first] for step in spread_from_hubs(everybody, bounds, everybody)
+        ]
     return frozen(steps)
 
 
