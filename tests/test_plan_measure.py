@@ -32,6 +32,20 @@ def test_a_device_alone_tells_nothing_of_company():
     assert measure_costs(PLANS["data"](3, 1, network=SMALL), [d2l.cpu(0)], 6, rounds=1).company == [1]
 
 
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_beyond_the_cores_company_is_computed(cores, device_kind, make_devices, monkeypatch):
+    """Virtual devices that have to share cores; of GPUs each has its own, however few cores there are."""
+    monkeypatch.setattr(measuring, "count_cores", lambda: cores)
+    monkeypatch.setattr(measuring._Alone, "slower", lambda self, spans, *_: 1 + len(spans) / 4)
+    k = 5 if device_kind == "cpu" else 2
+    found = measure_costs(PLANS["data"](k, 1, network=SMALL), make_devices(k), 10, rounds=1).company
+    if device_kind == "cpu":
+        expected = {1: [1, 2, 3, 4, 5], 2: [1, 1.5, 2.25, 3, 3.75], 3: [1, 1.5, 1.75, 7 / 3, 35 / 12]}[cores]
+    else:
+        expected = [1, 1.5]
+    assert found == pytest.approx(expected)
+
+
 def test_preparation_is_of_each_action_of_each_device():
     plan = PLANS["data"](3, 1, network=SMALL)
     result = simulate(plan, full_switch(3, 1e6))

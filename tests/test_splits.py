@@ -308,21 +308,53 @@ def test_the_command_that_plans(tmp_path, capsys, network):
     assert (found["bytes"], found["peak_memory"], found["proved"]) == (sum(proof.sent), proof.peak, True)
     out = capsys.readouterr().out
     assert f"{1000 * expected.seconds:.4g} ms a step, bubble {expected.bubble:.1%}" in out
-    assert len(out.splitlines()) == 3 + 4 and plot.read_bytes().startswith(b"\x89PNG")
+    assert len(out.splitlines()) == 4 + 4 and plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_plans_on_this_machine(tmp_path, monkeypatch, capsys):
     """With what was measured here, of which the page tells."""
     film, page = [], tmp_path / "plan.html"
     costs = [{"F": 0.25, "B": 0.5, "update": 0.0}]
-    monkeypatch.setattr("d2lmgpu.cli.plan.measure_costs", lambda *_, **__: Measured(costs, [1.0, 2.0], 0.0))
+    measured = {}
+
+    def measure(plan, devices, **minibatch):
+        measured.update(minibatch, devices=len(devices))
+        return Measured(costs, [1.0, 2.0, 3.0], 0.125)
+
+    monkeypatch.setattr("d2lmgpu.cli.plan.measure_costs", measure)
     monkeypatch.setattr("d2lmgpu.cli.plan.measure_messages", lambda devices: topology("full_switch", len(devices)))
     monkeypatch.setattr("d2lmgpu.plans.html.write_page", lambda shown, file: film.append((shown["end"], file)))
-    words = f"plan --split data --devices 2 --on this_machine --html {page}"
+    json_file = tmp_path / "plan.json"
+    words = f"plan --split data --devices 3 --batch-size 60 --on this_machine --html {page} --json {json_file}"
     assert cli.main(words.split()) == 0
-    seconds = 1.5  # 0.75, twice as slow since both compute
-    assert capsys.readouterr().out.count("simulated on this_machine: ") == 1
+    assert measured == {"devices": 3, "batch_size": 60, "optimizer": "sgd"}
+    seconds = 2.25  # 0.75, three times as slow since all compute
     assert film == [(pytest.approx(seconds, rel=0.01), str(page))]
+    with_preparation = seconds + 3 * 6 * 0.125  # F, B, a free, allreduce, update, a free
+    found = json.loads(json_file.read_text(encoding="utf-8"))
+    assert found["seconds"] == pytest.approx(with_preparation, rel=0.01) and found["bubble"] < 0.01
+    assert found["times"] == "predicted from computations and messages measured on this machine"
+    out = capsys.readouterr().out
+    assert f"on this_machine: {1000 * found['seconds']:.4g} ms a step" in out and found["times"] in out
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--on full_switch", "devices of 1e+12 multiplications a second, links of 150 GB/s, 2 µs a message"),
+        (
+            "--on ethernet --devices 9 --speed 2e9",
+            "of 2e+09 multiplications a second, links of 1.25 to 150 GB/s, ",
+        ),
+        ("--on pcie_bus --devices 1", "simulated, not measured: devices of 1e+12 multiplications a second"),
+    ],
+)
+def test_times_of_a_machine_that_need_not_be_there(tmp_path, capsys, words, said):
+    file = tmp_path / "plan.json"
+    assert cli.main(["plan", *words.split(), "--json", str(file)]) == 0
+    times = json.loads(file.read_text(encoding="utf-8"))["times"]
+    assert said in times and times.startswith("simulated, not measured: ")
+    assert f"\n{times}\n" in capsys.readouterr().out
 
 
 def test_a_network_in_a_file(tmp_path, capsys):

@@ -1,14 +1,16 @@
 """``d2lmgpu plan``: prove, time and draw a plan of a training step, without training."""
 
+import numpy as np
+
 from .. import words
 from ..arguments import check_name
 from ..collectives import ALGORITHMS
 from ..collectives.topologies import TOPOLOGIES, topology
-from ..devices import count_cores, cpu
+from ..devices import cpu
 from ..networks import FASHION_MNIST, NETWORKS
 from ..optimizers import OPTIMIZERS
 from ..output import check_writable, each_output, save_figure, write_json
-from ..plans import draw, measure_costs, measure_messages, prove, simulate, write_html
+from ..plans import Measured, draw, measure_costs, measure_messages, simulate, write_html
 from ..plans.estimate import estimate_costs
 from ..training.checks import find_network
 from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
@@ -28,8 +30,9 @@ def add_to(commands):
         "plan",
         help="prove, time and draw a way to split a training step",
         description="Prove a plan of a training step, time it on a network of devices that need not be there, and draw "
-        "it, without training. Times are simulated: of computations that cost what their multiplications take, or, on "
-        f"{HERE}, what was measured.",
+        "it, without training. Times are simulated, not measured: of a machine whose computations cost what their "
+        f"multiplications take, and whose messages go over the network of --on. On {HERE} they are predicted from "
+        "computations and messages that are measured here.",
     )
     command.set_defaults(command=run)
     add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}")
@@ -43,7 +46,7 @@ def add_to(commands):
     add_option(command, "--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}")
     add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join((*TOPOLOGIES, HERE))}")
-    add_option(command, "--speed", number, 1e12, "multiplications a second of each device")
+    add_option(command, "--speed", number, 1e12, f"multiplications a second of each device, unless on {HERE}")
     add_file(command, "--json", "write the result as JSON")
     add_file(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)")
     add_file(command, "--html", "write a page on which the plan plays, in any browser")
@@ -61,14 +64,14 @@ def run(options):
     plan = make_plan(
         options.split, options.devices, options.pipeline, options.micro_batches, network, options.allreduce
     )
-    minibatch = options.batch_size, options.optimizer
-    proof = prove(plan, *minibatch)
-    timed = _machine(options, plan)
+    machine, costs, times = _machine(options, plan)
+    timed = {"network": machine, "costs": costs.costs, "company": costs.company, **_minibatch(options)}
     simulation = simulate(plan, **timed)
-    _print(options, plan, name, proof, simulation)
+    result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
+    _print(result, plan)
     with each_output() as attempt:
         if options.json:
-            attempt(write_json, options.json, _result(options, plan, name, proof, simulation))
+            attempt(write_json, options.json, result)
         if options.plot:
             attempt(lambda: save_figure(options.plot, draw(plan, **timed)))
         if options.html:
@@ -76,28 +79,50 @@ def run(options):
     return 0
 
 
+def _minibatch(options):
+    return {"batch_size": options.batch_size, "optimizer": options.optimizer}
+
+
 def _machine(options, plan):
-    """What `simulate` needs to know."""
-    minibatch = {"batch_size": options.batch_size, "optimizer": options.optimizer}
+    """The network, what computations cost (`Measured`), and a word on where these are from."""
     check_name("network", options.on, (*TOPOLOGIES, HERE))
     if options.on != HERE:
+        network = topology(options.on, plan.k)
         costs = estimate_costs(plan, options.batch_size, options.speed)
-        return {"network": topology(options.on, plan.k), "costs": costs, **minibatch}
+        times = (
+            f"simulated, not measured: devices of {options.speed:g} multiplications a second{_wires(network, plan.k)}"
+        )
+        return network, Measured(costs, [1.0], 0.0), times
     devices = [cpu(i) for i in range(plan.k)]
-    measured = measure_costs(plan, devices[: count_cores()], **minibatch)
-    return {"network": measure_messages(devices), "costs": measured.costs, "company": measured.company, **minibatch}
+    costs = measure_costs(plan, devices, **_minibatch(options))
+    return measure_messages(devices), costs, "predicted from computations and messages measured on this machine"
 
 
-def _print(options, plan, name, proof, simulation):
+def _wires(network, k):
+    """The links of a network, and how long a message takes beside its bytes, to any of k devices from the first."""
+    if k == 1:
+        return ""
+    latency = network.latency(np.zeros(k - 1, np.intp), np.arange(1, k))
+    return f", links of {_range(network.bandwidth, 1e9)} GB/s, {_range(latency, 1e-6)} µs a message"
+
+
+def _range(values, unit):
+    return " to ".join(dict.fromkeys(f"{value / unit:.3g}" for value in (np.min(values), np.max(values))))
+
+
+def _print(result, plan):
     parts = f"{words.several(plan.k, 'device')}, {plan.micro_batches} micro-batch{'es' * (plan.micro_batches > 1)}"
-    print(f"{plan.name}: {name} × {options.width:g}, {parts}, batch {options.batch_size}, {options.optimizer}; proved")
+    size = f"batch {result['batch_size']}, {result['optimizer']}"
+    print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
     print(
-        f"simulated on {options.on}: {_milliseconds(simulation.seconds)} a step, bubble {simulation.bubble:.1%}, "
-        f"{sum(proof.sent) / 1e6:.3g} MB sent in all"
+        f"on {result['on']}: {_milliseconds(result['seconds'])} a step, bubble {result['bubble']:.1%}, "
+        f"{result['bytes'] / 1e6:.3g} MB sent in all"
     )
+    print(result["times"])
     line = "{:>6} {:>9} {:>10} {:>12}".format
     print(line("device", "computes", "sends MB", "at most MB"))
-    for i, (busy, sent, peak) in enumerate(zip(simulation.utilisation, proof.sent, proof.peak, strict=True)):
+    each = zip(result["utilisation"], result["bytes_sent_per_device"], result["peak_memory"], strict=True)
+    for i, (busy, sent, peak) in enumerate(each):
         print(line(i, f"{busy:.1%}", f"{sent / 1e6:.3f}", f"{peak / 1e6:.3f}"))
 
 
@@ -105,7 +130,7 @@ def _milliseconds(seconds):
     return f"{1000 * seconds:.4g} ms"
 
 
-def _result(options, plan, name, proof, simulation):
+def _result(options, plan, name, simulation, seconds, times):
     return {
         "split": options.split,
         "pipeline": options.pipeline,
@@ -119,10 +144,11 @@ def _result(options, plan, name, proof, simulation):
         "on": options.on,
         "speed": options.speed,
         "proved": True,
-        "seconds": simulation.seconds,
+        "times": times,
+        "seconds": seconds,
         "bubble": simulation.bubble,
         "utilisation": simulation.utilisation,
-        "bytes": sum(proof.sent),
-        "bytes_sent_per_device": proof.sent,
-        "peak_memory": proof.peak,
+        "bytes": sum(simulation.sent),
+        "bytes_sent_per_device": simulation.sent,
+        "peak_memory": simulation.peak,
     }

@@ -3,7 +3,9 @@ with each other.
 
     costs        of each stage, forward and backward of a micro-batch, and the update: a device alone goes through all
                  of the plan's stages, by a plan of its own, and its spans are timed
-    company      k devices do that at the same time: how much slower does each of them compute?
+    company      k devices do that at the same time: how much slower does each of them compute? Virtual devices beyond
+                 the number of cores are not measured: n of them share c cores, so that each computes at c/n of the
+                 speed that c of them have
     preparation  the rest of the device's step, for each action: the host program lists them, before it begins
 
 Everything is done a number of times; what is told are medians. Messages are the network's (collectives/fit.py).
@@ -53,8 +55,9 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     """Measure what the plan's stages cost on the first of ``devices``, and what company does to them; a `Measured`.
 
     ``devices``: as many as may compute at the same time; one alone tells nothing of company. A plan of the stages'
-    micro-batches runs on each of them ``rounds`` times, and once before. Raises ValueError for what does not fit, and
-    for a plan in which a device with a part of a stage receives messages.
+    micro-batches runs on each of them ``rounds`` times, and once before; of virtual devices on no more than there are
+    cores, beyond which company is computed. Raises ValueError for what does not fit, and for a plan in which a device
+    with a part of a stage receives messages.
     """
     check_plan(plan)
     check_minibatch(batch_size, optimizer, dtype)
@@ -64,10 +67,11 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     runs = alone.run(devices[:1], rounds)
     costs = alone.costs(runs)
     left = [run.seconds - sum(end - begin for begin, end in run.spans[0]) for run in runs]
-    company = [1.0]
-    for k in range(2, len(devices) + 1):
+    company, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
+    for k in range(2, min(len(devices), cores) + 1):
         found = [alone.slower(run.spans, costs, company) for run in alone.run(devices[:k], rounds)]
         company.append(max(1.0, statistics.median(found)))
+    company += [company[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
     return Measured(costs, company, max(0.0, statistics.median(left)) / len(alone.plan.actions[0]))
 
 
