@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import few, long
+from conftest import few, long, traced_memory
 
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
@@ -106,6 +106,57 @@ def test_many_devices_and_micro_batches(name):
 def test_many_micro_batches_of_all_stages(name):
     proof = prove(PLANS[name](64, 64), 4096)
     assert len(proof.peak) == 64 and sum(proof.between) >= 4 * 129_068
+
+
+class _Schedule(tuple):
+    """Counts how often it is read."""
+
+    reads = 0
+
+    def __iter__(self):
+        self.reads += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("name", ["data", "channels", "channel-pairs", "zero3"])
+def test_a_schedule_is_read_once_however_many_devices_have_it(name):
+    """Of k devices it has some k² transfers."""
+    reads = []
+    for k in (3, 6):
+        plan, schedules = PLANS[name](k, 1, network=sequential((1, 4, 4), Flatten(), Dense(12), Dense(12))), {}
+        lists = [
+            [a._replace(schedule=schedules.setdefault(id(a.schedule), _Schedule(a.schedule))) for a in todo]
+            for todo in plan.actions
+        ]
+        prove(plan._replace(actions=tuple(map(tuple, lists))))
+        reads.append([schedule.reads for schedule in schedules.values()])
+    assert reads[0] == reads[1]
+
+
+def test_memory_that_a_proof_takes():
+    """A byte for each device, piece and micro-batch, twice, and then some."""
+    plan = PLANS["data"](48, 1, network=sequential((1, 4, 4), Flatten(), Dense(12)))
+    held, _ = traced_memory(lambda: prove(plan), 1)
+    assert held < 8 * 48**3
+
+
+def test_contributions_without_number():
+    """That double with every step: counts do not come round to where they were."""
+    plan = PLANS["data"](2, 1, network=sequential((1, 1, 1), Flatten(), Dense(2)))
+    both = Transfer(0, 1, 0, 4, "add"), Transfer(1, 0, 0, 4, "add")
+    for steps in (2, 8, 9, 65):
+        lists = [
+            [a._replace(schedule=(both,) * steps) if a.what == "collective" else a for a in todo]
+            for todo in plan.actions
+        ]
+        with pytest.raises(PlanError, match=r"micro-batch 0 is counted \d+ times|step 9 sends device 1 what it has"):
+            prove(plan._replace(actions=tuple(map(tuple, lists))))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_most_devices_of_a_plan(name):
+    with pytest.raises(ValueError, match="k, the number of devices, is 1,?025; .* at most 1,024"):
+        PLANS[name](1025, 1)
 
 
 def test_counts_of_contributions():

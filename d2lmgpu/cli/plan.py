@@ -1,5 +1,7 @@
 """``d2lmgpu plan``: prove, time and draw a plan of a training step, without training."""
 
+import sys
+
 import numpy as np
 
 from .. import words
@@ -19,6 +21,9 @@ from .options import add_file, add_option, check_outputs, keep_apart, number, wh
 
 HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""
+
+MANY = 200
+"""Devices of a plan that takes its time: work grows with their square, or cube."""
 
 CLASSES = 10
 """Of a network in a file, which is made for Fashion-MNIST."""
@@ -64,6 +69,10 @@ def run(options):
     plan = make_plan(
         options.split, options.devices, options.pipeline, options.micro_batches, network, options.allreduce
     )
+    if plan.k > MANY:
+        print(
+            f"proving and timing a plan of {words.several(plan.k, 'device')}, which may take minutes", file=sys.stderr
+        )
     machine, costs, times = _machine(options, plan)
     timed = {"network": machine, "costs": costs.costs, "company": costs.company, **_minibatch(options)}
     simulation = simulate(plan, **timed)

@@ -6,7 +6,6 @@ import numpy as np
 
 from ..kernels.stages import function_of, output_shapes
 from .build import check_network
-from .initial import init_params
 
 
 def layer_rows(network):
@@ -16,7 +15,8 @@ def layer_rows(network):
     are few. Raises ValueError for what is no network.
     """
     check_network(network)
-    shapes = output_shapes(network, init_params(network=network), np.zeros((1, *network.input_shape), np.float32))
+    params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
+    shapes = output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
     rows = []
     for i, (layer, shape) in enumerate(zip(network, shapes, strict=True)):
         name = repr(network.recipes[i]) if network.recipes else function_of(layer)[0].__name__

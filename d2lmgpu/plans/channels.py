@@ -29,11 +29,10 @@ multi-billion parameter language models using model parallelism".
 
 import functools
 
-from ..arguments import check_name, check_whole
+from ..arguments import check_name
 from ..collectives import ALGORITHMS, place
 from ..collectives.schedule import chunk_bounds
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
-from ..devices import MOST_DEVICES
 from ..networks import LENET, check_network
 from .compose import frozen, with_messages
 from .gpipe import check_pipeline
@@ -79,8 +78,7 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
 
     Device c·k + i has part i of copy c. ``algorithm``: the allreduce of gradients among copies.
     """
-    check_pipeline(k, micro_batches)
-    check_whole("copies", copies, most=MOST_DEVICES)
+    check_pipeline(k, micro_batches, copies)
     check_name("algorithm", algorithm, ALGORITHMS)
     check_network(network)
     stages = STAGES[name](network)

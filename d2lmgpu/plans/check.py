@@ -4,11 +4,11 @@ Whether a plan does what it should is another question, which prove.py answers.
 """
 
 from ..arguments import check_list, check_whole, shown
-from ..devices import MOST_DEVICES
 from ..networks import Network
 from .plan import (
     ACTIONS,
     COMPUTES,
+    MOST_DEVICES,
     MOST_MICRO_BATCHES,
     MOVES,
     OF_MICRO_BATCHES,

@@ -8,9 +8,8 @@ with parameters: LeNet four.
 import itertools
 
 from ..arguments import check_list, check_number, check_whole
-from ..devices import MOST_DEVICES
 from ..networks import check_network, layer_rows
-from .plan import stage_of
+from .plan import MOST_DEVICES, stage_of
 
 
 def blocks(network):

@@ -16,11 +16,10 @@ Source: Huang et al. 2019, "GPipe: efficient training of giant neural networks u
 """
 
 from ..arguments import check_whole
-from ..devices import MOST_DEVICES
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
-from .plan import MOST_MICRO_BATCHES
+from .plan import MOST_DEVICES, MOST_MICRO_BATCHES
 
 
 def gpipe(k, micro_batches=4, network=LENET, costs=None):
@@ -35,7 +34,9 @@ def gpipe_order(k, micro_batches):
     return [[("F", s, m) for m in each] + [("B", s, m) for m in each] for s in range(k)]
 
 
-def check_pipeline(k, micro_batches):
-    """Raise ValueError unless there can be k devices and so many micro-batches."""
+def check_pipeline(k, micro_batches, copies=1):
+    """Raise ValueError unless there can be ``copies`` times k devices and so many micro-batches."""
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    check_whole("copies", copies)
+    check_whole("copies · k, the number of devices,", copies * k, most=MOST_DEVICES)
     check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)

@@ -57,6 +57,8 @@ from typing import NamedTuple
 from ..networks import Network
 
 MOST_MICRO_BATCHES = 2**12
+MOST_DEVICES = 2**10
+"""Of a plan: an allreduce of k devices alone has some 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W")
 """Actions that are computations, of a stage and a micro-batch."""

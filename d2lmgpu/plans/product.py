@@ -14,8 +14,7 @@ Source: Narayanan et al. 2021, "Efficient large-scale language model training on
 these are the data, the pipeline and the tensor parallel groups.
 """
 
-from ..arguments import check_name, check_whole
-from ..devices import MOST_DEVICES
+from ..arguments import check_name
 from ..networks import LENET
 from .channels import STAGES, by_channels
 from .compose import compose
@@ -44,8 +43,7 @@ def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm="ring")
     check_name("the plan to copy", name, (*ORDERS, *STAGES))
     if name in STAGES:
         return by_channels(name, copies, k, micro_batches, network, algorithm)
-    check_whole("copies", copies, most=MOST_DEVICES)
-    check_pipeline(k, micro_batches)
+    check_pipeline(k, micro_batches, copies)
     order = [
         [(what, s, m + copy * micro_batches) for what, s, m in todo]
         for copy in range(copies)

@@ -25,10 +25,9 @@ class Shares:
                 split = self.splits[part.stage]
                 if split is not None:
                     edges[part.stage - (split.what == "rows")] |= {*split.units_of(part.params)}
-        for todo in plan.actions:
-            exchanges = [a for a in todo if a.what == "collective" and a.value in ("y", "dy")]
-            for action in {(id(a.schedule), a.stage): a for a in exchanges}.values():
-                edges[action.stage] |= {edge for step in action.schedule for t in step for edge in (t.start, t.stop)}
+        exchanges = (a for todo in plan.actions for a in todo if a.what == "collective" and a.value in ("y", "dy"))
+        for action in {(id(a.schedule), a.stage): a for a in exchanges}.values():
+            edges[action.stage] |= {edge for step in action.schedule for t in step for edge in (t.start, t.stop)}
         self.rows = [{edge: i for i, edge in enumerate(sorted(found))} for found in edges]
         self._made = {}
 
@@ -40,10 +39,10 @@ class Shares:
         if key not in self._made:
             split, of = self.splits[s], s - back
             if (split.what == "rows") == back:  # a part: its own units are there
-                counts = np.zeros((len(self.rows[of]) - 1, 1), int)
+                counts = np.zeros((len(self.rows[of]) - 1, 1), np.uint8)
                 counts[self.own(of, s, part)] = 1
             else:  # a share: its own pieces of the parameters are in it
-                counts = np.zeros((len(self.rows[of]) - 1, len(self.cuts[s]) - 1), int)
+                counts = np.zeros((len(self.rows[of]) - 1, len(self.cuts[s]) - 1), np.uint8)
                 start, stop = (self.cuts[s].index(edge) for edge in part)
                 counts[:, start:stop] = 1
             self._made[key] = known(counts)
@@ -67,7 +66,7 @@ class Shares:
         columns = {table.shape[1] for table in counts if table is not None} or {1}
         if len(columns) > 1:
             raise Wrong("some devices have parts of it and some have shares")
-        whole = np.ones((len(self.rows[of]) - 1, columns.pop()), int)
+        whole = np.ones((len(self.rows[of]) - 1, columns.pop()), np.uint8)
         return [whole if table is None else table for table in counts]
 
 

@@ -6,6 +6,10 @@ GONE = -1
 """The version of elements of the parameters that a device does not hold; 0 before the update, 1 after it."""
 
 
+MOST = 100
+"""A count, of what is in a sum, takes a byte: what is there more often is counted as so often."""
+
+
 class Wrong(Exception):
     """What is wrong with an action."""
 
@@ -32,6 +36,11 @@ class Flat:
         self.used = True
 
 
+def added(a, b):
+    """The sum of two tables of counts."""
+    return np.minimum(a + b, MOST)
+
+
 class Counts:
     """Of gradients, how often each micro-batch's contribution is in each piece of them.
 
@@ -45,7 +54,7 @@ class Counts:
     @classmethod
     def of_one(cls, m, pieces):
         """One contribution of micro-batch ``m`` to each of so many pieces."""
-        return cls([m], np.ones((pieces, 1), int))
+        return cls([m], np.ones((pieces, 1), np.uint8))
 
     def rows(self, pieces):
         """Those of some pieces, a slice."""
@@ -55,14 +64,14 @@ class Counts:
         """The table with these columns, all of its own among them."""
         if columns == self.columns:
             return self.table
-        table = np.zeros((len(self.table), len(columns)), int)
+        table = np.zeros((len(self.table), len(columns)), np.uint8)
         table[:, np.searchsorted(columns, self.columns)] = self.table
         return table
 
     def plus(self, other):
         """The sum."""
         columns = sorted({*self.columns, *other.columns})
-        return Counts(columns, self.over(columns) + other.over(columns))
+        return Counts(columns, added(self.over(columns), other.over(columns)))
 
     def fault(self, micro_batches):
         """The first of so many micro-batches that is not there just once, and how often it is; None if all are."""
