@@ -9,6 +9,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import sha256, why_diverged
 from d2lmgpu.training.history import HOPE, why_slow
@@ -79,6 +80,20 @@ def test_a_run_that_diverges_is_given_up(small, capsys):
         history, _ = quick([d2l.cpu(0)], small, lr=20, num_epochs=5, progress=True)
     assert len(history.train_loss) == 1 and history.diverged.startswith("diverged in epoch 1: the training loss is ")
     assert history.diverged in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lr", [20, 0.1])  # the same again, and what the error then advises
+def test_a_run_that_was_given_up_does_not_go_on(small, tmp_path, lr):
+    """Not to more epochs, and not to those that were asked for; its checkpoint stays."""
+    file = tmp_path / "file"
+    history, _ = quick([d2l.cpu(0)], small, lr=20, checkpoint=file)
+    assert history.diverged.startswith("diverged in epoch 1: ")
+    before = file.read_bytes()
+    message = "resume: the run was given up: diverged in epoch 1: .*; try a smaller .*; begin anew, without resume$"
+    for num_epochs in (1, 2, 3):
+        with pytest.raises(CheckpointError, match=message):
+            quick([d2l.cpu(0)], small, lr=lr, num_epochs=num_epochs, checkpoint=file, resume=file)
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,9 @@ def train(
     shows the progress and writes the checkpoint, and a stop that any of them asks for is one of all.
 
     Raises TypeError for an argument that there is not, ValueError for settings that make no sense, DataError if the
-    data set cannot be loaded, CheckpointError for a file that is no complete checkpoint of this run, OSError for one
-    that cannot be read or written, DriftError where ``check_every`` finds devices whose parameters differ.
+    data set cannot be loaded, CheckpointError for a file that is no complete checkpoint of this run, or of one that was
+    given up, OSError for one that cannot be read or written, DriftError where ``check_every`` finds devices whose
+    parameters differ.
     """
     everybody = as_cluster(devices)
     devices, settings, checkpoint_steps = everybody.mine, settings.on(everybody), plain(checkpoint_steps)

@@ -47,9 +47,11 @@ def restore(checkpoint, history, runner, replicas, everybody, checksum, alike, c
     ``replicas`` are those of this process's devices of the `Cluster` ``everybody``.
     ``alike``: the `likeness` of the run, which should be that of the checkpoint but for
     the functions ``changed``. Raises CheckpointError if the run's settings or data are
-    not those of the checkpoint.
+    not those of the checkpoint, or its run was given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
+    if saved.diverged:
+        raise CheckpointError(f"resume: the run was given up: {saved.diverged}; begin anew, without resume")
     different = [
         f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
         for name in (*SAME, "classes")
