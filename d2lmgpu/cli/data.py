@@ -1,6 +1,7 @@
 """What a command trains on: Fashion-MNIST, or pictures in folders."""
 
 import argparse
+import re
 from pathlib import Path
 
 from ..arguments import shown
@@ -34,10 +35,11 @@ def add_size(command, help):
 
 def _size(text):
     """ "64x48" as (48, 64), and "32" as (32, 32): height and width."""
-    sides = text.lower().split("x")
-    if len(sides) not in (1, 2) or not all(side.isdecimal() and 0 < int(side) <= MOST_PIXELS for side in sides):
+    found = re.fullmatch("([0-9]{1,5})(?:x([0-9]{1,5}))?", text.lower())
+    width, height = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not (0 < width <= MOST_PIXELS and 0 < height <= MOST_PIXELS):
         raise argparse.ArgumentTypeError(f"{shown(text)} should be width and height in pixels, such as 32x32")
-    return int(sides[-1]), int(sides[0])
+    return height, width
 
 
 def find_data(options, limit=None):

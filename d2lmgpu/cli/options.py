@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..arguments import check_path, shown
+from ..arguments import as_number, check_path, shown
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..fashion_mnist import FILES
@@ -28,7 +28,7 @@ def number(text):
 
 def _number(kind, text, wanted):
     try:
-        return kind(text)
+        return as_number(text, kind)
     except ValueError:  # or of more digits than Python reads
         raise argparse.ArgumentTypeError(f"{shown(text)} should be {wanted}") from None
 

@@ -1,6 +1,7 @@
 """How this process was started: alone, or as one of several by mpiexec or srun."""
 
 import os
+import re
 import sys
 
 from ..arguments import in_a_clone
@@ -15,7 +16,7 @@ NUMBERS_OF_PROCESSES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASK
 def started_together():
     """How many processes were started with this one, itself among them, and the variable that says so (None for 1)."""
     for name in NUMBERS_OF_PROCESSES:
-        if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
+        if re.fullmatch("[0-9]{1,9}", os.environ.get(name, "")) and int(os.environ[name]) > 1:
             return int(os.environ[name]), name
     return 1, None
 

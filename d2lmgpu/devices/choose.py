@@ -1,6 +1,8 @@
 """Choosing environments and devices."""
 
-from ..arguments import check_list, check_name, check_text, check_whole, is_number, shown
+import re
+
+from ..arguments import as_number, check_list, check_name, check_text, check_whole, is_number, shown
 from .device import Device
 from .discovery import find_gpus
 from .errors import DeviceError
@@ -53,7 +55,7 @@ def parse_devices(text):
     if any(":" in part for part in parts):
         return parts
     try:
-        numbers = [int(part) for part in parts]
+        numbers = [as_number(part, int) for part in parts]
     except ValueError:
         numbers = []
     if not numbers:
@@ -73,7 +75,7 @@ def _named(environment, names):
     found = []
     for name in names:
         kind, _, index = str(name).partition(":")
-        if kind not in ("cpu", "gpu") or not index.isdecimal() or len(index) > len(str(MOST_DEVICES)):
+        if kind not in ("cpu", "gpu") or not re.fullmatch("[0-9]{1,4}", index):
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         found.append((cpu if kind == "cpu" else gpu)(int(index)))
     return "+".join(sorted({device.kind for device in found}, reverse=True)), check_devices(found)

@@ -171,7 +171,7 @@ def _factors(split):
     """Of a product {"data": 2, "layers": 2}; of a name {}. ValueError for what looks like a product and is none."""
     if "=" not in split:
         return {}
-    found = re.fullmatch(r"\s*([\w-]+)=(\d{1,4})\s*,\s*([\w-]+)=(\d{1,4})\s*", split)
+    found = re.fullmatch(r"\s*([\w-]+)=([0-9]{1,4})\s*,\s*([\w-]+)=([0-9]{1,4})\s*", split)
     factors = {found[1]: int(found[2]), found[3]: int(found[4])} if found else {}
     if len(factors) != 2 or "data" not in factors or not set(factors) <= set(SPLITS) or 0 in factors.values():
         raise ValueError(f"split {shown(split)} is no product of data and another, such as {EXAMPLE}")
