@@ -235,12 +235,33 @@ STATES = {
     "right answers below 0": put("position correct", -1),
     "more right answers than examples": put("position correct", 10**9),
     "seconds that are none": put("position seconds", float("nan")),
+    "seconds beyond all floats": put("position seconds", 10**400),
+    "a sum beyond all floats": put("position losses", [10**400]),
+    "an epoch of 400 digits": put("position epoch", 10**400),
+    "an epoch that is a bool": put("position epoch", True),
+    "steps without end": put("position steps", 10**30),
+    "steps of 400 digits": put("position steps", -(10**400)),
+    "steps that are a bool": put("position steps", True),
+    "steps that are null": put("position steps", None),
+    "right answers that are a float": put("position correct", 1.0),
+    "right answers of 400 digits": put("position correct", 10**400),
+    "losses beyond all floats": put("history train_loss", [10**400]),
+    "accuracies that are bools": put("history test_accuracy", [True]),
+    "seconds of epochs beyond all floats": put("history seconds_per_epoch", [10**400]),
+    "lr beyond all floats": put("history lr", 10**400),
+    "a loss of brackets": put("history train_loss", json.loads("[" * 900 + "]" * 900)),
+    "a class of brackets": put("history classes", [json.loads("[" * 900 + "]" * 900)] * 10),
     "no checksum of the data": drop("data"),
     "a likeness that is a list": put("likeness", [1.0]),
     "a likeness that is a number": put("likeness schedule", 1.0),
     "a likeness of texts": put("likeness schedule", ["1"]),
     "no steps of the optimiser": drop("optimizer_steps"),
     "steps of the optimiser that are null": put("optimizer_steps", None),
+    "steps of the optimiser below 0": put("optimizer_steps", -1),
+    "steps of the optimiser without end": put("optimizer_steps", 2**53),
+    "steps of the optimiser of 400 digits": put("optimizer_steps", 10**400),
+    "steps of the optimiser that are a float": put("optimizer_steps", 2.0),
+    "steps of the optimiser that are a bool": put("optimizer_steps", True),
     "no parameters": changed(lambda state, arrays: arrays.pop("params")),
 }
 
@@ -250,7 +271,8 @@ def test_states(tmp_path, saved, name):
     file = tmp_path / "file"
     save_checkpoint(file, STATES[name](saved))
     with pytest.raises(
-        CheckpointError, match="file is no checkpoint of a run that this version can read: (its?|loads) "
+        CheckpointError,
+        match="file is no checkpoint of a run that this version can read: (its?|loads|maximum recursion) ",
     ):
         load_run(file)
 

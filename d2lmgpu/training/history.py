@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from ..arguments import as_array, check_list, shown
+from ..arguments import as_array, check_list, is_number, shown
 from ..networks import CROSS_ENTROPY, check_network, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .settings import RECORDED, called
@@ -154,7 +154,7 @@ def why_diverged(losses, network, loss="cross_entropy"):
     Raises ValueError without losses, or for what is no network.
     """
     losses = check_list("losses", losses, of="numbers")
-    if not losses or not all(isinstance(loss, (int, float)) for loss in losses):
+    if not losses or not all(map(is_number, losses)):
         raise ValueError(f"losses are {shown(losses)}; give the training losses so far, at least one")
     check_network(network)
     if find_loss(loss) is not CROSS_ENTROPY:

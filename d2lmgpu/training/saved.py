@@ -6,6 +6,7 @@ who wants to see what happens.
 
 from dataclasses import MISSING, dataclass, field, fields
 
+from ..arguments import is_number, shown
 from ..checkpoints import CheckpointError, load_checkpoint
 from ..parallel import check_loads
 from .history import History
@@ -48,7 +49,7 @@ def load_run(path):
         check_run(checkpoint.state)
         if not checkpoint.arrays.get("params"):
             raise ValueError("it has no parameters")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of a thousand brackets
         raise CheckpointError(f"{path} is no checkpoint of a run that this version can read: {error}") from None
     return checkpoint
 
@@ -82,7 +83,7 @@ def check_run(state):
     check_elements("losses", position["losses"], float)
     for number in (position["epoch"], position["steps"], position["seconds"], state["optimizer_steps"]):
         if not 0 <= number < MOST:
-            raise ValueError(f"it has a number of steps, epochs or seconds that is {number:.3g}")
+            raise ValueError(f"it has a number of steps, epochs or seconds that is {shown(number)}")
     if not 0 <= (position["correct"] or 0) <= position["steps"] * history["batch_size"]:
         raise ValueError(f"its position has {position['correct']} right answers after {position['steps']} steps")
     tested = "test_loss" if history["test_loss"] else "test_accuracy"
@@ -115,10 +116,10 @@ def check_elements(what, values, kind):
 
 
 def check_kinds(what, given, kinds):
-    """Raise ValueError unless a dict has for each name of ``kinds`` a value of this kind."""
+    """Raise ValueError unless a dict has for each name of ``kinds`` a value of this kind; an int is a float, too."""
     for name, kind in kinds.items():
         if name not in given:
             raise ValueError(f"its {what} has no {name}")
         found = type(given[name])
-        if found is not kind and not (kind is float and found is int):
+        if not is_number(given[name]) if kind is float else found is not kind:
             raise ValueError(f"its {what} has a {found.__name__} as {name}, which should be a {kind.__name__}")
