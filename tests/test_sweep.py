@@ -22,7 +22,7 @@ from d2lmgpu import cli
 from d2lmgpu.monitor import Stop
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.output import holding
-from d2lmgpu.sweeps import plot_curves, results, run, workers
+from d2lmgpu.sweeps import DEFAULTS, plot_curves, results, run, workers
 from d2lmgpu.sweeps.plot import plot_sweep
 from d2lmgpu.sweeps.results import document
 from d2lmgpu.sweeps.table import Table
@@ -576,11 +576,12 @@ def test_who_watches_and_fails(small, capsys):
 
 def test_running_trials_that_somebody_has_put_together(tmp_path):
     file, curves = tmp_path / "rows.json", {name: [1.0] for name in CURVES}
-    good = make_row({"lr": 0.1}, "running", "not done yet", None, curves)
+    good = make_row(DONE["settings"], "running", "not done yet", None, curves)
     for running in ([], [good]):
         file.write_text(json.dumps(GOOD | {"running": running}))
         assert d2l.load_sweep(file, running=True) == [DONE, *running] and d2l.load_sweep(file) == [DONE]
-    changes = [{"status": "done"}, {"history": None}, {"history": {}}, {"history": curves | {"train_loss": ["a"]}}]
+    changes = [{"status": "done"}, {"history": None}, {"history": {}}]
+    changes += [{"history": curves | {"train_loss": [value]}} for value in ("a", True, 10**400)]
     for running in (None, {}, [1], *([good | change] for change in changes)):
         file.write_text(json.dumps(GOOD | {"running": running}))
         with pytest.raises(ValueError, match="its rows are damaged"):
@@ -662,7 +663,7 @@ def test_results_of_other_data(monkeypatch, tmp_path, small):
 
 
 MEASURED = {"test_accuracy": [0.5], "train_loss": [1.0], "seconds_per_epoch": [2]}
-DONE = make_row({"lr": 0.1}, "done", None, 1.0, MEASURED)
+DONE = make_row(DEFAULTS | {"devices": 1, "lr": 0.1}, "done", None, 1.0, MEASURED)
 GOOD = document([DONE])
 
 
@@ -678,8 +679,18 @@ GOOD = document([DONE])
         {"history": None},
         {"history": [1]},
         *({"history": MEASURED | {name: value}} for name in MEASURED for value in (None, [], ["high"], [None], 0.5)),
+        *({"history": MEASURED | {name: [value]}} for name in MEASURED for value in (10**400, True, [1.0])),
+        {"history": {"test_loss": [1.0], "train_loss": [1.0], "seconds_per_epoch": [2]}},
+        *({"status": "diverged", "message": "so", "history": value} for value in (1, {}, MEASURED | {"train_loss": 1})),
+        {"seconds": 10**400},
+        {"seconds": True},
+        *({"settings": DONE["settings"] | {"lr": value}} for value in (10**400, "fast", [0.1], None, math.nan)),
+        *({"settings": DONE["settings"] | {"num_epochs": value}} for value in (10**20, "2", [[2]], 1.5)),
+        *({"settings": DONE["settings"] | {"devices": value}} for value in (10**20, "two", [0.5], {})),
+        {"settings": DONE["settings"] | {"network": {"name": "small"}}},
+        {"settings": DONE["settings"] | {"speed": 9}},
     ],
-    ids=str,
+    ids=lambda change: ascii(change)[-70:],
 )
 def test_rows_that_somebody_has_put_together(tmp_path, change):
     file = tmp_path / "rows.json"
@@ -688,6 +699,21 @@ def test_rows_that_somebody_has_put_together(tmp_path, change):
     file.write_text(json.dumps(document([DONE, DONE | change])))
     with pytest.raises(ValueError, match="its rows are damaged"):
         d2l.load_sweep(file)
+
+
+@pytest.mark.parametrize("epochs", [1, 10**6])
+def test_rows_of_older_versions_are_plotted(tmp_path, epochs):
+    """What was no setting then is as it was; numbers may be whole, and of as many digits as a float can be."""
+    file, history = tmp_path / "rows.json", {name: [10**20] for name in MEASURED}
+    older = make_row({"lr": 1, "num_epochs": epochs}, "done", None, 10**20, history)
+    del older["model"]
+    goes_on = older | {"status": "running", "message": "not done yet"}
+    rows = [older, make_row({"lr": 2}, "diverged", "so", 1.0)]
+    file.write_text(json.dumps(GOOD | {"rows": rows, "running": [goes_on]}))
+    rows = d2l.load_sweep(file, running=True)
+    expected = {"lr": 1, "num_epochs": epochs}, {"lr": 2}, {"lr": 1, "num_epochs": epochs}
+    assert [row["settings"] for row in rows] == [DONE["settings"] | settings for settings in expected]
+    assert len(plot_sweep(rows).axes) == 2 and len(plot_curves(rows).axes) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import contextlib
 import time
 from pathlib import Path
 
-from ..arguments import check_flag, check_list, check_path, shown
+from ..arguments import check_flag, check_list, check_path, is_number, shown
 from ..output import check_writable, read_json, write_json
 from ..training.resume import data_checksum
 from .trial import CURVES
-from .trials import identity
+from .trials import complete_trial, identity
 
 FORMAT = "d2lmgpu sweep"
 VERSION = 1
@@ -118,29 +118,37 @@ def check_rows(rows):
     return rows
 
 
-def _is_row(row):
+def _is_row(row, statuses=STATUSES):
     """Whether it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
     names = {"settings", "status", "message", "seconds", "history", "model"}
-    if not isinstance(row, dict) or set(row) | {"model"} != names or not isinstance(row["settings"], dict):
+    if not isinstance(row, dict) or set(row) | {"model"} != names:
         return False
     if not isinstance(row.setdefault("model"), (str, type(None))):  # which older files lack
         return False
+    try:
+        row["settings"] = complete_trial(row["settings"])  # as are settings that there are since
+    except (TypeError, ValueError, RecursionError):
+        return False
     if row["status"] != "done":
-        return row["status"] in STATUSES and isinstance(row["message"], str)
+        ended = row["status"] in statuses and isinstance(row["message"], str)
+        return ended and (row["history"] is None or _has_curves(row))
     numbers = [row["seconds"]]
     history = row["history"] if isinstance(row["history"], dict) else {}
     for name in ("test_loss" if history.get("test_loss") else "test_accuracy", "train_loss", "seconds_per_epoch"):
         values = history.get(name)
         numbers += values if isinstance(values, list) and values else [None]
-    return all(type(number) in (int, float) for number in numbers)
+    return _has_curves(row) and all(map(is_number, numbers))
 
 
 def _runs(row):
     """Whether it is the row of a trial that goes on, with curves."""
-    if not isinstance(row, dict) or row.get("status") != "running" or not _is_row(row | {"status": "failed"}):
-        return False
+    return _is_row(row, ("running",)) and row["status"] == "running" and _has_curves(row)
+
+
+def _has_curves(row):
+    """Whether its history has the lists of `CURVES`, of numbers."""
     curves = [row["history"].get(name) for name in CURVES] if isinstance(row["history"], dict) else [None]
-    return all(isinstance(curve, list) and all(type(value) in (int, float) for value in curve) for curve in curves)
+    return all(isinstance(curve, list) and all(map(is_number, curve)) for curve in curves)
 
 
 def load_sweep(path, running=False):

@@ -54,8 +54,8 @@ def complete_trials(trials, mode=None):
     complete, identities = [], []
     for number, trial in enumerate(check_list("trials", trials, of="dicts of settings"), 1):
         try:
-            settings = _complete(trial)
-            _check(settings, mode)
+            settings = complete_trial(trial)
+            _check_devices(settings, mode)
         except (TypeError, ValueError) as error:
             raise ValueError(f"trial {number}: {error}") from None
         if identity(settings) in identities:
@@ -69,7 +69,11 @@ def complete_trials(trials, mode=None):
     return complete
 
 
-def _complete(trial):
+def complete_trial(trial):
+    """A trial with all its settings, on whatever machine.
+
+    Raises ValueError or TypeError for a setting that there is not, and for values with which nothing can be trained.
+    """
     if not isinstance(trial, dict):
         raise ValueError(f"{shown(trial)} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
     strangers = [str(name) for name in trial if name not in DEFAULTS]
@@ -78,6 +82,7 @@ def _complete(trial):
     settings = DEFAULTS | {name: _plain(name, value) for name, value in trial.items()}
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
+    _check(settings)
     return settings
 
 
@@ -97,7 +102,7 @@ def _plain(name, value):
     return value
 
 
-def _check(settings, mode):
+def _check(settings):
     name, network = find_network(network_of(settings["network"]), width=settings["width"])
     rest = {name: value for name, value in settings.items() if name not in ("devices", "environment", "limit")}
     Settings(**rest | {"network": network_of(settings["network"])})
@@ -105,6 +110,10 @@ def _check(settings, mode):
     if settings["split"] is not None:
         check_network_for_split(network)
     check_limit(settings["limit"])
+    choose_indices("cpu", settings["devices"])
+
+
+def _check_devices(settings, mode):
     try:
         _, indices = choose_indices(settings["environment"], settings["devices"])
     except DeviceError:  # which another machine may have
