@@ -23,11 +23,11 @@ INNER = {
     "what devices, layers and steps are made of; whoever calls them has checked what they get": """
         TransferRecord Task Device array_module on_device current_device nothing_left_behind in_one_piece one_buffer
         parts_of zeros_in_one_buffer DeviceArray Draws SyncStatistics make_sync_statistics rounded_to_half
-        mean_and_variance Layer Network channels check_network check_params count_correct half_weights in_half in_parts
-        is_random kernels_work logits loss_and_grads_as_written EagerStep GraphStep Replica submit_step summed_loss
-        loss_and_correct measure_loads preprocess_batch described restored try_loss layer_rows layer_table schedules_of
-        Batch Failures all_in_c in_forked_process Exercise Judged Verdict Wrong begin look_back judge judge_file
-        Framework add_to_mine my_framework write_my_page Action Execution Part Plan Stage
+        mean_and_variance Layer Network channels check_network check_params check_running count_correct half_weights
+        in_half in_parts is_random kernels_work logits loss_and_grads_as_written EagerStep GraphStep Replica
+        submit_step summed_loss loss_and_correct measure_loads preprocess_batch described restored try_loss layer_rows
+        layer_table schedules_of Batch Failures all_in_c in_forked_process Exercise Judged Verdict Wrong begin
+        look_back judge judge_file Framework add_to_mine my_framework write_my_page Action Execution Part Plan Stage
         """,
     "the results of others, and errors": """
         DataError DeviceError DriftError DeviceMismatchError DeviceMemoryError History Result Measurement Proof

@@ -331,7 +331,7 @@ def test_a_run_goes_on_from_what_was_saved(tmp_path, small, saved):
         (put("model network", {"input_shape": [1, 28, 28], "layers": [["exec", {}]]}), "layer 'exec' is unknown"),
         (put("model classes", ["bag"] * 10**5), "classes: 100000 given"),
         (ARRAYS["parameters of other shapes"], "are not those that there are"),
-        (ARRAYS["no statistics"], "statistics: 0 arrays"),
+        (ARRAYS["no statistics"], "there should be a list of 4 arrays, as of init_statistics"),
     ],
 )
 def test_the_command_predict(tmp_path, saved, capsys, change, message):
@@ -349,7 +349,7 @@ def test_the_command_predict(tmp_path, saved, capsys, change, message):
         (put("history network", "custom"), "of a network of somebody's own"),
         (put("history network", "cnn"), "the checkpoint's parameters have shapes"),
         (put("history classes", ["bag"] * 10**5), "the checkpoint's biases of the classes have shapes"),
-        (ARRAYS["no statistics"], "statistics: 0 arrays"),
+        (ARRAYS["no statistics"], "there should be a list of 4 arrays, as of init_statistics"),
     ],
 )
 def test_models_of_older_versions(tmp_path, saved, change, message):

@@ -15,6 +15,7 @@ from .build import (
     channels,
     check_network,
     check_params,
+    check_running,
     is_random,
     sequential,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "check_init",
     "check_network",
     "check_params",
+    "check_running",
     "check_width",
     "cnn_network",
     "count_correct",

@@ -139,14 +139,22 @@ def check_layers(network):
 
 
 def check_params(name, params, network):
-    """Raise ValueError unless ``params`` is a list of arrays with the shapes that the network's parameters have."""
-    shapes = [shape for layer in network for shape in layer.shapes]
-    if not isinstance(params, (list, tuple)) or len(params) != len(shapes):
-        raise ValueError(f"{name}: {shown(params)}; there should be a list of {len(shapes)} arrays, as of init_params")
-    for i, (param, shape) in enumerate(zip(params, shapes, strict=True)):
-        raw = getattr(param, "raw", param)  # whose attributes are quick to read
-        if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype"):
-            raise ValueError(f"{name}: number {i} is {shown(param)}; it should be an array of shape {shape}")
+    """Raise ValueError unless ``params`` is a list of arrays of floats, in the shapes of the network's parameters."""
+    _check_arrays(name, params, [shape for layer in network for shape in layer.shapes], "init_params")
+
+
+def check_running(name, statistics, network):
+    """The same of batch norm's running means and variances."""
+    _check_arrays(name, statistics, [(C,) for C in channels(network) for _ in range(2)], "init_statistics")
+
+
+def _check_arrays(name, arrays, shapes, made_by):
+    if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
+        raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as of {made_by}")
+    for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        raw = getattr(array, "raw", array)  # whose attributes are quick to read
+        if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype") or raw.dtype.kind != "f":
+            raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
 
 
 def check_input_shape(input_shape):

@@ -13,10 +13,10 @@ from ..networks import (
     LOSSES,
     check_network,
     check_params,
+    check_running,
     described,
     find_loss,
     init_params,
-    init_statistics,
     known_network,
     layer_table,
     restored,
@@ -50,9 +50,7 @@ class Model:
         self.params = check_list("params", self.params, of="arrays")
         self.statistics = check_list("statistics", self.statistics, of="arrays")
         check_params("params", self.params, self.network)
-        wanted = [array.shape for array in init_statistics(self.network)]
-        if [np.shape(array) for array in self.statistics] != wanted:
-            raise ValueError(f"statistics: {len(self.statistics)} arrays; their shapes should be {wanted}")
+        check_running("statistics", self.statistics, self.network)
         check_flag("invert", self.invert)
         find_loss(self.loss)
         if self.classes is not None:
