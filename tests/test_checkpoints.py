@@ -123,6 +123,58 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         assert array.tobytes() == expected.tobytes()
 
 
+class Crash(d2l.Callback):
+    """An exception after a step, counted over all epochs from 1."""
+
+    def __init__(self, after):
+        self.after, self.seen = after, 0
+
+    def on_step(self, epoch, step, loss):
+        self.seen += 1
+        if self.seen == self.after:
+            raise Stopped
+
+
+@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["the walk", "a plan"])
+@pytest.mark.parametrize("steps, at", [(5, (0, 4)), *long((9, (1, 2))), (17, (2, 4))])
+def test_learning_rates_go_on_where_they_were(small, tmp_path, steps, at, split):
+    """Each step has another, in the warm-up and after it; the checkpoint is of the middle of an epoch of 6."""
+    devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
+    settings = {"batch_size": 100, "num_epochs": 3, "warmup": 1.5, "schedule": "cosine", **split}
+    whole = quick(devices, small, **settings).history
+    with pytest.raises(Stopped):
+        quick(devices, small, checkpoint=file, checkpoint_steps=2, callbacks=[Crash(steps)], **settings)
+    position = load_checkpoint(file).state["position"]
+    assert (position["epoch"], position["steps"]) == at
+    resumed = quick(devices, small, resume=file, **settings).history
+    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
+    assert (resumed.train_loss, resumed.test_accuracy) == (whole.train_loss, whole.test_accuracy)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "as graphs"])
+@pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 6, 7])
+def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, every, together):
+    """Counted in each epoch, of 6 steps, whose end is one of its own: what is in it is what these steps made.
+
+    Also where a runner does all the steps that it may at once, as on GPUs.
+    """
+    from d2lmgpu.parallel import EagerStep
+
+    if together:
+        monkeypatch.setattr(EagerStep, "several", lambda self, most: [self.step() for _ in range(most)])
+    devices, file, written = [d2l.cpu(0)], tmp_path / "file", []
+
+    def save(path, checkpoint):
+        written.append(tuple(checkpoint.state["position"][name] for name in ("epoch", "steps")))
+        assert checkpoint.state["optimizer_steps"] == 6 * written[-1][0] + written[-1][1]
+        save_checkpoint(path, checkpoint)
+
+    monkeypatch.setattr("d2lmgpu.training.begin.save_checkpoint", save)
+    quick(devices, small, batch_size=100, optimizer="momentum", checkpoint=file, checkpoint_steps=every)
+    within = [steps for steps in range(every, 6, every)]
+    assert written == [(0, steps) for steps in within] + [(1, 0)] + [(1, steps) for steps in within] + [(2, 0)]
+
+
 @pytest.mark.long
 def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
     file = tmp_path / "file"
