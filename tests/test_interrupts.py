@@ -13,6 +13,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import parallel, terminated
+from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
 
@@ -195,6 +196,54 @@ class Tell(d2l.Callback):
         if self.seen == self.step:
             os.kill(os.getpid(), self.signum)
             os.kill(os.getpid(), self.signum)
+
+
+class Ask(d2l.Callback):
+    """A callback's own wish to stop: after a step, or in another of its methods, each time that it is called."""
+
+    def __init__(self, step, method="on_step"):
+        self.step, self.seen = step, 0
+        if method != "on_step":
+            self.step = None
+            setattr(self, method, lambda history: len(history.train_loss) + (method == "on_evaluate") == step // 10)
+
+    def on_step(self, epoch, step, loss):
+        self.seen += 1
+        return self.seen == self.step
+
+
+WAYS = {
+    "Ctrl-C": Press,
+    "SIGTERM": lambda step: Tell(signal.SIGTERM, step),
+    "a callback": Ask,
+    "before the evaluation": lambda step: Ask(step, "on_evaluate"),
+    "after the epoch": lambda step: Ask(step, "on_epoch"),
+}
+
+
+@pytest.mark.parametrize(
+    "step, where, position, way",
+    [  # of 10 in an epoch, and 20 in the run
+        *((9, {"epoch": 1, "steps": 9}, (0, 9), way) for way in ("Ctrl-C", "a callback")),
+        *((10, {"epoch": 1, "steps": 10}, (1, 0), way) for way in WAYS),
+        *((11, {"epoch": 2, "steps": 1}, (1, 1), way) for way in ("SIGTERM", "a callback")),
+        *((20, None, (2, 0), way) for way in WAYS),
+    ],
+)
+def test_a_stop_in_the_last_step(some, sigint, tmp_path, step, where, position, way):
+    """Of an epoch: the epoch is complete, and the run is interrupted. Of the run: nothing is left to be interrupted."""
+    file, whole = tmp_path / "file", quick(some)[0]
+    with terminated.listening():
+        history, _ = quick(some, callbacks=[WAYS[way](step)], checkpoint=file)
+    assert where is None or where.items() <= history.interrupted.items()
+    assert (history.interrupted is None) is (where is None)
+    complete = position[0]
+    assert (history.train_loss, history.test_accuracy) == (whole.train_loss[:complete], whole.test_accuracy[:complete])
+    state = load_checkpoint(file).state
+    assert (state["position"]["epoch"], state["position"]["steps"]) == position
+    resumed, _ = quick(some, resume=file)
+    assert resumed.interrupted is None and resumed.final_parameters_sha256 == whole.final_parameters_sha256
+    assert (resumed.train_loss, resumed.test_accuracy) == (whole.train_loss, whole.test_accuracy)
 
 
 @pytest.mark.parametrize("signum", terminated.SIGNALS)
