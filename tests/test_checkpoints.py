@@ -151,6 +151,39 @@ def test_learning_rates_go_on_where_they_were(small, tmp_path, steps, at, split)
     assert (resumed.train_loss, resumed.test_accuracy) == (whole.train_loss, whole.test_accuracy)
 
 
+class Heard(Crash):
+    """What callbacks are told of each step."""
+
+    def __init__(self, after=None):
+        super().__init__(after)
+        self.told = []
+
+    def on_step(self, epoch, step, loss):
+        self.told.append((epoch, step, loss))
+        super().on_step(epoch, step, loss)
+
+
+@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["the walk", "a plan"])
+def test_examples_of_the_break_count_once(small, tmp_path, split):
+    """In the losses that callbacks are told, and in the speed: of all epochs' examples and seconds."""
+    devices, file, settings = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file", {"batch_size": 250, "num_epochs": 3, **split}
+    whole, resumed = Heard(), Heard()
+    quick(devices, small, callbacks=[whole], **settings)
+    with pytest.raises(Stopped):  # after the second epoch's last step; each has 250, 250 and 100 examples
+        quick(devices, small, checkpoint=file, checkpoint_steps=2, callbacks=[Heard(6)], **settings)
+    saved = load_checkpoint(file).state
+    assert saved["position"]["steps"] == 2
+    saved["position"]["seconds"] += 1000
+    save_checkpoint(file, Checkpoint(saved, load_checkpoint(file).arrays))
+    history = quick(devices, small, resume=file, callbacks=[resumed], **settings).history
+    assert resumed.told == whole.told[5:]
+    seconds = history.seconds_per_epoch
+    assert seconds[0] == saved["history"]["seconds_per_epoch"][0] and 1000 < seconds[1] < 2000 and seconds[2] < 1000
+    assert history.examples_per_second == pytest.approx(3 * 600 / sum(seconds))
+    parts = list(history.utilisation.values())  # of the seconds since the break
+    assert all(part > 1e-3 for part in parts) and sum(history.phases.values()) < 1000
+
+
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "as graphs"])
 @pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 6, 7])
 def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, every, together):
@@ -171,7 +204,7 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
 
     monkeypatch.setattr("d2lmgpu.training.begin.save_checkpoint", save)
     quick(devices, small, batch_size=100, optimizer="momentum", checkpoint=file, checkpoint_steps=every)
-    within = [steps for steps in range(every, 6, every)]
+    within = list(range(every, 6, every))
     assert written == [(0, steps) for steps in within] + [(1, 0)] + [(1, steps) for steps in within] + [(2, 0)]
 
 
