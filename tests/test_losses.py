@@ -250,6 +250,10 @@ def test_losses_that_nobody_knows(loss):
             "sums from 1.5 to 1.5; for cross_entropy they should be probabilities",
         ),
         ("cross_entropy", np.eye(10, 3) * 3 - 1, "are from -1 on"),
+        ("cross_entropy", np.full((10, 3), 0.25), "sums from 0.75 to 0.75; for cross_entropy they should"),
+        ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 1.002]]]), "sums from 1 to 1; for cross_entropy"),
+        ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 0.998]]]), "sums from 0.998 to 1; for cross_ent"),
+        ("cross_entropy", np.zeros((10, 3)), "sums from 0 to 0; for cross_entropy"),
         ("cross_entropy", np.full((10, 4), 0.25), r"targets of shape \(10, 4\); .* or floats of shape \(10, 3\)"),
         (
             "squared_error",
