@@ -53,6 +53,26 @@ def test_gradients_by_differences(rng, shape):
     assert batch_norm_grad(dy, cache, input_grad=False)[0] is None
 
 
+@pytest.mark.parametrize("mean", [1e7 / 3, -1e8 / 3])
+def test_no_variance_is_below_zero(make_devices, rng, mean):
+    """Sums over devices lose it beside a large mean, and may leave less than nothing, of which there is no root."""
+    parts = [mean + rng.normal(0, 1e-6, (n, 64)) for n in (3, 5, 7)]
+    moments = sum(batch_moments(part) for part in parts)
+    count, sums, squares = moments
+    lost = (squares / count - (sums / count) ** 2).min()
+    assert lost < -1e-5  # or these would not be such numbers
+    variance = mean_and_variance(moments)[1]
+    assert (variance >= 0).all()
+    (device,) = make_devices(1)
+    moments = d2l.put(moments, device)
+    x, ones, zeros = (d2l.put(array, device) for array in (parts[0], np.ones(64), np.zeros(64)))
+    y, _ = batch_norm(x, ones, zeros, moments)
+    assert np.isfinite(d2l.to_host(y)).all()
+    device.run(track_statistics, zeros, ones, moments).result()
+    running = d2l.to_host(ones)
+    assert np.isfinite(running).all() and (running > 0).all()
+
+
 @pytest.mark.parametrize("sizes", [(5, 2), (1, 4, 3), (0, 6, 1), (7, 0)])
 def test_parts_that_meet_equal_the_whole(make_devices, rng, sizes):
     """The sums of ragged and empty shards, added up, make the shards' results parts of the whole's."""
