@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from clusters_in_threads import in_each
 from conftest import few, long
+from mpi_in_threads import comms
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
@@ -316,3 +317,35 @@ def test_the_mpiexec_commands_of_the_page(tmp_path):
         words = shlex.split(re.sub(r"run\.ckpt|scaling\.png", lambda name: str(tmp_path / name[0]), words))
         done = mpiexec(int(count), "-m", "d2lmgpu", *words, timeout=300)
         assert done.returncode == 0 and done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name, values, said",
+    [
+        ("seed", (0, 1), "seed is 1 on rank 1, but 0 on rank 0; the checksum of the initial parameters is "),
+        ("check_every", (5, 0), "check_every is 0 on rank 1, but 5 on rank 0$"),
+        ("metrics", (None, {"top 3": top_3}), "metrics is "),
+        ("data", (200, 199), "the checksum of the training set is "),
+        ("tested", (20, 21), "the number of test images is 21 on rank 1, but 20 on rank 0$"),
+        ("checkpoint_steps", (2, 3), "checkpoint_steps is 3 on rank 1, but 2 on rank 0$"),
+    ],
+)
+def test_processes_that_train_something_else(small, tmp_path, name, values, said):
+    """Each of them says so before the first step, and writes nothing."""
+    told, worlds = [], comms(2)
+
+    def run(everybody):
+        everybody.world = worlds[everybody.rank]
+        value, data = values[everybody.rank], some(small, 200, 20)
+        more = {} if name in ("data", "tested") else {name: value}
+        if not more:
+            data = some(small, *((value, 20) if name == "data" else (200, value)))
+        more["checkpoint"] = tmp_path / "file"
+        try:
+            d2l.train(everybody, data=data, batch_size=50, num_epochs=1, progress=False, **more)
+        except ValueError as error:
+            told.append(str(error))
+
+    in_each((1, 1), run)
+    assert len(told) == 2 and told[0] == told[1] and re.match("the processes differ: " + said, told[0]), told
+    assert not (tmp_path / "file").exists()
