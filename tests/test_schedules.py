@@ -30,6 +30,13 @@ def test_what_comes_after_the_warmup():
     np.testing.assert_allclose(all_rates(2, 2, schedule=lambda progress: 1 - progress), [0.8, 0.6, 0.4, 0.2])
 
 
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_the_first_step_after_the_warmup_is_the_schedules(warmup):
+    """Whose first factor need not be 1."""
+    rates = all_rates(2, 2 + warmup, warmup=warmup, schedule=lambda progress: 0.5 + progress)
+    np.testing.assert_allclose(rates[2 * warmup :], [0.4, 0.6, 0.8, 1.0])
+
+
 def test_bad_settings():
     with pytest.raises(ValueError, match="'linear' is unknown; choose from constant, cosine, step"):
         learning_rates(0.1, 0, 5, 2, schedule="linear")

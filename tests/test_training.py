@@ -10,6 +10,7 @@ from conftest import LONG_ON_STANDIN, traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu import parallel
+from d2lmgpu.data import epoch_size
 from d2lmgpu.kernels.cpu.plan import borrowed_plans
 from d2lmgpu.networks import LENET
 
@@ -52,6 +53,14 @@ def test_minibatches_that_make_no_sense(arguments, message):
     with pytest.raises(ValueError, match=message):
         d2l.minibatches(**{**good, **arguments})
     assert len(list(d2l.minibatches(**good))) == 4 and not list(d2l.minibatches([], [], 3, 0, 0))
+
+
+def test_the_size_of_an_epoch():
+    """A minibatch of all examples leaves no rest."""
+    sizes = [(10, True), (9, True), (5, True), (11, False), (3, False)]
+    assert [epoch_size(10, batch_size, drop_last) for batch_size, drop_last in sizes] == [10, 9, 10, 10, 10]
+    with pytest.raises(ValueError, match="drop_last leaves nothing of 10 examples with batch_size 11"):
+        epoch_size(10, 11, drop_last=True)
 
 
 def test_images_become_floats():
