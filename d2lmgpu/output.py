@@ -43,7 +43,7 @@ def check_writable(path):
         raise IsADirectoryError(f"cannot write {path}: it is a folder")
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"cannot write {path}: permission denied")
-    if not _is_stream(path):
+    if not is_stream(path):
         with holding(path, PATIENCE), _naming(path):
             os.close(_create(_beside(path, "part")))
             _beside(path, "part").unlink()
@@ -69,8 +69,8 @@ def check_apart(outputs, inputs):
 def same_file(path, other):
     """Whether two paths are one file, or will be: through links, and where upper and lower case are the same."""
     path, other = _target(path), _target(other)
-    if path == other or _is_stream(path) or _is_stream(other):
-        return path == other and not _is_stream(path)
+    if path == other or is_stream(path) or is_stream(other):
+        return path == other and not is_stream(path)
     if path.exists() and other.exists():
         return path.samefile(other)
     if path.exists() or other.exists() or _folded(path) != _folded(other) or not path.parent.is_dir():
@@ -90,7 +90,7 @@ def write_file(path, write, like=None):
     ``like``. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
     """
     path = _target(path)
-    if _is_stream(path):
+    if is_stream(path):
         with _naming(path), open(path, "ab") as file:
             write(file)
         return
@@ -188,7 +188,7 @@ def holding(path, patience=0.0):
     file system knows no locks, nothing is held.
     """
     path = None if path is None else _target(path)
-    if path is None or _is_stream(path) or (path in _held and _held[path][0] == threading.get_ident()):
+    if path is None or is_stream(path) or (path in _held and _held[path][0] == threading.get_ident()):
         yield
         return
     lock = _wait_for_lock(path, time.monotonic() + patience)
@@ -282,5 +282,7 @@ def _target(path):
     return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
 
 
-def _is_stream(path):
+def is_stream(path):
+    """Whether it is written to, and never replaced."""
+    path = _target(path)
     return str(path).startswith(STREAMS) or (path.exists() and not path.is_file())

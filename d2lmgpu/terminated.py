@@ -18,11 +18,11 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def listening():
-    """Within the block these signals interrupt, those excepted about which somebody has decided otherwise."""
+def listening(signals=SIGNALS):
+    """Within the block ``signals`` interrupt, those excepted about which somebody has decided otherwise."""
     note(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
-    ours = [signum for signum in SIGNALS if in_main and signal.getsignal(signum) is signal.SIG_DFL]
+    ours = [signum for signum in signals if in_main and signal.getsignal(signum) is signal.SIG_DFL]
     try:
         for signum in ours:
             signal.signal(signum, _interrupt)

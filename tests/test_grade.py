@@ -16,7 +16,7 @@ import pytest
 from d2lmgpu import cli
 from d2lmgpu.exercises import EXERCISES, judge
 from d2lmgpu.exercises.grading import grade
-from d2lmgpu.exercises.submissions import find_answers, names_in, source_of
+from d2lmgpu.exercises.submissions import find_answers, names_in
 
 NAMES = ["cut", "updates_per_epoch", "he_std"]
 CUT = "def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]\n"
@@ -87,7 +87,7 @@ def marks(classroom):
 
 
 def test_each_student_has_a_row_for_each_exercise(marks):
-    assert list(marks) == sorted({*CLASS, "writes"})
+    assert sorted(marks) == sorted({*CLASS, "writes"})
     assert all([row.exercise for row in rows] == NAMES for rows in marks.values())
     assert all(row.student == student for student, rows in marks.items() for row in rows)
 
@@ -140,7 +140,7 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
     table, result, hints = tmp_path / "marks.csv", tmp_path / "marks.json", tmp_path / "hints"
     options = ["--exercises", "cut,he_std", "--points", "he_std=2,cut=3", "--json", str(result), "--hints", str(hints)]
     assert cli.main(["grade", str(folder), "--csv", str(table), *options]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "good: 1 of 2 right, 3 points"
+    assert "good: 1 of 2 right, 3 points" in capsys.readouterr().out.splitlines()
     with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "passed", "points", "says"]
@@ -218,15 +218,23 @@ def test_ctrl_c_ends_all_of_it(tmp_path):
 
 def test_what_a_file_defines():
     assert names_in("import a.b as c\nfrom d import e as f\ng = h = lambda: 1\nfor i in []: j = 1") == set("cfghij")
-    assert names_in("from a import *") is None and names_in("def (") is None and names_in("(" * 9999) is None
+    assert "*" in names_in("from a import *") and "*" in names_in("def (") and "*" in names_in("(" * 9999)
 
 
 def test_links_and_other_things_are_no_answers(tmp_path):
     """A link may lead to somebody else's folder."""
     (tmp_path / "other.py").write_text(CUT)
+    (tmp_path / "made").mkdir()
     (tmp_path / "ada").mkdir()
     (tmp_path / "ada" / "mine.py").symlink_to(tmp_path / "other.py")
     (tmp_path / "ada" / "x.ipynb").mkdir()
     (tmp_path / "ada" / "y.ipynb").write_text("[" * 99999)
-    assert find_answers(tmp_path / "ada", NAMES) == {}
-    assert source_of(tmp_path / "ada" / "y.ipynb") == ("", [])
+    assert find_answers(tmp_path / "ada", NAMES, tmp_path / "made") == {
+        "files": {},
+        "unusable": [
+            "x.ipynb: this is no file",
+            "y.ipynb: this is no notebook",
+            "mine.py: this is a link; hand in the file itself",
+        ],
+    }
+    assert not list((tmp_path / "made").iterdir())

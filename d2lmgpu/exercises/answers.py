@@ -48,10 +48,13 @@ JUDGE = f"{__name__}:judge_here"
 HINT = "does it wait for what never comes, or leave Python? Whatever it gets, it should return"
 
 
-def judge_here(name, path, seed=None):
-    """`judge_file`'s work in its process: the verdict as a dict, or {"refused": why}."""
+def judge_here(name, path, seed=None, folder=None):
+    """`judge_file`'s work in its process: the verdict as a dict, or {"refused": why}.
+
+    ``folder``: where its imports are looked for first, if not in that of the file.
+    """
     sys.argv[:] = [path]
-    sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.path.insert(0, folder or str(Path(path).resolve().parent))
     try:
         names = runpy.run_path(path)
         if name not in names:

@@ -1,10 +1,11 @@
 """Somebody's code in a forked process each: `run_apart` many times, of which Python and the package start once.
 
-    this program ── a job, a line of JSON ──► warmed-up process ── forks ──► process of one job ── calls the function
-                 ◄── what came of it ────────                   ◄── pipes ──
+    this program ── a job, a line of JSON ──► warmed-up process ── forks ───► process of one job ── calls the function
+                 ◄── what came of it ────────                   ◄── result ──
 
 The warmed-up process has one thread only, so that it may be forked. It holds each job to its limit of time, and ends
-it with all that the job has started. A job that ends the warmed-up process itself costs a new one.
+it with all that the job has started. A job that ends the warmed-up process itself costs a new one. Jobs and results
+go through sockets: the pipes of another process of the same user can be opened (/proc/PID/fd), and written to.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import os
 import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -44,14 +46,14 @@ START = (
 LARGEST_FILE = 2**28
 """Bytes of a file that a job may write."""
 PATIENCE = 10.0  # seconds beyond its limit, after which the warmed-up process is taken for dead
-ADOPT, END_WITH_PARENT = 36, 1  # PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG of Linux's prctl.h
+ADOPT, END_WITH_PARENT, SHOWN = 36, 1, 4  # PR_SET_CHILD_SUBREAPER, _PDEATHSIG and _DUMPABLE of Linux's prctl.h
 
 
 class Warm:
     """A warmed-up process, for one thread of this program at a time, which starts with the first job."""
 
     def __init__(self):
-        self._process = None
+        self._process, self._socket, self._over, self._lock = None, None, False, threading.Lock()
 
     def run(self, function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
         """As `run_apart`, in a process whose current folder, and whose home, is ``folder``."""
@@ -61,9 +63,9 @@ class Warm:
         job = {"function": function, "arguments": arguments, "memory": memory, "seconds": seconds, "folder": folder}
         self._start()
         try:
-            self._process.stdin.write(json.dumps(job).encode() + b"\n")
-            return Outcome(*json.loads(_read_line(self._process.stdout, seconds + PATIENCE)))
-        except (OSError, ValueError):  # it is gone, or does not answer any more
+            self._socket.sendall(json.dumps(job).encode() + b"\n")
+            return Outcome(*json.loads(_read_line(self._socket, seconds + PATIENCE)))
+        except (OSError, ValueError, RecursionError):  # it is gone, or does not answer any more
             self.end()
             return Outcome(None, "ended the program that ran it", "")
         except BaseException:
@@ -74,28 +76,42 @@ class Warm:
         if self._process is None or self._process.poll() is not None:
             self.end()
             command = [sys.executable, "-B", "-u", "-c", START, str(Path(__file__).parents[2])]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "bufsize": 0}
-            self._process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, **pipes, **own_group())
-            _read_line(self._process.stdout, STARTING)
+            self._socket, theirs = socket.socketpair()
+            pipes = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.DEVNULL}
+            with theirs, self._lock:
+                if self._over:
+                    raise KeyboardInterrupt
+                self._process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, **pipes, **own_group())
+            _read_line(self._socket, STARTING)
 
     def end(self):
-        """End the process, and what is under way in it."""
+        """End the process, and what is under way in it; the next job starts another."""
         process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(psutil.Error):
-                _end_all(psutil.Process(process.pid).children(recursive=True))
-            process.kill()
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            _end_process(process)
+            self._socket.close()
+
+    def end_for_good(self):
+        """From another thread: end the process, and let no other start. Whoever waits for a job has no result."""
+        with self._lock:
+            self._over, process = True, self._process
+        if process is not None:
+            _end_process(process)
 
 
-def _read_line(pipe, seconds):
-    """A line from a pipe. Raises ValueError if none comes in time."""
+def _end_process(process):
+    with contextlib.suppress(psutil.Error):
+        _end_all(psutil.Process(process.pid).children(recursive=True))
+    process.kill()
+    process.wait()
+
+
+def _read_line(connection, seconds):
+    """A line from a socket. Raises ValueError if none comes in time."""
     found, stop = b"", time.monotonic() + seconds
     while not found.endswith(b"\n"):
-        ready = select.select([pipe], [], [], max(0, stop - time.monotonic()))[0]
-        part = os.read(pipe.fileno(), 1 << 16) if ready else b""
+        connection.settimeout(max(0.001, stop - time.monotonic()))
+        part = connection.recv(1 << 16)
         if not part:
             raise ValueError("no answer")
         found += part
@@ -105,24 +121,29 @@ def _read_line(pipe, seconds):
 def serve():
     """The warmed-up process's side: do jobs until there are no more."""
     sys.path.remove(sys.argv[1])
-    jobs, report = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    connection = socket.socket(fileno=os.dup(0))
+    jobs = connection.makefile("rb")
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nothing, stream)
-    for module in ("d2lmgpu.exercises", "matplotlib.pyplot"):  # what takes long to import, and what answers import
+    for module in (
+        "d2lmgpu.exercises.copies",
+        "matplotlib.pyplot",
+    ):  # what takes long, and answers import
         importlib.import_module(module)
     _prctl(ADOPT, 1)  # whose parent is gone becomes this process's child, and is ended, too
+    _prctl(SHOWN, 0)  # only root may look into it, and into its jobs
     assert threading.active_count() == 1
-    report.write(b"ready\n")
+    connection.sendall(b"ready\n")
     for line in jobs:
-        outcome = _do(json.loads(line), (jobs, report))
-        report.write(json.dumps(outcome).encode() + b"\n")
+        outcome = _do(json.loads(line), (jobs, connection))
+        connection.sendall(json.dumps(outcome).encode() + b"\n")
 
 
 def _do(job, own):
     """The `Outcome` of a job, which is done in a copy of this process."""
     word = secrets.token_bytes(16)  # begins a result, so that a job that writes to all pipes has none
-    (results, result), (prints, output) = os.pipe(), os.pipe()
+    (results, result), (prints, output) = map(socket.socket.detach, socket.socketpair()), os.pipe()
     process = os.fork()
     if process == 0:
         for pipe in own:
@@ -140,7 +161,7 @@ def _do(job, own):
         os.close(prints)
     text = printed.decode(errors="replace") + (f"\n… ({lost:,} bytes more)" if lost else "")
     if found.startswith(word) and found.endswith(b"\n"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             return Outcome(json.loads(found[len(word) :]), None, text)
     late = f"did not end within {job['seconds']:g} seconds"
     return Outcome(None, late if status is None else how_it_ended(os.waitstatus_to_exitcode(status)), text)
@@ -218,10 +239,12 @@ def _end_group(process):
     """End a job with all that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
-    _end_all(psutil.Process().children(recursive=True))
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    stop = time.monotonic() + PATIENCE / 2
+    while (started := psutil.Process().children(recursive=True)) and time.monotonic() < stop:
+        _end_all(started)  # again, since who forks meanwhile is not among them
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def _end_all(processes):

@@ -1,23 +1,20 @@
 """Marks for a folder of students: every answer in a process and in a copy of the student's folder of its own."""
 
-import contextlib
 import math
 import os
-import shutil
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
 from ..arguments import check_seed
 from ..devices import count_cores
-from ..fashion_mnist import FILES
-from .answers import JUDGE, judged
+from .answers import judged
 from .apart import MEMORY
-from .checking import Verdict, not_yet
+from .checking import Verdict, in_words, not_yet
+from .copies import JUDGE, temporary_folder
 from .forked import Warm
-from .submissions import MINE, find_answers
+from .submissions import FIND, MINE
 from .time_limit import check_seconds
 from .topics import EXERCISES, find
 
@@ -39,13 +36,21 @@ class Mark(NamedTuple):
 
 
 def grade(
-    folder, exercises=None, points=None, seconds=SECONDS, student_seconds=STUDENT_SECONDS, memory=MEMORY, seed=None
+    folder,
+    exercises=None,
+    points=None,
+    seconds=SECONDS,
+    student_seconds=STUDENT_SECONDS,
+    memory=MEMORY,
+    seed=None,
+    isolate=False,
 ):
-    """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student, by name.
+    """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student in turn.
 
     Each list has all ``exercises`` (names; default: all), also those without an answer. ``points``: what they are
     worth, {name: points}; 1 unless given. An answer may take so many ``seconds`` and bytes of ``memory``, those of a
     student together ``student_seconds``. ``seed``: with other numbers and some more cases than in the notebooks.
+    ``isolate``: start Python anew for each student. What goes wrong with a student's folder is said in these marks.
 
     Raises ValueError for a folder without students or answers, for exercises that there are not, and for limits and
     points that are none; OSError if the folder cannot be read.
@@ -59,18 +64,26 @@ def grade(
     if seed is not None:
         check_seed(seed)
     students = find_students(folder)
-    grader = _Grader(names, worth, seconds, student_seconds, memory, seed)
-    return _in_order(grader, students)
+    grader = _Grader(names, worth, seconds, student_seconds, memory, seed, isolate)
+    return _each(grader, students)
 
 
 def find_students(folder):
     """The folders of students in a folder. Raises ValueError if there are none, or none of them has answers."""
-    students = sorted(path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith("."))
+    paths = (Path(os.path.abspath(folder), name) for name in os.listdir(folder) if not name.startswith("."))
+    students = sorted(path for path in paths if os.path.isdir(path))
     if not students:
         raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{MINE}")
-    if not any((path / MINE).exists() or any(path.glob("*.ipynb")) for path in students):
+    if not any(map(_may_have_answers, students)):
         raise ValueError(f"nothing to grade: none of the {len(students)} folders in {folder} has {MINE} or notebooks")
     return students
+
+
+def _may_have_answers(student):
+    try:
+        return any(name == MINE or name.endswith(".ipynb") for name in os.listdir(student))
+    except OSError:  # as these marks will say
+        return True
 
 
 def _checked_points(points):
@@ -80,30 +93,33 @@ def _checked_points(points):
     return points
 
 
-def _in_order(grader, students):
-    with ThreadPoolExecutor(max(1, count_cores())) as threads, grader:
+def _each(grader, students):
+    with temporary_folder() as grader.folder:
+        threads = ThreadPoolExecutor(max(1, count_cores()))
         try:
-            yield from threads.map(grader.grade, students)
-        except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
+            for future in as_completed([threads.submit(grader.grade, student) for student in students]):
+                yield future.result()
+        finally:
+            grader.stop()
+            threads.shutdown(cancel_futures=True)
+            for warm in grader.all:
+                warm.end()
 
 
 class _Grader:
     """Grades students, several at a time, in warmed-up processes that it keeps until the end."""
 
-    def __init__(self, names, worth, seconds, student_seconds, memory, seed):
+    def __init__(self, names, worth, seconds, student_seconds, memory, seed, isolate):
+        self.isolate = isolate
         self.names, self.worth, self.memory, self.seed = names, worth, memory, seed
         self.seconds, self.student_seconds = seconds, student_seconds
         self.free, self.all, self.over = [], [], False
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
+    def stop(self):
+        """From another thread: end what is under way, and begin nothing."""
         self.over = True
         for warm in self.all:
-            warm.end()
+            warm.end_for_good()
 
     def grade(self, student):
         """The marks of one student."""
@@ -113,56 +129,53 @@ class _Grader:
             warm = Warm()
             self.all.append(warm)
         try:
-            answers, stop = find_answers(student, self.names), time.monotonic() + self.student_seconds
-            return [self._mark(warm, student, name, answers.get(name), stop) for name in self.names]
+            with temporary_folder(self.folder) as made:
+                return self._marks(warm, student, made)
+        except Exception as error:  # whatever is the matter with one student, the others are graded
+            what = f"this could not be graded: {in_words(error)}"
+            return [Mark(student.name, name, False, 0, not_yet(name, what, "look at it").says) for name in self.names]
         finally:
+            if self.isolate:
+                warm.end()
             self.free.append(warm)
 
-    def _mark(self, warm, student, name, answer, stop):
+    def _marks(self, warm, student, made):
+        files, limits = {}, {"seconds": min(SECONDS, self.student_seconds), "memory": self.memory}
+        outcome = warm.run(FIND, str(student), self.names, str(made), **limits)
+        stop = time.monotonic() + self.student_seconds
+        match outcome.result:
+            case {"files": dict(files), "unusable": list(unusable)}:
+                none = "; ".join(["there is no answer", *unusable[:FEW]])
+            case {"refused": str(none)}:
+                pass
+            case _:
+                none = f"reading the folder {outcome.ended}"
+        return [self._mark(warm, student, name, files.get(name), none, stop) for name in self.names]
+
+    def _mark(self, warm, student, name, file, none, stop):
         if self.over:
             raise KeyboardInterrupt
-        verdict, output = Verdict(False, f"✗ {name}: there is no answer"), ""
+        verdict, output = Verdict(False, f"✗ {name}: {none}"), ""
         left = stop - time.monotonic()
-        if answer is not None and left <= 0:
+        if file is not None and left <= 0:
             verdict = not_yet(name, f"the {self.student_seconds:g} seconds for all answers were over before it", SLOW)
-        elif answer is not None:
-            try:
-                verdict, output = self._judge(warm, student, name, answer, min(self.seconds, left))
-            except (OSError, shutil.Error) as error:
-                verdict = not_yet(name, f"the folder cannot be copied: {error}", "which of its files cannot be read?")
+        elif file is not None:
+            verdict, output = self._judge(warm, student, name, file, min(self.seconds, left))
         worth = self.worth[name] if verdict.right else 0
         return Mark(student.name, name, verdict.right, worth, verdict.says, output)
 
-    def _judge(self, warm, student, name, answer, seconds):
-        with _a_copy(student) as copy:
-            if answer.source is not None:
-                (copy / answer.file).write_text(answer.source, encoding="utf-8")
+    def _judge(self, warm, student, name, file, seconds):
+        with temporary_folder(self.folder) as outer:
+            (copy := outer / "answers").mkdir()
             where = {"seconds": seconds, "memory": self.memory, "folder": str(copy)}
-            outcome = warm.run(JUDGE, name, str(copy / answer.file), self.seed, **where)
+            outcome = warm.run(JUDGE, name, str(student), str(copy), file, self.seed, **where)
             try:
                 verdict, output = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run
                 verdict, output = not_yet(name, str(error), "run the file yourself"), outcome.output
-            return verdict._replace(says=verdict.says.replace(str(copy) + os.sep, "")), output
+            says = verdict.says.replace(str(copy) + os.sep, "").replace(str(outer) + os.sep, "")
+            return verdict._replace(says=says), output
 
 
 SLOW = "which of the answers before it took so long?"
-
-
-@contextlib.contextmanager
-def _a_copy(student):
-    """A fresh copy of a student's folder, in a folder of its own, that is gone in the end."""
-    outer = Path(tempfile.mkdtemp(prefix="d2lmgpu-"))
-    try:
-        yield Path(shutil.copytree(student, outer / "answers", symlinks=True, ignore=_ignored))
-    finally:
-        shutil.rmtree(outer, ignore_errors=True)
-
-
-def _ignored(folder, names):
-    """What a copy leaves out: hidden files, notebooks, Fashion-MNIST, and what is no file, such as a pipe."""
-    return [name for name in names if name.startswith(".") or name in FILES or not _is_copied(Path(folder, name))]
-
-
-def _is_copied(path):
-    return path.is_symlink() or path.is_dir() or (path.is_file() and path.suffix != ".ipynb")
+FEW = 3  # of the files that cannot be used

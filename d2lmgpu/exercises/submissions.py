@@ -5,51 +5,79 @@ imports, classes and constants, each of which may fail.
 """
 
 import ast
-import json
+import os
 import re
+import sys
 from pathlib import Path
-from typing import NamedTuple
+
+from ..output import read_json
 
 MINE = "mine.py"
 """The file of a student's answers."""
 
-LARGEST = 50 * 2**20
-"""Bytes of a notebook or a file of answers."""
+LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
+"""Bytes of a notebook, pictures included, and of a Python file or all of a notebook's code."""
+
+DEEPEST = 10_000
+"""Of Python's recursion while programs are read: a sum of 400 terms is a tree of 400 floors."""
 
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
 
-class Answer(NamedTuple):
-    """Where an answer is: the name of a Python file and, if that is to be made from a notebook, its ``source``."""
-
-    file: str
-    source: str | None = None
+FIND = f"{__name__}:find_answers"
 
 
-def find_answers(folder, names):
-    """Which of the exercises ``names`` a student's folder has answers to: {name: `Answer`}.
+class Unusable(ValueError):
+    """A file cannot be read as what its name says; the message says why."""
 
-    mine.py comes before notebooks; of these the one that checks the answer, or else the first.
+
+def find_answers(folder, names, made):
+    """Which of the exercises ``names`` a student's folder has answers to.
+
+    mine.py comes before notebooks; of these the one that checks the answer, or else the first. What is taken out of
+    notebooks is written into the folder ``made``. Returns {"files": {name: file}, "unusable": [sentence, ...]}, in
+    which a file is the path of one in ``made``, or mine.py; or {"refused": why}.
+
+    For a process of its own: reading a file may take all memory, or crash Python.
     """
-    folder, found = Path(folder), {}
-    for notebook in sorted(folder.glob("*.ipynb")):
-        source, checked = source_of(notebook)
-        defined = names_in(source) or set()
-        for name in names:
-            if name in defined and (name not in found or name in checked):
-                found[name] = Answer(f"{notebook.stem}_answers.py", source)
+    sys.setrecursionlimit(DEEPEST)
+    folder, found, unusable = Path(folder), {}, []
+    if folder.is_symlink():
+        return {"refused": "the folder is a link; hand in the folder itself"}
+    try:
+        notebooks = sorted(path for path in folder.iterdir() if path.suffix == ".ipynb")
+    except OSError as error:
+        return {"refused": f"the folder cannot be read: {error.strerror}"}
+    for notebook in notebooks:
+        try:
+            source, checked = source_of(notebook)
+        except (Unusable, OSError) as error:
+            unusable.append(_named(notebook, error))
+            continue
+        file = Path(made, f"{notebook.stem[:50]}_answers.py")  # a longer name might be too long
+        while file.exists():
+            file = file.with_name(f"_{file.name}")
+        file.write_text(source, encoding="utf-8")
+        defined = names_in(source)
+        found |= {name: str(file) for name in names if name in defined and (name not in found or name in checked)}
     mine = folder / MINE
-    if (text := _read(mine)) is not None:
-        defined = names_in(text)
-        found |= {name: Answer(MINE) for name in names if defined is None or name in defined}
-    return found
+    try:
+        defined = names_in(_read(mine, LARGEST_TEXT)) if os.path.lexists(mine) else ()
+        found |= {name: MINE for name in names if name in defined or "*" in defined}
+    except (Unusable, OSError) as error:
+        unusable.append(_named(mine, error))
+    return {"files": found, "unusable": unusable}
+
+
+def _named(file, error):
+    return f"{file.name}: {getattr(error, 'strerror', None) or error}"
 
 
 def names_in(text):
-    """The names that a Python file gives on its top level; None if that cannot be known before it is run."""
+    """The names that a Python file gives on its top level; "*" among them if not all are known before it is run."""
     tree = _parse(text)
     if tree is None:
-        return None
+        return {"*"}
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -58,27 +86,36 @@ def names_in(text):
             found.add(node.id)
         elif isinstance(node, ast.alias):
             found.add(node.asname or node.name)
-    return None if "*" in found else found
+    return found
 
 
 def source_of(notebook):
-    """The functions, classes, imports and constants of a notebook, and the names that it checks.
+    """The functions, classes, imports and constants of a notebook, as a Python program, and the names that it checks.
 
-    The first is a Python program, "" for what is no notebook.
+    Raises `Unusable` for what is no notebook, or too large, OSError if it cannot be read.
     """
     try:
-        cells = json.loads(_read(notebook) or "")["cells"]
+        cells = read_json(_read(notebook, LARGEST_FILE))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return "", []
+    except (TypeError, KeyError):
+        raise Unusable("this is no notebook") from None
+    if sum(map(len, texts)) > LARGEST_TEXT:
+        raise Unusable(f"its code is larger than {LARGEST_TEXT >> 20} MB")
     parts = []
     for text in texts:
-        text = re.sub(r"^\s*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's own lines
+        text = re.sub(r"^[ \t]*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's own lines
         tree = _parse(text)
         for node in tree.body if tree else ():
             if isinstance(node, KEPT) or _is_constant(node):
-                parts.append(ast.unparse(_that_may_fail(node)))
+                try:
+                    parts.append(ast.unparse(_that_may_fail(node)))
+                except (RecursionError, ValueError):
+                    raise Unusable(f"Python cannot write the statement that begins {_begin(text, node)!r}") from None
     return "\n\n\n".join(parts) + "\n", re.findall(r"^check\(['\"](\w+)", "\n".join(texts), re.MULTILINE)
+
+
+def _begin(text, node):
+    return text.splitlines()[node.lineno - 1][:40]
 
 
 def _that_may_fail(node):
@@ -97,10 +134,14 @@ def _is_constant(node):
     return True
 
 
-def _read(file):
-    """The bytes of a file of the student's own; None for anything else, such as a link or a folder."""
-    if file.is_symlink() or not file.is_file() or file.stat().st_size > LARGEST:
-        return None
+def _read(file, largest):
+    """The bytes of a file of the student's own. Raises `Unusable` for anything else, such as a link or a folder."""
+    if file.is_symlink():
+        raise Unusable("this is a link; hand in the file itself")
+    if not file.is_file():
+        raise Unusable("this is no file")
+    if file.stat().st_size > largest:
+        raise Unusable(f"larger than {largest >> 20} MB")
     return file.read_bytes()
 
 
