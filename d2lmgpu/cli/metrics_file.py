@@ -1,8 +1,7 @@
 """``--metrics FILE.py``: metrics of one's own, from a file that defines ``metrics = {"top 3": function, ...}``."""
 
-from ..devices.errors import one_line
 from ..training.metrics import check_metrics
-from .own_file import check_there, defined_in
+from .own_file import defined_in, somebodys
 
 DICT = "metrics"
 
@@ -14,11 +13,8 @@ def metrics_from(path):
     """
     if path is None:
         return None
-    check_there("--metrics", path)
-    try:
+    with somebodys("--metrics", path):
         found = defined_in(path, DICT)
         if not isinstance(found, dict) or not found:
             raise ValueError(f"it should define {DICT}, a dict of functions of outputs and labels by their names")
         return check_metrics(found)
-    except Exception as error:
-        raise ValueError(f"--metrics {path}: {one_line(error)}") from error

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from ..devices.errors import one_line
 from ..networks import Network
-from .own_file import check_there, defined_in
+from .own_file import defined_in, somebodys
 
 FUNCTION = "network"
 
@@ -25,11 +24,8 @@ def made_by(text, input_shape, classes):
 
     Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
     """
-    check_there("--network", text)
-    try:
+    with somebodys("--network", text):
         made = _function(text)(input_shape, classes)
-    except Exception as error:
-        raise ValueError(f"--network {text}: {one_line(error)}") from error
     if not isinstance(made, Network):
         raise ValueError(
             f"--network {text}: {FUNCTION}() returned a {type(made).__name__}; it should be what "

@@ -76,7 +76,7 @@ def called(name, function, *arguments):
     """What ``function`` returns. Raises ValueError, with its name, if it raises anything."""
     try:
         return function(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:  # the latter two would end the program without a word
         raise ValueError(f"{name} failed: {one_line(error)}") from error
 
 
