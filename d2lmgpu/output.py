@@ -49,10 +49,20 @@ def check_writable(path):
             _beside(path, "part").unlink()
 
 
-def check_apart(outputs, inputs):
+def check_folder(path):
+    """As `check_writable`, for a folder of results, which will be made where there is none."""
+    path = _target(path)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"cannot write into {path}: it is no folder")
+    new = [parent for parent in (path, *path.parents) if not parent.exists()]
+    check_writable(new[-1] if new else path / "result")
+
+
+def check_apart(outputs, inputs, patterns):
     """Raise ValueError if an output is another output's file or an input's, by whatever name, or lies in its folder.
 
     Both are dicts from what a person calls a file to its path, or several, or None. Streams may be shared.
+    ``patterns``: what the files are called that are written into those outputs that are folders, such as ``*.txt``.
     """
     outputs = _each_path(outputs)
     for i, (name, path) in enumerate(outputs):
@@ -64,6 +74,9 @@ def check_apart(outputs, inputs):
                 raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
             if Path(os.path.realpath(taken)) in _target(path).parents:
                 raise ValueError(f"{name} {path} would lie among what {other} {taken} holds; give another folder")
+        for other, taken in (*outputs, *_each_path(inputs)):
+            if name in patterns and _target(taken).parent == _target(path) and _target(taken).match(patterns[name]):
+                raise ValueError(f"{name} {path} might be written over {other} {taken}; give another folder")
 
 
 def same_file(path, other):
@@ -285,4 +298,4 @@ def _target(path):
 def is_stream(path):
     """Whether it is written to, and never replaced."""
     path = _target(path)
-    return str(path).startswith(STREAMS) or (path.exists() and not path.is_file())
+    return str(path).startswith(STREAMS) or (path.exists() and not path.is_file() and not path.is_dir())

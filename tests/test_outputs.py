@@ -313,16 +313,33 @@ def test_where_upper_and_lower_case_are_the_same(tmp_path, monkeypatch):
         ("allreduce --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
         ("check ring answer.py --json answer.py", "--json answer.py would be written over FILE answer.py"),
         ("devices --json train-images-idx3-ubyte.gz", "has the name of a file of Fashion-MNIST"),
+        ("devices --json data.json", "has the name of a file of Fashion-MNIST"),
+        ("train --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
+        ("plan --network answer.py --html answer.py", "--html answer.py would be written over --network answer.py"),
+        ("scaling --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
+        ("sweep --network lenet,answer.py --results answer.py", "would be written over --network answer.py"),
+        ("train --environment parallel --log . --resume rank7.log", "--log . might be written over --resume rank7.log"),
+        ("grade class --csv hints/ada.txt --hints hints", "--hints hints might be written over --csv hints/ada.txt"),
     ],
 )
 def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, command, message):
     """Exit code 2 before anything begins, and all files as they were."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("d2lmgpu.cli.train.find_devices", None)
-    for name in ("model", "picture.png", "answer.py", "data/train/bag/1.png", "data/test/bag/1.png"):
+    for name in (
+        "model",
+        "picture.png",
+        "answer.py",
+        "rank7.log",
+        "train-labels-idx1-ubyte.gz",
+        "class/ada/mine.py",
+        "data/train/bag/1.png",
+        "data/test/bag/1.png",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"def ring(): {name}")
     (tmp_path / "link").symlink_to("model")
+    (tmp_path / "data.json").symlink_to("train-labels-idx1-ubyte.gz")
     os.link("model", "hard")
     before = names(tmp_path)
     assert cli.main(command.split()) == 2

@@ -13,8 +13,10 @@ from ..devices import DeviceError
 from ..fashion_mnist import DataError
 from ..training import DriftError
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
+from .options import check_files
 from .outlet import say_last, whoever_listens
 from .parser import parse
+from .ranks import are_together
 
 PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
 """What is written on an output that has no such character."""
@@ -30,6 +32,8 @@ def main(arguments=None):
         _write_what_the_output_can(sys.stdout, sys.stderr)
         options = parse(COMMANDS, arguments)
         name = f"d2lmgpu {options.name}"
+        if not are_together(options):
+            check_files(options)
         return whoever_listens(options.command, options)
     except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
         say_last(f"{name}: error: {_one_line(error)}")

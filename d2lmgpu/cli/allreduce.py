@@ -4,8 +4,8 @@ import collections
 
 from ..cluster import begin_together, cluster, measure_across
 from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
-from ..output import each_output, save_figure, write_json
-from .options import add_devices, add_file, add_option, check_outputs, find_devices, keep_apart
+from ..output import check_plot, each_output, save_figure, write_json
+from .options import add_devices, add_option, add_output, find_devices
 from .ranks import join
 
 
@@ -23,14 +23,12 @@ def add_to(commands):
     add_devices(command, default="2, or 1 of each of several processes")
     add_option(command, "--algorithms", str, summing, f"names with commas between; also {also}, and mpi under mpiexec")
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
-    add_file(command, "--json", "write the rows as JSON")
-    add_file(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)")
+    add_output(command, "--json", "write the rows as JSON")
+    add_output(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)", check=check_plot)
 
 
 def run(options):
     """Time all algorithms for all sizes, a line each; returns the exit code."""
-    keep_apart(options, "json plot")
-    check_outputs(options.json, options.plot)
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
     several = begin_together()

@@ -1,7 +1,7 @@
 """``d2lmgpu check``: is this answer to an exercise right?"""
 
 from ..output import write_json
-from .options import add_file, check_outputs, file_name, keep_apart, number
+from .options import add_input, add_output, number
 
 
 def add_to(commands):
@@ -15,17 +15,15 @@ def add_to(commands):
     )
     command.set_defaults(command=run)
     command.add_argument("exercise", metavar="NAME", nargs="?", help="the exercise")
-    command.add_argument("file", type=file_name, metavar="FILE", nargs="?", help="a Python file with the answer")
+    add_input(command, "file", "a Python file with the answer", nargs="?")
     command.add_argument("--seconds", type=number, metavar="X", help="how long the answer may take, if not a minute")
-    add_file(command, "--json", "write the verdict as JSON")
+    add_output(command, "--json", "write the verdict as JSON")
 
 
 def run(options):
     """Print the verdict; the exit code is 1 for a wrong answer."""
     from ..exercises import EXERCISES, find, judge_file
 
-    keep_apart(options, "json", {"FILE": options.file})
-    check_outputs(options.json)
     if options.exercise is None:
         for name, exercise in EXERCISES.items():
             print(f"{name}: {exercise.asks}")
@@ -36,9 +34,9 @@ def run(options):
         return 0
     limit = {} if options.seconds is None else {"seconds": options.seconds}
     verdict, output = judge_file(options.exercise, options.file, **limit)
-    if options.json:
-        write_json(options.json, {"exercise": options.exercise, "right": verdict.right, "says": verdict.says})
     if output:
         print(f"It printed:\n{output.rstrip()}\n")
     print(verdict.says)
+    if options.json:
+        write_json(options.json, {"exercise": options.exercise, "right": verdict.right, "says": verdict.says})
     return 0 if verdict.right else 1

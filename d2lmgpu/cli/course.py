@@ -1,7 +1,7 @@
 """``d2lmgpu course``: a student's copy of the course."""
 
 from ..output import write_json
-from .options import add_file, check_outputs, file_name, keep_apart
+from .options import add_input, add_output
 
 
 def add_to(commands):
@@ -13,24 +13,22 @@ def add_to(commands):
         "answers into a folder. Files that are there already stay as they are.",
     )
     command.set_defaults(command=run)
-    command.add_argument("folder", type=file_name, metavar="DIR", help="the folder, which is made unless it exists")
+    add_input(command, "folder", "the folder, which is made unless it exists", "DIR")
     command.add_argument("--no-data", action="store_true", help="leave out Fashion-MNIST, which takes 30 MB")
-    add_file(command, "--json", "write what was done as JSON")
+    add_output(command, "--json", "write what was done as JSON")
 
 
 def run(options):
     """Copy, and say what was written and what stayed."""
     from ..exercises.course import copy_course
 
-    keep_apart(options, "json", {"DIR": options.folder})
-    check_outputs(options.json)
     written, kept, missing = copy_course(options.folder, data=not options.no_data)
-    if options.json:
-        write_json(options.json, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
     print(f"{options.folder}: {len(written)} files are new" + (f", {len(kept)} were there and stay:" if kept else ""))
     for name in kept:
         print(f"  {name}")
     if missing:
         print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
+    if options.json:
+        write_json(options.json, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
     return 0

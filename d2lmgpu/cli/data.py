@@ -8,7 +8,7 @@ from ..arguments import shown
 from ..data import check_limit, first_examples
 from ..fashion_mnist import load_fashion_mnist
 from ..images import load_image_data, picture_shape
-from .options import add_file, whole
+from .options import add_input, whole
 
 MOST_PIXELS = 2**14
 """Of a side of a picture."""
@@ -17,7 +17,7 @@ MOST_PIXELS = 2**14
 def add_data(command):
     """Add the options that say what is trained on."""
     pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/ (default: Fashion-MNIST)"
-    add_file(command, "--data", pictures, "FOLDER")
+    add_input(command, "--data", pictures, "FOLDER", picture_folders)
     add_size(command, "width and height to which these are resized (default: theirs, or 28x28 if they differ)")
     command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
 
@@ -72,6 +72,6 @@ def _input_shape(options):
     return options.channels or C, *(options.image_size or (H, W))
 
 
-def picture_folders(folder):
-    """The folders within a --data folder, or None, whose pictures are read."""
-    return [str(Path(folder, part)) for part in ("train", "test")] if folder else None
+def picture_folders(options):
+    """The folders within the --data folder, if there is one, whose pictures are read."""
+    return [str(Path(options.data, part)) for part in ("train", "test")] if options.data else None

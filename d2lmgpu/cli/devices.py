@@ -3,21 +3,19 @@
 from ..checkup import check_machine
 from ..devices import device_table, find_gpus
 from ..output import write_json
-from .options import add_file, check_outputs, keep_apart
+from .options import add_output
 
 
 def add_to(commands):
     """Add the command to the parser's."""
     command = commands.add_parser("devices", help="list the devices of this machine")
     command.set_defaults(command=run)
-    add_file(command, "--json", "write the table as JSON")
+    add_output(command, "--json", "write the table as JSON")
     command.add_argument("--check", action="store_true", help="try what training relies on, and say what works")
 
 
 def run(options):
     """Print the table, or what works; returns the exit code."""
-    keep_apart(options, "json")
-    check_outputs(options.json)
     if options.check:
         return _check(options)
     rows = device_table()

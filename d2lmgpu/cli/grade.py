@@ -9,9 +9,9 @@ import unicodedata
 from pathlib import Path
 
 from .. import terminated
-from ..output import check_writable, is_stream, write_file, write_json
+from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import several
-from .options import add_file, add_option, check_outputs, file_name, keep_apart, listed, number, whole
+from .options import add_input, add_option, add_output, listed, number, whole
 from .outlet import say_last
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
@@ -26,10 +26,11 @@ def add_to(commands):
         "process of its own, in a copy of the student's folder. The exit code is 0 also where answers are wrong.",
     )
     command.set_defaults(command=run)
-    command.add_argument("folder", type=file_name, metavar="FOLDER", help="a folder that has one of each student")
-    add_file(command, "--csv", "write a row for each student and exercise")
-    add_file(command, "--json", "write the same as JSON")
-    add_file(command, "--hints", "write all verdicts, with hints, in a file for each student", "DIR")
+    add_input(command, "folder", "a folder that has one of each student", "FOLDER")
+    add_output(command, "--csv", "write a row for each student and exercise")
+    add_output(command, "--json", "write the same as JSON")
+    hints = "write all verdicts, with hints, in a file for each student"
+    add_output(command, "--hints", hints, "DIR", check_folder, "*.txt")
     command.add_argument(
         "--exercises", type=listed(str), metavar="NAME,...", help="the exercises that count (default: all)"
     )
@@ -57,40 +58,47 @@ def run(options):
     """Write the marks, all anew after each student, and say how many answers of each are right."""
     from ..exercises.grading import grade
 
-    keep_apart(options, "csv json hints", {"FOLDER": options.folder})
-    check_outputs(options.json)
-    if options.csv:
-        check_writable(options.csv)
     points = dict(options.points or ())
     limits = {"seconds": options.seconds, "student_seconds": options.student_seconds, "seed": options.seed}
     marks = grade(options.folder, options.exercises, points, **limits, isolate=options.isolate)
     if options.hints:
         Path(options.hints).mkdir(parents=True, exist_ok=True)
-    rows, hints = {}, {}
-    try:
-        with contextlib.closing(marks):  # which ends what is under way
-            for mine in marks:
-                rows[mine[0].student] = [_row(mark) for mark in mine]
-                _tell(mine)
-                if options.hints:
-                    _hint(Path(options.hints), mine, hints)
-                _write(options, rows, over=False)
-    except KeyboardInterrupt:
-        if not rows or not (options.csv or options.json):
-            raise
-        _write(options, rows, over=True)
+    rows, names, code = {}, {}, 0
+    with each_output() as attempt:
+        try:
+            with contextlib.closing(marks):  # which ends what is under way
+                for mine in marks:
+                    rows[mine[0].student] = [_row(mark) for mark in mine]
+                    _tell(mine)
+                    if options.hints:
+                        attempt(_hint, Path(options.hints), mine, names)
+                    with contextlib.suppress(OSError):  # in the end it is said
+                        _write_files(options, rows)
+        except KeyboardInterrupt:
+            if not rows or not (options.csv or options.json):
+                raise
+            code = terminated.exit_code()
+        for write, path in _outputs(options):
+            attempt(write, path, _by_name(rows))
+    if code:
         say_last(f"d2lmgpu grade: interrupted; the marks of {several(len(rows), 'student')} are written")
-        return terminated.exit_code()
-    _write(options, rows, over=True)
-    return 0
+    return code
 
 
-def _write(options, students, over):
-    """Write the rows of all students that there are, by name; to what is no file only when it is ``over``."""
-    rows = [row for _, rows in sorted(students.items()) for row in rows]
-    for path, write in ((options.csv, _write_table), (options.json, write_json)):
-        if path and is_stream(path) == over:
-            write(path, rows)
+def _outputs(options):
+    """What writes rows, and to which file."""
+    return [(write, path) for write, path in ((_write_table, options.csv), (write_json, options.json)) if path]
+
+
+def _write_files(options, rows):
+    """Write the rows so far, but nothing to a pipe, which cannot be written anew."""
+    for write, path in _outputs(options):
+        if not is_stream(path):
+            write(path, _by_name(rows))
+
+
+def _by_name(rows):
+    return [row for _, own in sorted(rows.items()) for row in own]
 
 
 def _row(mark):

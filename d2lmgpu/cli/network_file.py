@@ -2,10 +2,22 @@
 
 from pathlib import Path
 
-from ..networks import Network
+from ..networks import NETWORKS, Network
+from .options import add_option, declare_input
 from .own_file import defined_in, somebodys
 
 FUNCTION = "network"
+
+
+def add_network(command):
+    """Add --network: a name, or a file."""
+    action = add_option(command, "--network", str, "lenet", f"{', '.join(NETWORKS)}, or a file FILE.py")
+    declare_network(command, action)
+
+
+def declare_network(command, action):
+    """Say of an option for networks that files among them are read."""
+    declare_input(command, action, lambda options: [text for text in _texts(options.network) if _is_file(text)])
 
 
 def network_from(text, data):
@@ -14,7 +26,7 @@ def network_from(text, data):
     The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes.
     Raises as `made_by` does.
     """
-    if not text.endswith(".py"):
+    if not _is_file(text):
         return text
     return made_by(text, data[0].shape[1:], len(data[4]) if len(data) > 4 else 10)
 
@@ -39,12 +51,20 @@ def find_networks(texts, data):
 
     Raises as `network_from` does, and ValueError for two files of one name.
     """
-    texts = [texts] if isinstance(texts, str) else texts
-    names = [Path(text).stem if text.endswith(".py") else text for text in texts]
+    texts = _texts(texts)
+    names = [Path(text).stem if _is_file(text) else text for text in texts]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise ValueError(f"--network: two networks are called {twice[0]}; give each file a name of its own")
     return {name: network_from(text, data) for name, text in zip(names, texts, strict=True)}
+
+
+def _texts(given):
+    return [given] if isinstance(given, str) else given
+
+
+def _is_file(text):
+    return text.endswith(".py")
 
 
 def _function(path):

@@ -1,19 +1,22 @@
 """What several commands have in common: how options look and are read, and the checks of what they were given."""
 
 import argparse
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from ..arguments import as_number, check_path, shown
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..fashion_mnist import FILES
-from ..output import check_apart, check_plot, check_writable
+from ..output import check_apart, check_writable
 
 
 def add_option(command, flag, kind, default, help):
-    """Add an option with a default value, which its help tells."""
-    command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
+    """Add an option with a default value, which its help tells; returns it."""
+    return command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
 
 
 def whole(text):
@@ -47,9 +50,57 @@ def file_name(text):
     return text
 
 
-def add_file(command, flag, help, metavar="FILE"):
-    """Add an option that names a file."""
-    command.add_argument(flag, type=file_name, metavar=metavar, help=help)
+class NamedFile(NamedTuple):
+    """What an option, which a person calls ``name``, says of files: ``find(options)`` is a path, several, or None.
+
+    ``check(path)`` raises what would go wrong when it is written; None for what is read. ``pattern``: what files are
+    called that are written into it, if it is a folder.
+    """
+
+    name: str
+    find: Callable
+    check: Callable | None
+    pattern: str | None
+
+
+def add_output(command, flag, help, metavar="FILE", check=check_writable, pattern=None):
+    """Add an option that names a file, or a folder, that is written. ``check``, ``pattern``: see `NamedFile`."""
+    action = command.add_argument(flag, type=file_name, metavar=metavar, help=help)
+    _declare(command, action, None, check, pattern)
+
+
+def add_input(command, name, help, metavar="FILE", find=None, **more):
+    """Add an option, or an argument without a flag, that names what is read; ``find``: see `NamedFile`."""
+    declare_input(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
+
+
+def declare_input(command, action, find=None):
+    """Say of any option that ``find(options)`` is read, see `NamedFile`."""
+    _declare(command, action, find)
+
+
+def _declare(command, action, find, check=None, pattern=None):
+    find = find or (lambda options: getattr(options, action.dest))
+    named = NamedFile(*action.option_strings or [action.metavar], find, check, pattern)
+    command.set_defaults(named=(*(command.get_default("named") or ()), named))
+
+
+def check_files(options):
+    """Raise, before any work, what would go wrong when the files are written that a command line names.
+
+    ValueError if one of them is also another, or is read, and for a name that it cannot have; OSError where nothing can
+    be written.
+    """
+    outputs = [(named, named.find(options)) for named in options.named if named.check]
+    outputs = {named: path for named, path in outputs if path is not None}
+    paths = {named.name: path for named, path in outputs.items()}
+    inputs = {named.name: named.find(options) for named in options.named if not named.check}
+    check_apart(paths, inputs, {named.name: named.pattern for named in outputs if named.pattern})
+    for named, path in outputs.items():
+        if {Path(path).name, Path(os.path.realpath(path)).name} & set(FILES):
+            raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
+    for named, path in outputs.items():
+        named.check(path)
 
 
 def add_devices(command, default, environments=ENVIRONMENTS):
@@ -81,24 +132,3 @@ def limit_memory(options, devices):
     if getattr(options, "memory_limit", None) is not None:
         for device in devices:
             device.limit_memory(parse_size(options.memory_limit))
-
-
-def check_outputs(json, *plots):
-    """Raise now what would go wrong when results are written; None is left out."""
-    if json is not None:
-        check_writable(json)
-    for path in plots:
-        if path is not None:
-            check_plot(path)
-
-
-def keep_apart(options, outputs, inputs=None):
-    """Raise ValueError if one of ``outputs``, names of options with spaces between, is also another, or an input.
-
-    ``inputs``: a dict from what a person calls them to their paths.
-    """
-    paths = {f"--{name}": getattr(options, name.replace("-", "_")) for name in outputs.split()}
-    check_apart(paths, inputs or {})
-    for name, path in paths.items():
-        if path and Path(path).name in FILES:
-            raise ValueError(f"{name} {path} has the name of a file of Fashion-MNIST; give another")

@@ -10,17 +10,23 @@ def parse(modules, arguments):
 
     As argparse does it, which loses files that come after an option that comes after the checkpoint.
     """
-    parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
-    parser.add_argument("--version", action="version", version=_version())
-    commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND", parser_class=_Parser)
-    for module in modules:
-        module.add_to(commands)
+    parser, commands = make_parser(modules)
     options, rest = parser.parse_known_args(arguments)
     if any(word.startswith("-") for word in rest) or (rest and not hasattr(options, "files")):
         commands.choices[options.name].refuse(rest)
     if rest:
         options.files += rest
     return options
+
+
+def make_parser(modules):
+    """The parser, and what has those of the commands, by name, as its ``choices``."""
+    parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND", parser_class=_Parser)
+    for module in modules:
+        module.add_to(commands)
+    return parser, commands
 
 
 def _version():

@@ -9,15 +9,15 @@ from ..arguments import check_name
 from ..collectives import ALGORITHMS
 from ..collectives.topologies import TOPOLOGIES, topology
 from ..devices import cpu
-from ..networks import FASHION_MNIST, NETWORKS
+from ..networks import FASHION_MNIST
 from ..optimizers import OPTIMIZERS
-from ..output import check_writable, each_output, save_figure, write_json
+from ..output import check_plot, each_output, save_figure, write_json
 from ..plans import Measured, draw, measure_costs, measure_messages, simulate, write_html
 from ..plans.estimate import estimate_costs
 from ..training.checks import find_network
 from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
-from .network_file import made_by
-from .options import add_file, add_option, check_outputs, keep_apart, number, whole
+from .network_file import add_network, made_by
+from .options import add_option, add_output, number, whole
 
 HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""
@@ -45,24 +45,20 @@ def add_to(commands):
     command.add_argument("--pipeline", metavar="X", help=pipelines)
     add_option(command, "--micro-batches", whole, 1, "parts of the minibatch, as of train")
     add_option(command, "--devices", whole, 4, "how many")
-    add_option(command, "--network", str, "lenet", f"{', '.join(NETWORKS)}, or a file FILE.py")
+    add_network(command)
     add_option(command, "--width", number, 1, "times as many channels, of a network by name")
     add_option(command, "--batch-size", whole, 256, "examples in a minibatch, all devices together")
     add_option(command, "--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}")
     add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join((*TOPOLOGIES, HERE))}")
     add_option(command, "--speed", number, 1e12, f"multiplications a second of each device, unless on {HERE}")
-    add_file(command, "--json", "write the result as JSON")
-    add_file(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)")
-    add_file(command, "--html", "write a page on which the plan plays, in any browser")
+    add_output(command, "--json", "write the result as JSON")
+    add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)
+    add_output(command, "--html", "write a page on which the plan plays, in any browser")
 
 
 def run(options):
     """Prove, simulate, print, write what was asked for; returns the exit code."""
-    keep_apart(options, "json plot html")
-    check_outputs(options.json, options.plot)
-    if options.html:
-        check_writable(options.html)
     text = options.network
     own = made_by(text, FASHION_MNIST, CLASSES) if text.endswith(".py") else text
     name, network = find_network(own, width=options.width)

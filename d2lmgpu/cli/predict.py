@@ -9,10 +9,10 @@ from ..checkpoints import load_checkpoint
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..images import class_names, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
-from ..output import each_output, save_figure, write_json
+from ..output import check_plot, each_output, save_figure, write_json
 from .data import add_size, picture_folders
 from .network_file import made_by
-from .options import add_devices, add_file, check_outputs, file_name, find_devices, keep_apart
+from .options import add_devices, add_input, add_output, find_devices
 
 
 def add_to(commands):
@@ -24,15 +24,14 @@ def add_to(commands):
         "accuracy.",
     )
     command.set_defaults(command=run)
-    command.add_argument(
-        "checkpoint", type=file_name, metavar="CHECKPOINT", help="a file that d2lmgpu train --checkpoint wrote"
-    )
-    command.add_argument("files", type=file_name, metavar="FILE", nargs="*", default=[], help="pictures, of any size")
-    add_file(command, "--data", "whose test set, FOLDER/test/CLASS/ (default: Fashion-MNIST)", "FOLDER")
+    add_input(command, "checkpoint", "a file that d2lmgpu train --checkpoint wrote", "CHECKPOINT")
+    add_input(command, "files", "pictures, of any size", nargs="*", default=[])
+    test_set = "whose test set, FOLDER/test/CLASS/ (default: Fashion-MNIST)"
+    add_input(command, "--data", test_set, "FOLDER", picture_folders)
     command.add_argument(
         "--invert", action=BooleanOptionalAction, help="for dark things on a bright ground (default: as in training)"
     )
-    add_file(
+    add_input(
         command,
         "--network",
         "of a checkpoint whose layers are functions of your own: the file that it was trained with",
@@ -40,19 +39,15 @@ def add_to(commands):
     )
     add_size(command, "with --network: width and height of what it takes (default: those of the test set)")
     add_devices(command, default="1")
-    add_file(command, "--json", "write the result as JSON")
-    add_file(command, "--confusion", "of the test set: plot what is taken for what")
-    add_file(command, "--mistakes", "of the test set: plot the worst mistakes")
+    add_output(command, "--json", "write the result as JSON")
+    add_output(command, "--confusion", "of the test set: plot what is taken for what", check=check_plot)
+    add_output(command, "--mistakes", "of the test set: plot the worst mistakes", check=check_plot)
 
 
 def run(options):
     """Print what the network says; returns the exit code."""
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
-    inputs = {"CHECKPOINT": options.checkpoint, "FILE": options.files, "--data": picture_folders(options.data)}
-    inputs["--network"] = options.network
-    keep_apart(options, "json confusion mistakes", inputs)
-    check_outputs(options.json, options.confusion, options.mistakes)
     model = _load(options)
     if options.invert is not None:
         model.invert = options.invert

@@ -11,9 +11,10 @@ from ..cluster.supervisor import tell
 from ..devices import DeviceError, parse_devices
 from ..fashion_mnist import DataError
 from ..monitor import Callback
+from ..output import check_folder
 from ..training import DriftError
 from ..words import figures, listed, seconds
-from .options import add_file, find_devices, limit_memory, number
+from .options import add_output, check_files, find_devices, limit_memory, number
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard")
 """Options for files that rank 0 alone writes."""
@@ -21,13 +22,19 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard")
 
 def add_ranks(command):
     """Add the options of this environment."""
-    add_file(command, "--log", "with --environment parallel: what each process says, in a file each", "DIR")
+    help = "with --environment parallel: what each process says, in a file each"
+    add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
     command.add_argument(
         "--patience",
         type=number,
         metavar="S",
         help=f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})",
     )
+
+
+def are_together(options):
+    """Whether a command line asks for `run_together`, in which rank 0 alone checks the files that it names."""
+    return "log" in options and options.environment == "parallel"
 
 
 def check_alone(options, *others):
@@ -52,9 +59,11 @@ def run_together(options, run):
         return 0
     speaks = everybody.rank == 0
     try:
+        if speaks:
+            check_files(options)
+        else:
+            vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
-            if not speaks:
-                vars(options).update(dict.fromkeys(OUTPUTS))
             return run(options, everybody)
     except DriftError:  # of which all know
         everybody.failed(None)

@@ -5,8 +5,7 @@ import sys
 from .. import words
 from ..collectives import TRAINING_NAMES
 from ..devices import ENVIRONMENTS, choose_devices
-from ..networks import NETWORKS
-from ..output import each_output, save_figure, write_json
+from ..output import check_plot, each_output, save_figure, write_json
 from ..scaling import (
     HOW,
     check_counts,
@@ -17,10 +16,10 @@ from ..scaling import (
 )
 from ..scaling.machines import MORE
 from ..training import Settings
-from .data import add_data, find_data, picture_folders
-from .network_file import network_from
-from .options import add_file, add_option, check_outputs, keep_apart, listed, number, whole
-from .ranks import add_ranks, check_alone, run_together
+from .data import add_data, find_data
+from .network_file import add_network, network_from
+from .options import add_option, add_output, listed, number, whole
+from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
 
@@ -52,7 +51,7 @@ def add_to(commands):
     add_option(command, "--batch-size", whole, 256, "examples in a minibatch: in all if strong, on each device if weak")
     add_data(command)
     command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only")
-    add_option(command, "--network", str, "lenet", f"{', '.join(NETWORKS)}, or a file FILE.py")
+    add_network(command)
     add_option(command, "--width", number, 1, "times as many channels, of a network by name")
     add_option(command, "--allreduce", str, "ring", ", ".join(TRAINING_NAMES))
     add_option(command, "--steps", whole, 20, "training steps in a turn")
@@ -60,16 +59,14 @@ def add_to(commands):
     command.add_argument(
         "--predict", action="store_true", help="predict the times, too, from devices that exchange nothing and messages"
     )
-    add_file(command, "--json", "write the result as JSON")
-    add_file(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)")
+    add_output(command, "--json", "write the result as JSON")
+    add_output(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)", check=check_plot)
     add_settings(command, names=HOW)
 
 
 def run(options):
     """Measure, print a line for each number of devices, write what was asked for; returns the exit code."""
-    keep_apart(options, "json plot", {"--data": picture_folders(options.data)})
-    check_outputs(options.json, options.plot)
-    if options.environment == "parallel":
+    if are_together(options):
         return _run_on_a_cluster(options)
     check_alone(options, "times")
     counts = check_counts([1, 2, 4] if options.devices is None else options.devices)

@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from ..training.settings import Settings, called, meaning
+from .network_file import declare_network
 from .options import add_option, listed, number, whole
 
 READ = {int: whole, float: number, str: str}
@@ -25,7 +26,9 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
             group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
         else:
             read = as_splits if about.name == "split" and as_type is listed else as_type(READ[about.type])
-            add_option(group, flag, read, about.default, meaning(about))
+            action = add_option(group, flag, read, about.default, meaning(about))
+            if about.name == "network":
+                declare_network(group, action)
 
 
 def _add_flag(group, flag, about):

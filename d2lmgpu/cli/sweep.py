@@ -4,11 +4,11 @@ import contextlib
 import time
 
 from ..devices import ENVIRONMENTS
-from ..output import each_output, save_figure, write_json
+from ..output import check_folder, check_plot, each_output, save_figure, write_json
 from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
-from .data import add_data, find_data, picture_folders, say_pictures
+from .data import add_data, find_data, say_pictures
 from .network_file import find_networks
-from .options import add_file, add_option, check_outputs, keep_apart, listed, whole
+from .options import add_option, add_output, listed, whole
 from .settings import add_settings, settings
 
 PAUSE, COST = 1.0, 0.05
@@ -39,14 +39,17 @@ def add_to(commands):
         "another, each on all of its devices",
     )
     command.add_argument("--workers", type=whole, metavar="N", help="networks at a time (default: one a core or GPU)")
-    add_file(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
-    add_file(command, "--keep-models", "keep a checkpoint of each trained network here, for predict", "FOLDER")
-    add_file(command, "--json", "write this sweep's rows as JSON, in order")
-    add_file(command, "--plot", "plot --y by --x, a line for each --by (.png, .svg or .pdf), anew as trials end")
-    add_file(
+    add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
+    keep = "keep a checkpoint of each trained network here, for predict"
+    add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")
+    add_output(command, "--json", "write this sweep's rows as JSON, in order")
+    plot = "plot --y by --x, a line for each --by (.png, .svg or .pdf), anew as trials end"
+    add_output(command, "--plot", plot, check=check_plot)
+    add_output(
         command,
         "--curves",
         "plot accuracy and loss by epoch, a line for each trial (.png, .svg or .pdf), as they go on",
+        check=check_plot,
     )
     add_option(command, "--x", str, "lr", "a setting, as the table calls it")
     add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES))
@@ -56,8 +59,6 @@ def add_to(commands):
 
 def run(options):
     """Train, print how it goes, write what was asked for; returns the exit code."""
-    keep_apart(options, "results keep-models json plot curves", {"--data": picture_folders(options.data)})
-    check_outputs(options.json, options.plot, options.curves)
     check_axes(options.x, options.y, options.by)
     data = find_data(options)
     own = {"network": find_networks(options.network, data)}

@@ -3,14 +3,14 @@
 from .. import terminated, words
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
-from ..output import check_plot, check_writable, each_output, is_plot, same_file, save_figure, write_json
+from ..output import check_folder, check_plot, check_writable, each_output, is_plot, same_file, save_figure, write_json
 from ..timing import Timeline, chrome_trace
 from ..training.checks import find_network
-from .data import add_data, find_data, picture_folders, say_pictures
+from .data import add_data, find_data, say_pictures
 from .metrics_file import metrics_from
 from .network_file import network_from
-from .options import add_devices, add_file, check_outputs, find_devices, keep_apart, whole
-from .ranks import Tell, add_ranks, check_alone, run_together
+from .options import add_devices, add_input, add_output, find_devices, whole
+from .ranks import Tell, add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
 
@@ -28,26 +28,27 @@ def add_to(commands):
     add_ranks(command)
     add_data(command)
     command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only, for a quick look")
-    add_file(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
-    add_file(command, "--json", "write the result as JSON")
-    add_file(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)")
-    add_file(
+    add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
+    add_output(command, "--json", "write the result as JSON")
+    add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
+    add_output(
         command,
         "--trace",
         "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) or as a plot of the first "
         "steps (.png, .svg or .pdf)",
+        check=_check_trace,
     )
-    add_file(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
+    add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
     command.add_argument("--checkpoint-steps", type=whole, metavar="N", help="and after every N steps")
-    add_file(command, "--resume", "go on from a checkpoint, with the same settings")
-    add_file(command, "--tensorboard", "write event files for TensorBoard", "DIR")
+    add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
+    add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)
     add_settings(command)
 
 
 @terminated.listening()
 def run(options):
     """Train, print how it goes, write what was asked for; returns the exit code."""
-    if options.environment == "parallel":
+    if are_together(options):
         return run_together(options, _train)
     check_alone(options)
     return _train(options)
@@ -57,13 +58,6 @@ def _train(options, everybody=None):
     """``everybody``: a `Cluster` to train on, instead of the devices that the options name."""
     from ..training import train
 
-    goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
-    inputs = {"--resume": None if goes_on else options.resume, "--data": picture_folders(options.data)}
-    inputs["--metrics"] = options.metrics
-    keep_apart(options, "json plot trace checkpoint tensorboard", inputs)
-    check_outputs(options.json, options.plot)
-    if options.trace:
-        check_plot(options.trace) if is_plot(options.trace) else check_writable(options.trace)
     environment, devices = ("parallel", everybody) if everybody else find_devices(options)
     if options.environment == "auto" and options.devices is None and devices[0].kind == "cpu" and count_cores() > 1:
         print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
@@ -105,6 +99,16 @@ def _train(options, everybody=None):
     if history.diverged:
         return 1
     return terminated.exit_code() if history.interrupted else 0
+
+
+def _only_read(options):
+    """The checkpoint to go on from, unless the run is to go on in it."""
+    goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
+    return None if goes_on else options.resume
+
+
+def _check_trace(path):
+    check_plot(path) if is_plot(path) else check_writable(path)
 
 
 def _save_plot(path, history):
