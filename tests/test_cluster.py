@@ -2,7 +2,9 @@
 
 import doctest
 import json
+import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +18,7 @@ from mpiexec import mpiexec
 import d2lmgpu as d2l
 from d2lmgpu.cluster import exchange, launch, moves
 from d2lmgpu.cluster.part import part_of
+from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
 from d2lmgpu.collectives.program import compile_schedule
 
@@ -132,12 +135,14 @@ def test_wrong_clusters():
         d2l.cluster().across("mpi")
 
 
-@pytest.mark.parametrize("name", launch.NUMBERS_OF_PROCESSES)
+@pytest.mark.parametrize("name", LAUNCHERS)
 def test_several_processes_without_mpi4py(monkeypatch, name):
-    for other in launch.NUMBERS_OF_PROCESSES:
+    for other in LAUNCHERS:
         monkeypatch.delenv(other, raising=False)
-    assert launch.started_together() == (1, None)
+    monkeypatch.delenv(LAUNCHERS[name], raising=False)
     monkeypatch.setenv(name, "3")
+    assert launch.started_together() == (1, None)  # no launcher's: it tells each process its number, too
+    monkeypatch.setenv(LAUNCHERS[name], "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
     with pytest.raises(d2l.DeviceError, match=rf"3 processes were started together \({name}\).*\[cluster\]"):
@@ -145,6 +150,21 @@ def test_several_processes_without_mpi4py(monkeypatch, name):
 
 
 # With MPI:
+
+
+@pytest.mark.parametrize("size, rank", [("WORLD_SIZE", "RANK"), ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")])
+def test_who_was_started_by_something_other_than_mpi_does_not_train_alone(size, rank):
+    """As by torchrun, or by srun without MPI: each process would train a network of its own."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    own = {name: value for name, value in os.environ.items() if name not in {*LAUNCHERS, *LAUNCHERS.values()}}
+    words = ["train", "--environment", "parallel", "--limit", "20", "--batch-size", "20", "--epochs", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "d2lmgpu", *words], env=own | {size: "2", rank: "1"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    wanted = rf"d2lmgpu train: error: .*2 processes were started together \({size}\), but each finds itself alone; .*\n"
+    assert re.fullmatch(wanted, done.stderr), done.stderr
+
 
 SHARES = """
 import sys

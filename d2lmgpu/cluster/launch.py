@@ -1,4 +1,4 @@
-"""How this process was started: alone, or as one of several by mpiexec or srun."""
+"""How this process was started: alone, or as one of several by mpiexec, srun or another launcher."""
 
 import os
 import re
@@ -7,16 +7,13 @@ import sys
 from ..arguments import in_a_clone
 from ..devices import DeviceError
 from .library import share_one_heap
-from .supervisor import supervise, tell
-
-NUMBERS_OF_PROCESSES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Environment variables in which MPICH's mpiexec and its like, Open MPI's, and srun tell it."""
+from .supervisor import LAUNCHERS, supervise, tell
 
 
 def started_together():
     """How many processes were started with this one, itself among them, and the variable that says so (None for 1)."""
-    for name in NUMBERS_OF_PROCESSES:
-        if re.fullmatch("[0-9]{1,9}", os.environ.get(name, "")) and int(os.environ[name]) > 1:
+    for name, rank in LAUNCHERS.items():
+        if rank in os.environ and re.fullmatch("[0-9]{1,9}", os.environ.get(name, "")) and int(os.environ[name]) > 1:
             return int(os.environ[name]), name
     return 1, None
 

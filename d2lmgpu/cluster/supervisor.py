@@ -22,8 +22,17 @@ import time
 import traceback
 import warnings
 
-RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK")
-"""Environment variables in which launchers tell a process its number."""
+LAUNCHERS = {
+    "PMI_SIZE": "PMI_RANK",
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
+    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+    "WORLD_SIZE": "RANK",
+}
+"""Environment variables in which MPICH's mpiexec and its like, Open MPI's, srun, and torchrun tell a process how many
+there are, and which of them it is."""
+
+RANKS = (*LAUNCHERS.values(), "PMIX_RANK")
+"""Those that tell a process its number."""
 
 NOT_FORKED = ("mpi4py.MPI", "cupy", "torch")
 """Modules of whose libraries a child that is forked afterwards may make no use."""
