@@ -2,6 +2,8 @@
 
 import threading
 
+from .devices.errors import message_of
+
 WAIT = 30.0
 """Seconds for which the other side may say nothing."""
 
@@ -58,4 +60,4 @@ def _why(error):
         error.close()
     elif isinstance(error, URLError):
         error = error.reason
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return message_of(error)[:200]

@@ -2,6 +2,7 @@
 
 import random
 import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from conftest import few
 from mpi_in_threads import comms
 from mpiexec import mpiexec
 
-from d2lmgpu.cluster import watch
+from d2lmgpu.cluster import ending, watch
 from d2lmgpu.cluster.lane import Waiting
 from d2lmgpu.cluster.watch import Watch
 
@@ -180,6 +181,37 @@ def test_a_watch_that_mpi_holds_ends_its_process(monkeypatch):
     (_, (line,)), ended = watches.said
     assert line.startswith("rank 0 (host0): MPI keeps its watch from asking the others; its program is at line ")
     assert ended == ("exit", 1)
+
+
+class Refuses(ValueError):
+    def __str__(self):
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (MemoryError(), "MemoryError"),
+        (MemoryError("no 3 GB\nto be had"), "no 3 GB to be had"),
+        (Refuses(), "(its message cannot be read)"),
+    ],
+)
+def test_an_error_without_a_message_is_told_by_its_kind(error, said, monkeypatch):
+    """Of the rank that trains, and of one whose program ends by it; both in one line."""
+    lines = []
+    monkeypatch.setattr(ending, "end", lambda comm, more, code=1: lines.append(more) or sys.exit(code))
+    monkeypatch.setattr(ending, "FAIRNESS", 0.0)
+    monkeypatch.setattr(ending, "_watch", None)
+    monkeypatch.setattr(ending.atexit, "register", lambda leave: None)
+    monkeypatch.setattr(sys, "excepthook", lambda *error: None)
+    comm = SimpleNamespace(rank=1, Ibarrier=lambda: SimpleNamespace(Test=lambda: False))
+    with pytest.raises(SystemExit):
+        ending.unless_all_failed(comm, "vm", error)
+    ending.end_together(comm, SimpleNamespace(leave=None), "vm")
+    with pytest.raises(SystemExit):
+        sys.excepthook(type(error), error, None)
+    kind = "" if said == "MemoryError" else f"{type(error).__name__}: "
+    assert lines == [[f"rank 1 (vm) failed: {said}; the job ends"], [f"rank 1 (vm) failed: {kind}{said}; the job ends"]]
 
 
 DIFFERENT = {

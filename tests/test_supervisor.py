@@ -46,6 +46,11 @@ ENDS = {
     "too early": ("tell('together'); os._exit(0)", 1, "ended with exit code 0 before the others"),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137, r"was killed by signal 9 \(SIGKILL\)"),
     "crashed": ("os.kill(os.getpid(), signal.SIGSEGV)", 139, r"was killed by signal 11 \(SIGSEGV\)"),
+    "without shared memory": (
+        "os.kill(os.getpid(), signal.SIGBUS)",
+        128 + signal.SIGBUS,
+        r"was killed by signal \d+ \(SIGBUS\), perhaps for want of shared memory in /dev/shm \(a container's: .*\)",
+    ),
     "stopped": (
         "tell('patience 0.3'); tell('together'); os.kill(os.getpid(), signal.SIGSTOP)",
         1,

@@ -10,6 +10,7 @@ import sys
 
 from .. import interrupted, terminated
 from ..devices import DeviceError
+from ..devices.errors import message_of
 from ..fashion_mnist import DataError
 from ..training import DriftError
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
@@ -50,7 +51,7 @@ def _one_line(error):
     """What an error says: a file's name and what is wrong with it, where it is the system's."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{' '.join(str(error.filename).split())}: {error.strerror}"
-    return " ".join(str(error).split()) or f"{type(error).__name__}, of which nothing more is known"
+    return message_of(error)
 
 
 def _write_what_the_output_can(*streams):

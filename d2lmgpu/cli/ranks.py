@@ -65,8 +65,8 @@ def run_together(options, run):
             vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
             return run(options, everybody)
-    except DriftError:  # of which all know
-        everybody.failed(None)
+    except DriftError as error:  # of which all know
+        everybody.failed(error)
         if speaks:
             raise
         return 1

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from ..devices.errors import message_of, one_line
 from .supervisor import LINGER, is_supervised, last_words, tell
 
 GRACE = 2.0
@@ -24,7 +25,7 @@ def unless_all_failed(comm, host, error, code=2):
     failures, end_of_waiting = comm.Ibarrier(), time.monotonic() + FAIRNESS
     while not failures.Test():
         if time.monotonic() > end_of_waiting:
-            end(comm, [f"rank {comm.rank} ({host}) failed: {error or type(error).__name__}; the job ends"], code)
+            end(comm, [f"rank {comm.rank} ({host}) failed: {message_of(error)}; the job ends"], code)
         time.sleep(0.01)
 
 
@@ -36,7 +37,7 @@ def end_together(comm, watch, host):
 
     def end_all(kind, error, trace):
         show(kind, error, trace)
-        end(comm, [f"rank {comm.rank} ({host}) failed: {kind.__name__}: {error}; the job ends"])
+        end(comm, [f"rank {comm.rank} ({host}) failed: {one_line(error)}; the job ends"])
 
     sys.excepthook = end_all
     atexit.register(watch.leave)

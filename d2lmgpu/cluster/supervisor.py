@@ -55,6 +55,11 @@ LINGER = 1.0
 LOOK = 0.2
 """Seconds between two looks at a rank of which nothing is heard."""
 
+HINTS = {
+    "SIGBUS": ", perhaps for want of shared memory in /dev/shm (a container's: docker run --shm-size=1g)",
+}
+"""By signals that kill: what is likely to have been the cause."""
+
 PR_SET_PDEATHSIG = 1
 """In Linux's prctl.h."""
 
@@ -214,7 +219,7 @@ class _Supervisor:
         if not (self.over or asked or well):
             time.sleep(AFTER)
             if code < 0:
-                self._say(f"was killed by signal {-code} ({_name(-code)})")
+                self._say(f"was killed by signal {-code} ({_name(-code)}){HINTS.get(_name(-code), '')}")
             else:
                 self._say(f"ended with exit code {code} before the others")
                 code = code or 1

@@ -33,13 +33,19 @@ class DeviceMismatchError(DeviceError):
         )
 
 
-def one_line(error):
-    """An exception's kind and message; the latter may be somebody's code, which fails."""
+def message_of(error):
+    """What an exception says, in one line; its kind if that is nothing, as of many a MemoryError."""
     try:
-        message = str(error)
-    except Exception:
+        message = " ".join(str(error).split())
+    except Exception:  # somebody's code, which fails
         message = "(its message cannot be read)"
-    return " ".join(f"{type(error).__name__}: {message}".split())
+    return message or type(error).__name__
+
+
+def one_line(error):
+    """An exception's kind and message, in one line."""
+    kind, message = type(error).__name__, message_of(error)
+    return kind if message == kind else f"{kind}: {message}"
 
 
 def _place(device):

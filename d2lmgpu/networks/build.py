@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import layers
 from ..arguments import check_list, check_number, check_whole, shown
+from ..devices.errors import message_of
 
 MOST_UNITS = 10**6
 """That a layer puts out, channels or numbers."""
@@ -118,8 +119,8 @@ def sequential(input_shape, *recipes):
             layer = recipe(x.shape[1:])
             x, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
         except (ValueError, IndexError) as error:
-            shape = x.shape[1:]
-            raise ValueError(f"sequential: layer {number} does not take images of shape {shape}: {error}") from error
+            shape, why = x.shape[1:], message_of(error)
+            raise ValueError(f"sequential: layer {number} does not take images of shape {shape}: {why}") from error
         network.append(layer)
     if x.ndim != 2:
         raise ValueError(f"sequential: the last layer puts out {x.shape[1:]}; it should be a number for each class")
