@@ -17,6 +17,11 @@ class Request:
         self.comm, self.test, self.done = comm, test, False
         comm.requests.append(self)
 
+    def Cancel(self):
+        """Of what was to be received."""
+        with self.comm.lock:
+            self.comm.requests.remove(self)
+
     def Test(self):
         with self.comm.lock:  # several threads of a rank may ask
             for request in self.comm.requests.copy():

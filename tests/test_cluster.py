@@ -16,7 +16,7 @@ from exchanges_in_threads import Processes
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import exchange, launch, moves
+from d2lmgpu.cluster import HangError, ending, exchange, launch, moves, watch
 from d2lmgpu.cluster.part import part_of
 from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
@@ -114,13 +114,37 @@ def test_the_part_of_a_message_that_is_missing(monkeypatch):
     processes.join()
 
 
+def test_a_hang_is_an_error_where_processes_live_on(monkeypatch):
+    """In an interpreter, or an engine: of who waits, and of who would begin to; both say what is missing."""
+    monkeypatch.setattr(ending, "lives_on", lambda: True)
+    monkeypatch.setattr(watch, "end", lambda *_, **__: os._exit(3))
+    processes = Processes([[Transfer(0, 1, 5, 50, "add")]], (1, 1), np.ones((2, 60)))
+    processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
+    for each, lane in zip(processes.watches, processes.lanes, strict=True):
+        each.begin([lane])
+    try:
+        processes.threads[0].start()
+        until(lambda: processes.errors and processes.watches[0].hung)
+        with pytest.raises(HangError, match="rank 1 .host1. waits in allreduce test, step 1 of 1") as begun:
+            processes.exchanges[0].run()
+    finally:
+        for each in processes.watches:
+            each._left.update((0, 1))
+    (error,) = processes.errors
+    first, second = str(error).splitlines()
+    assert type(error) is HangError and str(begun.value) == str(error)
+    assert "s of waiting this cluster ends (d2l.cluster() in all processes makes another): cpu(1) of" in first
+    assert second.startswith("rank 0 (host0), last heard ") and "answers, but does not take part" in second
+    assert not processes.comms[1].requests and processes.lanes[1].waiting is None  # the late message finds no memory
+
+
 def test_one_process_is_a_cluster():
-    cluster = d2l.cluster(2)
-    assert list(cluster) == cluster.mine == [d2l.cpu(0), d2l.cpu(1)] and len(cluster) == 2
-    assert (cluster.rank, cluster.size, cluster.owners) == (0, 1, (0, 0))
-    assert repr(cluster).startswith("<cluster of 1: cpu(0) of rank 0 (")
-    data = [d2l.put(np.arange(3.0) * (i + 1), device) for i, device in enumerate(cluster)]
-    d2l.allreduce(data, cluster.across("ring"))
+    alone = d2l.cluster(2)
+    assert list(alone) == alone.mine == [d2l.cpu(0), d2l.cpu(1)] and len(alone) == 2
+    assert (alone.rank, alone.size, alone.owners) == (0, 1, (0, 0))
+    assert repr(alone).startswith("<cluster of 1: cpu(0) of rank 0 (")
+    data = [d2l.put(np.arange(3.0) * (i + 1), device) for i, device in enumerate(alone)]
+    d2l.allreduce(data, alone.across("ring"))
     assert [d2l.to_host(array).tolist() for array in data] == [[0, 3, 6]] * 2
 
 
@@ -197,6 +221,78 @@ for algorithm in sys.argv[2].split(","):
                     wrong += found.tobytes() != expected.tobytes()
 print(f"{wrong} wrong")
 """
+
+
+CLUSTERS = """
+import sys
+import numpy as np
+import d2lmgpu as d2l
+
+{begin}
+def total(cluster, value):
+    data = [d2l.put(np.full(5, value), device) for device in cluster.mine]
+    d2l.allreduce(data, cluster.across("ring"))
+    return d2l.to_host(data[0])[0]
+
+first = d2l.cluster({first})
+{middle}
+second = d2l.cluster(1, patience={patience})
+assert second is d2l.cluster(1, patience={patience})
+print("found", len(first), len(second), total(second, 2.0))
+"""
+
+
+def test_processes_that_had_different_numbers_of_devices_have_one_cluster():
+    """One has a cluster of what it asks for already, the other has not. The program's own messages stay its own."""
+    begin = """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+sent = [world.isend(tag, 1 - world.rank, tag) for tag in range(100)]
+"""
+    middle = "assert [world.recv(tag=tag) for tag in range(100)] == list(range(100)); MPI.Request.waitall(sent)"
+    first = "2 if world.rank == 0 else 1, patience=60"
+    done = mpiexec(2, "-c", CLUSTERS.format(begin=begin, first=first, middle=middle, patience=60))
+    assert (done.returncode, re.findall(r"found \d \d \d\.0", done.stdout)) == (0, ["found 3 2 4.0"] * 2), done
+
+
+@pytest.mark.long
+def test_interpreters_survive_a_hang():
+    """Where somebody types at both: what one waits for is an error in the end, and then they begin anew."""
+    middle = """
+try:
+    if first.rank == 1:
+        time.sleep(8)  # as after an error
+    total(first, 1.0)
+except HangError as error:
+    print("said", *str(error).splitlines()[:1])
+"""
+    begin = "import time; from d2lmgpu.cluster import HangError; sys.ps1 = '>>> '"
+    done = mpiexec(2, "-c", CLUSTERS.format(begin=begin, first="1, patience=3", middle=middle, patience=30))
+    assert (done.returncode, re.findall(r"found \d \d \d\.0", done.stdout)) == (0, ["found 2 2 4.0"] * 2), done.stderr
+    said = re.findall("said .*", done.stdout)
+    assert len(said) == 2 and all(
+        " of rank 0 " in line and " waits in allreduce ring, step 1 of " in line for line in said
+    )
+
+
+@pytest.mark.long
+def test_an_interpreter_that_waits_at_the_cluster():
+    """Rank 1 comes when rank 0 has given up; then both come."""
+    middle = """
+if first.rank == 1:
+    time.sleep(6)
+else:
+    try:
+        d2l.cluster(3, patience=3)
+    except HangError as error:
+        print("said", error)
+    time.sleep(4)
+"""
+    begin = "import time; from d2lmgpu.cluster import HangError; sys.ps1 = '>>> '"
+    done = mpiexec(2, "-c", CLUSTERS.format(begin=begin, first="1, patience=3", middle=middle, patience=30))
+    assert (done.returncode, re.findall(r"found \d \d \d\.0", done.stdout)) == (0, ["found 2 2 4.0"] * 2), done.stderr
+    said = re.findall("said .*", done.stdout)
+    assert said == ["said rank 1 did not come to d2l.cluster() within 3 s, where rank 0 waits"]
 
 
 def test_the_command_measures_across_processes(tmp_path):

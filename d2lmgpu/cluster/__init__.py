@@ -2,16 +2,19 @@
 
 from .agree import agree, checksum_of_code
 from .gather import add_gather, gather, rows_of
+from .lane import HangError
 from .launch import begin_together, started_together
 from .measure import measure_across
-from .members import PATIENCE, Across, Cluster, Place, as_cluster, cluster
+from .members import Across, Cluster, Place, as_cluster, cluster
 from .messages import Wires, measure_wires, network_of
 from .own_devices import NoDeviceError
+from .roll_call import PATIENCE
 
 __all__ = [
     "PATIENCE",
     "Across",
     "Cluster",
+    "HangError",
     "NoDeviceError",
     "Place",
     "Wires",

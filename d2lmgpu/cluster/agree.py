@@ -6,16 +6,17 @@ from collections import Counter
 from pathlib import Path
 
 from ..arguments import plain, shown
-from .roll_call import roll_call
+from .roll_call import PATIENCE, roll_call
 
 
-def agree(comm, what, patience=30.0, where="the comparison of what they run"):
+def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):
     """Return when all processes have the same ``what``: a dict of settings, checksums and the like by their names.
 
     ``comm`` is MPI's communicator of all of them. All call this in the same order; who does not come within
     ``patience`` seconds is named, and the job ends.
 
-    Raises ValueError in every process, with the ranks that differ from most others, and in what.
+    Raises ValueError in every process, with the ranks that differ from most others, and in what; HangError as
+    `roll_call` does.
     """
     here = {name: repr(plain(value)) for name, value in what.items()}
     told = roll_call(comm, here, patience, where)

@@ -29,10 +29,22 @@ def unless_all_failed(comm, host, error, code=2):
         time.sleep(0.01)
 
 
+def lives_on():
+    """Whether somebody types at this process, or it is a notebook's kernel or an engine: one error is not its end."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
+
+
 def end_together(comm, watch, host):
-    """From now on an error that nobody catches ends all processes, and who is done waits for all."""
+    """From now on who is done waits for all, and an error that nobody catches ends all processes.
+
+    The latter not in a process that lives on: what waits there for others has a `HangError` in the end.
+    """
     global _watch
     _watch = watch
+    atexit.register(watch.leave)
+    if lives_on():
+        return
     show = sys.excepthook
 
     def end_all(kind, error, trace):
@@ -40,7 +52,6 @@ def end_together(comm, watch, host):
         end(comm, [f"rank {comm.rank} ({host}) failed: {one_line(error)}; the job ends"])
 
     sys.excepthook = end_all
-    atexit.register(watch.leave)
 
 
 def end(comm, lines, code=1, silent=False):

@@ -36,12 +36,23 @@ class Exchange:
         """Do the part. Runs on one of the process's devices, when all of them have got there."""
         self.lane.begin()
         mine = [self.devices[device] for device in self.arrays]
-        with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
-            for move in self.moves:
-                if self.records and move.transfer is not None:
-                    timed(self.records[move.transfer.number], self.do, move)
-                else:
-                    self.do(move)
+        try:
+            with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # they may cancel: parallel/loss_scale.py
+                for move in self.moves:
+                    if self.records and move.transfer is not None:
+                        timed(self.records[move.transfer.number], self.do, move)
+                    else:
+                        self.do(move)
+        except BaseException:
+            self._leave_behind()
+            raise
+
+    def _leave_behind(self):
+        """It gives up: what was asked for is to come no more, and what may be under way keeps its memory."""
+        for move, request in zip(self.moves, self.requests, strict=True):
+            if move.kind == "receive" and request is not None and not request.Test():
+                request.Cancel()
+        self.lane.left_behind.append(self)
 
     def do(self, move):
         """Do a `Move`."""

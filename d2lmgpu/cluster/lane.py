@@ -16,6 +16,23 @@ SPIN = 2e-4
 SLEEP_SHARE, LONGEST_SLEEP = 0.02, 0.002
 
 
+LEAST_TAGS = 2**15 - 1
+"""The largest tag that every MPI has."""
+
+
+def most_tags(comm):
+    """The largest tag that a message of this communicator may have."""
+    if not hasattr(comm, "Get_attr"):
+        return LEAST_TAGS
+    from mpi4py import MPI
+
+    return comm.Get_attr(MPI.TAG_UB)
+
+
+class HangError(RuntimeError):
+    """Another process did not come, or did not answer, in an interpreter that is to live on; see `ending.lives_on`."""
+
+
 class Waiting(NamedTuple):
     """Since when a lane waits, as `time.monotonic` tells it, and ``what`` for: an exchange and its `Move`.
 
@@ -45,11 +62,13 @@ class Lane:
 
     def __init__(self, comm, heard):
         self.comm, self.heard = comm, heard
-        self.waiting = None
+        self.waiting = self.error = None
         self.collectives = 0  # so far, in every process the same
+        self.left_behind = []  # what had messages under way when it gave up: their memory
 
     def begin(self):
         """A collective begins."""
+        self.look()
         self.collectives += 1
 
     def send(self, message, rank, tag):
@@ -64,17 +83,25 @@ class Lane:
         """Wait for a message: the `Move` of an exchange that has asked for it, or has sent it."""
         begin = time.monotonic()
         self.waiting = Waiting(begin, self.collectives, (exchange, move))
-        while not request.Test():
-            self.look()
-            pause(time.monotonic() - begin)
-        self.waiting = None
+        try:
+            while not request.Test():
+                self.look()
+                pause(time.monotonic() - begin)
+        finally:
+            self.waiting = None
 
     def note(self, rank):
         """Something has come from this rank."""
         self.heard[rank] = time.monotonic()
 
+    def give_up(self, error):
+        """From now on who waits here, or begins to, has this error."""
+        self.error = error
+
     def look(self):
-        """Called while it waits: may raise, to give up."""
+        """Called while it waits, and before: raises an error, to give up."""
+        if self.error is not None:
+            raise self.error
 
     def wait_in(self, name, function, *arguments):
         """Call a library's own collective, which waits for whomever it waits for."""

@@ -7,6 +7,7 @@ import sys
 from ..arguments import in_a_clone
 from ..devices import DeviceError
 from .library import share_one_heap
+from .roll_call import roll_call
 from .supervisor import LAUNCHERS, supervise, tell
 
 
@@ -27,17 +28,25 @@ def begin_together():
     return several
 
 
-def find_world(patience):
-    """MPI's communicator of all processes; None for a process that was started alone.
+_world = None
+"""What `find_world` has found."""
 
-    Its supervisor ends the job if MPI does not find all of them within ``patience`` seconds.
+
+def find_world(patience):
+    """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
+
+    The first time all call this. Its supervisor ends the job if MPI does not find all of them within ``patience``
+    seconds, and so does this process if not all come here.
 
     Raises DeviceError where several were started, but have no mpi4py, or do not find each other.
     """
+    global _world
     count, name = started_together()
     if count == 1 and "mpi4py.MPI" not in sys.modules:
         return None
     tell(f"patience {patience}")
+    if _world is not None:
+        return _world
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
@@ -56,7 +65,10 @@ def find_world(patience):
             f"cluster: this MPI ({_library(MPI)}) lets only one thread send and receive; devices have several"
         )
     tell("together")
-    return world if world.size > 1 else None
+    if world.size > 1:
+        roll_call(world, None, patience)  # who does not come is named, while Dup would wait for ever
+        _world = world.Dup()
+    return _world
 
 
 def _library(MPI):

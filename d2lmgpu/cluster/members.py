@@ -19,14 +19,11 @@ from .launch import begin_together, find_world
 from .library import all_reduce
 from .mirrors import add_down, add_up, end_of
 from .nccl import add_nccl, check_nccl
-from .own_devices import own_devices
+from .own_devices import NoDeviceError, own_devices
 from .part import part_of_algorithm
 from .post import Post
-from .roll_call import roll_call
+from .roll_call import PATIENCE, roll_call
 from .watch import Watch
-
-PATIENCE = 30.0
-"""Seconds for which a process waits for another, unless told otherwise."""
 
 
 class Place(NamedTuple):
@@ -187,6 +184,10 @@ def as_cluster(devices):
 
 
 _clusters = {}
+"""By what all processes asked for, and how many of the clusters that each knows of had ended by a hang."""
+
+_computing = None
+"""The communicator of those that have devices of their own, where others have none; in these the error."""
 
 
 def cluster(devices=1, patience=PATIENCE):
@@ -200,19 +201,33 @@ def cluster(devices=1, patience=PATIENCE):
 
     Raises ValueError for devices that make no sense, and in all processes where they run different versions of this
     package; DeviceError where the processes cannot find each other, and in a process that has no GPU of its own while
-    others have: it does not compute, and need not be there.
+    others have: it does not compute, and need not be there. Where somebody types at the processes, or they are kernels
+    or engines, who waits too long has a HangError instead of an end.
     """
+    global _computing
     check_number("patience", patience, above=0)
     begin_together()
     if is_number(devices):
         check_whole("devices: the number of them", devices, most=MOST_DEVICES)
     elif isinstance(devices, list) and any(isinstance(device, str) for device in devices):
         devices = choose_devices(devices=devices)[1]
-    key = (devices if is_number(devices) else tuple(check_devices(devices))), float(patience)
+    patience, by_number = float(patience), is_number(devices)
+    key = (devices if by_number else tuple(check_devices(devices))), patience
+    world = find_world(patience)
+    if world:
+        if by_number and isinstance(_computing, NoDeviceError):
+            raise _computing
+        world = _computing if by_number and _computing else world
+        hangs = sum(each.watch.hung for each in _clusters.values())
+        key = tuple(roll_call(world, (repr(key), hangs), patience))  # in all processes the same
     if key not in _clusters:
-        world = find_world(float(patience))
         mine = devices
-        if is_number(devices):
-            mine, world = own_devices(world, devices, float(patience))
-        _clusters[key] = Cluster(mine, world, float(patience))
+        if by_number:
+            try:
+                mine, world = own_devices(world, devices, patience)
+            except NoDeviceError as error:
+                _computing = error
+                raise
+            _computing = world
+        _clusters[key] = Cluster(mine, world, patience)
     return _clusters[key]

@@ -15,13 +15,10 @@ import contextlib
 import threading
 import time
 
-from .lane import SPIN, Lane, Waiting, sleep_after, yield_core
+from .lane import SPIN, Lane, Waiting, most_tags, sleep_after, yield_core
 
 IDLE = 1.0
 """Seconds without errands after which the thread ends; the next errand brings another."""
-
-LEAST_TAGS = 2**15 - 1
-"""The largest tag that every MPI has."""
 
 
 class Post:
@@ -29,7 +26,7 @@ class Post:
 
     def __init__(self, comm, heard):
         self.comm, self.heard, self.error = comm, heard, None
-        self._under_way, self._waits, self._slots = collections.deque(), {}, {}
+        self._under_way, self._waits, self._slots, self.left_behind = collections.deque(), {}, {}, []
         self._lock = threading.Lock()  # of devices' threads and the post's own, never of the host program
         self._called = threading.Event()
         self._runs = False
@@ -37,11 +34,7 @@ class Post:
     @property
     def most_tags(self):
         """The largest tag that a message may have."""
-        if not hasattr(self.comm, "Get_attr"):
-            return LEAST_TAGS
-        from mpi4py import MPI
-
-        return self.comm.Get_attr(MPI.TAG_UB)
+        return most_tags(self.comm)
 
     @property
     def waiting(self):
@@ -88,8 +81,10 @@ class Post:
     def give_up(self, error):
         """Nobody waits any more: what is under way may arrive or not, and its memory is left to it."""
         with self._lock:
-            self.error = self.error or error
+            told, self.error = self.error is not None, self.error or error
         for errand in list(self._under_way):
+            if not told:
+                errand.failed(error)
             self._done(errand.event)
 
     def _see_to_it(self):
@@ -164,10 +159,11 @@ class _Slot(Lane):
 
     def __init__(self, post, order, tag):
         super().__init__(post.comm, post.heard)
-        self.post, self.collectives, self.tag = post, order, tag
+        self.post, self.collectives, self.tag, self.left_behind = post, order, tag, post.left_behind
 
     def begin(self):
         """As of `Lane`: its number is known."""
+        self.look()
 
     def send(self, message, rank, tag):
         """As of `Lane`."""

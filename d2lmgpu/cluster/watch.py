@@ -3,9 +3,9 @@
 Every message of a schedule is known beforehand, so whoever waits knows for which. The
 watches ask each other on a communicator of their own, also while devices wait:
 
-    rank 0   waits 28 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
+    rank 0   waits 117 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
                                                  └──► rank 2   (no answer)
-    rank 0   waits 30 s: says that rank 1 waits for such elements of rank 2, which does not answer; ends the job
+    rank 0   waits 120 s: says that rank 1 waits for such elements of rank 2, which does not answer; ends the job
 
 What is missing first is what somebody waits for from a process that does not wait itself.
 
@@ -21,10 +21,12 @@ import time
 import traceback
 from typing import NamedTuple
 
+from . import ending
 from .ending import end, leave
+from .lane import HangError
 from .supervisor import last_words, tell
 
-ASK, ANSWER, LEAVING, SPEAKING, OVER = 0, 1, 2, 3, 4
+TAGS = ASK, ANSWER, LEAVING, SPEAKING, OVER, HUNG = range(6)
 """Tags of what watches tell each other."""
 
 LOOK = 0.05
@@ -35,6 +37,10 @@ LAST_MESSAGES = 0.5
 
 GRACE = 3.0
 """Seconds more than patience that a watch may take for one look, and others for an answer."""
+
+
+HANG = "this cluster ends (d2l.cluster() in all processes makes another)"
+"""What a hang brings about, where the processes live on."""
 
 
 class State(NamedTuple):
@@ -73,6 +79,7 @@ class Watch:
         self._looks = 0
         self._hushed = 0.0  # until then another speaks for all
         self.rescue = None  # what saves what can be saved, and returns what there is to say of it
+        self.hung = False
 
     def begin(self, lanes):
         """Look at these `Lane` objects from now on."""
@@ -113,7 +120,7 @@ class Watch:
 
     def _hear(self):
         for rank in range(self.comm.size):
-            for tag in (ASK, ANSWER, LEAVING, SPEAKING, OVER):
+            for tag in TAGS:
                 while rank != self.comm.rank and self.comm.iprobe(rank, tag):
                     content = self.comm.recv(source=rank, tag=tag)
                     self.heard[rank], self._unanswered[rank] = time.monotonic(), 0
@@ -125,6 +132,8 @@ class Watch:
                         self._hushed = time.monotonic() + self.patience + GRACE
                     elif tag == OVER:
                         leave(*content)
+                    elif tag == HUNG:
+                        self._give_up(content)
                     else:
                         self._left.add(rank)
 
@@ -143,10 +152,14 @@ class Watch:
     def _look(self):
         """Ask the others shortly before patience ends, and end the job when it does, unless a lower rank will.
 
-        Not before they had the time to answer: this process may have been without a core itself.
+        Not before they had the time to answer: this process may have been without a core itself. A process that is to
+        live on ends the waiting only, unless it waits in a library's own collective.
         """
         waiting = self._longest()
         if waiting is None:
+            return
+        lives_on = ending.lives_on() and not isinstance(waiting.what, str)
+        if lives_on and self.hung:  # the wait ends by itself
             return
         now = time.monotonic()
         if now < self._hushed:
@@ -161,12 +174,23 @@ class Watch:
             return
         if seconds > patience and self._asked == waiting and now - self._asked_then > self.early:
             self._tell(SPEAKING, None)
-            lines = self.explain({**self._answers, self.comm.rank: self.state()})
+            lines = self.explain({**self._answers, self.comm.rank: self.state()}, HANG if lives_on else "the job ends")
             rescue = self.rescue
+            if lives_on:
+                lines += filter(None, [rescue and rescue()])
+                self._tell(HUNG, lines)
+                self._give_up(lines)
+                return
             if rescue is not None:
                 last_words(lines)
                 lines = list(filter(None, [rescue()]))
             end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
+
+    def _give_up(self, lines):
+        """Let whoever waits here, or begins to, have an error with these lines."""
+        self.hung = True
+        for lane in self.lanes:
+            lane.give_up(HangError("\n".join(lines)))
 
     def _still_to_answer(self):
         """Whether some have sent something since they were asked, but not the answer yet: there is one to come."""
@@ -228,13 +252,13 @@ class Watch:
         last = traceback.extract_stack(frame)[-1]
         return f"its program is at line {last.lineno} of {last.filename}, in {last.name}"
 
-    def explain(self, states):
+    def explain(self, states, end="the job ends"):
         """What is missing first, whose it is, and who else waits: the lines of a report. ``states`` by rank."""
         now = time.monotonic()
         states = {rank: state.now(now) for rank, state in states.items()}
         waiting = {rank: state for rank, state in states.items() if state.seconds is not None}
         first = min(waiting.values(), key=lambda state: (state.whose in waiting, state.order))
-        lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting the job ends: {first.text}"]
+        lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting {end}: {first.text}"]
         culprits = [rank for rank in range(self.comm.size) if rank not in waiting]
         if first.whose is not None:
             lines[0] += f", last heard {self._last_heard(first.whose, states):.1f} s ago"

@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-from ..cluster import agree, gather
+from ..cluster import HangError, agree, gather
 from ..cluster.exchange import Exchange
 from ..cluster.moves import Move
 from ..cluster.part import part_of
@@ -48,6 +48,8 @@ class AcrossProcesses:
                 "GPUs of several processes, or take --devices cpu:0"
             )
         self.execution, self.everybody, self.post = execution, everybody, everybody.post
+        if isinstance(self.post.error, HangError):  # which says what to do
+            raise self.post.error
         if self.post.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")
         self.count, self.letters, self.first_tags = len(events), {}, {}
