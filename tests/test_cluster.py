@@ -238,7 +238,7 @@ first = d2l.cluster({first})
 {middle}
 second = d2l.cluster(1, patience={patience})
 assert second is d2l.cluster(1, patience={patience})
-print("found", len(first), len(second), total(second, 2.0))
+print(f"found {{len(first)}} {{len(second)}} {{total(second, 2.0)}}")
 """
 
 

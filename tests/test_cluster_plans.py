@@ -12,7 +12,7 @@ from test_across import some
 from test_splits import SMALL, StopAfter
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import exchange, members, part, post
+from d2lmgpu.cluster import exchange, lane, members, part
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import init_params
@@ -196,10 +196,10 @@ def test_what_processes_cannot_do(data, monkeypatch):
     plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], init_params(3, network=SMALL)
     with pytest.raises(ValueError, match="is for 2 devices; 3 are given"):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
-    monkeypatch.setattr(post, "LEAST_TAGS", 5)
+    monkeypatch.setattr(lane, "LEAST_TAGS", 5)
     with pytest.raises(ValueError, match="the plan has 6 messages between processes, .* no more than 5; take fewer"):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
-    monkeypatch.setattr(post, "LEAST_TAGS", 6)
+    monkeypatch.setattr(lane, "LEAST_TAGS", 6)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
     with pytest.raises(ValueError, match="loads is .* does not go together with a split"):
         in_each((1, 1), lambda cluster: train(cluster, data, split="data", loads=[1, 2]))

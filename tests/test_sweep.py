@@ -3,10 +3,12 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -269,8 +271,56 @@ def test_a_worker_that_dies_takes_one_trial_with_it(monkeypatch):
     monkeypatch.setattr(run, "run_trial", pretend)
     rows = d2l.sweep(d2l.grid(seed=range(6)), workers=2, progress=False)
     assert [row["status"] for row in rows] == ["done", "failed", *["done"] * 4]
-    assert rows[1]["message"].startswith("WorkerDied: the process that did this trial died")
+    assert rows[1]["message"] == "WorkerDied: the process for this trial ended with exit code 3"
     assert os.getpid() not in {row["seconds"] for row in rows}
+
+
+def stop_or_wait(settings, *given):
+    """In place of `run_trial`: the worker of seed 0 is stopped, as by Ctrl-Z; afterwards it hears whether to end."""
+    if settings["seed"] == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        wait_for(workers.trial.stopped)
+        return make_row(settings, "interrupted", "as asked", 1.0)
+    return pretend(settings | {"seed": 2})
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped")
+def test_a_worker_that_is_stopped_is_told_and_does_not_keep_a_sweep_from_its_end(monkeypatch):
+    """The others go on; Ctrl-C wakes it, so that it ends after its step as they do."""
+    monkeypatch.setattr(run, "run_trial", stop_or_wait)
+    said = []
+    monkeypatch.setattr(workers, "say", said.append, raising=False)
+
+    def watch(rows):
+        if [row["status"] for row in rows] == ["running", "done", "done", "done"]:
+            threading.Thread(target=lambda: (wait_for(lambda: said), os.kill(os.getpid(), signal.SIGINT))).start()
+
+    timer = threading.Timer(60, os._exit, [3])  # for a sweep that does not end
+    timer.start()
+    rows = d2l.sweep(d2l.grid(seed=range(4)), workers=2, progress=False, watch=watch)
+    timer.cancel()
+    assert [row["status"] for row in rows] == ["interrupted", "done", "done", "done"]
+    (line,) = said
+    assert re.fullmatch(
+        r"process (\d+) of this sweep is stopped, and its trial waits; kill -CONT \1 lets it go on", line
+    )
+
+
+def test_a_worker_that_is_killed_as_it_starts(monkeypatch):
+    """Its trial has failed, and says why: nothing is wrong with the program. The next has another process."""
+    monkeypatch.setattr(run, "run_trial", pretend)
+    begin, pools = workers.ProcessPoolExecutor, []
+
+    def pool(*arguments, **settings):
+        first = {"initializer": signal.raise_signal, "initargs": (signal.SIGKILL,)} if not pools else {}
+        pools.append(begin(*arguments, **settings | first))
+        return pools[-1]
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", pool)
+    rows = d2l.sweep(d2l.grid(seed=[0, 2, 3]), workers=1, progress=False)
+    assert [row["status"] for row in rows] == ["failed", "done", "done"]
+    wanted = "WorkerDied: the process for this trial was killed by signal 9 (SIGKILL), perhaps for want of memory"
+    assert rows[0]["message"] == wanted
 
 
 def test_an_executor_that_breaks(monkeypatch, tmp_path):

@@ -219,9 +219,9 @@ class _Supervisor:
         if not (self.over or asked or well):
             time.sleep(AFTER)
             if code < 0:
-                self._say(f"was killed by signal {-code} ({_name(-code)}){HINTS.get(_name(-code), '')}")
+                self._say(f"{how_it_ended(code)}{HINTS.get(_name(-code), '')}")
             else:
-                self._say(f"ended with exit code {code} before the others")
+                self._say(f"{how_it_ended(code)} before the others")
                 code = code or 1
         if self.over and code and self.linger:
             self._linger()
@@ -256,6 +256,11 @@ class _Supervisor:
         self.passed_on.add(signum)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signum)
+
+
+def how_it_ended(code):
+    """A process's end in words, by its exit code, which is negative for a signal."""
+    return f"was killed by signal {-code} ({_name(-code)})" if code < 0 else f"ended with exit code {code}"
 
 
 def _name(number):

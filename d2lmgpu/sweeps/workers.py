@@ -15,15 +15,22 @@ import os
 import queue
 import signal
 import threading
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
+import psutil
+
+from ..cluster.supervisor import how_it_ended
 from ..devices import choose_indices, count_cores, find_gpus
+from ..monitor import say
 from . import trial
+
+LOOK = 1.0
+"""Seconds between two looks whether a process is stopped."""
 
 
 class WorkerDied(RuntimeError):
-    """A process ended while it did a trial: killed, perhaps for want of memory, or crashed."""
+    """A process ended while it did a trial, or as it started: killed, perhaps for want of memory, or crashed."""
 
 
 class NoWorker(OSError):
@@ -51,7 +58,8 @@ class Processes(Executor):
     def submit(self, function, /, *args):
         """A future of ``function(*args)`` in one of the processes.
 
-        It raises WorkerDied if the process ends meanwhile, and NoWorker if none can be started.
+        It raises WorkerDied if the process ends meanwhile, or is killed as it starts, and NoWorker if none can be
+        started.
         """
         return self._threads.submit(self._run, function, args)
 
@@ -74,22 +82,39 @@ class Processes(Executor):
 
     def _run(self, function, args):
         if self._of_thread.pool is None:
-            self._of_thread.pool = self._start()
+            self._of_thread.pool, self._of_thread.process = self._start()
         try:
-            return self._of_thread.pool.submit(function, *args).result()
+            return self._result(self._of_thread.pool.submit(function, *args), self._of_thread.process)
         except BrokenProcessPool:
-            self._of_thread.pool = None
-            raise WorkerDied("the process that did this trial died: killed, or too little memory?") from None
+            pool, self._of_thread.pool = self._of_thread.pool, None
+            raise _death(pool, self._of_thread.process) from None
+
+    def _result(self, future, process):
+        """What a process returns. One that is stopped is told of, and goes on when all are to end."""
+        told = False
+        while not wait([future], LOOK).done:
+            stopped = _is_stopped(process.pid)
+            if stopped and self._stop.is_set():
+                os.kill(process.pid, signal.SIGCONT)
+            elif stopped and not told:
+                pid = process.pid
+                say(f"process {pid} of this sweep is stopped, and its trial waits; kill -CONT {pid} lets it go on")
+            told = stopped
+        return future.result()
 
     def _start(self):
-        """A pool of one process, which is there."""
+        """A pool of one process, which is there, and the process."""
         reports, line = self._context.Pipe(duplex=False)
         begin = self._of_thread.card, self._stop, line
         pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=begin_worker, initargs=begin)
         self._pools.append(pool)
         try:
-            pool.submit(os.getpid).result()
-        except RuntimeError:  # the process ended, or is not to be started by one that is itself being started
+            future = pool.submit(os.getpid)
+            (process,) = pool._processes.values()
+            self._result(future, process)
+        except RuntimeError as error:  # the process ended, or is not to be started by one that is itself being started
+            if isinstance(error, BrokenProcessPool) and (death := _death(pool, process)).by_signal:
+                raise death from None
             raise NoWorker(
                 "no worker process can be started; a program that calls sweep should be a file, and do so under "
                 "if __name__ == '__main__':, since every worker imports it"
@@ -97,7 +122,24 @@ class Processes(Executor):
         finally:
             line.close()  # the process has its own, whose end is the end of the reports
             threading.Thread(target=_pass_on, args=(reports, self._hear), daemon=True).start()
-        return pool
+        return pool, process
+
+
+def _death(pool, process):
+    """The `WorkerDied` of a pool that is broken."""
+    pool.shutdown()  # which learns how the process ended
+    code = process.exitcode or 0
+    why = ", perhaps for want of memory" if code == -9 else ""
+    error = WorkerDied(f"the process for this trial {how_it_ended(code)}{why}")
+    error.by_signal = code < 0
+    return error
+
+
+def _is_stopped(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:  # it ended just now
+        return False
 
 
 def _pass_on(reports, hear):
