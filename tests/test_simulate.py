@@ -185,3 +185,10 @@ def test_messages_longer_than_an_index(n):
     schedule = [[Transfer(0, 1, 0, n, "copy"), Transfer(1, 0, 0, 5, "add")]]
     network = full_switch(2, 1 / BETA, ALPHA)
     assert simulate(schedule, network).seconds == pytest.approx(ALPHA + n * 4 * BETA)
+
+
+def test_a_message_between_machines_takes_the_cards_of_both():
+    network = machines(6, 2)
+    far = [[Transfer(1, 4, 0, 1000, "copy")]]
+    used = {network.links[i] for i in np.flatnonzero(simulate(far, network).link_bytes)}
+    assert used == {"out of 1", "card out of machine 0", "card into machine 2", "into 4"}

@@ -189,7 +189,7 @@ def _wired(name, k, pairs, bandwidth, latency, reduce_seconds_per_byte):
                 if (source, there) not in ways:
                     ways[source, there] = [*ways[source, here], number[here, there]]
                     queue.append(there)
-    hops = max(map(len, ways.values()), default=1) or 1
+    hops = max(map(len, ways.values())) or 1
     table = np.full((k, k, hops), NO_LINK)
     for (source, destination), way in ways.items():
         table[source, destination, : len(way)] = way
