@@ -144,6 +144,8 @@ def test_predictions_by_hand():
     assert ragged.compute_seconds == pytest.approx(0.044)  # 34 examples: the fullest device decides
     (turns,) = predict_scaling(compute, [5], 100, 1000, network, places=2)
     assert turns.compute_seconds == pytest.approx(3 * 0.03)  # five devices on two cores: three turns
+    with pytest.raises(ValueError, match="places is -2; it should be a whole number, at least 1"):
+        predict_scaling(compute, [5], 100, 1000, network, places=-2)
 
 
 def test_messages_are_fitted(monkeypatch):
@@ -179,6 +181,8 @@ def test_an_experiment(device_kind, make_devices, mode, batches, small):
     assert [row.devices for row in rows] == sorted(counts) and [row.batch_size for row in rows] == batches
     assert scaling.parameters == 129_068 and scaling.devices == [str(device) for device in devices[: max(counts)]]
     assert scaling.places == count_places(devices)
+    kind = "core" if device_kind == "cpu" else "GPU"
+    assert scaling.of_places() == f"{scaling.places} {kind}{'s' if scaling.places > 1 else ''}"
     for row in rows:
         assert row.rounds == 3 and row.seconds_per_epoch_min <= row.seconds_per_epoch <= row.seconds_per_epoch_max
         assert row.seconds_per_step == pytest.approx(row.seconds_per_epoch * row.batch_size / 600)
