@@ -422,3 +422,16 @@ def test_networks_by_name(name):
         assert topology(name, k).k >= k
         exchanged = simulate(PLANS["data"](k), topology(name, k)).seconds - 3  # F and B
         assert (exchanged > 0) == (k > 1) and exchanged < 0.01
+
+
+def test_the_mean_loss_so_far_is_told_after_each_step(data):
+    told = []
+
+    class Listen(d2l.Callback):
+        def on_step(self, epoch, step, loss):
+            told.append(loss)
+
+    settings = {"network": SMALL, "batch_size": 40, "num_epochs": 1, "lr": 0.02}
+    history = quick(cpus(2), data, split="layers", callbacks=[Listen()], **settings).history
+    assert len(told) == 4 and told[-1] == pytest.approx(history.train_loss[0])
+    assert told[0] == pytest.approx(np.log(10), rel=0.5)
