@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -1086,3 +1087,23 @@ def test_executors_of_other_packages(tmp_path, package):
     done = subprocess.run([*command, program], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     assert len(d2l.load_sweep(tmp_path / "rows.json")) == 5
+
+
+def test_processes_that_are_shut_down_take_no_more_work():
+    with workers.Processes(1) as processes:
+        pass
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        processes.submit(abs, -1)
+
+
+def test_trials_that_run_are_not_written_again_at_once(monkeypatch, tmp_path):
+    file, clock = tmp_path / "rows.json", types.SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(results, "time", clock)
+    kept = results.Results(file)
+    running = make_row({"lr": 0.5}, "running", history={name: [] for name in CURVES})
+    kept.add(make_row({"lr": 0.25}, "failed", "OSError: no space", 1.0))
+    counts = []
+    for clock.now in (100.0 + results.PAUSE / 2, 100.0 + results.PAUSE * 1.5):
+        kept.show([running])
+        counts.append(len(json.loads(file.read_text()).get("running", [])))
+    assert counts == [0, 1]
