@@ -18,6 +18,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from d2lmgpu.training.likeness import COMPARED, unlike
 
 SETTINGS = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "num_epochs": 3, "batch_size": 100}
 
@@ -463,3 +464,12 @@ def test_invert_forgotten_when_a_run_goes_on(tmp_path, small):
     quick([d2l.cpu(0)], (255 - X, y, *test), num_epochs=1, invert=True, checkpoint=file)
     with pytest.raises(CheckpointError, match="another run: invert is False here and True in the checkpoint$"):
         quick([d2l.cpu(0)], small, resume=file)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_what_other_machines_round_otherwise_is_alike(scale):
+    """By the largest of a function's numbers."""
+    saved = {name: [scale, scale / 1000] for name in COMPARED}
+    rounded = {name: [scale, scale / 1000 + 5e-5 * scale] for name in COMPARED}
+    changed = {name: [scale, scale / 1000 + 5e-4 * scale] for name in COMPARED}
+    assert unlike(rounded, saved) == [] and unlike(changed, saved) == list(COMPARED)
