@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import Device, DeviceArray, current_device, find_gpus
+from d2lmgpu.devices import Device, DeviceArray, count_cores, current_device, find_gpus
 
 MIXED = {
     "arithmetic": lambda a, b: a + b,
@@ -349,3 +349,10 @@ def test_how_busy_a_gpu_is_says_nvidias_tool(standin, tmp_path, monkeypatch):
     assert d2l.device_table()[0].busy == 37
     tool.write_text("#!/bin/sh\necho '[N/A]'\n")
     assert d2l.device_table()[0].busy is None
+
+
+@pytest.mark.parametrize("known, count", [(3, 3), (None, 1)])
+def test_cores_are_counted_where_no_system_says_which_are_ours(monkeypatch, known, count):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: known)
+    assert count_cores() == count
