@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import d2lmgpu as d2l
-from d2lmgpu.arguments import check_number, check_whole
+from d2lmgpu.arguments import check_number, check_seed, check_whole
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # animations nobody plays
 PACKAGE = str(Path(d2l.__file__).parent)
@@ -172,3 +172,9 @@ def test_numbers_of_other_libraries():
                 check_number("lr", value, above=0, most=1e6)
     with pytest.raises(ValueError, match="batch_size is -1; it should be a whole number"):
         check_whole("batch_size", np.int64(-1))
+
+
+def test_seeds_have_64_bits():
+    check_seed(2**64 - 1)
+    with pytest.raises(ValueError, match="seed is 18446744073709551616; it should be a whole number, at most"):
+        check_seed(2**64)
