@@ -240,3 +240,10 @@ def test_killed_and_stopped_at_random_moments(tmp_path):
     jobs, chance = kills.Killed(tmp_path), random.Random(3)
     for _ in range(2):
         print(jobs.once(chance))
+
+
+def test_all_others_are_told_that_the_job_is_over():
+    told, done = [], SimpleNamespace(Test=lambda: True)
+    comm = SimpleNamespace(rank=1, size=4, isend=lambda *message: told.append(message) or done)
+    Watch.tell_over(SimpleNamespace(comm=comm), ("how",))
+    assert told == [(("how",), rank, watch.OVER) for rank in (0, 2, 3)]
