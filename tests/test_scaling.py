@@ -159,6 +159,8 @@ def test_messages_are_fitted(monkeypatch):
             seconds = predict.simulate(predict.ALGORITHMS["ring"](k, size // 4), known(k)).seconds
             yield type("Row", (), {"algorithm": "ring", "devices": k, "bytes": size, "seconds": seconds})
 
+    with pytest.raises(ValueError, match="places is 0; it should be a whole number, at least 1"):
+        fit_messages([0, 1], [1, 2], "ring", 0)  # before anything is measured, which these could not
     monkeypatch.setattr(predict, "measure_allreduce", measure)
     network, _ = fit_messages(list(range(8)), [1, 2, 5], "ring", 2)
     for k in (2, 5, 8):
