@@ -13,6 +13,7 @@ import pytest
 from conftest import long
 from hostile_students import CUT, HOSTILE, honest, hostile
 
+from d2lmgpu import cli
 from d2lmgpu.exercises import EXERCISES, judge
 from d2lmgpu.exercises.time_limit import TimeIsUp
 
@@ -50,7 +51,7 @@ def graded(folder, outside, *options, names="cut,updates_per_epoch"):
     return rows, done.stdout
 
 
-@pytest.mark.parametrize("names", [SAMPLE, *long(HOSTILE)], ids=["sample", *["all"] * 1])
+@pytest.mark.parametrize("names", [SAMPLE, *long(HOSTILE)], ids=["sample", "all"])
 def test_the_honest_have_the_same_marks_beside_the_hostile(tmp_path, names):
     alone, beside, kept, out = (tmp_path / name for name in ("alone", "beside", "kept", "out"))
     for folder in (kept, out):
@@ -101,6 +102,24 @@ def test_what_is_said_of_each(tmp_path):
     found, _ = graded(tmp_path / "class", tmp_path, "--isolate", names="cut")
     for student, says in SAYS.items():
         assert says in found[student][0]["says"], found[student]
+
+
+def test_a_hint_that_cannot_be_written_costs_no_marks(tmp_path, capsys):
+    """And names that one file may stand for have a file each; a link that lies there already is not followed."""
+    for name in ("ada", "Ada", "bob", "eve"):
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "mine.py").write_text(CUT)
+    (tmp_path / "hints" / "bob.txt").mkdir(parents=True)
+    (tmp_path / "thesis").write_text("kept")
+    (tmp_path / "hints" / "eve.txt").symlink_to(tmp_path / "thesis")
+    table = tmp_path / "marks.csv"
+    words = ["grade", str(tmp_path / "class"), "--exercises", "cut", "--csv", str(table)]
+    assert cli.main([*words, "--hints", str(tmp_path / "hints")]) == 2
+    error = capsys.readouterr().err
+    assert error == f"d2lmgpu grade: error: cannot write {tmp_path / 'hints' / 'bob.txt'}: Is a directory\n"
+    assert [line.partition(",")[0] for line in table.read_text().splitlines()[1:]] == ["Ada", "ada", "bob", "eve"]
+    hints = {path.name.lower() for path in (tmp_path / "hints").iterdir() if path.is_file()}
+    assert hints == {"ada.txt", "ada (2).txt", "eve.txt"} and (tmp_path / "thesis").read_text() == "kept"
 
 
 def test_an_answer_that_says_itself_that_the_time_is_up():
