@@ -378,3 +378,10 @@ def test_a_card_too_old_is_told_what_to_install(machine):
         d2l.gpu(0)
     machine(1, capability=(7, 0), version=12090)
     d2l.gpu(0).synchronize()
+
+
+def test_each_piece_of_work_begins_on_its_own_card(cupy):
+    """Also when the one before has left another card current."""
+    card = cupy.cuda.runtime
+    d2l.gpu(0).run(card.setDevice, 1).result()
+    assert d2l.gpu(0).run(card.getDevice).result() == 0
