@@ -356,3 +356,11 @@ def test_cores_are_counted_where_no_system_says_which_are_ours(monkeypatch, know
     monkeypatch.delattr("os.sched_getaffinity", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: known)
     assert count_cores() == count
+
+
+def test_named_tuples_keep_their_names():
+    array = d2l.put(np.array([3.0, 1.0, 3.0]), d2l.cpu(0))
+    found = np.unique_counts(array)
+    assert {value.device for value in found} == {d2l.cpu(0)}
+    np.testing.assert_array_equal(d2l.to_host(found.values), [1, 3])
+    np.testing.assert_array_equal(d2l.to_host(found.counts), [1, 2])
