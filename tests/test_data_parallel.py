@@ -95,6 +95,8 @@ def test_arrays_of_no_common_buffer_are_not_flat():
         one_buffer(params[::2])
     with pytest.raises(ValueError, match="one after the other"):
         one_buffer([params[2].T])
+    with pytest.raises(ValueError, match="one after the other"):
+        one_buffer([params[0], d2l.get_params(d2l.init_params(), device)[1]])  # of another buffer
 
 
 def test_replicas_that_start_apart_stay_apart():
