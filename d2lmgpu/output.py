@@ -53,9 +53,13 @@ def check_folder(path):
     """As `check_writable`, for a folder of results, which will be made where there is none."""
     path = _target(path)
     if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"cannot write into {path}: it is no folder")
+        raise NotADirectoryError(f"cannot write into {path}: it is no folder; give another name")
     new = [parent for parent in (path, *path.parents) if not parent.exists()]
-    check_writable(new[-1] if new else path / "result")
+    if not new:
+        check_writable(path / ".result")
+        return
+    with contextlib.suppress(IsADirectoryError):  # another process has just made it
+        check_writable(new[-1])
 
 
 def check_apart(outputs, inputs, patterns):

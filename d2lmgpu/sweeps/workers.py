@@ -18,8 +18,6 @@ import threading
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
-import psutil
-
 from ..cluster.supervisor import how_it_ended
 from ..devices import choose_indices, count_cores, find_gpus
 from ..monitor import say
@@ -136,6 +134,8 @@ def _death(pool, process):
 
 
 def _is_stopped(pid):
+    import psutil  # which takes a while
+
     try:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:  # it ended just now
