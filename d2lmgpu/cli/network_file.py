@@ -17,7 +17,7 @@ def add_network(command):
 
 def declare_network(command, action):
     """Say of an option for networks that files among them are read."""
-    declare_input(command, action, lambda options: [text for text in _texts(options.network) if _is_file(text)])
+    declare_input(command, action, lambda options: [text for text in _texts(options.network) if is_file(text)])
 
 
 def network_from(text, data):
@@ -26,7 +26,7 @@ def network_from(text, data):
     The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes.
     Raises as `made_by` does.
     """
-    if not _is_file(text):
+    if not is_file(text):
         return text
     return made_by(text, data[0].shape[1:], len(data[4]) if len(data) > 4 else 10)
 
@@ -52,7 +52,7 @@ def find_networks(texts, data):
     Raises as `network_from` does, and ValueError for two files of one name.
     """
     texts = _texts(texts)
-    names = [Path(text).stem if _is_file(text) else text for text in texts]
+    names = [Path(text).stem if is_file(text) else text for text in texts]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise ValueError(f"--network: two networks are called {twice[0]}; give each file a name of its own")
@@ -63,7 +63,8 @@ def _texts(given):
     return [given] if isinstance(given, str) else given
 
 
-def _is_file(text):
+def is_file(text):
+    """Whether ``--network`` names a file."""
     return text.endswith(".py")
 
 

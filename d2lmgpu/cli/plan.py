@@ -16,7 +16,7 @@ from ..plans import Measured, draw, measure_costs, measure_messages, simulate, w
 from ..plans.estimate import estimate_costs
 from ..training.checks import find_network
 from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
-from .network_file import add_network, made_by
+from .network_file import add_network, is_file, made_by
 from .options import add_option, add_output, number, whole
 
 HERE = "this_machine"
@@ -60,7 +60,7 @@ def add_to(commands):
 def run(options):
     """Prove, simulate, print, write what was asked for; returns the exit code."""
     text = options.network
-    own = made_by(text, FASHION_MNIST, CLASSES) if text.endswith(".py") else text
+    own = made_by(text, FASHION_MNIST, CLASSES) if is_file(text) else text
     name, network = find_network(own, width=options.width)
     plan = make_plan(
         options.split, options.devices, options.pipeline, options.micro_batches, network, options.allreduce

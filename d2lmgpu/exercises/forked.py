@@ -126,10 +126,7 @@ def serve():
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nothing, stream)
-    for module in (
-        "d2lmgpu.exercises.copies",
-        "matplotlib.pyplot",
-    ):  # what takes long, and answers import
+    for module in ("d2lmgpu.exercises.copies", "matplotlib.pyplot"):  # what takes long, and answers import
         importlib.import_module(module)
     _prctl(ADOPT, 1)  # whose parent is gone becomes this process's child, and is ended, too
     _prctl(SHOWN, 0)  # only root may look into it, and into its jobs
