@@ -1,5 +1,6 @@
 """More devices than threads: who does their work, and that nobody waits for ever."""
 
+import _thread
 import threading
 import time
 
@@ -46,6 +47,37 @@ def test_no_more_threads_than_asked_for(threads, rng):
     assert max(most) <= threads and len({thread for *_, thread in seen}) <= threads
     for device in devices:  # each device's work in the order of submission
         assert [number for where, number, _ in seen if where is device] == list(range(20))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_thread_that_is_slow_to_begin_is_called_once(threads, monkeypatch):
+    """A busy machine may begin a new thread late: the host program submits on, and need not start hundreds meanwhile."""
+    called = []
+    monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: called.append(function))
+    devices = places(2, threads)
+    tasks = [devices[i % 2].submit(lambda i=i: i) for i in range(50)]
+    assert len(called) == 1
+    devices += [Place("another", devices[0]._workers)]
+    tasks += [devices[i % 3].submit(lambda i=i: i) for i in range(50, 99)]
+    assert len(called) == 1
+    monkeypatch.undo()
+    for function in called:
+        function()
+    assert [task.result(timeout=30) for task in tasks] == list(range(99))
+
+
+def test_a_thread_that_could_not_be_started_is_not_counted(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    (device,) = places(1, 1)
+    with monkeypatch.context() as less:
+        less.setattr(_thread, "start_new_thread", lambda function, args: None)
+        task = device.submit(lambda: "done")
+    with monkeypatch.context() as less, pytest.raises(RuntimeError, match="can't start"):
+        less.setattr(threading.Thread, "start", refuse)
+        device._workers._hire()
+    assert task.result(timeout=30) == "done"  # who waits calls again
 
 
 def test_work_that_waits_for_an_event_keeps_no_thread():

@@ -56,6 +56,7 @@ class Workers:
         """There are no threads; they are started when they are needed."""
         self._threads = 0
         self._watched = False
+        self._called = self._came = 0  # threads that were started to hire others, and those of them that are there
         self._in_line = queue.SimpleQueue()  # devices with work to do
         self._progress = 0  # pieces of work that were done
         self._lock = threading.Lock()  # of the threads here, never of the host program
@@ -69,12 +70,15 @@ class Workers:
     def serve(self, device):
         """Let a thread call ``device.work()`` until that says that there is nothing more to do now."""
         self._in_line.put(device)
-        if self._threads < self._count and self._threads < len(self._devices):
-            _thread.start_new_thread(self._hire, ())
         if self._watched:
             self._tell_watch()
-        elif len(self._devices) > self._count:
+        if self._too_few() and self._called <= self._came:
             _thread.start_new_thread(self._hire, ())
+            self._called += 1  # not before: who is interrupted between the two calls once too often, but not never
+
+    def _too_few(self):
+        wanted = len(self._devices)
+        return self._threads < min(self._count, wanted) or (not self._watched and wanted > self._count)
 
     def _tell_watch(self):
         if self._wanted.locked():
@@ -84,6 +88,7 @@ class Workers:
     def _hire(self):
         """Runs on a thread that is soon over: ``Thread.start`` holds locks, which nothing may interrupt."""
         with self._lock:
+            self._came += 1  # first: who calls from now on may see what this thread does not see any more
             while self._threads < min(self._count, len(self._devices)):
                 self._add_thread()
             if not self._watched and len(self._devices) > self._count:  # else each device has a thread
@@ -91,8 +96,8 @@ class Workers:
                 threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
 
     def _add_thread(self):
-        self._threads += 1
         threading.Thread(target=self._work, name="d2lmgpu worker", daemon=True).start()
+        self._threads += 1
 
     def _work(self):
         while True:
