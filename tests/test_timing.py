@@ -59,6 +59,16 @@ def test_sums_alone_keep_no_spans():
     assert timeline.all_spans() == [] and timeline.phases(1.0)["forward"] >= 0.001
 
 
+@pytest.mark.parametrize(
+    "read", [lambda timeline: timeline.phases(1.0)["forward"], lambda timeline: timeline.all_spans()]
+)
+def test_who_reads_spans_waits_for_the_devices(read, make_devices):
+    one, other = make_devices(2)
+    with Timeline([one, other], spans=True) as timeline:
+        other.run(work, 0.05)
+        assert read(timeline)
+
+
 def test_a_device_is_measured_once_at_a_time():
     with Timeline([d2l.cpu(0)]):
         with pytest.raises(RuntimeError, match=r"cpu\(0\) is being measured already"):
