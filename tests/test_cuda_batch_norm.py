@@ -70,6 +70,22 @@ def after(array, count, expected):
     assert not array[count:].any()
 
 
+@pytest.mark.parametrize("N", [1, 7, 64, 2048])
+@pytest.mark.parametrize("norm", NORMS, ids=lambda norm: "x".join(str(int(value)) for value in norm))
+def test_no_thread_has_more_to_do_than_it_takes_at_a_time(norm, N):
+    """Unless there are as many blocks as there may be; and no block has nothing to do."""
+    launches = {
+        N * norm.H * norm.W: [batch_norm.moments(norm, N), batch_norm.input_grad(norm, N)],
+        N * norm.outputs: [batch_norm.normalise(norm, N), batch_norm.gradient_sums(norm, N)],
+    }
+    for values, of_them in launches.items():
+        for launch in of_them:
+            parts, across = launch.grid
+            of_a_thread = values / (parts * launch.block[0] // norm.TC)
+            assert of_a_thread <= 8 or parts == batch_norm.MOST_BLOCKS // across
+            assert parts <= values and parts * across <= batch_norm.MOST_BLOCKS
+
+
 @pytest.mark.parametrize("N, count", [(5, 5), (4, 3), (2, 0), (1, 1)])
 @pytest.mark.parametrize(
     "norm",

@@ -124,6 +124,16 @@ def conv_arrays(rng, N, conv):
     return x, weight, bias, y, mask, dy
 
 
+def test_tiles_are_cut_for_few_images_only():
+    """Where whole images leave no multiprocessor idle, `conv_weight_grad` takes whole images."""
+
+    for O in (20, 50, 100):
+        conv = LENET_1._replace(O=O)
+        for N in (1, 7, 33, 65, 66, 131, 132, 500):
+            launch = convolution.conv_weight_grad(conv, N, multiprocessors=132)
+            assert (f"-DROWS={conv.PH}" in launch.options) == (N * launch.grid[1] >= 132)
+
+
 @pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, CONVOLUTIONS[1], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_forward(machine, rng, N, conv):
     x, weight, bias, y_expected, mask_expected, _ = conv_arrays(rng, N, conv)

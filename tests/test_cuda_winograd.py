@@ -176,6 +176,7 @@ def test_where_it_is_chosen():
             how = winograd.choose(conv, N)
             assert (how.MH, how.MW) == (4, 4) and winograd.conv_input_grad(how) is not None
     assert winograd.choose(LENET_2._replace(C=64, O=64, KH=3, KW=3), 256) is not None
-    for other in ({"C": 64, "O": 64, "KH": 1, "KW": 1}, {"KH": 9, "KW": 9}, {"C": 2, "O": 3}):
+    many_parts = {"C": 8, "H": 8, "W": 8, "O": 64, "KH": 3, "KW": 3}  # each of which would transform x anew
+    for other in ({"C": 64, "O": 64, "KH": 1, "KW": 1}, {"KH": 9, "KW": 9}, {"C": 2, "O": 3}, many_parts):
         assert winograd.choose(LENET_2._replace(**other), 256) is None
     assert winograd.choose(LENET_1, 256) is None

@@ -177,6 +177,9 @@ def test_predictions_are_drawn_beside_measurements():
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels == ["naive 10%", "ring 50% (above 25%)", "recursive_doubling 10%"]
     assert figure.get_suptitle() == "Median error 10% (grey: within 25%)"
+    for axes in figure.axes:  # where both are equal: as far as there is something to see, and hardly farther
+        ends = axes.lines[0].get_xdata()
+        assert measured.min() / 2 < ends[0] < measured.min() and measured.max() < ends[1] < measured.max() * 2
 
 
 @pytest.mark.parametrize("n", [2**63 + 2**12, 2**65])

@@ -51,7 +51,7 @@ def test_no_more_threads_than_asked_for(threads, rng):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_thread_that_is_slow_to_begin_is_called_once(threads, monkeypatch):
-    """A busy machine may begin a new thread late: the host program submits on, and need not start hundreds meanwhile."""
+    """On a busy machine the host program submits on meanwhile, and need not start hundreds more."""
     called = []
     monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: called.append(function))
     devices = places(2, threads)

@@ -50,7 +50,7 @@ class Memory:
         if self.total > self.peak:
             self.peak, self.peak_of = self.total, dict(self.used)
 
-    def add(self, key, is_message=False):
+    def add(self, key, is_message):
         """The value (name, stage, micro_batch) is there."""
         self._pieces[key] = self._pieces_of(key, is_message)
         self._hold(key, "messages" if is_message else "activations")
