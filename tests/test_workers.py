@@ -66,18 +66,24 @@ def test_a_thread_that_is_slow_to_begin_is_called_once(threads, monkeypatch):
     assert [task.result(timeout=30) for task in tasks] == list(range(99))
 
 
-def test_a_thread_that_could_not_be_started_is_not_counted(monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
+@pytest.mark.parametrize("refused", ["d2lmgpu worker", "d2lmgpu watch"])
+def test_a_thread_that_could_not_be_started_is_not_counted(refused, monkeypatch):
+    start, hindered = threading.Thread.start, threading.Event()
 
-    (device,) = places(1, 1)
+    def refuse(thread):
+        if thread.name == refused:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    one, other = places(2, 1)
     with monkeypatch.context() as less:
         less.setattr(_thread, "start_new_thread", lambda function, args: None)
-        task = device.submit(lambda: "done")
+        task = one.submit(lambda: hindered.wait(30))
     with monkeypatch.context() as less, pytest.raises(RuntimeError, match="can't start"):
         less.setattr(threading.Thread, "start", refuse)
-        device._workers._hire()
-    assert task.result(timeout=30) == "done"  # who waits calls again
+        one._workers._hire()
+    other.submit(hindered.set)  # who submits, or waits, calls again: the watch has to add a thread for this one
+    assert task.result(timeout=60)
 
 
 def test_work_that_waits_for_an_event_keeps_no_thread():

@@ -56,7 +56,8 @@ class Workers:
         """There are no threads; they are started when they are needed."""
         self._threads = 0
         self._watched = False
-        self._called = self._came = 0  # threads that were started to hire others, and those of them that are there
+        self._enough_for = 0  # as many devices have the threads that they need
+        self._called = self._came = 0  # calls for `_hire`, and how many of them a thread has begun to answer
         self._in_line = queue.SimpleQueue()  # devices with work to do
         self._progress = 0  # pieces of work that were done
         self._lock = threading.Lock()  # of the threads here, never of the host program
@@ -72,13 +73,9 @@ class Workers:
         self._in_line.put(device)
         if self._watched:
             self._tell_watch()
-        if self._too_few() and self._called <= self._came:
+        if self._enough_for < len(self._devices) and self._called <= self._came:
             _thread.start_new_thread(self._hire, ())
-            self._called += 1  # not before: who is interrupted between the two calls once too often, but not never
-
-    def _too_few(self):
-        wanted = len(self._devices)
-        return self._threads < min(self._count, wanted) or (not self._watched and wanted > self._count)
+            self._called += 1  # after it: an interrupt between the two costs one call too many, not the only one
 
     def _tell_watch(self):
         if self._wanted.locked():
@@ -88,12 +85,14 @@ class Workers:
     def _hire(self):
         """Runs on a thread that is soon over: ``Thread.start`` holds locks, which nothing may interrupt."""
         with self._lock:
-            self._came += 1  # first: who calls from now on may see what this thread does not see any more
-            while self._threads < min(self._count, len(self._devices)):
+            self._came += 1  # before looking: a device that joins later is worth another call
+            devices = len(self._devices)
+            while self._threads < min(self._count, devices):
                 self._add_thread()
-            if not self._watched and len(self._devices) > self._count:  # else each device has a thread
-                self._watched = True
+            if not self._watched and devices > self._count:  # else each device has a thread
                 threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
+                self._watched = True
+            self._enough_for = devices
 
     def _add_thread(self):
         threading.Thread(target=self._work, name="d2lmgpu worker", daemon=True).start()
