@@ -126,7 +126,6 @@ def conv_arrays(rng, N, conv):
 
 def test_tiles_are_cut_for_few_images_only():
     """Where whole images leave no multiprocessor idle, `conv_weight_grad` takes whole images."""
-
     for O in (20, 50, 100):
         conv = LENET_1._replace(O=O)
         for N in (1, 7, 33, 65, 66, 131, 132, 500):
