@@ -18,7 +18,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from d2lmgpu.training.likeness import COMPARED, unlike
+from d2lmgpu.training.fingerprint import COMPARED, changed_functions
 
 SETTINGS = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "num_epochs": 3, "batch_size": 100}
 
@@ -472,4 +472,4 @@ def test_what_other_machines_round_otherwise_is_alike(scale):
     saved = {name: [scale, scale / 1000] for name in COMPARED}
     rounded = {name: [scale, scale / 1000 + 5e-5 * scale] for name in COMPARED}
     changed = {name: [scale, scale / 1000 + 5e-4 * scale] for name in COMPARED}
-    assert unlike(rounded, saved) == [] and unlike(changed, saved) == list(COMPARED)
+    assert changed_functions(rounded, saved) == [] and changed_functions(changed, saved) == list(COMPARED)

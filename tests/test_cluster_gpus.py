@@ -140,7 +140,7 @@ def test_nccl_trains(cards, small, monkeypatch):
     join = nccl_world((1, 1), [])
 
     def run(cluster):
-        join(cluster).when_it_hangs = lambda rescue: contextlib.nullcontext()
+        join(cluster).when_it_hangs = lambda emergency: contextlib.nullcontext()
         return d2l.train(cluster, algorithm="nccl", **settings)
 
     first, second = in_each((1, 1), run, kinds=["gpu", "gpu"])

@@ -1,10 +1,10 @@
 """Training and evaluation."""
 
 from .accuracy import confusion_matrix, evaluate, predict
-from .alike import DriftError
 from .begin import train
 from .history import History, Result, sha256, why_diverged
 from .model import Model, load_model
+from .replica_check import DriftError
 from .saved import load_run
 from .settings import Settings
 

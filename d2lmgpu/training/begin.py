@@ -14,7 +14,6 @@ from ..networks import find_loss, init_params, try_loss
 from ..networks.loss_trial import EXAMPLES
 from ..output import holding
 from ..timing import Timeline
-from .alike import check_alike
 from .by_name import takes_settings
 from .checks import (
     check_checkpoint,
@@ -25,12 +24,13 @@ from .checks import (
     image_shape,
     number_of_outputs,
 )
+from .emergency import EmergencyCheckpoint
+from .fingerprint import check_changed, fingerprint_of
 from .history import History, Result, sha256
-from .likeness import check_changed, likeness
 from .loop import Loop
 from .metrics import check_metrics
 from .model import Model, model_state
-from .rescue import Rescue
+from .replica_check import check_replicas
 from .resume import Position, data_checksum, restore, snapshot
 from .runner import make_runner, make_test_set
 from .saved import load_run
@@ -154,20 +154,22 @@ def train(
             bar.visible = False  # the live plot says it all
             if not any(isinstance(callback, LivePlot) for callback in callbacks):
                 callbacks = [*callbacks, LivePlot()]
-        checksum = alike = None
+        checksum = fingerprint = None
         if checkpoint or resume or everybody.size > 1:
             checksum = data_checksum(X_train, y_train)
-            alike = likeness(settings, X_train, y_train, network.classes)
+            fingerprint = fingerprint_of(settings, X_train, y_train, network.classes)
         position = Position()
         if resume:
-            position = restore(start, history, runner, replicas, everybody, checksum, alike, changed)
+            position = restore(start, history, runner, replicas, everybody, checksum, fingerprint, changed)
         files = {"checkpoint": checkpoint is not None, "checkpoint_steps": checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
         compare(everybody, settings, test_set, replicas, **checked, **files)
         state = None
         if checkpoint is not None:
-            state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": alike}
-        rescue = Rescue(checkpoint, history, runner, replicas, everybody, state, settings.batch_statistics)
+            state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
+        emergency = EmergencyCheckpoint(
+            checkpoint, history, runner, replicas, everybody, state, settings.batch_statistics
+        )
         loop = Loop(
             history=history,
             network=network,
@@ -182,13 +184,13 @@ def train(
             callbacks=list(callbacks),
             save=_saver(checkpoint, history, runner, replicas, everybody, state),
             save_steps=checkpoint_steps,
-            check=functools.partial(check_alike, everybody, replicas, settings.batch_statistics),
+            check=functools.partial(check_replicas, everybody, replicas, settings.batch_statistics),
             check_steps=settings.check_every,
-            rescue=rescue,
+            emergency=emergency,
             stop=stop,
         )
         try:
-            with everybody.when_it_hangs(rescue):
+            with everybody.when_it_hangs(emergency):
                 loop.run(position)
             share_times(everybody, history)
             params, statistics = list(map(to_host, replicas[0].params)), statistics_of_all(everybody, replicas)[0]

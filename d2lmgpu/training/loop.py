@@ -27,7 +27,7 @@ class Loop:
     reached on the test set, a dict, as `TestSet.evaluate` does. ``save(position)`` writes a
     checkpoint, after every epoch, every ``save_steps`` steps, and when training is stopped. ``check(epoch, step)`` sees
     whether all devices have the same parameters, every ``check_steps`` steps of the run; 0: never.
-    ``rescue`` is a `Rescue`.
+    ``emergency`` is a `EmergencyCheckpoint`.
     """
 
     history: History
@@ -45,7 +45,7 @@ class Loop:
     save_steps: int
     check: Callable
     check_steps: int
-    rescue: Callable
+    emergency: Callable
     stop: Stop = field(default_factory=Stop)
     evaluating: float = 0.0  # seconds, in all
     drawn: tuple = (None, None)  # an epoch, and the order of its examples
@@ -112,7 +112,7 @@ class Loop:
             self._order_of(epoch), self.rates(epoch), steps, position.losses, epoch, position.correct or 0
         )
 
-        self.rescue.begin(epoch, steps, begin, counted)
+        self.emergency.begin(epoch, steps, begin, counted)
 
         def reached():
             losses = self.runner.pause()
@@ -134,7 +134,7 @@ class Loop:
                 self.save(reached())
         self._order_of(epoch + 1)  # while the devices do their last steps
         position = reached()
-        self.rescue.end()
+        self.emergency.end()
         return position
 
     def _order_of(self, epoch):

@@ -7,8 +7,8 @@ import numpy as np
 from ..checkpoints import Checkpoint, CheckpointError
 from ..devices import to_host
 from ..words import REACHED
+from .fingerprint import changed_functions
 from .history import History
-from .likeness import unlike
 from .saved import Position, check_shapes
 from .settings import SAME
 from .together import statistics_of_all
@@ -41,11 +41,11 @@ def checkpoint_of(history, position, arrays, statistics, steps, state):
     return Checkpoint(state | now, arrays)
 
 
-def restore(checkpoint, history, runner, replicas, everybody, checksum, alike, changed=()):
+def restore(checkpoint, history, runner, replicas, everybody, checksum, fingerprint, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
     ``replicas`` are those of this process's devices of the `Cluster` ``everybody``.
-    ``alike``: the `likeness` of the run, which should be that of the checkpoint but for
+    ``fingerprint``: that of the run, which should be that of the checkpoint but for
     the functions ``changed``. Raises CheckpointError if the run's settings or data are
     not those of the checkpoint, or its run was given up.
     """
@@ -67,7 +67,7 @@ def restore(checkpoint, history, runner, replicas, everybody, checksum, alike, c
     shapes = [param.shape for param in checkpoint.arrays["params"]]
     if shapes != [param.shape for param in replicas[0].params]:
         different.append(f"the network's parameters have shapes {shapes} in the checkpoint")
-    for name in unlike(alike, checkpoint.state.get("likeness", {})):
+    for name in changed_functions(fingerprint, checkpoint.state.get("likeness", {})):
         if name not in changed:
             meant = f"if that is meant, give changed=[{name!r}]"
             different.append(f"{name} does something else here than in the checkpoint ({meant})")

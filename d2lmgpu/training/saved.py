@@ -95,9 +95,9 @@ def check_run(state):
         check_elements(f"metric {name}", values, float)
         if len(values) != position["epoch"]:
             raise ValueError(f"its metric {name} is not of as many epochs as were trained")
-    alike = state.get("likeness", {})  # which older files lack
-    check_kinds("state", {"likeness": alike}, {"likeness": dict})
-    for name, numbers in alike.items():
+    fingerprint = state.get("likeness", {})  # which older files lack
+    check_kinds("state", {"likeness": fingerprint}, {"likeness": dict})
+    for name, numbers in fingerprint.items():
         if numbers is not None:
             check_kinds("likeness", {name: numbers}, {name: list})
             check_elements(name, numbers, float)

@@ -22,7 +22,7 @@ class SplitStep:
     Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
     """
 
-    known = None  # of whole steps, when others hang: see training/rescue.py
+    known = None  # of whole steps, when others hang: see training/emergency.py
 
     def __init__(self, X, y, params, devices, network, settings, stop=None):
         if np.ndim(y) != 1:

@@ -36,13 +36,13 @@ def some(small):
 
 
 @pytest.fixture
-def rescues(monkeypatch):
+def emergencies(monkeypatch):
     """Of each process by its rank, as long as it trains."""
     found = {}
 
     @contextlib.contextmanager
-    def keep(self, rescue):
-        found[self.rank] = rescue
+    def keep(self, emergency):
+        found[self.rank] = emergency
         yield
 
     monkeypatch.setattr(ThreadsCluster, "when_it_hangs", keep)
@@ -80,7 +80,7 @@ class Frozen:
 
 @pytest.mark.parametrize("name, split", few(CASES, *CASES[::4]))
 @pytest.mark.parametrize("step", [2, 5])
-def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small, rescues, monkeypatch, tmp_path):
+def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small, emergencies, monkeypatch, tmp_path):
     """A rank does not do its update: others wait for it in the next step, each of which could write."""
     data, told = some(small), {}
     devices = {}
@@ -99,14 +99,14 @@ def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small
     monkeypatch.setattr(ThreadsCluster, "__init__", note)
 
     def knows(rank, epoch, steps):
-        return rescues[rank].epoch == epoch and rescues[rank].runner.known[0] == steps
+        return emergencies[rank].epoch == epoch and emergencies[rank].runner.known[0] == steps
 
     def look():
         try:
             frozen.there.wait(60)
             for rank in range(len(split) - 1):
                 until(lambda: knows(rank, step // 3, step % 3))  # noqa: B023
-                told[rank] = rescues[rank]()
+                told[rank] = emergencies[rank]()
                 (tmp_path / "run.hang").rename(tmp_path / f"by {rank}")
         finally:
             frozen.thaw.set()
@@ -128,14 +128,14 @@ def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small, rescues, monkeypatch, tmp_path):
+def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small, emergencies, monkeypatch, tmp_path):
     found, told = [], []
     frozen = Frozen(monkeypatch, lambda device: found and device is found[0], 2, begun)
 
     def look():
         frozen.there.wait(60)
-        until(lambda: rescues[0].replicas[0].finished == 2)  # the other device of this process
-        told.append(rescues[0]())
+        until(lambda: emergencies[0].replicas[0].finished == 2)  # the other device of this process
+        told.append(emergencies[0]())
         frozen.thaw.set()
 
     def train(cluster):
@@ -154,15 +154,15 @@ def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["ring", "adam", "synchronised"])
-def test_at_any_moment_what_is_written_is_whole(name, small, rescues, tmp_path):
+def test_at_any_moment_what_is_written_is_whole(name, small, emergencies, tmp_path):
     """Another thread asks all the time, while nobody waits: of what it gets all is some step's state."""
     data, written, over = some(small), {}, threading.Event()
 
     def ask():
-        until(lambda: 0 in rescues)
+        until(lambda: 0 in emergencies)
         while not over.is_set():
             with contextlib.suppress(FileNotFoundError):
-                rescues[0]()
+                emergencies[0]()
                 content = (tmp_path / "run.hang").read_bytes()
                 (tmp_path / "last").write_bytes(content)
                 position = load_run(tmp_path / "last").state["position"]
@@ -187,17 +187,17 @@ def test_at_any_moment_what_is_written_is_whole(name, small, rescues, tmp_path):
         ({}, "no step was under way; the last checkpoint that was written stands"),
     ],
 )
-def test_what_cannot_be_had(settings, why, small, rescues, tmp_path):
+def test_what_cannot_be_had(settings, why, small, emergencies, tmp_path):
     told = []
 
     class Ask(d2l.Callback):
         def on_evaluate(self, history):
             if not settings:
-                told.append(rescues[0]())
+                told.append(emergencies[0]())
 
         def on_step(self, epoch, step, loss):
             if settings:
-                told.append(rescues[0]())
+                told.append(emergencies[0]())
 
     def train(cluster):
         asks = [Ask()] if cluster.rank == 0 else []
@@ -209,9 +209,9 @@ def test_what_cannot_be_had(settings, why, small, rescues, tmp_path):
     assert not (tmp_path / "run.hang").exists()
 
 
-def test_without_a_checkpoint_there_is_nothing_to_say(small, rescues):
+def test_without_a_checkpoint_there_is_nothing_to_say(small, emergencies):
     run((1, 1), some(small), None, num_epochs=1)
-    assert rescues[0]() is None
+    assert emergencies[0]() is None
 
 
 @pytest.mark.long

@@ -14,8 +14,8 @@ import d2lmgpu as d2l
 from d2lmgpu.cli import main
 from d2lmgpu.parallel import Replica
 from d2lmgpu.training import DriftError
-from d2lmgpu.training.alike import check_alike
 from d2lmgpu.training.loop import Loop
+from d2lmgpu.training.replica_check import check_replicas
 
 
 def data(small):
@@ -132,7 +132,7 @@ def test_every_bit_counts(rng):
         ]
 
     everybody = d2l.cluster(4)
-    check_alike(everybody, replicas(lambda found: None), "local", 1, 1)
+    check_replicas(everybody, replicas(lambda found: None), "local", 1, 1)
     for array, number, bit in ((0, 0, 0), (0, 14, 31), (1, 6, 22)):
 
         def change(found, array=array, number=number, bit=bit):
@@ -140,7 +140,7 @@ def test_every_bit_counts(rng):
             bits[number] ^= np.uint32(1 << bit)
 
         with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) are not"):
-            check_alike(everybody, replicas(change), "local", 1, 1)
+            check_replicas(everybody, replicas(change), "local", 1, 1)
 
 
 def test_the_command_ends_with_1(small, flip, capsys):

@@ -18,7 +18,7 @@ class DriftError(RuntimeError):
     """Copies of the parameters that should be the same are not."""
 
 
-def check_alike(everybody, replicas, batch_statistics, epoch, step):
+def check_replicas(everybody, replicas, batch_statistics, epoch, step):
     """Raise DriftError, in all processes, if devices of a `Cluster` differ after ``step`` of ``epoch``, from 1 both.
 
     ``replicas`` are those of this process's devices. Compared are parameters, and batch norm's statistics unless they
@@ -31,10 +31,10 @@ def check_alike(everybody, replicas, batch_statistics, epoch, step):
         return
     usual = usual_of(checksums)
     others = [name for name, checksum in zip(everybody.names, checksums, strict=True) if checksum != usual]
-    alike = [name for name, checksum in zip(everybody.names, checksums, strict=True) if checksum == usual]
-    known = "" if len(alike) > 1 else " (which of them is right, nobody knows)"
+    same = [name for name, checksum in zip(everybody.names, checksums, strict=True) if checksum == usual]
+    known = "" if len(same) > 1 else " (which of them is right, nobody knows)"
     raise DriftError(
-        f"after step {step} of epoch {epoch} the {what} on {listed(others)} are not those on {listed(alike)}{known}; "
+        f"after step {step} of epoch {epoch} the {what} on {listed(others)} are not those on {listed(same)}{known}; "
         "no checkpoint was written of them"
     )
 

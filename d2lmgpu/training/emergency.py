@@ -26,7 +26,7 @@ ENDING = ".hang"
 """Of the file's name, after that of the run's checkpoint: another file, which no other process holds."""
 
 
-class Rescue:
+class EmergencyCheckpoint:
     """Called where the processes of a `Cluster` hang, it writes a checkpoint and returns what there is to say of it.
 
     ``path``: of the run's checkpoint; None: it has none, and neither has this. A single process hangs for nobody, and

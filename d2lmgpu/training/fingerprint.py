@@ -21,7 +21,7 @@ TOLERANCE = 1e-4
 EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
 
 
-def likeness(settings, X, y, outputs):
+def fingerprint_of(settings, X, y, outputs):
     """For each name of `COMPARED` a list of numbers, or None where there is nothing to compare.
 
     ``outputs``: how many the network has.
@@ -39,8 +39,8 @@ def likeness(settings, X, y, outputs):
     return {"network": own or None, "schedule": rates or None, "preprocess": images or None, "loss": losses or None}
 
 
-def unlike(here, saved):
-    """The names of functions that do something else here than where the likeness was ``saved``."""
+def changed_functions(here, saved):
+    """The names of functions that do something else here than where the fingerprint was ``saved``."""
     return [name for name in COMPARED if here[name] and saved.get(name) and not _close(here[name], saved[name])]
 
 
