@@ -56,6 +56,7 @@ from .monitor import Callback, TensorBoard
 from .networks import init_params, lenet, loss_and_grads
 from .optimizers import sgd
 from .parallel import MinibatchQueue, get_params, split_batch, train_batch
+from .plans import play
 from .plots import plot_history
 from .sweeps import grid, load_sweep, plot_curves, plot_sweep, run_trial, sweep
 from .training import History, Model, Settings, confusion_matrix, evaluate, load_model, predict, train
@@ -105,6 +106,7 @@ __all__ = [
     "max_pool2d_grad",
     "minibatches",
     "plans",
+    "play",
     "plot_curves",
     "plot_history",
     "plot_sweep",

@@ -5,7 +5,6 @@ docs/*.md           pages
 notebooks/*.ipynb   pages: copied to docs/notebooks, since Sphinx takes pages from one folder
 """
 
-import html
 import json
 import posixpath
 import re
@@ -59,20 +58,7 @@ def notebook(text, docname):
             cell["metadata"].setdefault("tags", []).append("hide-output")
         alt = cell["metadata"].get("alt") or described(cell_text, heading)
         cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
-        for output in cell["outputs"]:
-            page = output.get("data", {}).get("text/html")
-            if page is not None:
-                output["data"]["text/html"] = animation("".join(page), alt)
     return json.dumps(content)
-
-
-def animation(page, alt):
-    """Matplotlib's animation with an alternative text, and without the signs on its buttons, which are in site.css.
-
-    They come from another place in the network.
-    """
-    page = re.sub(r'<link rel="stylesheet"\s+href="https://[^>]*>', "", page)
-    return page.replace("<img id=", f'<img alt="{html.escape(alt)}" id=')
 
 
 def described(code, heading):

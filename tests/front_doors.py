@@ -133,6 +133,7 @@ DOORS = {
             "dtype": "float32",
         },
     ),
+    "play": (d2l.play, lambda folder: {"schedule_or_plan": SCHEDULE, "network": None, "height": 400}),
     "predict": (d2l.predict, lambda folder: {"params_or_device_params": tiny_params(), "X": images()} | of_tiny()),
     "put": (d2l.put, lambda folder: {"x": images(), "device": d2l.cpu(0)}),
     "sgd": (d2l.sgd, lambda folder: {"params": tiny_params(), "grads": tiny_params(), "lr": 0.1, "batch_size": 4}),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from d2lmgpu.collectives import ALGORITHMS, Transfer, animate, draw, draw_bytes, draw_steps, naive, plot_times, ring
+from d2lmgpu.collectives import ALGORITHMS, Transfer, draw, draw_bytes, draw_steps, naive, plot_times, ring
 from d2lmgpu.collectives.network import full_switch, machines
 
 
@@ -49,16 +49,6 @@ def test_counts_of_a_type_that_is_no_index_here(monkeypatch):
 def test_many_devices_are_counted():
     figure = draw_steps(ALGORITHMS["recursive_doubling"](16, 16), 16, 16)
     assert texts([axes for axes in figure.axes if axes.axison][-1]) == ["16"] * 16
-
-
-def test_an_animation_saves_and_plays(tmp_path):
-    animation = animate(ring(2, 4), 2, 4, frames_per_step=2)
-    animation.save(tmp_path / "ring.gif", writer="pillow", dpi=40)
-    from PIL import Image
-
-    with Image.open(tmp_path / "ring.gif") as image:
-        assert image.n_frames >= 4
-    assert animation.to_jshtml().count("frames[") >= 6  # a frame for the start and the end of each step, and of "done"
 
 
 def test_heat_map_of_bytes():

@@ -5,12 +5,13 @@ import json
 import re
 import shutil
 import subprocess
+from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from conftest import few
 from test_plan_readers import DENSE
 
+import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.plans import PLANS
@@ -89,23 +90,57 @@ def test_a_film_has_no_numbers_that_json_has_not(tmp_path):
     assert not (tmp_path / "a.html").exists()
 
 
-def test_an_animation():
-    animation = plans.animate(PLANS["1f1b"](2, 2, network=DENSE), full_switch(2, 50), batch_size=2, frames=5)
-    figure = animation._fig
-    offsets = []
-    for frame in range(5):
-        animation._draw_frame(frame)
-        dots = figure.axes[0].collections[-1].get_offsets()
-        offsets.append(np.asarray(dots)[:, 0].max())
-    animation._draw_was_started = True
-    told = plans.simulate(PLANS["1f1b"](2, 2, network=DENSE), full_switch(2, 50), batch_size=2)
-    now = [told.seconds * frame / 4 for frame in range(5)]
-    flying = [any(m.start <= time < m.end for m in told.messages) for time in now]
-    assert any(flying) and not all(flying)
-    assert [(offset >= 0) for offset in offsets] == flying
-    assert [offset for offset, there in zip(offsets, flying, strict=True) if there] == pytest.approx(
-        [time for time, there in zip(now, flying, strict=True) if there]
-    )
+class Frames(HTMLParser):
+    """What a browser makes of a page: the attributes of each frame, and how many other elements there are."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self.others = [], 0
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "iframe":
+            self.found.append(dict(attrs))
+        else:
+            self.others += 1
+
+
+def test_a_notebook_plays_schedules_and_plans():
+    """Each in a frame of its own that holds the page which write_html writes: two share no names, and fetch nothing."""
+    plan, schedule = PLANS["1f1b"](2, 2, network=DENSE), collectives.ring(3, 7)
+    cells = [
+        d2l.play(schedule, title=EVIL),
+        d2l.play(plan, full_switch(2, 50), batch_size=2),
+        d2l.play([], k=2, n=3, height=123),
+    ]
+    page = Frames("<p>".join(cell._repr_html_() for cell in cells))
+    assert len(page.found) == 3 and page.others == 2
+    for cell, frame in zip(cells, page.found, strict=True):
+        assert frame.keys() == {"title", "sandbox", "style", "srcdoc"}
+        assert film_in(frame["srcdoc"]) == json.loads(json.dumps(cell.film))
+        assert frame["title"] == cell.film["title"] and cell.film["title"] in repr(cell)
+        assert "http" not in frame["srcdoc"].replace("http://www.w3.org/", "")
+        assert frame["srcdoc"].count('id="player"') == 1 and f"height: {cell.height}px" in frame["style"]
+    told = plans.simulate(plan, full_switch(2, 50), batch_size=2)
+    assert cells[1].film["end"] == told.seconds and cells[1].film["unit"] == "s"
+    assert len(cells[0].film["devices"]) == 3 and cells[0].film["holds"]["columns"] == ["0–2", "3–4", "5–6"]
+    assert len(cells[2].film["devices"]) == 2 and cells[2].height == 123
+
+
+@pytest.mark.parametrize(
+    "what, options, said",
+    [
+        (collectives.ring(3, 6), {"costs": {}}, "play of a schedule has no option 'costs'; use .*'title'"),
+        (PLANS["data"](2, 1, network=DENSE), {"title": "a"}, "play of a plan has no option 'title'; use .*'costs'"),
+        (collectives.ring(3, 6), {"k": 2}, "names a device that is not among"),
+        (collectives.ring, {}, "should be a list of steps"),
+        (PLANS["data"](2, 1, network=DENSE)._replace(micro_batches=3), {}, "lacking"),
+    ],
+)
+def test_what_cannot_be_played(what, options, said):
+    with pytest.raises(ValueError, match=said):
+        d2l.play(what, **options)
 
 
 DRIVE = """

@@ -57,25 +57,18 @@ def test_a_link_to_a_folder_is_its_text(sources):
     assert sources.with_site_links(text, "README.md", "index") == "solutions and [guide](guide.md)"
 
 
-FROM_THE_NETWORK = '<link rel="stylesheet"\nhref="https://x.y/z.css">'
-
-
 def test_a_notebook(sources):
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "see [guide](../docs/guide.md)"]},
         code("my_prediction = None"),
         code('axes.set(xlabel="devices", ylabel="seconds")\ncompare("time", my_prediction, 3)'),
-        code(
-            "plot()",
-            {"text/html": ['<link rel="stylesheet"\nhref="https://x.y/z.css">', '<img id="moves">']},
-            alt='a "ring"',
-        ),
+        code("plot()", alt='a "ring"'),
     ]
     made = json.loads(sources.notebook(json.dumps({"cells": cells}), "notebooks/01_x"))["cells"]
     assert "(../guide.md)" in "".join(made[0]["source"])
     assert [cell["metadata"].get("tags") for cell in made[1:]] == [None, ["hide-output"], None]
     assert made[2]["metadata"]["mystnb"] == {"image": {"alt": "Figure: Title; seconds by devices"}}
-    assert made[3]["outputs"][0]["data"]["text/html"] == '<img alt="a &quot;ring&quot;" id="moves">'
+    assert made[3]["metadata"]["mystnb"] == {"image": {"alt": 'a "ring"'}}
 
 
 def code(text, data=None, **metadata):

@@ -5,7 +5,7 @@ import functools
 from ..arguments import check_flag, check_list, check_name, shown
 from ..devices import Batch, check_devices
 from .bidirectional_ring import bidirectional_ring
-from .draw import animate, draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
+from .draw import draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
 from .execute import add_program, check_arrays, execute
 from .fit import fit_virtual_devices, predict, virtual_devices
 from .halving_doubling import halving_doubling
@@ -142,7 +142,6 @@ __all__ = [
     "Transfer",
     "all_gather",
     "allreduce",
-    "animate",
     "bidirectional_ring",
     "broadcast",
     "check_algorithm",

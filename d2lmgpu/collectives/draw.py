@@ -1,8 +1,7 @@
 """One reader of schedules: draw them.
 
-`draw_steps` shows who holds what after each step, `animate` lets the messages
-travel, `draw_bytes` is the heat map of who sends how much to whom, and
-`plot_times` compares algorithms on networks, with the sizes or numbers of
+`draw_steps` shows who holds what after each step, `draw_bytes` is the heat map
+of who sends how much to whom, and `plot_times` compares algorithms on networks, with the sizes or numbers of
 devices where another one becomes the best. All return matplotlib objects.
 """
 
@@ -53,41 +52,6 @@ def draw_steps(schedule, k, n, columns=4):
     for axes in panels[len(states) :]:
         axes.axis("off")
     return figure
-
-
-def animate(schedule, k, n, frames_per_step=8, milliseconds=80):
-    """The schedule as a matplotlib animation: messages travel from device to device, then cells change.
-
-    ``animation.to_jshtml()`` plays it in a notebook, ``animation.save("ring.gif")``
-    writes a file. Raises ValueError for what is no schedule for k devices and n elements.
-    """
-    from matplotlib import pyplot
-    from matplotlib.animation import FuncAnimation
-
-    schedule = check_form(schedule, k, n)
-    check_whole("frames_per_step", frames_per_step, least=2)
-    check_number("milliseconds", milliseconds, above=0)
-    cuts = pieces(schedule, n)
-    states = [held.copy() for held in replay(schedule, k, cuts)]
-    width, height = _cell_size(k, len(cuts) - 1)
-    figure = pyplot.figure(figsize=(1.6 * width, 1.6 * height), layout="constrained")
-    axes = figure.subplots()
-    pyplot.close(figure)  # the animation shows it; a notebook should not show it once more
-
-    def draw(frame):
-        step, part = divmod(frame, frames_per_step)
-        axes.clear()
-        _draw_state(axes, states[min(step, len(schedule))], k, cuts)
-        axes.set_title(f"step {step + 1} of {len(schedule)}" if step < len(schedule) else "done", fontsize=10)
-        for t in schedule[step] if step < len(schedule) else ():
-            y = t.source + (t.destination - t.source) * part / (frames_per_step - 1)
-            for x in _columns(t, cuts):
-                axes.plot([x], [y], "s", ms=13, color=OP_COLOURS[t.op], mec="white", zorder=5)
-                axes.text(x, y, t.source, color="white", ha="center", va="center", fontsize=8, zorder=6)
-        return []
-
-    frames = (len(schedule) + 1) * frames_per_step
-    return FuncAnimation(figure, draw, frames=frames, interval=milliseconds, blit=False)
 
 
 def draw_bytes(schedule, k, itemsize=4):

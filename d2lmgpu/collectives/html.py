@@ -1,8 +1,7 @@
-"""One reader of schedules: a page that plays in a browser, who sends what to whom when, and who holds whose shares."""
+"""One reader of schedules: a page that plays in a browser who sends what to whom when, and who holds whose shares."""
 
 import numpy as np
 
-from ..arguments import check_number, check_path, check_text
 from ..player import write_page
 from ..words import several
 from .draw import OP_COLOURS
@@ -21,15 +20,12 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
     one unit. Raises ValueError for what is no schedule for k devices and n elements, OSError if the file cannot be
     written.
     """
-    schedule = check_form(schedule, k, n)
-    check_path("file", file)
-    check_number("itemsize", itemsize, above=0)
-    check_text("title", title)
     write_page(film_of(schedule, k, n, network, itemsize, title), file)
 
 
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
-    """The film of a schedule, a list of steps: a dict as `player` describes it."""
+    """The film of a schedule: a dict as `player` describes it. Arguments and errors are those of `write_html`."""
+    schedule = check_form(schedule, k, n)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
     times = [float(time) for time in np.cumsum([begin, *each])]

@@ -13,17 +13,17 @@ import html
 import io
 import runpy
 import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..arguments import check_path
-from ..collectives import ring, write_html
+from ..collectives import ring
 from ..devices import put
 from ..output import write_file
 from ..parallel import split_batch
+from ..plans import play
 from .checking import in_words, judge
 from .course import find_notebooks
 from .mine import FILE, MODULE, CannotKeep, keep
@@ -159,7 +159,7 @@ def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
     parts = {
         "FACTS": _rows(facts),
         "PICTURE": f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{_base64(picture)}">',
-        "PLAYER": f'<iframe title="my ring, playing" srcdoc="{html.escape(_player(own.use["ring"], k, n))}"></iframe>',
+        "PLAYER": play(own.use["ring"](k, n), k=k, n=n, title="my ring")._repr_html_(),
         "ANSWERS": _rows({f"{name} (notebook {CORE[name]})": whose for name, whose in own.whose.items()}),
         "TEXT": html.escape(own.text),
     }
@@ -178,14 +178,6 @@ def _base64(picture):
     return base64.b64encode(picture.getvalue()).decode()
 
 
-def _player(schedules, k, n):
-    """The text of the player's page for a schedule."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ring.html"
-        write_html(schedules(k, n), k, n, path, title="my ring")
-        return path.read_text(encoding="utf-8")
-
-
 PAGE_HTML = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -197,7 +189,6 @@ PAGE_HTML = """<!DOCTYPE html>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 0 auto; padding: 1em; }
 th, td { text-align: left; font-weight: normal; padding-right: 2em; vertical-align: top; }
 img { max-width: 100%; background: white; }
-iframe { width: 100%; height: 46em; border: 1px solid gray; }
 pre { overflow-x: auto; }
 </style>
 </head>

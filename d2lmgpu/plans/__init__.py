@@ -1,6 +1,5 @@
 """Plans: a whole training step as data, a file a way to split it, beside the readers of plans."""
 
-from .animate import animate
 from .channels import channel_pairs, channels
 from .compose import compose
 from .cut import cut
@@ -8,7 +7,7 @@ from .data import data
 from .draw import draw
 from .execute import Execution, execute
 from .gpipe import gpipe
-from .html import write_html
+from .html import play, write_html
 from .layers import layers
 from .measure import Measured, measure_costs, measure_messages
 from .one_f_one_b import one_f_one_b
@@ -48,7 +47,6 @@ __all__ = [
     "PlanProof",
     "PlanSimulation",
     "Stage",
-    "animate",
     "compose",
     "copies_of",
     "cut",
@@ -56,6 +54,7 @@ __all__ = [
     "execute",
     "measure_costs",
     "measure_messages",
+    "play",
     "prove",
     "simulate",
     "write_html",

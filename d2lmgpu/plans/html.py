@@ -1,9 +1,19 @@
-"""One reader of plans: a page that plays in a browser, who does what when, and who holds how much."""
+"""One reader of plans: a page that plays in a browser who does what when, and who holds how much.
 
-from ..arguments import check_path
-from ..player import write_page
+`play` shows such a page in a notebook, of plans and of schedules.
+"""
+
+import inspect
+
+from ..arguments import check_whole, shown
+from ..collectives.html import film_of as film_of_schedule
+from ..collectives.schedule import check_steps
+from ..player import Player, write_page
 from .draw import FILLS, MESSAGE_NAMES, MESSAGES, NAMES, have_several_stages, kind_of, label_of, title_of
+from .plan import Plan
 from .simulate import simulate
+
+MOST_PIXELS = 10_000
 
 
 def write_html(plan, file, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", company=(1,)):
@@ -11,19 +21,45 @@ def write_html(plan, file, network=None, costs=None, batch_size=256, optimizer="
 
     It needs nothing but a browser. Raises OSError if the file cannot be written.
     """
-    check_path("file", file)
+    write_page(film_of(plan, network, costs, batch_size, optimizer, dtype, company), file)
+
+
+def play(schedule_or_plan, network=None, height=None, **options):
+    """Play a schedule or a plan in a notebook, as the value of a cell: there, and in web pages made of the notebook.
+
+    Options of a schedule are those of `collectives.write_html`: k and n (by default as many devices and elements as it
+    names), itemsize, title. Options of a plan are those of `simulate`: costs, batch_size, optimizer, dtype, company.
+    Times are in seconds if there is a ``network``, one of `collectives.network`. ``height``: of the frame, in pixels.
+
+    Nothing is fetched from the internet. JupyterLab shows it in notebooks that it trusts, as it does one's own.
+
+    Raises ValueError for what is no schedule and no plan, and for wrong options; `ScheduleError` and `PlanError`, which
+    are ValueErrors, for a schedule or a plan that is wrong.
+    """
+    if height is not None:
+        check_whole("height", height, most=MOST_PIXELS)
+    if isinstance(schedule_or_plan, Plan):
+        what, make = "plan", film_of
+    else:
+        what, make = "schedule", film_of_schedule
+        schedule_or_plan = list(check_steps(schedule_or_plan))
+        named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule_or_plan for t in step]
+        options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options
+    allowed = [name for name in inspect.signature(make).parameters if name not in ("plan", "schedule", "network")]
+    if not options.keys() <= set(allowed):
+        raise ValueError(f"play of a {what} has no option {shown(min(options.keys() - allowed))}; use {allowed}")
+    return Player(make(schedule_or_plan, network=network, **options), height)
+
+
+def film_of(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", company=(1,)):
+    """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
     simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, company)
-    write_page(film_of(plan, simulation, in_seconds=costs is not None or network is not None), file)
-
-
-def film_of(plan, simulation, in_seconds):
-    """The film of a plan that was timed: a dict as `player` describes it."""
     kinds = {kind_of(event.action) for event in simulation.events}
     values = {message.action.value for message in simulation.messages}
     with_stage = have_several_stages(plan)
     return {
         "title": title_of(plan),
-        "unit": "s" if in_seconds else "",
+        "unit": "" if costs is None and network is None else "s",
         "end": float(simulation.seconds),
         "facts": _facts(plan, simulation),
         "devices": [f"device {i}" for i in range(plan.k)],

@@ -1,5 +1,5 @@
 """Films in a browser: one HTML file that plays who does what when, and needs nothing else."""
 
-from .page import film_in, write_page
+from .page import Player, film_in, write_page
 
-__all__ = ["film_in", "write_page"]
+__all__ = ["Player", "film_in", "write_page"]

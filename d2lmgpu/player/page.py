@@ -30,6 +30,33 @@ def write_page(film, file):
     write_file(file, lambda opened: opened.write(_page(film).encode()))
 
 
+class Player:
+    """A film in a notebook: as the value of a cell it is shown in a frame, which holds the whole page.
+
+    ``height`` of the frame in pixels; a page that is higher scrolls in it.
+    """
+
+    def __init__(self, film, height=None):
+        self.film, self.height = film, height or _height_of(film)
+
+    def __repr__(self):
+        return f"<player of {self.film['title']}>"
+
+    def _repr_html_(self):
+        """A page in a frame of its own, so that several of them share neither names nor keys."""
+        title, page = html.escape(self.film["title"]), html.escape(_page(self.film))
+        style = f"width: 100%; height: {self.height}px; border: 0"
+        return f'<iframe title="{title}" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
+
+
+def _height_of(film):
+    """In pixels: enough for all but the table at the end, except where there are many devices."""
+    k = len(film["devices"])
+    picture = 190 + k * (50 if k <= 16 else 20)
+    tables = (2 if film["holds"] else 1) * (60 + 30 * k)
+    return min(900, 230 + picture + tables)
+
+
 def film_in(page):
     """The film in the text of a page that `write_page` wrote."""
     return json.loads(page.split('<script id="film" type="application/json">')[1].split("</script>")[0])
