@@ -1,7 +1,8 @@
 """The course's website: `sphinx-build -W docs FOLDER`, with what `pip install -e '.[docs]'` brings, and no network.
 
 Its first page is the README, then come the pages of this folder, the notebooks as they were saved, and the reference,
-which is made of the docstrings. site_sources.py says how these become pages.
+which is made of the docstrings. site_sources.py says how these become pages, and tables.py which of their tables are
+made from the code.
 """
 
 import sys

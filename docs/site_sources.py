@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import site_player
+import tables
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -40,7 +41,8 @@ def on_source_read(app, docname, source):
     elif docname == "index":
         source[0] = with_site_links((REPOSITORY / "README.md").read_text("utf-8"), "README.md", docname) + contents()
     else:
-        source[0] = with_site_links(source[0], f"docs/{docname}.md", docname)
+        text = tables.filled(source[0]).replace(tables.FILES, tables.files())
+        source[0] = with_site_links(text, f"docs/{docname}.md", docname)
         source[0] = source[0].replace("<!-- the player -->", f"```{{raw}} html\n{site_player.chooser()}\n```")
         source[0] = source[0].replace("<!-- the slides -->", SLIDES)
 

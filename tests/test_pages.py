@@ -1,7 +1,5 @@
-"""The README is short, and the pages in docs/ are whole: links, options, settings, the map of the code, figures."""
+"""The README is short, and the pages in docs/ are whole: links, options, settings, figures."""
 
-import argparse
-import ast
 import importlib
 import inspect
 import json
@@ -10,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from course_times import minutes
-from test_architecture import ROOMS, rooms_imported
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.cli.parser import make_parser
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "d2lmgpu"
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS]
@@ -98,7 +95,7 @@ def test_headings_and_tables(page):
 
 
 def test_files_that_are_named_exist():
-    """Names of files of the repository, in code, on all pages; the map's tables have tests of their own."""
+    """Names of files of the repository, in code, on all pages."""
     known = [
         path for folder in "d2lmgpu tests benchmarks docs notebooks".split() for path in (ROOT / folder).rglob("*")
     ]
@@ -111,36 +108,42 @@ def test_files_that_are_named_exist():
             assert "/" not in name or any(str(path).endswith(f"/{name}") for path in known), (page.name, name)
 
 
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_tables_made_from_the_code_are_up_to_date(page, tables):
+    assert read(page) == tables.filled(read(page)), "run python docs/tables.py"
+
+
 @pytest.fixture
-def parsers(monkeypatch):
+def tables(monkeypatch):
+    """The script that makes them."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("tables")
+
+
+@pytest.fixture
+def parsers():
     """The parser of each command, by name."""
-    made, add = {}, argparse._SubParsersAction.add_parser
-
-    def remember(self, name, **more):
-        made[name] = add(self, name, **more)
-        return made[name]
-
-    monkeypatch.setattr(argparse._SubParsersAction, "add_parser", remember)
-    cli.parse(cli.COMMANDS, ["check"])
-    return made
+    return make_parser(cli.COMMANDS)[1].choices
 
 
 def options_of(parser):
-    """The actions of a command's parser, by every name that a person types."""
+    """The names of a command's options, as a person types them, and of its other arguments."""
     actions = [action for action in parser._actions if action.dest != "help"]
-    return {name: action for action in actions for name in action.option_strings or [action.metavar]}
+    return {name for action in actions for name in action.option_strings or [action.metavar]}
 
 
 def test_every_command_and_option_is_described(parsers):
-    headings = re.findall(r"^## .*`d2lmgpu (\w+)`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
-    assert sorted(headings) == sorted(parsers)
+    """In the tables of its section; a sweep has the settings of train, too."""
     for name, parser in parsers.items():
         (heading,) = re.findall(rf"^## .*`d2lmgpu {name}`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
         text = section("commands.md", heading)
-        for option in options_of(parser):
-            assert re.search(rf"`{re.escape(option)}[` ]", text), (name, option)
-        described = [name.split()[0] for row in rows(text) if len(row) == 3 for name in code(row[0])]
-        assert set(described) <= set(options_of(parser)) and len(set(described)) == len(described), name
+        elsewhere = options_of(parsers["train"]) if name == "sweep" else set()
+        assert all(f"`{option}`" in text or f"`{option} " in text for option in options_of(parser) - elsewhere), name
+
+
+def test_every_argument_of_train_is_described():
+    described = [code(row[0]) for row in rows(read(ROOT / "docs" / "settings.md"))]
+    assert sorted(described) == sorted([name] for name in inspect.signature(d2l.train).parameters)
 
 
 def test_no_page_shows_an_option_that_there_is_not(parsers):
@@ -153,65 +156,6 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
     for page in PAGES:
         shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))
         assert set(shown) <= known, (page.name, set(shown) - known)
-
-
-def test_the_defaults_of_options(parsers):
-    """Where a default stands as code it is the parser's; where the parser has one, it stands there."""
-    for name, parser in parsers.items():
-        (heading,) = re.findall(rf"^## .*`d2lmgpu {name}`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
-        for option, default, _ in (row for row in rows(section("commands.md", heading)) if len(row) == 3):
-            known = options_of(parser)[code(option)[0].split()[0]].default
-            text = ",".join(map(str, known)) if isinstance(known, list) else str(known)
-            assert code(default) == ([] if known is None or known == [] or isinstance(known, bool) else [text]), (
-                name,
-                option,
-            )
-
-
-def test_the_options_of_a_sweep_that_take_several_values(parsers):
-    """The page lists them, and they are options of `train`."""
-    text = section("commands.md", "## Many networks: `d2lmgpu sweep`")
-    listed = [
-        name for name in code(text.split("take several values")[1].split("These are")[0]) if name.startswith("--")
-    ]
-    both = options_of(parsers["train"]).keys() & options_of(parsers["sweep"]).keys()
-    named = {code(row[0])[0].split()[0] for row in rows(text) if len(row) == 3}
-    switches = {name for name in both if options_of(parsers["sweep"])[name].nargs == 0}
-    assert set(listed) == both - named - switches
-    assert set(code(text.split("These are")[1].split(".")[0])) == switches
-
-
-def test_every_setting_of_train(parsers):
-    table = rows(read(ROOT / "docs" / "settings.md"))
-    parameters = inspect.signature(d2l.train).parameters
-    assert [code(row[0]) for row in table] == [[name] for name in parameters]
-    for (_, default, option, _), parameter in zip(table, parameters.values(), strict=True):
-        assert ast.literal_eval(*code(default)) == parameter.default, parameter.name
-        assert set(code(option)) <= set(options_of(parsers["train"])), parameter.name
-    about_a_run = (
-        "memory-limit image-size channels limit json plot log patience".split()
-    )  # what `train` in Python does not have
-    options = {option for row in table for option in code(row[2])}
-    assert set(options_of(parsers["train"])) - options == {f"--{name}" for name in about_a_run}
-
-
-def test_the_map_has_every_file():
-    """Each folder has a section with all its files, in a table, and nothing else."""
-    folders = sorted({path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"})
-    for folder in folders:
-        heading = "### On the top level" if folder == PACKAGE else f"### `{folder.relative_to(PACKAGE).as_posix()}/`"
-        listed = [name for row in rows(section("design.md", heading)) for name in code(row[0])]
-        there = {path.name for path in folder.glob("*.py")} - {"__init__.py", "__main__.py"}
-        assert sorted(listed) == sorted(there), heading
-
-
-def test_the_map_of_imports():
-    table = {code(part)[0]: code(imports) for part, imports in rows(section("design.md", "## What imports what"))}
-    assert list(table) == ROOMS
-    for room in ROOMS:
-        files = [PACKAGE / f"{room}.py"] if (PACKAGE / f"{room}.py").exists() else (PACKAGE / room).rglob("*.py")
-        found = {name for file in files for name in rooms_imported(file)}
-        assert table[room] == [name for name in ROOMS if name in found], room
 
 
 def test_the_times_of_the_notebooks():

@@ -1,0 +1,152 @@
+"""The tables of these pages that are made from the code: rooms, files, settings, the options of commands.
+
+    python docs/tables.py
+
+writes them anew, each between its marks: ``<!-- table: settings -->`` … ``<!-- end of table -->``. The website has
+them as the code is when it is built, and beside the rooms all their files, which would be too many for a page that is
+kept in the repository.
+"""
+
+import ast
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent / "d2lmgpu"
+sys.path[:0] = [str(HERE.parent)]
+
+MARKED = re.compile(r"(<!-- table: (\w+) ?(.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+FILES = "<!-- the files -->"
+"""Where the website has the tables of all files."""
+
+
+def table(head, rows):
+    """A table of Markdown."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *lines, ""])
+
+
+def first_sentence(file):
+    """That of a module's docstring, as Markdown."""
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    text = " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
+    return re.split(r"(?<=[.?!]) (?=[A-Z`])", text)[0]
+
+
+def rooms():
+    """The folders, and the files beside them: each imports only rooms that stand before it."""
+    return table(
+        ("room", "what it is"),
+        ((f"`{room}/`" if _is_folder(room) else f"`{room}.py`", first_sentence(_main_file(room))) for room in _rooms()),
+    )
+
+
+def files():
+    """What each room imports, and its files, for the website."""
+    text, imports = "", _imports()
+    for room in _rooms():
+        text += f"### `{room}`\n\n{first_sentence(_main_file(room))}\n\n"
+        text += f"It imports {', '.join(f'`{name}`' for name in sorted(imports[room])) or 'no other room'}.\n\n"
+        there = sorted(file for file in (PACKAGE / room).rglob("*.py") if file.name != "__init__.py")
+        rows = [(f"`{file.relative_to(PACKAGE / room).as_posix()}`", first_sentence(file)) for file in there]
+        text += table(("file", "what it is"), rows) + "\n" if rows else ""
+    return text
+
+
+def _is_folder(room):
+    return (PACKAGE / room).is_dir()
+
+
+def _main_file(room):
+    return PACKAGE / room / "__init__.py" if _is_folder(room) else PACKAGE / f"{room}.py"
+
+
+def _rooms():
+    """From the ground up: first those that import none, then those that import these, and so on."""
+    imports = _imports()
+
+    def floor(room):
+        return 1 + max(map(floor, imports[room]), default=0)
+
+    return sorted(imports, key=lambda room: (floor(room), room))
+
+
+def _imports():
+    """By a room the rooms that it imports, also within functions."""
+    paths = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
+    names = {path.stem for path in paths} - {"__init__", "__main__", "__pycache__"}
+    return {room: {*_imported(room)} & names - {room} for room in names}
+
+
+def _imported(room):
+    for file in (PACKAGE / room).rglob("*.py") if _is_folder(room) else [PACKAGE / f"{room}.py"]:
+        depth = len(file.relative_to(PACKAGE).parts)  # the dots of an import from the package itself
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == depth:
+                yield from [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+
+
+def settings():
+    """The fields of `Settings`."""
+    from d2lmgpu import Settings
+    from d2lmgpu.training.settings import meaning
+
+    actions = {action.dest: action for action in _parsers()["train"]._actions}
+    rows = []
+    for about in fields(Settings):
+        action = actions[about.metadata["called"] or about.name]
+        row = f"`{about.name}`", f"`{about.default!r}`".replace("'", '"'), f"`{action.option_strings[0]}`"
+        rows.append((*row, _marked_up(meaning(about))))
+    return table(("name", "default", "option", "meaning"), rows)
+
+
+def options(command, *names):
+    """The options of a command, or those of them that are named."""
+    actions = [action for action in _parsers()[command]._actions if action.dest != "help"]
+    by_name = {_names(action)[0]: action for action in actions}
+    return table(("option", "default", "meaning"), (_option(by_name[name]) for name in names or by_name))
+
+
+def _parsers():
+    from d2lmgpu import cli
+    from d2lmgpu.cli.parser import make_parser
+
+    return make_parser(cli.COMMANDS)[1].choices
+
+
+def _names(action):
+    return action.option_strings or [action.metavar]
+
+
+def _option(action):
+    """A row: how the option is typed, its default, which its help tells last, and what else the help says."""
+    shown = ", ".join(f"`{name}`" for name in _names(action))
+    if action.option_strings and action.metavar:
+        shown = f"`{_names(action)[0]} {action.metavar}`"
+    meaning, default = re.fullmatch(r"(.*?)(?:(?: \(|; )default: ([^()]*)\)?)?", action.help).groups()
+    if default == "None":
+        default = None
+    return shown, _marked_up(default or ""), _marked_up(meaning)
+
+
+def _marked_up(text):
+    """Options as code: of two dashes in a text Sphinx makes one."""
+    return re.sub(r"(?<![\w`-])--[\w-]+", r"`\g<0>`", text)
+
+
+TABLES = {"rooms": rooms, "settings": settings, "options": options}
+
+
+def filled(text):
+    """A page's text with its tables made anew."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]](*found[3].split())}\n{found[4]}", text)
+
+
+if __name__ == "__main__":
+    for page in HERE.glob("*.md"):
+        text = page.read_text("utf-8")
+        if filled(text) != text:
+            page.write_text(filled(text), "utf-8")
+            print(page.name)
