@@ -18,12 +18,10 @@ from .batch_norm import (
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
 from .draws import Draws, check_draws
-from .dropout import dropout, dropout_grad
-from .half import half, half_grad, rounded_to_half
+from .elementwise import dropout, dropout_grad, half, half_grad, relu, relu_grad, rounded_to_half
 from .labels import check_labels, check_targets
 from .loss import softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
 from .pooling import avg_pool2d, avg_pool2d_grad, max_pool2d, max_pool2d_grad
-from .relu import relu, relu_grad
 
 __all__ = [
     "Draws",
