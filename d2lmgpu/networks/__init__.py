@@ -19,8 +19,8 @@ from .build import (
     is_random,
     sequential,
 )
-from .compute import count_correct, in_parts, lenet, logits, loss_and_grads
-from .describe import described, restored
+from .compute import count_correct, in_parts, kernels_work, lenet, logits, loss_and_grads
+from .describe import described, layer_rows, layer_table, restored
 from .initial import INITS, check_init, init_params, init_statistics
 from .known import (
     CNN,
@@ -35,11 +35,8 @@ from .known import (
     known_network,
     lenet_network,
 )
-from .loss_trial import try_loss
-from .losses import CROSS_ENTROPY, LOSSES, find_loss
+from .losses import CROSS_ENTROPY, LOSSES, find_loss, try_loss
 from .mixed import half_weights, in_half
-from .table import layer_rows, layer_table
-from .trial import kernels_work
 
 __all__ = [
     "CNN",

@@ -1,26 +1,45 @@
 """What is computed with a network: logits, the loss and its gradients, right answers.
 
-By the kernels of the place where the arrays are, if they have been tried and are
-right, or else as it is written in as_written.py.
+By the kernels of the place where the arrays are, if they have been tried and are right, or else as it is written in
+as_written.py. They are tried on a small network, against the layers that they stand for.
 """
 
 import numpy as np
 
 from ..arguments import check_array, check_function, check_list, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
+from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
 from ..kernels.stages import to_the_end
 from ..layers import batch_norm_fixed, check_draws, make_sync_statistics
 from ..layers.labels import right_answers
-from .as_written import as_written
-from .build import channels, check_drawing, check_layers, check_params
+from .as_written import as_written, loss_and_grads_as_written
+from .build import (
+    AvgPool2d,
+    Conv2d,
+    Dense,
+    Flatten,
+    ReLU,
+    channels,
+    check_drawing,
+    check_layers,
+    check_params,
+    sequential,
+)
+from .initial import init_params
 from .known import LENET
-from .losses import CROSS_ENTROPY, as_targets, find_loss
-from .trial import kernels_work
+from .losses import CROSS_ENTROPY, as_targets, find_loss, on_host
 
 USE_CUDA_KERNELS = True
 """Whether GPUs compute with the CUDA kernels; False leaves them to the layers, which is slow but simple."""
+
+TRIED = sequential(
+    (2, 15, 14), Conv2d(6, 3), ReLU(), AvgPool2d(), Conv2d(8, 3), AvgPool2d(), Flatten(), Dense(9), ReLU(), Dense(4)
+)
+
+TOLERANCES = {"float32": 1e-4, "tf32": 0.05, "mixed": 0.05}
+"""How far gradients may be off, in the mean and relative, for each precision: factors are rounded to 24 or 11 bits."""
 
 
 @on_device
@@ -152,3 +171,36 @@ def kernels_for(X, params):
     if kernels is cuda_kernels and not kernels_work(f"gpu({cuda_kernels.current_card()})", array_module(X)):
         return None
     return kernels
+
+
+def kernels_work(name, xp, precision="float32"):
+    """Whether kernels compute on the current device as the layers do; tried once.
+
+    ``name`` is the device's, for example "gpu(0)", ``xp`` its array module.
+    """
+    tried = "the kernels" if precision == "float32" else f"kernels with precision {precision}"
+    instead = "the layers compute as they are written, which is slow"
+    return works(name, tried, instead, lambda: try_kernels(xp, precision))
+
+
+def try_kernels(xp, precision="float32"):
+    """Loss and gradients of a small network. Raises RuntimeError if they are not those of the layers, in float64."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(0, 1, (5, *TRIED.input_shape)).astype(np.float32), rng.integers(0, TRIED.classes, 5)
+    params = [param + rng.normal(0, 0.1, param.shape) for param in init_params(init="he", network=TRIED)]
+    loss, grads = loss_and_grads_as_written(X.astype(float), y, [param.astype(float) for param in params], TRIED)
+    places = [xp.array(param.astype(np.float32)) for param in params]
+    found = [xp.zeros(param.shape, np.float32) for param in params]
+    X, y = xp.array(X), xp.array(y)
+    if xp is np:
+        found_loss = cpu_kernels.loss_and_grads(X, y, places, TRIED, found)
+    else:
+        found_loss = cuda_kernels.loss_and_grads(X, y, places, TRIED, found, precision=precision)
+    pairs = zip([found_loss, *found], [loss, *grads], strict=True)
+    error = max(np.linalg.norm(_as_floats(one) - other) / np.linalg.norm(other) for one, other in pairs)
+    if not error <= TOLERANCES[precision]:
+        raise RuntimeError(f"gradients are off by {error:.2g} of their size")
+
+
+def _as_floats(array):
+    return on_host(array).astype(float)

@@ -6,12 +6,18 @@ As those of layers/loss.py, for outputs (n, K) of the network and targets (n, ..
     doutputs = grad(cache)                     (n, K), the gradient of the loss with respect to the outputs
 
 Targets are what the data have as labels: whole numbers (n,), or floats (n, ...).
+
+A loss of one's own is tried before it is trained with: what goes wrong with it would go wrong in each step.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..arguments import shown
+import numpy as np
+
+from ..arguments import is_number, shown
+from ..devices import array_module
+from ..devices.errors import one_line
 from ..layers import (
     check_targets,
     softmax_cross_entropy,
@@ -20,6 +26,12 @@ from ..layers import (
     squared_error_grad,
 )
 from ..words import name_of
+
+STEP, TOLERANCE = 1e-5, 1e-3
+"""Of numeric derivatives, in float64, and how far gradients may be off, of the largest."""
+
+EXAMPLES = 3
+"""With which it is tried; few, since numeric derivatives take two calls for each output of each."""
 
 
 class Loss(NamedTuple):
@@ -85,3 +97,85 @@ def missing_loss(name):
 def as_targets(y, dtype):
     """Targets as losses and metrics get them: floats in this dtype, whole labels as they are. Plain arrays."""
     return y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
+
+
+def try_loss(loss, y, K):
+    """Try a `Loss` with random outputs (n, K) and a few targets ``y`` (n, ...), a plain array, where that is.
+
+    Raises ValueError unless the loss is a finite number, summed over the examples, and its ``grad`` gives the
+    gradient that numeric derivatives give, in float64.
+    """
+    xp, y = array_module(y), as_targets(on_host(y), np.float64)
+    outputs = np.random.default_rng(0).normal(size=(len(y), K))
+    try:
+        _try(loss, outputs, y, xp)
+    except ValueError as error:
+        raise ValueError(f"loss {loss.name}, tried with outputs {outputs.shape}, targets {y.shape}: {error}") from error
+
+
+def _try(loss, outputs, y, xp):
+    value, cache = _forward(loss, outputs, y, xp)
+    parts = [_forward(loss, outputs[i : i + 1], y[i : i + 1], xp)[0] for i in range(len(y))]
+    if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
+        raise ValueError(
+            f"forward gives {value:.6g}, and {sum(parts):.6g} in all if each example is given by itself; the loss "
+            "should be summed over examples (a step divides by their number)"
+        )
+    grad = _gradient(loss, cache, outputs.shape)
+    numeric = np.empty_like(outputs)
+    for place in np.ndindex(outputs.shape):
+        above, below = outputs.copy(), outputs.copy()
+        above[place] += STEP
+        below[place] -= STEP
+        numeric[place] = (_forward(loss, above, y, xp)[0] - _forward(loss, below, y, xp)[0]) / (2 * STEP)
+    error = np.abs(grad - numeric)
+    if error.max() > TOLERANCE * max(np.abs(numeric).max(), np.abs(grad).max(), STEP):
+        n, k = np.unravel_index(error.argmax(), error.shape)
+        raise ValueError(
+            f"grad gives {grad[n, k]:.6g} for output {k} of example {n}, and numeric derivatives of the loss "
+            f"{numeric[n, k]:.6g}; it should be the gradient"
+        )
+
+
+def _forward(loss, outputs, y, xp):
+    given = xp.array(outputs)
+    result = called("forward", loss.forward, given, xp.array(y))
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ValueError(f"forward returned {shown(result)}; it should return the loss, and a cache for grad")
+    if not (on_host(given) == outputs).all():
+        raise ValueError("forward changed its outputs in place; it should work on a copy")
+    return number("forward returned", result[0], "the loss, summed over examples"), result[1]
+
+
+def _gradient(loss, cache, shape):
+    grad = called("grad", loss.grad, cache)
+    if getattr(grad, "shape", None) != shape or getattr(getattr(grad, "dtype", None), "kind", "") != "f":
+        raise ValueError(f"grad returned {shown(grad)}; it should be an array of floats {shape}, as the outputs")
+    grad = on_host(grad).astype(float)
+    if not np.isfinite(grad).all():
+        raise ValueError("grad returned numbers that are not finite")
+    return grad
+
+
+def called(name, function, *arguments):
+    """What ``function`` returns. Raises ValueError, with its name, if it raises anything."""
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit, GeneratorExit) as error:  # the latter two would end the program without a word
+        raise ValueError(f"{name} failed: {one_line(error)}") from error
+
+
+def number(what, value, wanted, finite=True):
+    """``value``, a number or a 0-d array of one, as a float. Raises ValueError for others."""
+    is_array = hasattr(value, "dtype") and value.shape == () and value.dtype.kind in "iuf"
+    if not is_array and not is_number(value):
+        raise ValueError(f"{what} {shown(value)}; it should be a number: {wanted}")
+    value = float(on_host(value))
+    if finite and not np.isfinite(value):
+        raise ValueError(f"{what} {value}; it should be finite: {wanted}")
+    return value
+
+
+def on_host(array):
+    """A plain array as one of NumPy's; a number as it is."""
+    return array if array_module(array) is np else array.get()

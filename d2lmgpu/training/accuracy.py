@@ -11,8 +11,7 @@ from ..devices import check_devices, put, to_host
 from ..layers import check_labels
 from ..layers.labels import classes_of, right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, count_correct, find_loss, logits
-from ..networks.loss_trial import on_host
-from ..networks.losses import as_targets
+from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
 from ..timing import span
 from .checks import check_data, check_images

@@ -11,7 +11,7 @@ from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
 from ..monitor import Progress, Stop
 from ..networks import find_loss, init_params, try_loss
-from ..networks.loss_trial import EXAMPLES
+from ..networks.losses import EXAMPLES
 from ..output import holding
 from ..timing import Timeline
 from .by_name import takes_settings

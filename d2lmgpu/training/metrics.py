@@ -12,8 +12,7 @@ import numpy as np
 
 from ..arguments import check_function, check_text, shown
 from ..devices import array_module
-from ..networks.loss_trial import called, number
-from ..networks.losses import as_targets
+from ..networks.losses import as_targets, called, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
 """With which a metric is tried, and how far sums may be off."""

@@ -16,7 +16,7 @@ from ..data import to_float
 from ..devices import DeviceArray, put, to_host
 from ..layers.labels import check_labels, right_answers
 from ..networks import logits
-from ..networks.loss_trial import on_host
+from ..networks.losses import on_host
 from ..plans.plan import shapes_of
 from ..timing import span
 from .accuracy import PREDICTION_BATCH
