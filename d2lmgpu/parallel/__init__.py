@@ -6,8 +6,7 @@ from .data import get_params, loss_and_correct, split_batch, summed_loss, train_
 from .eager import EagerStep
 from .graph import GraphStep
 from .graph_limits import check_precision
-from .minibatch_queue import MinibatchQueue
-from .preprocess import preprocess_batch
+from .minibatch_queue import MinibatchQueue, preprocess_batch
 from .replica import Replica
 from .shards import check_loads
 from .variants import submit_step

@@ -1,20 +1,19 @@
 """The textbook's step (data.py), and what may be composed around it: other ways to compute and to exchange gradients.
 
-batch_statistics   synchronised: compute, with sums over all devices between the layers (sync_batch_norm.py)
-draws              compute, with random numbers for dropout (dropout.py)
+batch_statistics   synchronised: compute, with sums over all devices between the layers (batch_statistics.py)
+draws              compute, with random numbers for dropout, see `with_draws`
 flat               exchange: all gradients as one message
 overlap            both: gradients travel as soon as they are computed (overlap.py)
 batch_statistics   aggregated: exchange, of batch norm's statistics too (batch_statistics.py)
-around             both, by whoever asks for it: see across.py
+around             both: what the caller wraps around compute and exchange, see across.py
 """
 
 import functools
+import itertools
 
-from .batch_statistics import with_statistics
+from .batch_statistics import loss_and_grads_synchronised, with_statistics
 from .data import allreduce_each, allreduce_flat, loss_and_grads_on_each, train_shards
-from .dropout import with_draws
 from .overlap import Overlap
-from .sync_batch_norm import loss_and_grads_synchronised
 
 
 def submit_step(
@@ -50,3 +49,22 @@ def submit_step(
     if around is not None:
         compute, exchange = around(compute, exchange)
     return train_shards(X_shards, y_shards, replicas, lr, algorithm, compute, exchange, batch_size)
+
+
+def with_draws(compute, draws):
+    """A way to compute gradients like ``compute``, as in data.py, with the `Draws` of a minibatch for each shard.
+
+    k devices leave out what one leaves out: what is drawn for an example follows from its position in the whole
+    minibatch (layers/draws.py). A device sees its shard only, so it must be told where that begins:
+
+        minibatch    0 1 2 3 4 5 6
+        device 0     0 1 2          draws.after(0)
+        device 1           3 4 5 6  draws.after(3)
+    """
+
+    def compute_drawing(batch, X_shards, y_shards, replicas):
+        firsts = itertools.accumulate(map(len, y_shards), initial=0)
+        drawing = [replica.with_draws(draws.after(first)) for replica, first in zip(replicas, firsts, strict=False)]
+        return compute(batch, X_shards, y_shards, drawing)
+
+    return compute_drawing

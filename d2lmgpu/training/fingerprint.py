@@ -12,7 +12,7 @@ from ..data import batch_rng, epoch_order, to_float
 from ..layers import Draws
 from ..networks import Network, find_loss, init_params, loss_and_grads_as_written
 from ..networks.losses import as_targets
-from ..parallel.preprocess import largest_label, preprocess_batch
+from ..parallel.minibatch_queue import largest_label, preprocess_batch
 
 COMPARED = ("network", "schedule", "preprocess", "loss")
 TOLERANCE = 1e-4

@@ -6,7 +6,7 @@ from ..data import batch_rng, epoch_size, to_float
 from ..devices import to_host
 from ..layers.labels import check_labels
 from ..optimizers import make_optimizer
-from ..parallel.preprocess import largest_label, preprocess_batch
+from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..plans import Execution, prove
 from ..plans.state import give_back, whole_state
 from ..timing import span
