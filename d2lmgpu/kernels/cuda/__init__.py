@@ -5,8 +5,7 @@ from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
 from .plan import Plan, count_correct, in_parts, loss_and_grads
-from .run import current_card, finish_card, run
-from .source import read, sources
+from .run import current_card, finish_card, read, run, sources
 from .stages import PRECISIONS, has_kernels
 
 __all__ = [
