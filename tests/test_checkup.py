@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import standin_cupy
-from test_cuda_plan import TINY_NETWORK
+from test_cuda_program import TINY_NETWORK
 from test_gpu_rules import assert_as, machine, small_data, train  # noqa: F401
 
 import d2lmgpu as d2l

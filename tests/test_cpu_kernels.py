@@ -10,7 +10,7 @@ from d2lmgpu import layers
 from d2lmgpu.kernels import cpu, winograd
 from d2lmgpu.kernels.cpu import ladder, products
 from d2lmgpu.kernels.cpu.convolution import Convolution
-from d2lmgpu.kernels.cpu.plan import MOST_IDLE, Plan, borrowed_plans
+from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
 from d2lmgpu.kernels.cpu.stages import AsWritten
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.networks import LENET, Layer, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
@@ -151,11 +151,11 @@ def test_both_ways_of_convolution_are_in_use(rng):
     stages = []
     for name in NETWORKS:
         X, _, params, network = make(rng, name, 3, np.float32)
-        stages += Plan(network, params, X.shape[1:], X.dtype, 3).stages
+        stages += Program(network, params, X.shape[1:], X.dtype, 3).stages
     for kind in (Convolution, WinogradConvolution):
         assert {stage.squares.kind for stage in stages if type(stage) is kind} == {None, "average", "max"}
     assert sum(type(stage) is AsWritten for stage in stages) == 3
-    lenet = Plan(LENET, init_params(), (1, 28, 28), np.dtype(np.float32), 4).stages
+    lenet = Program(LENET, init_params(), (1, 28, 28), np.dtype(np.float32), 4).stages
     assert [type(stage) for stage in lenet[:2]] == [Convolution, WinogradConvolution]
 
 
@@ -189,21 +189,21 @@ def test_plans_are_kept_and_forgotten(rng, monkeypatch):
     params = init_params()
 
     def borrow(N):
-        return borrowed_plans(LENET, params, np.zeros((N, 1, 28, 28), np.float32))
+        return borrowed_programs(LENET, params, np.zeros((N, 1, 28, 28), np.float32))
 
-    def sizes(plans):
-        return [plan.n for plan in plans]
+    def sizes(programs):
+        return [program.n for program in programs]
 
     with borrow(5) as first, borrow(5) as second, borrow(86) as large:
         assert first is not second and sizes(first) == sizes(second) == [5] and sizes(large) == [43]
     with borrow(5) as again:
         assert again is first  # the one given back last
     for N in range(6, 6 + MOST_IDLE):
-        with borrow(N) as plans:
-            assert sizes(plans) == [N]
+        with borrow(N) as programs:
+            assert sizes(programs) == [N]
     with borrow(5) as new:
         assert new is not first and new is not second
-    monkeypatch.setattr("d2lmgpu.kernels.cpu.plan.MOST_OUTPUTS", 3 * 41_000)  # LeNet's layers put out 40 thousand
+    monkeypatch.setattr("d2lmgpu.kernels.cpu.program.MOST_OUTPUTS", 3 * 41_000)  # LeNet's layers put out 40 thousand
     with borrow(86) as small:
         assert sizes(small) == [3]
     with pytest.raises(RuntimeError), borrow(5) as spoilt:

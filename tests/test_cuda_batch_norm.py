@@ -6,7 +6,7 @@ import references
 from conftest import few, long
 from cuda_machines import close, normal, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
-from test_cuda_plan import make_gpus  # noqa: F401
+from test_cuda_program import make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu import layers

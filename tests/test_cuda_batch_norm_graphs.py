@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from conftest import few, long
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
-from test_cuda_plan import make_gpus  # noqa: F401
+from test_cuda_program import make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel import BATCH_STATISTICS, GraphStep, Replica
 from d2lmgpu.parallel.graph_exchange import GraphExchange
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.parallel.graph_part import Part
+from d2lmgpu.parallel.graph_part import GraphPart
 
 # No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
 NETWORK = Network(
@@ -93,10 +93,10 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
 
 def everything(part):
     """Copies of all that a step changes on a part's device."""
-    plan, replica = part.plan, part.replica
+    program, replica = part.program, part.replica
     arrays = [array.raw for array in [*replica.params, *replica.flat_optimizer_state, *replica.statistics]]
     arrays += [part.number, part.taken, part.scale, part.overflow, part.good_steps]
-    arrays += [plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct]
+    arrays += [program.x, program.labels, program.count, program.epoch_loss, program.epoch_correct]
     return [array.get() for array in arrays]
 
 
@@ -129,10 +129,10 @@ def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, opt
     runner.start_epoch(rng.permutation(11), 0.05)
     runner.step()
     before = states()
-    on_each(Part.save)
+    on_each(GraphPart.save)
     runner.step()
     after = states()
-    on_each(Part.restore)
+    on_each(GraphPart.restore)
     assert [array.tobytes() for array in states()] == [array.tobytes() for array in before]
     runner.step()
     assert [array.tobytes() for array in states()] == [array.tobytes() for array in after]

@@ -7,7 +7,7 @@ from cuda_machines import normal, rounded, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, norm, pool
 from test_cuda_kernels import CONVOLUTIONS, LENET_1, LENET_2, conv_arrays, conv_id, ladder
 from test_cuda_networks import assert_near
-from test_cuda_plan import make_gpus  # noqa: F401
+from test_cuda_program import make_gpus  # noqa: F401
 from test_cuda_winograd import CASES, arrays
 
 import d2lmgpu as d2l
@@ -210,15 +210,15 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
     expected_loss, _ = to_the_end(walk)
 
     def compute_on_gpu(X, y, *raws):
-        plan = cuda.Plan(network, raws, shape, N, "mixed")
-        plan.use_statistics(plan.own_sync_statistics())
-        plan.take(X, y)
-        plan.scale.fill(scale)
+        program = cuda.Program(network, raws, shape, N, "mixed")
+        program.use_statistics(program.own_sync_statistics())
+        program.take(X, y)
+        program.scale.fill(scale)
         grads = [raw.copy() for raw in raws]
-        to_the_end(plan.forward(raws))
-        to_the_end(plan.backward(raws, grads))
-        check_stages(plan)
-        return [array.get() for array in (plan.loss, *grads)]
+        to_the_end(program.forward(raws))
+        to_the_end(program.backward(raws, grads))
+        check_stages(program)
+        return [array.get() for array in (program.loss, *grads)]
 
     arrays = [d2l.put(array, device).raw for array in (X, y.astype(np.int32), *params)]
     loss, *grads = device.submit(compute_on_gpu, *arrays).result()
@@ -228,14 +228,14 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
             assert_near(grad, value, 2e-3)
 
 
-def check_stages(plan):
+def check_stages(program):
     """What convolutions read is rounded, and the dx of whatever multiplies; what batch norm reads and writes is not."""
 
     def is_rounded(array):
         values = array.get()
         return np.array_equal(values, rounded(values, "float16"))
 
-    for stage in plan.stages:
+    for stage in program.stages:
         if isinstance(stage, Convolution):
             assert is_rounded(stage.x)
         if isinstance(stage, (Convolution, Dense, Head)) and stage.dx is not None:
@@ -243,8 +243,8 @@ def check_stages(plan):
         if isinstance(stage, BatchNorm):
             assert not is_rounded(stage.x)
             assert stage.dx is None or not is_rounded(stage.dx)
-    assert isinstance(plan.stages[-1], Head) == is_rounded(plan.logits)  # else they are rounded as they are read
-    assert isinstance(plan.stages[-1], Head) != is_rounded(plan.dlogits)
+    assert isinstance(program.stages[-1], Head) == is_rounded(program.logits)  # else they are rounded as they are read
+    assert isinstance(program.stages[-1], Head) != is_rounded(program.dlogits)
 
 
 def macros_of(how):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import few
 from cuda_machines import rounded
-from test_cuda_plan import make_gpus  # noqa: F401
+from test_cuda_program import make_gpus  # noqa: F401
 from test_loads import BEFORE_NORM
 
 import d2lmgpu as d2l

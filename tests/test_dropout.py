@@ -13,7 +13,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli, networks
 from d2lmgpu.data import epoch_order
-from d2lmgpu.kernels.cpu.plan import borrowed_plans
+from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
 from d2lmgpu.parallel import EagerStep, Replica, measure_loads, submit_step
@@ -136,10 +136,10 @@ def test_kernels_compute_the_same(name, dtype, N):
 
 
 def test_images_need_not_wait_for_each_other():
-    """A plan for a part of them is enough."""
+    """A program for a part of them is enough."""
     params = networks.init_params(network=PLAIN)
-    with borrowed_plans(PLAIN, params, np.zeros((150, *PLAIN.input_shape), np.float32)) as (plan,):
-        assert plan.n == 50
+    with borrowed_programs(PLAIN, params, np.zeros((150, *PLAIN.input_shape), np.float32)) as (program,):
+        assert program.n == 50
 
 
 @pytest.mark.parametrize("name", TWO)
@@ -343,7 +343,7 @@ def test_a_step_without_draws():
 
 
 def _predictions_after_a_step(device, params):
-    """The plan for as many images, which has just left out inputs, is used again, and leaves out none."""
+    """The program for as many images, which has just left out inputs, is used again, and leaves out none."""
     X = TEST[0].astype(np.float32) / 255
     labels = networks.logits(X, params, PLAIN).argmax(axis=1)
     X, y, params = d2l.put(X, device), d2l.put(labels, device), d2l.get_params(params, device)

@@ -14,7 +14,7 @@ import pytest
 import standin_cupy
 from conftest import assert_close, few, forget_gpus
 from standin_driver import CUDARuntimeError
-from test_cuda_plan import TINY_NETWORK
+from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
 

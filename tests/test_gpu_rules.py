@@ -6,7 +6,7 @@ import standin_cupy
 import standin_driver
 import standin_memory
 from conftest import assert_close, forget_gpus
-from test_cuda_plan import TINY_NETWORK
+from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.trials import trials

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close, few, long
-from test_cuda_plan import make_gpus  # noqa: F401
+from test_cuda_program import make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu.layers import check_targets

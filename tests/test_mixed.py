@@ -7,7 +7,7 @@ from conftest import assert_close, few, long
 from test_checkpoints import run_until
 from test_cuda_networks import NETWORKS as GRAPH_NETWORKS
 from test_cuda_networks import assert_near
-from test_cuda_plan import TINY_NETWORK
+from test_cuda_program import TINY_NETWORK
 from test_loads import BATCHES, BEFORE_NORM
 from test_training import quick
 

@@ -79,7 +79,7 @@ def test_no_examples_give_zero_gradients(make_devices):
 def test_micro_batches_add_up(rng, monkeypatch):
     X, y, params = rng.random((7, 1, 28, 28)), rng.integers(0, 10, 7), d2l.init_params(scale=0.1, dtype=np.float64)
     whole_loss, whole = d2l.loss_and_grads(X, y, params)
-    monkeypatch.setattr("d2lmgpu.kernels.cpu.plan.MICRO_BATCH", 3)
+    monkeypatch.setattr("d2lmgpu.kernels.cpu.program.MICRO_BATCH", 3)
     loss, grads = d2l.loss_and_grads(X, y, params)
     assert loss == pytest.approx(whole_loss, rel=1e-14)
     for grad, expected in zip(grads, whole, strict=True):

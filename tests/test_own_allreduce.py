@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import assert_close
-from test_cuda_plan import TINY_NETWORK
+from test_cuda_program import TINY_NETWORK
 from test_training import quick
 
 import d2lmgpu as d2l

@@ -8,7 +8,7 @@ from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.kernels.cpu.plan import Plan
+from d2lmgpu.kernels.cpu.program import Program
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 CASES = [  # H, W, kh, kw, stride, padding
@@ -83,9 +83,9 @@ POOLED = sequential(  # pools that leave a rest, a wide convolution, kernels sma
 
 
 def test_of_these_some_are_computed_by_winograds_method():
-    plan = Plan(POOLED, networks.init_params(network=POOLED, dtype=float), POOLED.input_shape, float, 3)
-    assert [type(stage).__name__ for stage in plan.stages[:3]] == ["Framed"] * 3
-    inner = [type(stage.convolution).__name__ for stage in plan.stages[:3]]
+    program = Program(POOLED, networks.init_params(network=POOLED, dtype=float), POOLED.input_shape, float, 3)
+    assert [type(stage).__name__ for stage in program.stages[:3]] == ["Framed"] * 3
+    inner = [type(stage.convolution).__name__ for stage in program.stages[:3]]
     assert inner == ["Convolution", "WinogradConvolution", "Convolution"]
 
 

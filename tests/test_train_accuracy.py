@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN, few, long
-from test_cuda_plan import TINY_NETWORK, make_gpus  # noqa: F401
+from test_cuda_program import TINY_NETWORK, make_gpus  # noqa: F401
 from test_training import quick
 
 import d2lmgpu as d2l

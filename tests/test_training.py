@@ -11,7 +11,7 @@ from conftest import LONG_ON_STANDIN, traced_memory
 import d2lmgpu as d2l
 from d2lmgpu import parallel
 from d2lmgpu.data import epoch_size
-from d2lmgpu.kernels.cpu.plan import borrowed_plans
+from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
 
 
@@ -248,8 +248,11 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
 
     epoch()
     params = d2l.init_params()
-    for n in (125, 50):  # a plan for each device, which one may have done without if they never worked at the same time
-        with borrowed_plans(LENET, params, d2l.to_float(X[:n])), borrowed_plans(LENET, params, d2l.to_float(X[:n])):
+    for n in (125, 50):  # a program for each device, which one may have done without if they never worked at the same time
+        with (
+            borrowed_programs(LENET, params, d2l.to_float(X[:n])),
+            borrowed_programs(LENET, params, d2l.to_float(X[:n])),
+        ):
             pass
     held, left = traced_memory(epoch, 5)
     assert held < 400_000  # tasks, views, NumPy's small buffers; the gradients alone are 516 kB

@@ -13,7 +13,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import kinds, trials
-from d2lmgpu.kernels.cuda import Plan
+from d2lmgpu.kernels.cuda import Program
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.parallel import GraphStep, Replica
 
@@ -36,17 +36,17 @@ def record_step(network, batch_size, precision="float32", cards=1, optimizer="sg
 
 
 def record_plan(network, params, shape, N, precision="float32"):
-    """The kernels that a plan launches, forward and backward, in order: also of networks that no graph can take."""
+    """The kernels that a program launches, forward and backward, in order: also of networks that no graph can take."""
     with recording(1) as recorder:
         gpu = d2l.gpu(0)
         params = d2l.get_params(params, gpu)
 
         def launch():
             raws = [param.raw for param in params]
-            plan = Plan(network, raws, shape, N, precision)
-            plan.use_statistics(plan.own_sync_statistics())
-            to_the_end(plan.forward(raws))
-            to_the_end(plan.backward(raws, raws))
+            program = Program(network, raws, shape, N, precision)
+            program.use_statistics(program.own_sync_statistics())
+            to_the_end(program.forward(raws))
+            to_the_end(program.backward(raws, raws))
 
         with np.errstate(all="ignore"):
             gpu.submit(launch).result()

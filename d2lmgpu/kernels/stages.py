@@ -1,4 +1,4 @@
-"""What plans for the CPU and for GPUs have in common: cutting a network into stages, and work in parts."""
+"""What programs for the CPU and for GPUs have in common: cutting a network into stages, and work in parts."""
 
 import functools
 

@@ -29,7 +29,7 @@ from ..kernels.stages import to_the_end
 from ..timing import paused, span
 from .graph_exchange import GraphExchange, let_wait
 from .graph_limits import check_precision
-from .graph_part import Part
+from .graph_part import GraphPart
 from .shards import epoch_shards, most_examples
 
 AHEAD = 8
@@ -84,7 +84,7 @@ class GraphStep:
         self.parts = []
         for device, replica, size in zip(devices, replicas, sizes, strict=True):
             images, labels = put(np.asarray(X, np.uint8), device), put(np.asarray(y, np.uint8), device)
-            part = device.submit(Part, images.raw, labels.raw, replica, size, self.steps, precision)
+            part = device.submit(GraphPart, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
         self.sync_exchanges, self.exchanges = self._plan_exchanges(algorithm, batch_statistics)
         self.mean_loss = self.accuracy = None  # of the epoch so far: known when it is over
@@ -196,12 +196,12 @@ class GraphStep:
         recording; in between the parameters are put back.
         """
         with paused(self.devices):
-            self._on_each(Part.save)
+            self._on_each(GraphPart.save)
             try:
                 self._issue()
             finally:
                 self._on_each(lambda part: finish_card())  # after an error side streams may not have been joined
-                self._on_each(Part.restore)
+                self._on_each(GraphPart.restore)
             for device in self.devices:
                 device.stream.synchronize()
             return self._capture(1), self._capture(TOGETHER) if self.steps >= TOGETHER else None
@@ -223,14 +223,14 @@ class GraphStep:
         first, *others = self.devices
         for device in others:
             let_wait(device, first)
-        walks = [part.compute() for part in self.parts]
+        passes = [part.compute() for part in self.parts]
         for exchange in self.sync_exchanges:
-            self._on_each(next, walks)
+            self._on_each(next, passes)
             exchange.issue()
-        self._on_each(to_the_end, walks)
+        self._on_each(to_the_end, passes)
         for exchange in self.exchanges:
             exchange.issue()
-        self._on_each(Part.update)
+        self._on_each(GraphPart.update)
         for device in others:
             let_wait(first, device)
 

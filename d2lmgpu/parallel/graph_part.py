@@ -6,11 +6,11 @@ Everything that changes from step to step is in these arrays, see graph.py.
 import numpy as np
 
 from ..devices import in_one_piece, parts_of
-from ..kernels.cuda import PRECISIONS, Branches, Plan, batch_norm, launch, run, tensor_cores
+from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, run, tensor_cores
 from . import loss_scale
 
 
-class Part:
+class GraphPart:
     """What one device has and does. Made and used with its device current."""
 
     def __init__(self, images, labels, replica, size, steps, precision):
@@ -23,13 +23,13 @@ class Part:
         self.grads = parts_of(self.flat_grads, params)
         self.optimizer_state = [array.raw for array in replica.flat_optimizer_state]
         self.branches = Branches(replica.device.stream)
-        self.plan = plan = Plan(replica.network, params, images.shape[1:], size, precision, self.branches)
+        self.program = program = Program(replica.network, params, images.shape[1:], size, precision, self.branches)
         self.statistics = [array.raw for array in replica.statistics]
-        self.sync_statistics, self.flat_moments = _sync_statistics_in_one_piece(plan)
-        plan.use_statistics(self.sync_statistics)
+        self.sync_statistics, self.flat_moments = _sync_statistics_in_one_piece(program)
+        program.use_statistics(self.sync_statistics)
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(3))
-        self.scale, self.number = plan.scale, plan.step
+        self.scale, self.number = program.scale, program.step
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.order = cupy.zeros(len(images) + size, np.int32)  # of which this device's shards take their part
         self.starts = cupy.zeros(steps + 2, np.int32)  # see gather.cu
@@ -44,8 +44,8 @@ class Part:
         self.sizes.set(np.insert(sizes, 0, 0))
         self.taken.fill(self.replica.steps)
         self.number.fill(done)
-        self.plan.epoch_loss.fill(loss)
-        self.plan.epoch_correct.fill(correct)
+        self.program.epoch_loss.fill(loss)
+        self.program.epoch_correct.fill(correct)
         self._gather()
 
     def compute(self):
@@ -53,21 +53,30 @@ class Part:
 
         A generator that pauses where ``sync_statistics`` may be summed over devices.
         """
-        yield from self.plan.forward(self.params)
-        yield from self.plan.backward(self.params, self.grads)
+        yield from self.program.forward(self.params)
+        yield from self.program.backward(self.params, self.grads)
         self.branches.join()
-        with self.plan.bookkeeping:
+        with self.program.bookkeeping:
             self._gather()
 
     def _gather(self):
-        plan, n = self.plan, self.plan.N
-        arguments = self.images, self.labels, self.order, self.starts, self.number, plan.x, plan.labels, plan.count
-        run(launch.rounding(launch.gather(self.pixels, n), out=plan.half_x), *arguments, np.int32(n))
+        program, n = self.program, self.program.N
+        arguments = (
+            self.images,
+            self.labels,
+            self.order,
+            self.starts,
+            self.number,
+            program.x,
+            program.labels,
+            program.count,
+        )
+        run(launch.rounding(launch.gather(self.pixels, n), out=program.half_x), *arguments, np.int32(n))
 
     def update(self):
         """A step of the optimiser, and of batch norm's running statistics, with the sums over devices."""
         if self.sync_statistics:
-            with self.plan.bookkeeping:
+            with self.program.bookkeeping:
                 self._track()
         if self.kind:
             self._run_mixed("check_finite", self.flat_grads.size, self.flat_grads, self.overflow)
@@ -111,8 +120,8 @@ class Part:
         self.saved = None
 
     def _changing(self):
-        plan = self.plan
-        minibatch = self.number, plan.x, plan.labels, plan.count, plan.epoch_loss, plan.epoch_correct
+        program = self.program
+        minibatch = self.number, program.x, program.labels, program.count, program.epoch_loss, program.epoch_correct
         scaling = self.scale, self.overflow, self.good_steps
         return [self.flat_params, *self.optimizer_state, *self.statistics, self.taken, *minibatch, *scaling]
 
@@ -126,14 +135,14 @@ class Part:
 
     def sums(self):
         self.replica.steps = int(self.taken.get()[0])
-        return float(self.plan.epoch_loss.get()[0]), int(self.plan.epoch_correct.get()[0])
+        return float(self.program.epoch_loss.get()[0]), int(self.program.epoch_correct.get()[0])
 
 
-def _sync_statistics_in_one_piece(plan):
+def _sync_statistics_in_one_piece(program):
     """Batch norm's new `SyncStatistics`, and the flat array with all their moments, so that they travel as one."""
     import cupy
 
-    made = plan.own_sync_statistics()
+    made = program.own_sync_statistics()
     flat = cupy.zeros(sum(sync.moments.size for sync in made), np.float64)
     moments = parts_of(flat, [sync.moments for sync in made])
     return [sync._replace(moments=part) for sync, part in zip(made, moments, strict=True)], flat

@@ -87,7 +87,7 @@ class ImagesLast:
 
 
 class _Stage:
-    """A stage of a plan, in the layers' layout."""
+    """A stage of a program, in the layers' layout."""
 
     def __init__(self, x, weight, bias):
         self.stage = self.make(np.ascontiguousarray(np.moveaxis(x, 0, -1)), weight.shape)
@@ -112,7 +112,7 @@ class PooledOutputs(_Stage):
 
 class Winograd(_Stage):
     """4. Winograd's method: 64 multiplications a tile instead of 400, and tiles instead of patches to copy
-    (winograd_convolution.py). What a plan does."""
+    (winograd_convolution.py). What a program does."""
 
     def make(self, x, shape):
         return make_convolution(x, shape, 2, "average", True, True)

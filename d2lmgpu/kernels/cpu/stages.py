@@ -1,4 +1,4 @@
-"""The other stages of a plan: dense layers, what stands alone, layers without a fast body, and the loss.
+"""The other stages of a program: dense layers, what stands alone, layers without a fast body, and the loss.
 
 Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which sets
 ``dx``, ``load(params)`` and ``store(grads)``; images are last in every array.

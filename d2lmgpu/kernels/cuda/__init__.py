@@ -4,7 +4,7 @@ from .branches import Branches
 from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
-from .plan import Plan, count_correct, in_parts, loss_and_grads
+from .program import Program, count_correct, in_parts, loss_and_grads
 from .run import current_card, finish_card, read, run, sources
 from .stages import PRECISIONS, has_kernels
 
@@ -13,7 +13,7 @@ __all__ = [
     "Branches",
     "Convolution",
     "Launch",
-    "Plan",
+    "Program",
     "capture",
     "count_correct",
     "current_card",

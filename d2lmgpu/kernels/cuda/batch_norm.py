@@ -1,4 +1,4 @@
-"""Batch normalisation on GPUs: how its kernels are launched, and the stage that a plan makes of it.
+"""Batch normalisation on GPUs: how its kernels are launched, and the stage that a program makes of it.
 
 What the kernels do, and where they may be interrupted, is said at the head of
 batch_norm.cu.

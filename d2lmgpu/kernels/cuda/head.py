@@ -30,7 +30,7 @@ def head(D, O, N, input_grad=True, kind=None):
 
 
 def can_be_head(stage):
-    """Whether a plan's last stage and the loss can be a `Head`."""
+    """Whether a program's last stage and the loss can be a `Head`."""
     return isinstance(stage, Dense) and not stage.relu and stage.y.shape[1] <= MOST_CLASSES
 
 

@@ -1,8 +1,8 @@
-"""The stages of a plan: layers that belong together, as launches of kernels, with their arrays.
+"""The stages of a program: layers that belong together, as launches of kernels, with their arrays.
 
 Every stage has its output ``y``, and ``forward(*params)``, ``backward(dy, params,
 grads)``, which sets ``dx`` and writes the parameters' gradients. These are no
-stage's input: they are computed within ``beside``, a context manager, which a plan
+stage's input: they are computed within ``beside``, a context manager, which a program
 may replace by one that leaves them to another stream (see branches.py).
 """
 

@@ -1,10 +1,10 @@
-"""Plans: a network of layers as stages with all the arrays they need, for micro-batches of n images.
+"""Programs: a network of layers as stages with all the arrays they need, for micro-batches of n images.
 
-A plan is made once for a network, a size of image and an n, and is then used
+A program is made once for a network, a size of image and an n, and is then used
 again and again: in the steady state a step allocates nothing. Layers that belong
 together become one stage; a layer without a fast body is a stage as it is written.
 
-Plans are no device's memory but a core's scratch paper: whoever computes borrows
+Programs are no device's memory but a core's scratch paper: whoever computes borrows
 the one that was given back last, so that k devices taking turns on few cores all
 find it in the core's cache.
 """
@@ -35,10 +35,10 @@ MOST_OUTPUTS = 2**24
 """Numbers that all layers together may put out for a micro-batch: it is smaller where images or networks are large."""
 
 MOST_IDLE = 12
-"""Lists of plans that are kept while nobody uses them, of all networks and all numbers of images together."""
+"""Lists of programs that are kept while nobody uses them, of all networks and all numbers of images together."""
 
 _outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
-_idle = {}  # number: (key, plans), those used last at the end; changed by single calls, so that it needs no lock
+_idle = {}  # number: (key, programs), those used last at the end; changed by single calls, so that it needs no lock
 _numbers = itertools.count()
 
 
@@ -61,16 +61,16 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     """
     if len(X) == 0:
         return (yield from no_images(X, grads, ready, sync_statistics))
-    with borrowed_plans(network, params, X) as plans:
-        for plan in plans:
-            plan.use_statistics(sync_statistics)
-            plan.use_loss(loss)
+    with borrowed_programs(network, params, X) as programs:
+        for program in programs:
+            program.use_statistics(sync_statistics)
+            program.use_loss(loss)
         value, right, labels = 0.0, 0, classes_of(y)
-        rounds = rounds_of(plans, len(X))
-        for lanes in rounds:
-            value += yield from _forward(lanes, X, y, sync_statistics, draws)
-            right += _count_correct(lanes, labels)
-            yield from _backward(lanes, sync_statistics, scale, grads if lanes is rounds[-1] else None, ready)
+        rounds = rounds_of(programs, len(X))
+        for assigned in rounds:
+            value += yield from _forward(assigned, X, y, sync_statistics, draws)
+            right += _count_correct(assigned, labels)
+            yield from _backward(assigned, sync_statistics, scale, grads if assigned is rounds[-1] else None, ready)
     return np.array([value, right], X.dtype)
 
 
@@ -82,65 +82,69 @@ def count_correct(X, y, params, network, statistics=()):
     if len(X) == 0:
         return 0
     right = 0
-    with borrowed_plans(network, params, X, one_by_one=len(statistics) > 0) as plans:
-        sync_statistics = () if statistics else make_sync_statistics([len(norm.x) for norm in plans[0].norms])
-        for plan in plans:
-            plan.use_statistics(sync_statistics, statistics)
-        for lanes in rounds_of(plans, len(X)):
-            to_the_end(_forward(lanes, X, None, sync_statistics))
-            right += _count_correct(lanes, y)
+    with borrowed_programs(network, params, X, one_by_one=len(statistics) > 0) as programs:
+        sync_statistics = () if statistics else make_sync_statistics([len(norm.x) for norm in programs[0].norms])
+        for program in programs:
+            program.use_statistics(sync_statistics, statistics)
+        for assigned in rounds_of(programs, len(X)):
+            to_the_end(_forward(assigned, X, None, sync_statistics))
+            right += _count_correct(assigned, y)
     return right
 
 
-def _count_correct(lanes, y):
-    return sum(plan.count_correct(y[part]) for plan, part in lanes)
+def _count_correct(assigned, y):
+    return sum(program.count_correct(y[part]) for program, part in assigned)
 
 
-def rounds_of(plans, N):
-    """Who takes which of N images, and when: rounds, in each of which every plan takes a part, (plan, slice)."""
+def rounds_of(programs, N):
+    """Who takes which of N images, and when: rounds, in each of which every program takes a part, (program, slice)."""
     rounds, start = [], 0
     while start < N:
-        lanes = []
-        for plan in plans:
-            lanes.append((plan, slice(start, min(N, start + plan.n))))
-            start += plan.n
-        rounds.append(lanes)
+        assigned = []
+        for program in programs:
+            assigned.append((program, slice(start, min(N, start + program.n))))
+            start += program.n
+        rounds.append(assigned)
     return rounds
 
 
-def _forward(lanes, X, y, sync_statistics, draws=None):
+def _forward(assigned, X, y, sync_statistics, draws=None):
     """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
-    walks = [
-        plan.forward(X[part], None if y is None else y[part], draws and draws.after(part.start)) for plan, part in lanes
+    passes = [
+        program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start))
+        for program, part in assigned
     ]
     for i, sync in enumerate(sync_statistics):
-        for walk in walks:
-            next(walk)
-        sync.moments[...] = sum(plan.norms[i].moments for plan, _ in lanes)
+        for one in passes:
+            next(one)
+        sync.moments[...] = sum(program.norms[i].moments for program, _ in assigned)
         yield
-    return sum(map(to_the_end, walks))
+    return sum(map(to_the_end, passes))
 
 
-def _backward(lanes, sync_statistics, scale, grads, ready):
+def _backward(assigned, sync_statistics, scale, grads, ready):
     """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added."""
-    plans = [plan for plan, _ in lanes]
-    walks = [plan.backward(scale, grads, plan is not plans[0], ready if plan is plans[-1] else None) for plan in plans]
+    programs = [program for program, _ in assigned]
+    passes = [
+        program.backward(scale, grads, program is not programs[0], ready if program is programs[-1] else None)
+        for program in programs
+    ]
     for i, sync in reversed(list(enumerate(sync_statistics))):
-        for walk in walks:
-            next(walk)
-        sync.sums[...] = sum(plan.norms[i].sums for plan in plans)
+        for one in passes:
+            next(one)
+        sync.sums[...] = sum(program.norms[i].sums for program in programs)
         yield
-    for walk in walks:
-        to_the_end(walk)
+    for one in passes:
+        to_the_end(one)
 
 
 @contextlib.contextmanager
-def borrowed_plans(network, params, X, one_by_one=False):
-    """Plans with ``params`` loaded for the images ``X``, of nobody else until they are given back; made if need be.
+def borrowed_programs(network, params, X, one_by_one=False):
+    """Programs with ``params`` loaded for the images ``X``, of nobody else until they are given back; made if need be.
 
-    One plan, which takes a part of the images after the other, since layers treat
+    One program, which takes a part of the images after the other, since layers treat
     each image by itself. Batch norm needs all of them in the middle of the
-    network: then there is a plan for each part, so that all parts can wait there.
+    network: then there is a program for each part, so that all parts can wait there.
     ``one_by_one``: batch norm, too, treats each image by itself.
 
     Raises what the layers raise if the sizes do not fit together.
@@ -158,24 +162,24 @@ def borrowed_plans(network, params, X, one_by_one=False):
     if batch_norm in others and not one_by_one:
         sizes = [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))]
     key = (*key, *sizes)
-    plans = _take_idle(key) or [Plan(network, params, X.shape[1:], X.dtype, n) for n in sizes]
-    for plan in plans:
-        plan.load(params)
-    yield plans  # if work with them fails, they are not given back
-    _idle[next(_numbers)] = key, plans
+    programs = _take_idle(key) or [Program(network, params, X.shape[1:], X.dtype, n) for n in sizes]
+    for program in programs:
+        program.load(params)
+    yield programs  # if work with them fails, they are not given back
+    _idle[next(_numbers)] = key, programs
     for number in list(_idle)[:-MOST_IDLE]:
         _idle.pop(number, None)
 
 
 def _take_idle(key):
-    """Plans of this kind that nobody else has, or None."""
-    for number, (other, plans) in reversed(list(_idle.items())):
+    """Programs of this kind that nobody else has, or None."""
+    for number, (other, programs) in reversed(list(_idle.items())):
         if other == key and _idle.pop(number, None) is not None:  # else another thread was faster
-            return plans
+            return programs
     return None
 
 
-class Plan:
+class Program:
     """The stages of a network for images of ``shape`` (C, H, W), n at a time."""
 
     def __init__(self, network, params, shape, dtype, n):

@@ -1,9 +1,9 @@
-"""Plans: a network of layers as launches of CUDA kernels, with all the arrays they need, for N images.
+"""Programs: a network of layers as launches of CUDA kernels, with all the arrays they need, for N images.
 
-As in kernels/cpu/plan.py, layers that belong together are one stage: bias, ReLU
+As in kernels/cpu/program.py, layers that belong together are one stage: bias, ReLU
 and pooling are fused to the convolution before them, ReLU to a dense layer, ReLU
 and pooling to batch norm.
-Nothing is allocated and nothing is waited for once a plan is made, so that its
+Nothing is allocated and nothing is waited for once a program is made, so that its
 launches can be captured in a CUDA graph.
 """
 
@@ -24,7 +24,7 @@ from .run import current_card, run
 from .stages import PRECISIONS, AsWritten, WinogradConvolution, make_stage, rounds_output
 
 MOST_IDLE = 4
-"""Plans that a device keeps: one for each network and number of images."""
+"""Programs that a device keeps: one for each network and number of images."""
 
 _thread = threading.local()
 
@@ -51,18 +51,18 @@ def in_parts(
     """
     if len(X) == 0:
         return (yield from no_images(X, grads, ready, sync_statistics))
-    with borrowed_plan(network, params, X, precision, with_loss=loss is None) as plan:
-        plan.use_statistics(sync_statistics)
-        plan.use_draws(draws)
+    with borrowed_program(network, params, X, precision, with_loss=loss is None) as program:
+        program.use_statistics(sync_statistics)
+        program.use_draws(draws)
         with span("forward"):
-            plan.take(X, y)
-            plan.scale.fill(scale)
-        yield from _timed("forward", plan.forward(params))
+            program.take(X, y)
+            program.scale.fill(scale)
+        yield from _timed("forward", program.forward(params))
         if loss:
-            value, dlogits = loss(plan.logits, y)
-            plan.dlogits[...] = dlogits * dlogits.dtype.type(scale)
-        yield from _timed("backward", plan.backward(params, grads, ready))
-        return with_right_answers(value, plan.logits, y) if loss else plan.sums()
+            value, dlogits = loss(program.logits, y)
+            program.dlogits[...] = dlogits * dlogits.dtype.type(scale)
+        yield from _timed("backward", program.backward(params, grads, ready))
+        return with_right_answers(value, program.logits, y) if loss else program.sums()
 
 
 def _timed(name, parts):
@@ -83,34 +83,34 @@ def count_correct(X, y, params, network, statistics=()):
     """
     if len(X) == 0:
         return X.sum().astype(np.int32)
-    with borrowed_plan(network, params, X) as plan:
-        plan.use_statistics(() if statistics else plan.own_sync_statistics(), statistics)
-        plan.use_draws(None)
-        plan.take(X, y)
-        to_the_end(plan.forward(params))
-        return plan.correct[0].copy()
+    with borrowed_program(network, params, X) as program:
+        program.use_statistics(() if statistics else program.own_sync_statistics(), statistics)
+        program.use_draws(None)
+        program.take(X, y)
+        to_the_end(program.forward(params))
+        return program.correct[0].copy()
 
 
 @contextlib.contextmanager
-def borrowed_plan(network, params, X, precision="float32", with_loss=True):
-    """This device's plan for these sizes, of nobody else until it is given back; made if there is none.
+def borrowed_program(network, params, X, precision="float32", with_loss=True):
+    """This device's program for these sizes, of nobody else until it is given back; made if there is none.
 
     Raises what the layers raise if nothing fits.
     """
     key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision, with_loss)
-    plans = _thread.__dict__.setdefault("plans", {})
-    plan = plans.pop(key, None) or Plan(network, params, X.shape[1:], len(X), precision, with_loss=with_loss)
-    yield plan  # if work with it fails, it is not given back
-    plans[key] = plan  # last in order: used last
-    if len(plans) > MOST_IDLE:
-        del plans[next(iter(plans))]
+    programs = _thread.__dict__.setdefault("programs", {})
+    program = programs.pop(key, None) or Program(network, params, X.shape[1:], len(X), precision, with_loss=with_loss)
+    yield program  # if work with it fails, it is not given back
+    programs[key] = program  # last in order: used last
+    if len(programs) > MOST_IDLE:
+        del programs[next(iter(programs))]
 
 
-class Plan:
+class Program:
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
     ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
-    nothing in the plan waits for is computed beside the main stream: who calls
+    nothing in the program waits for is computed beside the main stream: who calls
     `backward` then joins them. Without ``with_loss`` forward ends with the logits, and who calls
     `backward` writes ``dlogits`` before.
     """
@@ -123,7 +123,7 @@ class Plan:
         self.labels = cupy.empty(N, np.int32)
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
         self.scale = cupy.ones(1, np.float32)  # of all gradients
-        self.step = cupy.zeros(1, np.int32)  # how often the plan went forward
+        self.step = cupy.zeros(1, np.int32)  # how often the program went forward
         self.kind = PRECISIONS[precision]
         self.half_x = rounds_output(self.kind, network)  # whoever writes x is to round it
         make = functools.partial(make_stage, kind=self.kind, count=self.count)
@@ -204,7 +204,7 @@ class Plan:
     def backward(self, params, grads, ready=None):
         """The gradients of what went forward last: a generator that pauses likewise, outside of branches.
 
-        ``ready`` is for plans without branches.
+        ``ready`` is for programs without branches.
         """
         dy = self.dlogits
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):

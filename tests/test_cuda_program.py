@@ -8,7 +8,7 @@ from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv,
 
 import d2lmgpu as d2l
 from d2lmgpu import layers
-from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Plan, has_kernels
+from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Program, has_kernels
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.networks import (
@@ -99,15 +99,17 @@ def test_branches_change_nothing(make_gpus, rng, name):
     def compute():
         results, raws = [], [param.raw for param in params]
         for branches in (None, Branches(device.stream)):
-            plan = Plan(network, raws, X.shape[1:], 3, branches=branches)
+            program = Program(network, raws, X.shape[1:], 3, branches=branches)
             grads = [raw.copy() for raw in raws]
             for _ in range(2):
-                plan.take(X.raw, y.raw)
-                to_the_end(plan.forward(raws))
-                to_the_end(plan.backward(raws, grads))
+                program.take(X.raw, y.raw)
+                to_the_end(program.forward(raws))
+                to_the_end(program.backward(raws, grads))
                 if branches:
                     branches.join()
-            results.append([array.get() for array in (*grads, plan.logits, plan.epoch_loss, plan.epoch_correct)])
+            results.append(
+                [array.get() for array in (*grads, program.logits, program.epoch_loss, program.epoch_correct)]
+            )
         return results
 
     plain, branched = device.submit(compute).result()
@@ -121,7 +123,7 @@ def test_winograds_method_is_in_use(make_gpus):
     params = d2l.get_params(init_params(), device)
 
     def stages(precision):
-        return [type(stage) for stage in Plan(LENET, [p.raw for p in params], (1, 28, 28), 3, precision).stages[:2]]
+        return [type(stage) for stage in Program(LENET, [p.raw for p in params], (1, 28, 28), 3, precision).stages[:2]]
 
     for precision in PRECISIONS:
         assert device.submit(stages, precision).result() == [Convolution, WinogradConvolution]
@@ -454,7 +456,7 @@ def test_precisions_that_cannot_be(standin, monkeypatch):
 
 
 def test_results_are_arrays_of_their_own(make_gpus, rng):
-    """Not views of a plan's memory, which the next call writes to, and of which nobody knows how old they are."""
+    """Not views of a program's memory, which the next call writes to, and of which nobody knows how old they are."""
     (gpu,) = make_gpus(1)
     X, y = rng.random((3, 1, 9, 8), np.float32), rng.integers(0, 4, 3)
     arrays = d2l.put(X, gpu), d2l.put(y, gpu), d2l.get_params(init_params(1, network=TINY_NETWORK), gpu)
