@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import check_path, shown
+from .arguments import check_path
 from .output import write_file
 
 FORMAT = "d2lmgpu checkpoint"
@@ -39,11 +39,8 @@ class Checkpoint(NamedTuple):
 def save_checkpoint(path, checkpoint):
     """Write a `Checkpoint`; a failure, or a machine that stops meanwhile, leaves an older file as it was.
 
-    Raises OSError if it cannot be written, ValueError for what is no `Checkpoint`.
+    Raises OSError if it cannot be written.
     """
-    check_path("save_checkpoint: path", path)
-    if not isinstance(checkpoint, Checkpoint):
-        raise ValueError(f"save_checkpoint: {shown(checkpoint)} is no Checkpoint(state, arrays)")
     named = {f"{name}.{i}": array for name, arrays in checkpoint.arrays.items() for i, array in enumerate(arrays)}
     buffer = io.BytesIO()
     np.savez(buffer, state=np.frombuffer(json.dumps(checkpoint.state).encode(), np.uint8), **named)
@@ -55,7 +52,7 @@ def save_checkpoint(path, checkpoint):
 def load_checkpoint(path):
     """The `Checkpoint` in a file.
 
-    Raises CheckpointError if it is no checkpoint, of a later version, cut short or
+    Raises CheckpointError if it is no checkpoint, of another version, cut short or
     altered; OSError if it cannot be read.
     """
     check_path("load_checkpoint: path", path)
@@ -110,13 +107,11 @@ def _read_header(path, line):
     except (ValueError, RecursionError):
         header = None
     kinds = {"format": str, "version": int, "bytes": int, "sha256": str}
-    if not isinstance(header, dict) or any(type(header.get(name)) is not kind for name, kind in kinds.items()):
+    fits = isinstance(header, dict) and all(type(header.get(name)) is kind for name, kind in kinds.items())
+    if not fits or header["format"] != FORMAT:
         raise CheckpointError(f"{path} is no checkpoint of d2lmgpu")
-    version = header["version"]
-    if header["format"] != FORMAT or version < 1:
-        raise CheckpointError(f"{path} is no checkpoint of d2lmgpu")
-    if version > VERSION:
-        raise CheckpointError(f"{path} is of version {version}, later than this program's {VERSION}; update d2lmgpu")
+    if header["version"] != VERSION:
+        raise CheckpointError(f"{path} is of version {header['version']}; this program reads version {VERSION}")
     return header
 
 

@@ -73,7 +73,7 @@ def test_files_of_others(tmp_path):
             load_checkpoint(file)
     save_checkpoint(file, example())
     file.write_bytes(file.read_bytes().replace(b'"version": 1', b'"version": 2', 1))
-    with pytest.raises(CheckpointError, match="of version 2, later than this program's 1"):
+    with pytest.raises(CheckpointError, match="of version 2; this program reads version 1"):
         load_checkpoint(file)
     with pytest.raises(OSError, match="No such file"):
         load_checkpoint(tmp_path / "none")
@@ -364,10 +364,6 @@ def test_functions_of_ones_own_are_compared_by_what_they_do(small, tmp_path, nam
         assert len(history.train_loss) == 2
     history, _ = quick([d2l.cpu(0)], small, **settings, **{name: make(same())})  # another object that does the same
     assert len(history.train_loss) == 2
-    state, arrays = load_checkpoint(file)
-    del state["likeness"]  # as older versions wrote it
-    save_checkpoint(file, Checkpoint(state, arrays))
-    quick([d2l.cpu(0)], small, **settings, **{name: make(others[0]())})
     for changed in ("network", ["lr"]):
         with pytest.raises(ValueError, match="it should be a list of network, schedule, preprocess"):
             quick([d2l.cpu(0)], small, changed=changed)

@@ -98,26 +98,13 @@ def test_layers_of_ones_own_are_asked_for(small, tmp_path):
         d2l.load_model(tmp_path / "file", network=networks.LENET)
 
 
-def test_checkpoints_of_older_versions(small, tmp_path):
-    """They name their network only."""
-    result = quick([d2l.cpu(0)], small, num_epochs=1, network="lenet-bn", checkpoint=tmp_path / "file", invert=True)
-    state, arrays = load_checkpoint(tmp_path / "file")
-    del state["model"]
-    save_checkpoint(tmp_path / "older", Checkpoint(state, arrays))
-    model = d2l.load_model(tmp_path / "older")
-    assert model.invert and model.evaluate(*small[2:]) == result.history.test_accuracy[-1]
-    state["history"]["network"] = "custom"
-    save_checkpoint(tmp_path / "older", Checkpoint(state, arrays))
-    with pytest.raises(CheckpointError, match="network of somebody's own"):
-        d2l.load_model(tmp_path / "older")
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
         ({"classes": ["a", "b"]}, "classes: 2 given"),
-        ({"classes": "abc"}, "classes"),
-        ({"classes": [1] * 10}, "name of a class"),
+        ({"classes": "abc"}, "classes is a str"),
+        ({"loss": 5}, "loss is a int"),
+        ({"classes": [1] * 10}, "element of classes is a int"),
         ({"invert": 1}, "invert"),
         ({"invert": None}, "invert"),
         ({"network": 5}, "network"),
@@ -131,29 +118,6 @@ def test_models_that_make_no_sense(small, tmp_path, change, message):
     save_checkpoint(tmp_path / "file", Checkpoint(state, arrays))
     with pytest.raises(CheckpointError, match=message):
         d2l.load_model(tmp_path / "file")
-
-
-def test_wrong_arrays(small):
-    result = quick([d2l.cpu(0)], small, num_epochs=1, network="lenet-bn")
-    for params, statistics in ((result.params[1:], result.statistics), (result.params, result.statistics[1:])):
-        with pytest.raises(ValueError, match="^(params|statistics): .*; there should be a list of (12|4) arrays"):
-            d2l.Model(result.network, params, statistics)
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool, object, complex, "U9"])
-def test_arrays_that_are_no_floats(dtype):
-    """Where they are given, and not in the midst of the first prediction."""
-    network = networks.sequential((1, 28, 28), BatchNorm(), Flatten(), Dense(10))
-    params, statistics = networks.init_params(network=network), networks.init_statistics(network)
-    wrong = [params[0], params[1].astype(dtype), *params[2:]]
-    message = r"number 1 is an array of .* \(1,\); it should be an array of floats, of shape \(1,\)"
-    with pytest.raises(ValueError, match=f"^params: {message}"):
-        d2l.Model(network, wrong, statistics)
-    with pytest.raises(ValueError, match=f"^statistics: {message}"):
-        d2l.Model(network, params, [statistics[0], statistics[1].astype(dtype)])
-    with pytest.raises(ValueError, match=f"^loss_and_grads: params: {message}"):
-        d2l.loss_and_grads(np.zeros((2, 1, 28, 28), np.float32), np.arange(2), wrong, network)
-    assert d2l.Model(network, [param.astype(float) for param in params], statistics).network is network
 
 
 def test_the_summary(monkeypatch):

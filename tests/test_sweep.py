@@ -753,13 +753,12 @@ def test_rows_that_somebody_has_put_together(tmp_path, change):
 
 
 @pytest.mark.parametrize("epochs", [1, 10**6])
-def test_rows_of_older_versions_are_plotted(tmp_path, epochs):
-    """What was no setting then is as it was; numbers may be whole, and of as many digits as a float can be."""
+def test_rows_from_a_file_are_plotted(tmp_path, epochs):
+    """Settings that are left out are as by default; numbers may be whole, and of as many digits as a float can be."""
     file, history = tmp_path / "rows.json", {name: [10**20] for name in MEASURED}
-    older = make_row({"lr": 1, "num_epochs": epochs}, "done", None, 10**20, history)
-    del older["model"]
-    goes_on = older | {"status": "running", "message": "not done yet"}
-    rows = [older, make_row({"lr": 2}, "diverged", "so", 1.0)]
+    done = make_row({"lr": 1, "num_epochs": epochs}, "done", None, 10**20, history)
+    goes_on = done | {"status": "running", "message": "not done yet"}
+    rows = [done, make_row({"lr": 2}, "diverged", "so", 1.0)]
     file.write_text(json.dumps(GOOD | {"rows": rows, "running": [goes_on]}))
     rows = d2l.load_sweep(file, running=True)
     expected = {"lr": 1, "num_epochs": epochs}, {"lr": 2}, {"lr": 1, "num_epochs": epochs}
@@ -775,7 +774,7 @@ def test_rows_of_older_versions_are_plotted(tmp_path, epochs):
         ("[1, 2]", "no results file of a sweep"),
         ('{"devices": []}', "no results file of a sweep"),
         (json.dumps(GOOD | {"version": "1"}), "no results file of a sweep"),
-        (json.dumps(GOOD | {"version": 2}), "of version 2, later than this program's 1; update d2lmgpu"),
+        (json.dumps(GOOD | {"version": 2}), "of version 2; this program reads version 1"),
         (json.dumps(GOOD | {"rows": {}}), "its rows are damaged"),
         (json.dumps(GOOD | {"rows": [{"settings": {}}]}), "its rows are damaged"),
     ],

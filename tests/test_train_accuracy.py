@@ -10,7 +10,6 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from d2lmgpu.networks import NETWORKS, half_weights, in_half, init_params, logits
 from d2lmgpu.parallel import EagerStep, GraphStep, Replica, get_params, loss_and_correct, submit_step
 
@@ -105,14 +104,6 @@ def test_what_is_said_and_kept(small, tmp_path, capsys):
     assert len(lines) == 2 and 0.1 < history["train_accuracy"][0] < history["train_accuracy"][1] <= 1
 
 
-def older(file, steps):
-    """The checkpoint as older versions wrote it, which counted nothing."""
-    state, arrays = load_checkpoint(file)
-    assert state["position"]["steps"] == steps
-    del state["history"]["train_accuracy"], state["position"]["correct"]
-    save_checkpoint(file, Checkpoint(state, arrays))
-
-
 class Until(d2l.Callback):
     def __init__(self, steps):
         self.left = steps
@@ -120,23 +111,3 @@ class Until(d2l.Callback):
     def on_step(self, epoch, step, loss):
         self.left -= 1
         return self.left == 0
-
-
-@pytest.mark.parametrize("steps", [5, *long(6, 8)])  # of three an epoch; a stop at an epoch's end is of the next epoch
-def test_checkpoints_of_older_versions(small, tmp_path, steps, capsys):
-    """Epochs of which not all was counted have None; the next are as they would have been."""
-    file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
-    settings = {"num_epochs": 4, "batch_size": 250, "lr": 0.05}
-    whole, _ = quick(devices, small, **settings)
-    quick(devices, small, checkpoint=file, callbacks=[Until(steps)], **settings)
-    older(file, steps % 3)
-    resumed, _ = quick(devices, small, resume=file, progress=True, **settings)
-    complete, uncounted = steps // 3, -(-steps // 3)
-    assert resumed.train_loss == whole.train_loss
-    assert resumed.train_accuracy == [None] * uncounted + whole.train_accuracy[uncounted:]
-    said = [line for line in capsys.readouterr().out.splitlines() if "loss" in line]
-    assert ["train acc" in line for line in said] == [i >= uncounted for i in range(complete, 4)]
-    assert d2l.History.from_dict(json.loads(json.dumps(resumed.as_dict()))) == resumed
-    trained, tested = d2l.plots.plot_history(resumed).axes[0].lines
-    np.testing.assert_array_equal(trained.get_ydata(), np.array(resumed.train_accuracy, float))  # None is nan: a gap
-    np.testing.assert_array_equal(tested.get_ydata(), resumed.test_accuracy)

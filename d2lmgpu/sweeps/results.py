@@ -30,7 +30,7 @@ PAUSE, COST = 1.0, 0.05
 class Results:
     """The rows of a file, which is rewritten with every new one; with ``path`` None they are kept here only.
 
-    Raises ValueError for a file that is of something else, damaged, of a later
+    Raises ValueError for a file that is of something else, damaged, of another
     version or of other data (it stays as it is), OSError if it could not be written.
     """
 
@@ -100,8 +100,8 @@ def read_results(path):
     version = content.get("version") if isinstance(content, dict) and content.get("format") == FORMAT else None
     if not isinstance(version, int):
         raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another")
-    if version > VERSION:
-        raise ValueError(f"results {path} is of version {version}, later than this program's {VERSION}; update d2lmgpu")
+    if version != VERSION:
+        raise ValueError(f"results {path} is of version {version}; this program reads version {VERSION}")
     rows, running = content.get("rows"), content.setdefault("running", [])
     lists = isinstance(rows, list) and isinstance(running, list)
     if "data" not in content or not lists or not all(map(_is_row, rows)) or not all(map(_runs, running)):
@@ -120,13 +120,12 @@ def check_rows(rows):
 
 def _is_row(row, statuses=STATUSES):
     """Whether it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
-    names = {"settings", "status", "message", "seconds", "history", "model"}
-    if not isinstance(row, dict) or set(row) | {"model"} != names:
+    if not isinstance(row, dict) or set(row) != {"settings", "status", "message", "seconds", "history", "model"}:
         return False
-    if not isinstance(row.setdefault("model"), (str, type(None))):  # which older files lack
+    if not isinstance(row["model"], (str, type(None))):
         return False
     try:
-        row["settings"] = complete_trial(row["settings"])  # as are settings that there are since
+        row["settings"] = complete_trial(row["settings"])
     except (TypeError, ValueError, RecursionError):
         return False
     if row["status"] != "done":

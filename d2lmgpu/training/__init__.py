@@ -5,7 +5,7 @@ from .begin import train
 from .history import History, Result, sha256, why_diverged
 from .model import Model, load_model
 from .replica_check import DriftError
-from .saved import load_run
+from .resume import load_run
 from .settings import Settings
 
 __all__ = [

@@ -31,9 +31,8 @@ from .loop import Loop
 from .metrics import check_metrics
 from .model import Model, model_state
 from .replica_check import check_replicas
-from .resume import Position, data_checksum, restore, snapshot
+from .resume import Position, data_checksum, load_run, restore, snapshot
 from .runner import make_runner, make_test_set
-from .saved import load_run
 from .together import SharedStop, check_together, compare, share_times, statistics_of_all
 
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from ..checkpoints import save_checkpoint
 from ..devices.errors import one_line
-from .resume import checkpoint_of
-from .saved import Position
+from .resume import Position, checkpoint_of
 
 ENDING = ".hang"
 """Of the file's name, after that of the run's checkpoint: another file, which no other process holds."""

@@ -41,7 +41,7 @@ def fingerprint_of(settings, X, y, outputs):
 
 def changed_functions(here, saved):
     """The names of functions that do something else here than where the fingerprint was ``saved``."""
-    return [name for name in COMPARED if here[name] and saved.get(name) and not _close(here[name], saved[name])]
+    return [name for name in COMPARED if here[name] and saved[name] and not _close(here[name], saved[name])]
 
 
 def check_changed(names):

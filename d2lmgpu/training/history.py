@@ -28,7 +28,7 @@ class History:
     ``settings``: those of the run by name, as `Settings.recorded` gives them; ``history.lr`` is
     ``history.settings["lr"]``. ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples
     whose largest logit was their label when their step computed it, so before the step's update, while the network was
-    still learning; None for epochs of older versions, which did not count, and where labels are no classes.
+    still learning; None where labels are no classes.
     ``test_accuracy``: where labels are classes; otherwise it stays empty, and ``test_loss``, per example as well, is
     in its place. ``metrics``: lists for those of one's own, by name. Seconds exclude the evaluation. ``phases``: in all
     seconds of the run's epochs (see `Timeline.phases`), and after them those in which the
@@ -77,9 +77,8 @@ class History:
 
     @classmethod
     def from_dict(cls, values):
-        """What `as_dict` gave, maybe in an older version: what was no setting then is as it was."""
-        settings = {called(about): values.get(called(about), about.default) for about in RECORDED}
-        values = {"train_accuracy": [None] * len(values.get("train_loss", ()))} | values
+        """What `as_dict` gave."""
+        settings = {called(about): values[called(about)] for about in RECORDED}
         return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
     def __repr__(self):

@@ -1,15 +1,12 @@
-"""A trained network, with all that whoever uses it must know: what `train` makes, and a checkpoint holds."""
+"""A trained network, with all that is needed to use it: what `train` makes, and a checkpoint holds."""
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..arguments import check_flag, check_list, check_path, check_text
+from ..arguments import check_list
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..devices.choose import given_devices
 from ..images import read_images
 from ..networks import (
-    CROSS_ENTROPY,
     LOSSES,
     check_network,
     check_params,
@@ -17,14 +14,13 @@ from ..networks import (
     described,
     find_loss,
     init_params,
-    known_network,
     layer_table,
     restored,
 )
 from ..networks.losses import missing_loss
 from ..words import several
 from .accuracy import evaluate, predict
-from .saved import check_kinds, check_run, check_shapes
+from .resume import check_kind, check_shapes
 
 
 @dataclass(repr=False, eq=False)
@@ -34,8 +30,6 @@ class Model:
     ``classes``: their names, or None where the data came without. ``invert``: whether
     pictures are inverted when they are read, as they were for training. ``loss``: what it was trained with, a name
     or a pair of functions.
-
-    Raises ValueError unless the arrays are those of the network, and names those of its classes.
     """
 
     network: tuple
@@ -44,19 +38,6 @@ class Model:
     classes: list = None
     invert: bool = False
     loss: str = "cross_entropy"
-
-    def __post_init__(self):
-        check_network(self.network)
-        self.params = check_list("params", self.params, of="arrays")
-        self.statistics = check_list("statistics", self.statistics, of="arrays")
-        check_params("params", self.params, self.network)
-        check_running("statistics", self.statistics, self.network)
-        check_flag("invert", self.invert)
-        find_loss(self.loss)
-        if self.classes is not None:
-            self.classes = check_list("classes", self.classes, of="names", length=self.network.classes)
-            for name in self.classes:
-                check_text("the name of a class", name)
 
     def __repr__(self):
         size = several(sum(param.size for param in self.params), "parameter")
@@ -82,7 +63,7 @@ class Model:
 
     def read(self, paths):
         """Pictures from files as `predict` takes them, uint8 (N, C, H, W). Raises as `images.read_images` does."""
-        return read_images(check_list("paths", paths, of="names of files"), self.network.input_shape, self.invert)
+        return read_images(paths, self.network.input_shape, self.invert)
 
     def summary(self):
         """A table of the layers, in text: what each puts out for an image, its parameters, its multiplications."""
@@ -90,7 +71,6 @@ class Model:
 
     def save(self, path):
         """Write it to a file, for `load_model`. Raises OSError if that cannot be written."""
-        check_path("save: path", path)
         arrays = {"params": self.params, "statistics of 0": self.statistics}
         model = model_state(self.network, self.classes, self.invert, self.loss)
         save_checkpoint(path, Checkpoint({"model": model}, arrays))
@@ -101,11 +81,15 @@ def model_state(network, classes, invert, loss):
     return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
 
 
+MODEL = {"network": (dict, None), "classes": ([str], None), "invert": bool, "loss": str}
+"""The kinds of what `model_state` tells."""
+
+
 def load_model(path, network=None, loss=None):
     """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. Nothing that is in the file is run.
 
-    ``network``: where layers are functions of somebody's own, which no file holds, what the model was trained with.
-    ``loss``: the same of a loss of somebody's own, which only `Model.evaluate` needs, and only where targets are no
+    ``network``: what the model was trained with, where layers are functions of your own, which no file holds.
+    ``loss``: the same of a loss of your own, which only `Model.evaluate` needs, and only where targets are no
     classes; it says so.
 
     Raises CheckpointError for a file that holds none, OSError if it cannot be read, ValueError for a ``network`` or
@@ -123,18 +107,10 @@ def load_model(path, network=None, loss=None):
 
 
 def _model(checkpoint, network, loss):
-    state, arrays = checkpoint.state, checkpoint.arrays
+    model, arrays = checkpoint.state.get("model"), checkpoint.arrays
     params, statistics = arrays.get("params", []), arrays.get("statistics of 0", [])
-    if not params or any(array.dtype.kind != "f" for array in [*params, *statistics]):
-        raise ValueError("it has no parameters")
-    if "model" not in state:  # of an older version
-        check_run(state)
-        return _older_model(state["history"], params, statistics, network)
-    check_kinds("state", state, {"model": dict})
-    model = state["model"]
-    usual = {"classes": [], "network": {}, "loss": CROSS_ENTROPY.name}
-    check_kinds("model", usual | {name: value for name, value in model.items() if value is not None}, KINDS)
-    if network is None and model.get("network") is None:
+    check_kind("model", model, MODEL)
+    if network is None and model["network"] is None:
         raise ValueError(
             "its network has layers that are functions of somebody's own: give load_model(FILE, network=...), what "
             "networks.sequential made of them"
@@ -143,8 +119,11 @@ def _model(checkpoint, network, loss):
         network = restored(model["network"], [param.shape for param in params])
     else:
         check_shapes("parameters", params, init_params(network=network))
-    loss = _loss(model.get("loss", CROSS_ENTROPY.name), loss)
-    return Model(network, params, statistics, model.get("classes"), model["invert"], loss)
+    check_params("params", params, network)
+    check_running("statistics", statistics, network)
+    if model["classes"] is not None:
+        check_list("classes", model["classes"], of="names", length=network.classes)
+    return Model(network, params, statistics, model["classes"], model["invert"], _loss(model["loss"], loss))
 
 
 def _loss(name, given):
@@ -154,18 +133,3 @@ def _loss(name, given):
     if given is not None:
         return given
     return name if name in LOSSES else missing_loss(name)
-
-
-KINDS = {"classes": list, "network": dict, "invert": bool, "loss": str}
-
-
-def _older_model(history, params, statistics, network):
-    """From a checkpoint that names its network only."""
-    classes = len(history["classes"] or range(10))
-    if network is None:
-        if history["network"] == "custom":
-            raise ValueError("it is of a network of somebody's own: give load_model(FILE, network=...)")
-        check_shapes("biases of the classes", params[-1:], [np.empty(classes)])  # before a million are made
-        network = known_network(history["network"], classes)
-        check_shapes("parameters", params, init_params(network=network))
-    return Model(network, params, statistics, history["classes"], history["invert"])

@@ -1,17 +1,123 @@
-"""What a checkpoint holds of a training run, and how a run goes on from it."""
+"""What a checkpoint holds of a training run, how a file is checked for that, and how a run goes on from it.
+
+A file that is whole, with the right checksum, may still have been written by another program, or by somebody who wants
+to see what happens.
+"""
 
 import hashlib
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from ..checkpoints import Checkpoint, CheckpointError
+from ..arguments import is_number, shown
+from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint
 from ..devices import to_host
+from ..parallel import check_loads
 from ..words import REACHED
-from .fingerprint import changed_functions
+from .fingerprint import COMPARED, changed_functions
 from .history import History
-from .saved import Position, check_shapes
-from .settings import SAME
+from .settings import RECORDED, SAME, called
 from .together import statistics_of_all
+
+MOST = 2**53
+"""Steps and seconds, at most: whole numbers that a float can be."""
+
+
+@dataclass
+class Position:
+    """How far a run is: complete epochs, steps done in the next, and of these steps the summed losses and seconds.
+
+    ``correct``: for how many of their examples the largest logit was the label; None where labels are no classes.
+    """
+
+    epoch: int = 0
+    steps: int = 0
+    losses: list = field(default_factory=lambda: [0.0])
+    seconds: float = 0.0
+    correct: int = 0
+
+
+ELEMENTS = {"devices": str, "classes": str, "train_loss": float, "train_accuracy": (float, None)}
+ELEMENTS |= {"test_accuracy": float, "test_loss": float, "seconds_per_epoch": float, "loads": float}
+ELEMENTS |= {"peak_memory": int}
+"""What a history's lists are of."""
+
+
+def _kind(about, name):
+    """The kind, as of `check_kind`, of a field of `History` or `Settings`."""
+    kind = [ELEMENTS[name]] if name in ELEMENTS else about.type
+    return (kind, None) if about.default is None else kind
+
+
+HISTORY = {about.name: _kind(about, about.name) for about in fields(History) if about.name != "settings"}
+HISTORY |= {called(about): _kind(about, called(about)) for about in RECORDED}
+POSITION = {"epoch": int, "steps": int, "losses": [float], "seconds": float, "correct": (int, None)}
+STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": dict, "data": str}
+STATE |= {"likeness": dict.fromkeys(COMPARED, ([float], None))}
+"""The kinds of what a run's checkpoint tells. "likeness" is the fingerprint of the run's own functions."""
+
+
+def check_kind(what, value, kind):
+    """Raise ValueError unless a ``value`` from a file is of a ``kind``.
+
+    A kind is a type (a whole number counts as float, too), [kind of all elements], {name: kind} with exactly these
+    names, or (kind, None) for what may be null.
+    """
+    if isinstance(kind, tuple):
+        if value is not None:
+            check_kind(what, value, kind[0])
+        return
+    wanted = kind if isinstance(kind, type) else type(kind)
+    if not (is_number(value) if wanted is float else type(value) is wanted):
+        raise ValueError(f"its {what} is a {type(value).__name__}, which should be a {wanted.__name__}")
+    if isinstance(kind, list):
+        for element in value:
+            check_kind(f"element of {what}", element, kind[0])
+    elif isinstance(kind, dict):
+        if set(value) != set(kind):
+            raise ValueError(f"its {what} has other names than it should: {shown(sorted(set(value) ^ set(kind)))}")
+        for name in kind:
+            check_kind(name, value[name], kind[name])
+
+
+def load_run(path):
+    """The `Checkpoint` of a training run in a file.
+
+    Raises CheckpointError for a file that is none, damaged, or of something else; OSError if it cannot be read.
+    """
+    checkpoint = load_checkpoint(path)
+    try:
+        _check_run(checkpoint.state)
+        if not checkpoint.arrays.get("params"):
+            raise ValueError("it has no parameters")
+    except ValueError as error:
+        raise CheckpointError(f"{path} is no checkpoint of a run that this version can read: {error}") from None
+    return checkpoint
+
+
+def _check_run(state):
+    """Raise ValueError unless it is the state of a run."""
+    check_kind("state", state, STATE)
+    history, position = state["history"], state["position"]
+    for number in (position["epoch"], position["steps"], position["seconds"], state["optimizer_steps"]):
+        if not 0 <= number < MOST:
+            raise ValueError(f"it has a number of steps, epochs or seconds that is {shown(number)}")
+    if not 0 <= (position["correct"] or 0) <= position["steps"] * history["batch_size"]:
+        raise ValueError(f"its position has {shown(position['correct'])} right answers after {position['steps']} steps")
+    check_kind("metrics", list(history["metrics"].values()), [[float]])
+    tested = "test_loss" if history["test_loss"] else "test_accuracy"
+    by_epoch = [history[name] for name in ("train_loss", "train_accuracy", tested, "seconds_per_epoch")]
+    if {len(values) for values in [*by_epoch, *history["metrics"].values()]} != {position["epoch"]}:
+        raise ValueError("its history is not of as many epochs as were trained")
+    if history["loads"] is not None:
+        check_loads(history["loads"], len(history["devices"]))
+
+
+def check_shapes(what, arrays, expected):
+    """Raise CheckpointError unless the arrays of a checkpoint have the shapes of those ``expected``."""
+    found, wanted = [array.shape for array in arrays], [array.shape for array in expected]
+    if found != wanted:
+        raise CheckpointError(f"the checkpoint's {what} have shapes {found}; they should have {wanted}")
 
 
 def data_checksum(X, y):
@@ -44,35 +150,14 @@ def checkpoint_of(history, position, arrays, statistics, steps, state):
 def restore(checkpoint, history, runner, replicas, everybody, checksum, fingerprint, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
-    ``replicas`` are those of this process's devices of the `Cluster` ``everybody``.
-    ``fingerprint``: that of the run, which should be that of the checkpoint but for
-    the functions ``changed``. Raises CheckpointError if the run's settings or data are
-    not those of the checkpoint, or its run was given up.
+    ``replicas`` are those of this process's devices of the `Cluster` ``everybody``. ``checksum`` is that of the
+    training set, ``fingerprint`` that of the run's own functions, which may differ in those that ``changed`` names.
+    Raises CheckpointError if the run's settings or data are not those of the checkpoint, or its run was given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; begin anew, without resume")
-    different = [
-        f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
-        for name in (*SAME, "classes")
-        if getattr(history, name) != getattr(saved, name)
-    ]
-    if set(history.metrics) != set(saved.metrics):
-        here, there = (", ".join(names) or "none" for names in (history.metrics, saved.metrics))
-        different.append(f"metrics are {here} here and {there} in the checkpoint")
-    if checkpoint.state["data"] != checksum and saved.invert != history.invert:
-        different.append(f"invert is {history.invert} here and {saved.invert} in the checkpoint")
-    elif checkpoint.state["data"] != checksum:
-        different.append("the training examples are others: other data, or another limit to them")
-    shapes = [param.shape for param in checkpoint.arrays["params"]]
-    if shapes != [param.shape for param in replicas[0].params]:
-        different.append(f"the network's parameters have shapes {shapes} in the checkpoint")
-    for name in changed_functions(fingerprint, checkpoint.state.get("likeness", {})):
-        if name not in changed:
-            meant = f"if that is meant, give changed=[{name!r}]"
-            different.append(f"{name} does something else here than in the checkpoint ({meant})")
-    if different:
-        raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")
+    _check_same_run(checkpoint, saved, history, replicas, checksum, fingerprint, changed)
     state, scaling = checkpoint.arrays.get("kept", []), checkpoint.arrays.get("scaling", [])
     expected = [np.empty(array.size) for array in replicas[0].flat_optimizer_state]
     check_shapes("optimiser's arrays", map(np.ravel, state), expected)
@@ -95,3 +180,28 @@ def restore(checkpoint, history, runner, replicas, everybody, checksum, fingerpr
     for name in (*REACHED, "metrics", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))
     return position
+
+
+def _check_same_run(checkpoint, saved, history, replicas, checksum, fingerprint, changed):
+    """Raise CheckpointError, with all differences, unless the checkpoint is of a run like this one."""
+    different = [
+        f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
+        for name in (*SAME, "classes")
+        if getattr(history, name) != getattr(saved, name)
+    ]
+    if set(history.metrics) != set(saved.metrics):
+        here, there = (", ".join(names) or "none" for names in (history.metrics, saved.metrics))
+        different.append(f"metrics are {here} here and {there} in the checkpoint")
+    if checkpoint.state["data"] != checksum and saved.invert != history.invert:
+        different.append(f"invert is {history.invert} here and {saved.invert} in the checkpoint")
+    elif checkpoint.state["data"] != checksum:
+        different.append("the training examples are others: other data, or another limit to them")
+    shapes = [param.shape for param in checkpoint.arrays["params"]]
+    if shapes != [param.shape for param in replicas[0].params]:
+        different.append(f"the network's parameters have shapes {shapes} in the checkpoint")
+    for name in changed_functions(fingerprint, checkpoint.state["likeness"]):
+        if name not in changed:
+            meant = f"if that is meant, give changed=[{name!r}]"
+            different.append(f"{name} does something else here than in the checkpoint ({meant})")
+    if different:
+        raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")
