@@ -248,7 +248,7 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
 
     epoch()
     params = d2l.init_params()
-    for n in (125, 50):  # a program for each device, which one may have done without if they never worked at the same time
+    for n in (125, 50):  # programs for both devices, also if they never worked at the same time
         with (
             borrowed_programs(LENET, params, d2l.to_float(X[:n])),
             borrowed_programs(LENET, params, d2l.to_float(X[:n])),
