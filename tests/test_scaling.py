@@ -8,7 +8,7 @@ import pytest
 from conftest import LONG_ON_STANDIN, long
 
 import d2lmgpu as d2l
-from d2lmgpu import cli
+from d2lmgpu import cli, measuring
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import lenet_network
 from d2lmgpu.scaling import (
@@ -25,22 +25,9 @@ from d2lmgpu.scaling import (
 )
 from d2lmgpu.scaling.rows import make_rows
 from d2lmgpu.scaling.setup import check_steps, count_places
-from d2lmgpu.scaling.turns import Contender, Turn, take_rounds
+from d2lmgpu.scaling.turns import Contender, Turn
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
-
-
-def test_contenders_take_turns_and_the_first_round_does_not_count():
-    calls, told = [], []
-
-    def contender(name):
-        return lambda: calls.append(name) or len(calls)
-
-    contenders = {name: contender(name) for name in "abc"}
-    results = take_rounds(contenders, 2, lambda number, results: told.append((number, len(results["c"]))))
-    assert "".join(calls) == "abcabcabc"
-    assert results == {"a": [4, 7], "b": [5, 8], "c": [6, 9]}
-    assert told == [(1, 1), (2, 2)]
 
 
 class FakeRunner:
@@ -64,7 +51,7 @@ class FakeRunner:
 def test_a_turn_is_timed_from_idle_devices_to_idle_devices(k, monkeypatch, small):
     clock, devices, idle = {"now": 100.0}, [d2l.cpu(i) for i in range(k)], []
     monkeypatch.setattr(turns, "_runner", lambda group, *settings: FakeRunner(clock))
-    monkeypatch.setattr(turns.time, "perf_counter", lambda: clock["now"])
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock["now"])
     monkeypatch.setattr(turns, "synchronize", lambda devices: idle.append((list(devices), clock["now"])))
     contender = Contender([[device] for device in devices], None, 5, 4, small)
     assert contender().seconds == k * (4 * 2 + 5)  # and not the half seconds before
@@ -211,7 +198,7 @@ def test_small_parts_have_more_steps(monkeypatch, small):
     """A turn of s steps takes 2s + 5 seconds of the fake clock; sizes in proportion have as many examples in a turn."""
     clock = {"now": 0.0}
     monkeypatch.setattr(turns, "_runner", lambda *settings: FakeRunner(clock))
-    monkeypatch.setattr(turns.time, "perf_counter", lambda: clock["now"])
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock["now"])
     compute = measure_compute([d2l.cpu(0)], [12, 3], steps=2, repeats=2, data=small)
     assert compute.sizes == [3, 12] and compute.seconds == [(2 * 8 + 5) / 8, (2 * 2 + 5) / 2]
     compute = measure_compute([d2l.cpu(0)], [300, 1], steps=2, repeats=2, data=small)

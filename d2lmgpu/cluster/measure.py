@@ -1,12 +1,13 @@
 """How fast is an allreduce across processes? As collectives/measure.py, with times that all processes agree upon."""
 
-import time
+import functools
 
 import numpy as np
 
 from ..collectives import ALGORITHMS, Measurement, allreduce, check_bytes
 from ..collectives.measure import row_of, value_of
 from ..devices import nothing_left_behind, put, synchronize, to_host
+from ..measuring import repeats_in, seconds_of, take_rounds
 
 
 def measure_across(cluster, algorithms, sizes, budget=0.3):
@@ -25,13 +26,9 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
         with nothing_left_behind(cluster.mine):
             correct = [_check(cluster, *each, nbytes) for each in across]
             data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # the sums of which stay
-            left = [_repeats(cluster, ours, data, budget) for _, ours in across]
-            seconds = [[] for _ in across]
-            while any(left):
-                for i, (_, ours) in enumerate(across):
-                    if left[i]:
-                        left[i] -= 1
-                        seconds[i].append(_time(cluster, ours, data))
+            contenders = {i: functools.partial(_time, cluster, ours, data) for i, (_, ours) in enumerate(across)}
+            repeats = {i: repeats_in(budget, *_mean(cluster, [once()])) for i, once in contenders.items()}
+            seconds = take_rounds(contenders, repeats).values()
             for (algorithm, _), sums, times in zip(across, correct, seconds, strict=True):
                 yield _row(cluster, algorithm, nbytes, _mean(cluster, times), sums)
 
@@ -50,12 +47,6 @@ def _check(cluster, algorithm, across, nbytes):
     return True
 
 
-def _repeats(cluster, across, data, budget):
-    """As many as the ``budget`` holds, in all processes the same."""
-    (once,) = _mean(cluster, [_time(cluster, across, data)])
-    return int(min(1000, max(5, budget / once)))
-
-
 def _row(cluster, algorithm, nbytes, seconds, correct) -> Measurement:
     k, steps, sent = len(cluster), None, None
     if callable(algorithm) or algorithm in ALGORITHMS:
@@ -67,12 +58,8 @@ def _row(cluster, algorithm, nbytes, seconds, correct) -> Measurement:
 
 def _time(cluster, across, data):
     """Seconds of one allreduce, after all processes have come to it."""
-    synchronize(cluster.mine)
     _mean(cluster, [0])
-    begin = time.perf_counter()
-    allreduce(data, across)
-    synchronize(cluster.mine)
-    return time.perf_counter() - begin
+    return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
 
 
 def _mean(cluster, numbers):

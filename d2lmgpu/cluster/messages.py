@@ -12,7 +12,6 @@ apart.
 import copy
 import functools
 import statistics
-import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from ..collectives import Transfer, allreduce
 from ..collectives.network import NO_LINK, Network
 from ..devices import nothing_left_behind, put, synchronize
+from ..measuring import fit, repeated, seconds_of
 from .gather import gather
 from .members import Across
 
@@ -27,9 +27,6 @@ SIZES = (2**12, 2**16, 2**18, 2**20, 2**22)
 """Bytes of the messages that are timed."""
 
 ROUNDS, REPEATS = 4, 5
-
-REWEIGHTED, SMALL_ERROR = 50, 1e-3
-"""How often the errors of a fit are weighed anew, and the relative error below which they weigh the same."""
 
 LEVELS = ("process", "host", "hosts")
 """Two devices are of one process; of two processes of a host; of two hosts."""
@@ -74,34 +71,12 @@ def measure_wires(cluster):
 
 
 def fit_rounds(tries, seconds):
-    """The startup, α and β, none of them negative, with the smallest sum of relative errors.
+    """The startup, α and β of pairs (bytes of a message, rounds), each of which took so many ``seconds``.
 
-    ``tries``: pairs (bytes of a message, rounds), each of which took so many ``seconds``. With squares of errors in
-    the place of the errors themselves a few odd ones would decide, such as those of a wire that lets the first bytes
-    after a pause pass at once.
-
-    Source: iteratively reweighted least squares, for least absolute deviations (Schlossmacher 1973).
+    The fit is robust: otherwise a few odd times would decide, such as those of a wire that lets the first bytes after
+    a pause pass at once.
     """
-    terms = np.array([(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries]) / np.array(seconds)[:, None]
-    weights = np.ones(len(terms))
-    for _ in range(REWEIGHTED):
-        values = _fit(terms * weights[:, None], weights)
-        weights = 1 / np.sqrt(np.maximum(np.abs(terms @ values - 1), SMALL_ERROR))
-    return tuple(values.tolist())
-
-
-def _fit(terms, wanted):
-    """The least squares solution of terms @ values = wanted, without the most negative value, until none is."""
-    free = list(range(terms.shape[1]))
-    while True:
-        scale = np.abs(terms[:, free]).max(axis=0)
-        found, *_ = np.linalg.lstsq(terms[:, free] / scale, wanted)
-        if (found >= 0).all():
-            break
-        free.pop(int(found.argmin()))
-    values = np.zeros(terms.shape[1])
-    values[free] = found / scale
-    return values
+    return tuple(fit([(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries], seconds, robust=True).tolist())
 
 
 def network_of(wires, devices=1, processes=1):
@@ -174,24 +149,15 @@ def _time(cluster, i, j, n, rounds):
     as_given.schedules = lambda algorithm: algorithm  # which is no allreduce, as others must be
     across = Across(as_given, functools.partial(both_ways, i=i, j=j, rounds=rounds))
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
-    seconds = []
-    for _ in range(REPEATS + 1):
-        synchronize(cluster.mine)
+
+    def once():
         gather(cluster, [[0.0]] * len(cluster.mine))  # all are there
-        begin = time.perf_counter()
-        allreduce(data, across)
-        synchronize(cluster.mine)
-        seconds.append(time.perf_counter() - begin)
-    (row,) = gather(cluster, [seconds[1:]] * len(cluster.mine))[i : i + 1]
-    return float(np.median(row))
+        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
+
+    return float(np.median(gather(cluster, [repeated(once, REPEATS)] * len(cluster.mine))[i]))
 
 
 def _seconds_to_add(n=2**20):
     """For a byte."""
     a, b = np.ones(n, np.float32), np.ones(n, np.float32)
-    seconds = []
-    for _ in range(REPEATS + 1):
-        begin = time.perf_counter()
-        np.add(a, b, out=a)
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[1:]) / a.nbytes
+    return statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS)) / a.nbytes

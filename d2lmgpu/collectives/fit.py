@@ -1,14 +1,14 @@
 """Fit a network's α, β and γ to measured allreduces, and judge it on others.
 
 The simulated time of a schedule is a sum of four terms, each proportional to
-one constant of the network, so that fitting is a problem of least squares. What
-is minimised is the relative error, since times range over four magnitudes, and
-no constant may be negative.
+one constant of the network, so that fitting is a problem of least squares
+(measuring.py).
 """
 
 import numpy as np
 
 from ..arguments import check_function, check_name, check_number, check_whole, shown
+from ..measuring import fit
 from .measure import check_rows
 from .network import shared_cores
 from .simulate import simulate
@@ -47,15 +47,9 @@ def fit_virtual_devices(measurements, algorithms, cores):
     check_whole("cores", cores)
     if len(measurements) < len(CONSTANTS):
         raise ValueError(f"fit: {len(measurements)} measurements are too few for {len(CONSTANTS)} constants")
-    terms = np.array([_terms(algorithms[row.algorithm], row.devices, row.bytes, cores) for row in measurements])
-    seconds = np.array([row.seconds for row in measurements])
-    free = list(range(len(CONSTANTS)))
-    while True:  # drop the most negative constant, until none is
-        values, *_ = np.linalg.lstsq(terms[:, free] / seconds[:, None], np.ones(len(seconds)), rcond=None)
-        if (values >= 0).all():
-            break
-        free.pop(int(values.argmin()))
-    return dict.fromkeys(CONSTANTS, 0.0) | {CONSTANTS[i]: float(v) for i, v in zip(free, values, strict=True)}
+    terms = [_terms(algorithms[row.algorithm], row.devices, row.bytes, cores) for row in measurements]
+    seconds = [row.seconds for row in measurements]
+    return dict(zip(CONSTANTS, fit(terms, seconds).tolist(), strict=True))
 
 
 def predict(measurements, algorithms, network):

@@ -10,7 +10,6 @@ Source: NCCL-tests, "Performance reported by NCCL tests".
 
 import re
 import statistics
-import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from ..arguments import check_function, check_list, check_number, check_text, check_whole, shown
 from ..devices import check_devices, nothing_left_behind, put, record_transfers, synchronize, to_host
 from ..devices.memory import MOST_BYTES
+from ..measuring import repeated, repeats_in, seconds_of
 from ..words import name_of
 
 
@@ -50,8 +50,8 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
     """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``; a `Measurement`.
 
     All devices are synchronised before and after each repeat; a first, unmeasured
-    one warms up, and its result is checked against the exact sum. Repeats go on for
-    ``budget`` seconds: five at least, a thousand at most.
+    one warms up, and its result is checked against the exact sum. There are as many
+    repeats as ``budget`` seconds hold: five at least, a thousand at most.
 
     Raises RuntimeError if the sum is wrong.
     """
@@ -79,14 +79,11 @@ def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
             raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
     for array in data:
         array.fill(0)  # or repeated sums would overflow
-    seconds = []
-    end = time.perf_counter() + budget
-    while len(seconds) < 5 or (time.perf_counter() < end and len(seconds) < 1000):
-        synchronize(devices)
-        begin = time.perf_counter()
-        allreduce(data, algorithm)
-        synchronize(devices)
-        seconds.append(time.perf_counter() - begin)
+
+    def once():
+        return seconds_of(lambda: allreduce(data, algorithm), lambda: synchronize(devices))
+
+    seconds = repeated(once, repeats_in(budget, once()))
     sent = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
     return row_of(algorithm, k, nbytes, seconds, None if steps is None else sent, steps, correct)
 

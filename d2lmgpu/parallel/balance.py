@@ -8,12 +8,13 @@ they must show, against equal parts, that they are worth it: no two measurements
 the same, also of devices that are.
 """
 
-import time
+import functools
 
 import numpy as np
 
 from ..data import to_float
 from ..layers import Draws
+from ..measuring import repeated, seconds_of, take_rounds
 from .data import split_batch
 from .shards import shard_bounds
 
@@ -41,7 +42,7 @@ def measure_loads(X, y, replicas, batch_size):
     n = len(batch[1])
     loads = np.full(k, 1 / k)
     for _ in range(ROUNDS):
-        seconds = np.median([_seconds(*batch, replicas, loads) for _ in range(STEPS + 1)][1:], axis=0)
+        seconds = np.median(repeated(functools.partial(_seconds, *batch, replicas, loads), STEPS), axis=0)
         examples = np.array([stop - start for start, stop in shard_bounds(n, k, loads)])
         speeds = np.maximum(examples, 1) / seconds
         loads = np.maximum(speeds / speeds.sum(), 1 / n)
@@ -51,8 +52,10 @@ def measure_loads(X, y, replicas, batch_size):
 
 def _saved(X, y, replicas, loads):
     """The part of a step's time, until the last device is done, that ``loads`` save against equal parts: most times."""
-    tries = [[max(_seconds(X, y, replicas, parts)) for parts in (None, loads)] for _ in range(TRIALS + 1)]
-    saved = sorted(1 - found / equal for equal, found in tries[1:])
+    parts = {"equal": None, "found": loads}
+    tries = {name: functools.partial(_seconds, X, y, replicas, part) for name, part in parts.items()}
+    tries = take_rounds(tries, TRIALS)
+    saved = sorted(1 - max(found) / max(equal) for equal, found in zip(tries["equal"], tries["found"], strict=True))
     return saved[TRIALS // 3]
 
 
@@ -68,8 +71,4 @@ def _seconds(X, y, replicas, loads):
 
 def _timed(replica, X, y):
     """Runs on the device."""
-    replica.device.finish()
-    begin = time.perf_counter()
-    replica.loss_and_grads(X, y)
-    replica.device.finish()
-    return time.perf_counter() - begin
+    return seconds_of(lambda: replica.loss_and_grads(X, y), replica.device.finish)

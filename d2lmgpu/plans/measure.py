@@ -12,7 +12,6 @@ Everything is done a number of times; what is told are medians. Messages are the
 """
 
 import statistics
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 from ..arguments import check_list, check_whole
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
 from ..devices import check_devices, count_cores
+from ..measuring import repeated, seconds_of
 from ..networks import init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
@@ -113,18 +113,19 @@ class _Alone:
         else:
             executions = [Execution(self.plan, self.params, [device], self.optimizer) for device in devices]
         with ThreadPoolExecutor(len(devices)) as threads:
-            return [self._round(executions, devices, threads) for _ in range(rounds + 1)][1:]
+            return repeated(lambda: self._round(executions, devices, threads), rounds)
 
     def _round(self, executions, devices, threads):
         with Timeline(devices, spans=True) as timeline:
-            begin = time.perf_counter()
-            list(threads.map(lambda execution: execution.step(self.X, self.y, lr=1e-4), executions))
-            seconds = time.perf_counter() - begin
+            seconds = seconds_of(lambda: list(threads.map(self._step, executions)))
         found = {str(device): [] for device in devices}
         for span in timeline.all_spans():
             if span.name in ("forward", "backward", "update"):
                 found[span.row].append((span.begin, span.end))
         return _Run(seconds, list(found.values()))
+
+    def _step(self, execution):
+        execution.step(self.X, self.y, lr=1e-4)
 
     def costs(self, runs):
         """For each stage the medians: a dict for `simulate`."""

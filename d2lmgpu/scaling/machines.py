@@ -16,10 +16,11 @@ import numpy as np
 
 from ..arguments import check_list, check_whole
 from ..cluster import gather, measure_wires, network_of
+from ..measuring import take_rounds
 from ..networks import init_params
 from .predict import Compute, check_predictable, predict_scaling
 from .setup import batch_sizes, check_steps, machine, subject, versions
-from .turns import Contender, take_rounds
+from .turns import Contender
 
 MORE = (1, 2, 4, 8)
 """Times as many processes as there are, for which a step is predicted."""

@@ -16,6 +16,7 @@ from ..collectives import check_algorithm
 from ..data import check_parts
 from ..devices import check_devices
 from ..fashion_mnist import load_fashion_mnist
+from ..measuring import take_rounds
 from ..networks import init_params
 from ..training.checks import check_data
 from ..words import several
@@ -31,7 +32,7 @@ from .setup import (
     versions,
     widened,
 )
-from .turns import Contender, take_rounds
+from .turns import Contender
 
 MOST_STEPS = 100
 """Of a turn in `measure_compute`."""

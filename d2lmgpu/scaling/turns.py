@@ -1,12 +1,6 @@
-"""Who takes part in a scaling experiment, and how they take turns.
+"""What takes turns in a scaling experiment: trainings.
 
-A contender trains some whole steps when its turn comes, while the others rest. In
-every round each has a turn, so that a machine whose speed drifts treats all alike;
-the first round warms up (memory is taken, kernels are compiled) and does not count.
-
-    round 0    k = 1    k = 2    k = 4    not counted
-    round 1    k = 1    k = 2    k = 4
-    round 2    k = 1    k = 2    k = 4
+A contender trains some whole steps when its turn comes, while the others rest; see measuring.py.
 """
 
 import time
@@ -16,6 +10,7 @@ import numpy as np
 
 from ..cluster import as_cluster
 from ..devices import synchronize
+from ..measuring import seconds_of
 from ..networks import init_params
 from ..timing import Timeline
 from ..training import Settings
@@ -38,23 +33,6 @@ class Turn(NamedTuple):
     cores: float = 0.0
 
 
-def take_rounds(contenders, repeats, after_round=None):
-    """Let functions without arguments, by name, take turns: a round that does not count, then ``repeats`` that do.
-
-    Returns for each name the list of what its function returned in the rounds that
-    count. ``after_round(number, results)`` is called after each of these, from 1 on.
-    """
-    results = {name: [] for name in contenders}
-    for number in range(repeats + 1):
-        for name, contender in contenders.items():
-            result = contender()
-            if number:
-                results[name].append(result)
-        if number and after_round:
-            after_round(number, results)
-    return results
-
-
 class Contender:
     """Trains on each of ``groups`` of devices, all at the same time. Called, it trains on and gives a `Turn`.
 
@@ -75,17 +53,17 @@ class Contender:
         for runner in self.runners:
             runner.start_epoch(self.rng.permutation(self.examples), LR)
         with Timeline(self.devices) as timeline:
-            synchronize(self.devices)
-            begin, cpu_begin = time.perf_counter(), time.process_time()
-            for _ in range(self.steps):
-                for runner in self.runners:
-                    runner.step()
-            for runner in self.runners:
-                runner.pause()
-            synchronize(self.devices)
-            seconds = time.perf_counter() - begin
-            cores = (time.process_time() - cpu_begin) / seconds
+            begin = time.process_time()
+            seconds = seconds_of(self._train, lambda: synchronize(self.devices))
+            cores = (time.process_time() - begin) / seconds
             return Turn(seconds, timeline.phases(seconds), cores)
+
+    def _train(self):
+        for _ in range(self.steps):
+            for runner in self.runners:
+                runner.step()
+        for runner in self.runners:
+            runner.pause()
 
 
 def _runner(devices, network, batch_size, X, y, algorithm, how):
