@@ -4,8 +4,7 @@ A trial is plain data, from its settings to the row that it ends with, so that
 processes of this machine, MPI or Dask do it alike, through a `concurrent.futures.Executor`.
 """
 
-from .curves import plot_curves
-from .plot import check_axes, plot_sweep
+from .plot import check_axes, plot_curves, plot_sweep
 from .results import MEASURES, document, load_sweep
 from .run import MODES, sweep
 from .trial import run_trial

@@ -26,7 +26,7 @@ class TrialFiles:
         self._folder, self._keep, self._data = folder, keep, data
 
     def path(self, settings):
-        """The trial's file, for whoever trains it in whatever folder; None if there is none."""
+        """The path of the trial's file, absolute, since a worker may be in another folder; None if there is none."""
         return None if self._folder is None else os.path.abspath(self._file(settings))
 
     def with_model(self, row):
@@ -41,7 +41,7 @@ class TrialFiles:
         return self._keep and row["status"] == "done" and self.with_model(row)["model"] is None
 
     def remove(self, row):
-        """Remove the file of a trial whose row is kept, if nobody needs it any more."""
+        """Remove the file of a trial whose row is kept, unless a later sweep needs it."""
         needed = row["status"] not in FINISHED or (self._keep and row["status"] == "done")
         if self._folder is not None and not needed:
             self._file(row["settings"]).unlink(missing_ok=True)
@@ -61,6 +61,10 @@ def trial_files(keep_models, results, data):
     if not keep and results is None:
         yield TrialFiles(None, keep, data)
         return
+    if keep:
+        check_path("keep_models", keep_models)
+    if keep and results is not None and os.path.realpath(keep_models) == os.path.realpath(results):
+        raise ValueError(f"keep_models and results are both {keep_models}; give each a name of its own")
     folder = Path(keep_models) if keep else Path(f"{results}.trials")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{'keep_models' if keep else 'results'}: {folder} is no folder; give another name")
@@ -76,11 +80,3 @@ def trial_files(keep_models, results, data):
             for file in folder.glob(".*"):
                 file.unlink()
             folder.rmdir()
-
-
-def check_folder(keep_models, results):
-    """Raise ValueError unless models can be kept in a folder of this name, or it is None."""
-    if keep_models is not None:
-        check_path("keep_models", keep_models)
-        if results is not None and Path(os.path.realpath(keep_models)) == Path(os.path.realpath(results)):
-            raise ValueError(f"keep_models and results are both {keep_models}; give each a name of its own")

@@ -1,4 +1,4 @@
-"""A sweep as a figure: what the trials reached, by one setting, with a line for each value of another."""
+"""A sweep as a figure: what trials reached by one setting, a line for each value of another; and their curves."""
 
 import math
 import statistics
@@ -6,8 +6,8 @@ import statistics
 from ..arguments import check_name
 from ..collectives.draw import COLOURS, MARKERS
 from ..words import several
-from .results import MEASURES, check_rows, measure
-from .trials import DEFAULTS, show, varying
+from .results import MEASURES, measure
+from .trials import DEFAULTS, describe, show, varying
 
 LABELS = {
     "lr": "learning rate",
@@ -42,6 +42,12 @@ WIDE = 5
 TICKS = 12
 """Numbers that are marked on an axis at most."""
 
+MOST_NAMED = 20
+"""Lines that the legend names; of more it would be longer than the figure."""
+
+CLIPPED = 1.5
+"""Times the largest loss of trials that did not diverge which is shown of those that did."""
+
 
 def check_axes(x, y, by):
     """Raise ValueError unless there are settings ``x`` and ``by``, two of them, and a measure ``y``."""
@@ -65,7 +71,6 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     from matplotlib.figure import Figure
 
     check_axes(x, y, by)
-    rows = check_rows(rows)
     if not rows:
         raise ValueError("there are no rows to plot")
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
@@ -182,3 +187,44 @@ def _title(trials, axes, apart):
     dots = f"\ndots: trials, which differ in {' and '.join(rest)}; line: median; bars: least to most" if rest else ""
     beside = "\nlines side by side: a point belongs to the nearest mark of the axis" if apart else ""
     return ", ".join(facts) + dots + beside
+
+
+def plot_curves(rows):
+    """Test accuracy and training loss by epoch, a line for each trial; returns the matplotlib figure.
+
+    ``rows`` as `sweep` returns them, or ``watch`` is given, or `load_sweep`. Lines of trials that have not ended are
+    dashed. Raises ValueError without rows.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    if not rows:
+        raise ValueError("there are no rows to plot")
+    longest = max(row["settings"]["num_epochs"] for row in rows)
+    names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
+    rows = [row for row in rows if row["history"]]  # which trials that failed have not
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    accuracy, loss = figure.subplots(1, 2)
+    for i, row in enumerate(rows):
+        style = {"color": COLOURS[i % len(COLOURS)], "linestyle": "-" if row["status"] == "done" else "--"}
+        label = describe(row["settings"], names) + ("" if row["status"] == "done" else f" ({row['status']})")
+        for axes, curve in ((accuracy, "test_accuracy"), (loss, "train_loss")):
+            values = row["history"][curve]
+            epochs = range(1, len(values) + 1)
+            axes.plot(epochs, values, marker="o", markersize=3, linewidth=1, label=label, **style)
+    accuracy.set(ylabel="test accuracy", ylim=(0, 1))
+    loss.set(ylabel="training loss per example", ylim=(0, _most(rows)))
+    for axes in (accuracy, loss):
+        axes.set(xlabel="epoch", xlim=(0.5, longest + 0.5))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+    if 0 < len(rows) <= MOST_NAMED:
+        loss.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _most(rows):
+    """The upper end of the losses' axis, beyond which those of trials that diverged may go; None: as it comes."""
+    losses = [loss for row in rows if row["status"] != "diverged" for loss in row["history"]["train_loss"]]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    return CLIPPED * max(finite) if finite and max(finite) > 0 else None

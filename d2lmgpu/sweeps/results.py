@@ -11,9 +11,9 @@ import contextlib
 import time
 from pathlib import Path
 
-from ..arguments import check_flag, check_list, check_path, is_number, shown
+from ..arguments import check_flag, check_path, shown
 from ..output import check_writable, read_json, write_json
-from ..training.resume import data_checksum
+from ..training.resume import check_kind, data_checksum
 from .trial import CURVES
 from .trials import complete_trial, identity
 
@@ -22,6 +22,10 @@ VERSION = 1
 STATUSES = ("done", "diverged", "interrupted", "failed")
 FINISHED = STATUSES[:2]
 """Statuses of trials that would end as they did if they were run again."""
+
+ROW = {"settings": dict, "status": str, "message": (str, None), "seconds": (float, None), "history": (dict, None)}
+ROW |= {"model": (str, None)}
+"""The kinds of what a row tells, as `make_row` makes it."""
 
 PAUSE, COST = 1.0, 0.05
 """Seconds from one time that running trials are written to the next, at least, and the part of the time for it."""
@@ -41,7 +45,6 @@ class Results:
         self._written = self._spent = 0.0
         if path is None:
             return
-        check_path("results", path)
         check_writable(path)
         if Path(path).exists():
             content = read_results(path)
@@ -84,9 +87,8 @@ def _same(settings, others):
 
 
 def document(rows, data=None, running=()):
-    """Rows as they are written to a file. Raises ValueError for what are none."""
-    content = {"format": FORMAT, "version": VERSION, "data": data, "rows": check_rows(rows)}
-    running = check_rows(running)
+    """Rows as they are written to a file."""
+    content = {"format": FORMAT, "version": VERSION, "data": data, "rows": rows}
     return content | ({"running": running} if running else {})
 
 
@@ -102,52 +104,35 @@ def read_results(path):
         raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another")
     if version != VERSION:
         raise ValueError(f"results {path} is of version {version}; this program reads version {VERSION}")
-    rows, running = content.get("rows"), content.setdefault("running", [])
-    lists = isinstance(rows, list) and isinstance(running, list)
-    if "data" not in content or not lists or not all(map(_is_row, rows)) or not all(map(_runs, running)):
-        raise ValueError(f"results {path}: its rows are damaged; give another file")
+    content.setdefault("running", [])
+    try:
+        for part, statuses in (("rows", STATUSES), ("running", ("running",))):
+            check_kind(part, content.get(part), [ROW])
+            for row in content[part]:
+                _check_row(row, statuses)
+        if "data" not in content:
+            raise ValueError("it does not say of which data they are")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
     return content
 
 
-def check_rows(rows):
-    """The list of rows. Raises ValueError for what are none."""
-    rows = check_list("rows", rows, of="rows, as sweep returns them")
-    for row in rows:
-        if not isinstance(row, dict) or not {"settings", "status", "history"} <= set(row):
-            raise ValueError(f"rows: {shown(row)} is no row of a sweep")
-    return rows
-
-
-def _is_row(row, statuses=STATUSES):
-    """Whether it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
-    if not isinstance(row, dict) or set(row) != {"settings", "status", "message", "seconds", "history", "model"}:
-        return False
-    if not isinstance(row["model"], (str, type(None))):
-        return False
-    try:
-        row["settings"] = complete_trial(row["settings"])
-    except (TypeError, ValueError, RecursionError):
-        return False
-    if row["status"] != "done":
-        ended = row["status"] in statuses and isinstance(row["message"], str)
-        return ended and (row["history"] is None or _has_curves(row))
-    numbers = [row["seconds"]]
-    history = row["history"] if isinstance(row["history"], dict) else {}
-    for name in ("test_loss" if history.get("test_loss") else "test_accuracy", "train_loss", "seconds_per_epoch"):
-        values = history.get(name)
-        numbers += values if isinstance(values, list) and values else [None]
-    return _has_curves(row) and all(map(is_number, numbers))
-
-
-def _runs(row):
-    """Whether it is the row of a trial that goes on, with curves."""
-    return _is_row(row, ("running",)) and row["status"] == "running" and _has_curves(row)
-
-
-def _has_curves(row):
-    """Whether its history has the lists of `CURVES`, of numbers."""
-    curves = [row["history"].get(name) for name in CURVES] if isinstance(row["history"], dict) else [None]
-    return all(isinstance(curve, list) and all(map(is_number, curve)) for curve in curves)
+def _check_row(row, statuses):
+    """Raise ValueError unless it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
+    row["settings"] = complete_trial(row["settings"])
+    status, history = row["status"], row["history"]
+    if status not in statuses:
+        raise ValueError(f"a row has the status {shown(status)}")
+    if (status == "done") != (row["message"] is None) or (status in ("done", "running") and history is None):
+        raise ValueError(f"a trial that is {status} has another message, or no history")
+    if history is not None:
+        check_kind("history", {name: history.get(name) for name in CURVES}, dict.fromkeys(CURVES, [float]))
+    if status == "done":
+        check_kind("seconds", row["seconds"], float)
+        tested = history.get("test_loss") or history["test_accuracy"]
+        check_kind("test_loss", tested, [float])
+        if not (tested and history["train_loss"] and history["seconds_per_epoch"]):
+            raise ValueError("a trial that is done has no epoch")
 
 
 def load_sweep(path, running=False):

@@ -1,28 +1,26 @@
-"""Train many networks: trials go to whoever does them, rows come back, each is kept as soon as it is there."""
+"""Train many networks: trials go to an executor, rows come back, and each is kept as soon as it is there."""
 
 import contextlib
 import queue
 from concurrent.futures import BrokenExecutor, Future
 
-from ..arguments import check_flag, check_function, check_name, check_path, check_whole, shown
+from ..arguments import check_name, check_whole
 from ..data import check_parts
 from ..devices.errors import one_line
 from ..monitor import stop_on_interrupt
-from ..networks import find_loss
+from ..networks import FASHION_MNIST, Network, find_loss
 from ..output import holding
 from ..training.checks import check_data, find_network, image_shape, number_of_outputs
-from .files import check_folder, trial_files
-from .own_networks import check_for_fashion_mnist, network_of
-from .record import Record
+from .files import trial_files
+from .progress import Record, Table
 from .results import Results
-from .table import Table
 from .trial import Report, make_row, run_trial
-from .trials import complete_trials
+from .trials import complete_trials, network_of, show
 from .workers import NoWorker, Processes, count_workers
 
 MODES = ("simultaneous", "sequential")
 PATIENCE = 0.2
-"""Seconds after which a sweep that waits looks up: has somebody pressed Ctrl-C, which trials are running?"""
+"""Seconds after which a sweep that waits looks up: was Ctrl-C pressed, which trials are running?"""
 
 
 def sweep(
@@ -70,15 +68,8 @@ def sweep(
     cannot be written, another sweep uses it, or no process can be started.
     """
     _check_ways(executor, mode, workers)
-    check_flag("progress", progress)
-    check_flag("invert", invert)
-    if results is not None:
-        check_path("results", results)
-    check_folder(keep_models, results)
-    if watch is not None:
-        check_function("watch", watch)
     trials = complete_trials(trials, mode if executor is None else None)
-    _check_own(data, trials)
+    _check_data(data, trials)
     with contextlib.ExitStack() as stack:
         stack.enter_context(holding(results))
         kept = Results(results, data)
@@ -111,25 +102,26 @@ def _check_ways(executor, mode, workers):
         check_whole("workers", workers)
     if workers is not None and mode == "sequential":
         raise ValueError("mode 'sequential' trains in this process; leave out workers")
-    if executor is not None and not hasattr(executor, "submit"):
-        raise ValueError(f"executor is {shown(executor)}; it should be a concurrent.futures.Executor")
     if executor is not None and (mode == "sequential" or workers is not None):
         raise ValueError("an executor decides by itself what runs where; leave out mode and workers")
 
 
-def _check_own(data, trials):
-    """The caller's data must fit all networks."""
+def _check_data(data, trials):
+    """Raise ValueError unless the data, for None Fashion-MNIST, fit all networks."""
     ways = [(settings["network"], settings["loss"], settings["width"]) for settings in trials]
     for setting, loss, width in (way for i, way in enumerate(ways) if way not in ways[:i]):
-        if data is None:
-            check_for_fashion_mnist(setting)
-            continue
-        X_train, y_train, X_test, y_test, *classes = check_parts(data)
-        outputs = number_of_outputs(y_train)
-        names, shape = classes[0] if classes else None, image_shape(X_train)
-        _, network = find_network(network_of(setting), names, shape, outputs, width)
-        check_data(X_train, y_train, network, find_loss(loss))
-        check_data(X_test, y_test, network, find_loss(loss))
+        network = network_of(setting)
+        if data is not None:
+            X_train, y_train, X_test, y_test, *classes = check_parts(data)
+            names = classes[0] if classes else None
+            _, network = find_network(network, names, image_shape(X_train), number_of_outputs(y_train), width)
+            check_data(X_train, y_train, network, find_loss(loss))
+            check_data(X_test, y_test, network, find_loss(loss))
+        elif isinstance(network, Network) and (network.input_shape != FASHION_MNIST or network.classes < 10):
+            raise ValueError(
+                f"network {show(setting)} puts images of shape {network.input_shape} into {network.classes} classes; "
+                f"Fashion-MNIST has {FASHION_MNIST} and 10: give data, too"
+            )
 
 
 def _known(row, files):

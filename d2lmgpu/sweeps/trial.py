@@ -6,7 +6,6 @@ import threading
 import time
 import warnings
 
-from ..arguments import check_function, shown
 from ..checkpoints import CheckpointError
 from ..data import first_examples
 from ..devices import choose_devices, in_forked_process
@@ -14,7 +13,7 @@ from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Callback, Stop
 from ..training import load_run, train
-from .own_networks import network_of
+from .trials import network_of
 
 _turn = None  # a lock: trials in threads of one process would train on the same devices, in the same memory
 
@@ -73,10 +72,8 @@ def run_trial(settings, data=None, stop=None, invert=False, checkpoint=None, rep
     ``report(first, curves)``: called as it begins and after each epoch with the values of
     `CURVES` since epoch ``first``, counted from 0.
 
-    Raises ValueError for settings that are no dict; whatever else is wrong is in the row.
+    Whatever is wrong is in the row.
     """
-    if not isinstance(settings, dict):
-        raise ValueError(f"run_trial: {shown(settings)} is no dict of settings")
     with _turn, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about runs that diverge
         begin = time.perf_counter()
@@ -141,7 +138,6 @@ class _Telling(Callback):
     only_shows = True
 
     def __init__(self, report):
-        check_function("report", report)
         self._report = report
 
     def on_start(self, history, steps):

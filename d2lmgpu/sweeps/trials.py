@@ -1,17 +1,23 @@
-"""What a sweep consists of: trials, each a dict of settings, all checked before the first is trained."""
+"""What a sweep consists of: trials, each a dict of settings, all checked before the first is trained.
 
+A network of your own is data in a trial, with a name, so that other processes can make it anew and files can keep it:
+
+    {"name": "small", "input_shape": [1, 28, 28], "layers": [["Flatten", {}], ["Dense", {"outputs": 10}]]}
+"""
+
+import hashlib
 import itertools
+import json
 from dataclasses import fields
 
 from ..arguments import check_list, plain, shown
 from ..data import check_limit
 from ..devices import DeviceError, choose_indices
-from ..networks import Network
+from ..networks import Network, described, restored
 from ..parallel import check_loads
 from ..training import Settings
 from ..training.checks import check_statistics, find_network
 from ..training.splits import check_network_for_split, check_number_of_devices
-from .own_networks import as_data, check_names, checked, each_named, network_of, without_name
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
     about.name: about.default for about in fields(Settings)
@@ -28,7 +34,7 @@ def grid(**values):
 
     Raises ValueError for an empty list, and for networks with layers of functions of your own.
     """
-    lists = {str(name): _values(name, value) for name, value in values.items()}
+    lists = {name: _values(name, value) for name, value in values.items()}
     for name, value in lists.items():
         if not value:
             raise ValueError(f"grid: the list of {name} is empty")
@@ -37,7 +43,7 @@ def grid(**values):
 
 def _values(name, value):
     if name == "network" and isinstance(value, dict) and "layers" not in value:
-        return each_named(value)
+        return [_as_data(each, called) if isinstance(each, Network) else each for called, each in value.items()]
     if isinstance(value, Network):  # a tuple of layers
         return [value]
     return list(value) if isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) else [value]
@@ -65,7 +71,10 @@ def complete_trials(trials, mode=None):
         identities.append(identity(settings))
     if not complete:
         raise ValueError("there are no trials; d2lmgpu.grid(lr=[0.1, 0.2]) makes two")
-    check_names(settings["network"] for settings in complete)
+    named = {}
+    for network in (settings["network"] for settings in complete):
+        if _without_name(named.setdefault(show(network), network)) != _without_name(network):
+            raise ValueError(f"two different networks are both called {shown(show(network))}; give each its own name")
     return complete
 
 
@@ -89,23 +98,48 @@ def complete_trial(trial):
 def _plain(name, value):
     """As JSON knows it, since trials go to other processes and to files."""
     if name == "network" and isinstance(value, Network):
-        return as_data(value)
+        return _as_data(value)
     if name == "network" and isinstance(value, dict):
-        return checked(value)
+        if set(value) | {"name"} != {"name", "input_shape", "layers"} or not isinstance(value.get("name", ""), str):
+            raise ValueError(f"network {shown(value)} is no description of one: name, input_shape and layers")
+        return _as_data(network_of(value), value.get("name"))
     value = plain(value)
     if type(value) is list:
         return [_plain(name, part) for part in value]
     if value is not None and not isinstance(value, (bool, int, float, str)):
-        raise ValueError(
-            f"{name} is a {type(value).__name__}; a trial's settings are numbers, names, and lists of them"
-        )
+        raise ValueError(f"{name} is a {type(value).__name__}; settings are numbers, names, and lists of them")
     return value
 
 
+def _as_data(network, name=None):
+    """A `Network` as a trial has it; ``name``: what tables and plots call it, otherwise one that its layers decide."""
+    description = described(network)
+    if description is None:
+        raise ValueError(
+            "a network with layers that are functions of your own cannot be sent to other processes or kept in a "
+            "file; compose it of the library's layers, or train it with train"
+        )
+    if name is None:
+        name = f"custom-{hashlib.sha256(json.dumps(description).encode()).hexdigest()[:6]}"
+    return {"name": name} | description
+
+
+def network_of(setting):
+    """What `Settings` takes as the network that a trial's setting tells: the name of one, or what the data describe."""
+    if not isinstance(setting, dict):
+        return setting
+    return restored({name: setting[name] for name in ("input_shape", "layers")})
+
+
+def _without_name(setting):
+    """What decides which network it is."""
+    return {name: setting[name] for name in setting if name != "name"} if isinstance(setting, dict) else setting
+
+
 def _check(settings):
-    name, network = find_network(network_of(settings["network"]), width=settings["width"])
-    rest = {name: value for name, value in settings.items() if name not in ("devices", "environment", "limit")}
-    Settings(**rest | {"network": network_of(settings["network"])})
+    given = settings | {"network": network_of(settings["network"])}
+    name, network = find_network(given["network"], width=settings["width"])
+    Settings(**{about.name: given[about.name] for about in fields(Settings)})
     check_statistics(settings["batch_statistics"], network, name)
     if settings["split"] is not None:
         check_network_for_split(network)
@@ -131,12 +165,9 @@ def _check_devices(settings, mode):
 
 
 def identity(settings):
-    """What decides how a trial ends: its settings that are not as by default, and of its network all but the name.
-
-    So rows that were written before there was a setting are of trials that leave it as it is.
-    """
-    network = {"network": without_name(settings["network"])} if "network" in settings else {}
-    return {name: value for name, value in (settings | network).items() if value != DEFAULTS.get(name)}
+    """What decides how a trial ends: its settings that are not as by default, and of its network all but the name."""
+    unnamed = settings | {"network": _without_name(settings["network"])}
+    return {name: value for name, value in unnamed.items() if value != DEFAULTS[name]}
 
 
 def varying(trials):
