@@ -16,13 +16,13 @@ import html
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from urllib.parse import unquote
 
+from chromium import find_chromium
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -160,11 +160,6 @@ def _of(output):
 
 def _data(kind, content):
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def find_chromium():
-    """The browser that prints; None if there is none."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def write_pdf(page, path):

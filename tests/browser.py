@@ -14,7 +14,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -32,11 +31,6 @@ os.dup2(int(sys.argv[2]), 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 """Chromium reads commands from its file number 3 and answers on 4."""
-
-
-def find_chromium():
-    """The browser's file; None if there is none."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 class Browser:

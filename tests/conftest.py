@@ -5,7 +5,9 @@ out, and the summary says so. "standin" runs the GPU path on a stand-in for CuPy
 two cards.
 
 Tests marked ``long`` take longer than their part in what everybody should run is worth.
-``pytest --all`` runs them, too, as continuous integration does.
+``pytest --all`` runs them, too; ``pytest --rest`` runs what the last run did not: continuous integration types
+``pytest``, then this. Tests marked ``timing`` measure time, and fail where another program has the cores: they are
+tried twice. No test that is there to find races is marked so.
 """
 
 import contextlib
@@ -23,11 +25,14 @@ import cuda_machines
 import numpy as np
 import pytest
 import standin_cupy
+from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import find_gpus, kinds
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "docs"))  # what makes the website can be imported
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs of a shell's `&` begin with it ignored
 
@@ -35,10 +40,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs 
 REAL_GPU = pytest.param("gpu", marks=pytest.mark.real_gpu)
 """A fixture's parameter, left out where there is no GPU."""
 LEFT_OUT = pytest.StashKey[list]()
+CACHED = "d2lmgpu/passed"
+TRIED_TWICE = "tried twice"
 
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 30 minutes)")
+    parser.addoption("--rest", action="store_true", help="run all tests but those that passed in the last run")
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # not in a process of pytest-xdist, whose reports all come to the first
+        config.pluginmanager.register(Passed(config))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
@@ -58,15 +71,66 @@ def pytest_collection_modifyitems(config, items):
     """Deselects what is not to be run here, and keeps for the summary how much of what that is."""
     cards, reason = find_gpus()
     leave_out = {} if cards else {"real_gpu": f"of real GPUs ({reason})"}
-    if not config.getoption("all"):
+    if not config.getoption("all") and not config.getoption("rest"):
         leave_out["long"] = "that take long (pytest --all runs them, too)"
     config.stash[LEFT_OUT] = []
+    if config.getoption("rest"):
+        _leave_out_what_passed(config, items)
     for mark, which in leave_out.items():
         left_out = [item for item in items if item.get_closest_marker(mark)]
         if left_out:
             items[:] = [item for item in items if not item.get_closest_marker(mark)]
             config.hook.pytest_deselected(items=left_out)
             config.stash[LEFT_OUT].append(f"left out: {len(left_out)} tests {which}")
+
+
+def _leave_out_what_passed(config, items):
+    """But for tests that do something else where more packages are installed, as they may be since."""
+    passed = {*config.cache.get(CACHED, ())}
+    left_out = [item for item in items if item.nodeid in passed and not item.get_closest_marker("packages")]
+    items[:] = [item for item in items if item not in {*left_out}]
+    config.hook.pytest_deselected(items=left_out)
+    config.stash[LEFT_OUT].append(f"left out: {len(left_out)} tests that passed in the last run")
+
+
+class Passed:
+    """Keeps which tests passed, for ``--rest``, and says which were tried twice."""
+
+    def __init__(self, config):
+        self.passed, self.tried_twice, self.config = set(), [], config
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+            self.tried_twice += [(report.nodeid, why) for name, why in report.user_properties if name == TRIED_TWICE]
+        if report.failed:
+            self.passed.discard(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        if self.passed and hasattr(self.config, "cache"):
+            self.config.cache.set(CACHED, sorted(self.passed))
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for name, why in self.tried_twice:
+            terminalreporter.write_line(f"tried twice: {name} ({why})")
+
+
+def pytest_runtest_protocol(item, nextitem):
+    """A test marked ``timing`` that fails is tried once more."""
+    if item.get_closest_marker("timing") is None:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    failed = [report for report in reports if report.failed]
+    if failed:
+        why = str(failed[0].longrepr).splitlines()[-1]
+        item.user_properties.append((TRIED_TWICE, why))
+        item._initrequest()  # its fixtures are made anew
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_collection_finish():

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tables
 from course_times import minutes
 
 import d2lmgpu as d2l
@@ -109,15 +110,8 @@ def test_files_that_are_named_exist():
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
-def test_tables_made_from_the_code_are_up_to_date(page, tables):
+def test_tables_made_from_the_code_are_up_to_date(page):
     assert read(page) == tables.filled(read(page)), "run python docs/tables.py"
-
-
-@pytest.fixture
-def tables(monkeypatch):
-    """The script that makes them."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return importlib.import_module("tables")
 
 
 @pytest.fixture
@@ -149,7 +143,7 @@ def test_every_argument_of_train_is_described():
 def test_no_page_shows_an_option_that_there_is_not(parsers):
     """Not even one that argparse takes for the beginning of another."""
     known = {name for parser in parsers.values() for name in options_of(parser)} | {"--help", "--version"}
-    known |= {"--all", "--count"}  # pytest's, and that of tests/interrupts.py
+    known |= {"--all", "--rest", "--count"}  # pytest's, and that of tests/interrupts.py
     known |= {"--hosts", "--bandwidth"}  # benchmarks/hosts.py's
     known |= set("--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc".split())  # launchers'
     known |= set("--cpus-per-task --gpus-per-task --scheduler-file --nthreads --no-dashboard".split())  # and Dask's

@@ -3,11 +3,11 @@
 import base64
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from chromium import find_chromium
 from conftest import few
 from test_plan_readers import DENSE
 
@@ -167,7 +167,7 @@ setTimeout(() => {
 
 def driven(file, script, width=1000):
     """What a browser finds that opens the page with a script added to it. Skips the test where there is none."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    chromium = find_chromium()
     if chromium is None:
         pytest.skip("there is no chromium, the browser of this test")
     file.write_text(file.read_text().replace("</body>", script))

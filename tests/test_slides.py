@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-DOCS = REPOSITORY / "docs"
 
 
 @pytest.fixture
-def slides(monkeypatch):
+def slides():
     pytest.importorskip("myst_nb", reason="MyST-NB is missing (pip install -e '.[docs]')")
-    monkeypatch.syspath_prepend(str(DOCS))
     import site_slides
 
     return site_slides

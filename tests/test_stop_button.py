@@ -4,13 +4,13 @@ import json
 import os
 import queue
 import secrets
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from chromium import find_chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 120
@@ -111,7 +111,7 @@ def notebook_page(tmp_path):
     pytest.importorskip("jupyterlab", reason="JupyterLab is not installed (pip install -e '.[notebooks]')")
     pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright, which drives a browser, is missing")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    chromium = find_chromium()
     if chromium is None:
         pytest.skip("there is no chromium, the browser of this test")
     from nbformat import v4, write

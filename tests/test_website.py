@@ -14,20 +14,15 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from browser import Browser, find_chromium
+import site_player
+import site_sources
+from browser import Browser
+from chromium import find_chromium
 
 from d2lmgpu import plans
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
-
-
-@pytest.fixture
-def sources(monkeypatch):
-    monkeypatch.syspath_prepend(str(DOCS))
-    import site_sources
-
-    return site_sources
 
 
 @pytest.mark.parametrize(
@@ -48,23 +43,23 @@ def sources(monkeypatch):
         ("docs/guide.md", "guide", "#train", "#train"),
     ],
 )
-def test_links(sources, path, docname, link, expected):
-    assert sources.with_site_links(f"see [there]({link}).", path, docname) == f"see [there]({expected})."
+def test_links(path, docname, link, expected):
+    assert site_sources.with_site_links(f"see [there]({link}).", path, docname) == f"see [there]({expected})."
 
 
-def test_a_link_to_a_folder_is_its_text(sources):
+def test_a_link_to_a_folder_is_its_text():
     text = "[solutions](notebooks/solutions) and [guide](docs/guide.md)"
-    assert sources.with_site_links(text, "README.md", "index") == "solutions and [guide](guide.md)"
+    assert site_sources.with_site_links(text, "README.md", "index") == "solutions and [guide](guide.md)"
 
 
-def test_a_notebook(sources):
+def test_a_notebook():
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "see [guide](../docs/guide.md)"]},
         code("my_prediction = None"),
         code('axes.set(xlabel="devices", ylabel="seconds")\ncompare("time", my_prediction, 3)'),
         code("plot()", alt='a "ring"'),
     ]
-    made = json.loads(sources.notebook(json.dumps({"cells": cells}), "notebooks/01_x"))["cells"]
+    made = json.loads(site_sources.notebook(json.dumps({"cells": cells}), "notebooks/01_x"))["cells"]
     assert "(../guide.md)" in "".join(made[0]["source"])
     assert [cell["metadata"].get("tags") for cell in made[1:]] == [None, ["hide-output"], None]
     assert made[2]["metadata"]["mystnb"] == {"image": {"alt": "Figure: Title; seconds by devices"}}
@@ -76,26 +71,24 @@ def code(text, data=None, **metadata):
     return {"cell_type": "code", "metadata": metadata, "source": [text], "outputs": outputs}
 
 
-def test_literal_blocks(sources):
+def test_literal_blocks():
     lines = ["A table:", "", "    a  1", "", "    b  2", "", "And on", "    in one paragraph."]
-    assert sources.literal_blocks(lines) == [
+    assert site_sources.literal_blocks(lines) == [
         *("A table:", "", "::", "", "    a  1", "", "    b  2", "", "And on", "    in one paragraph."),
     ]
 
 
-def test_all_pages_are_in_the_contents(sources):
+def test_all_pages_are_in_the_contents():
     """Who adds a page to docs or a notebook finds it on the site."""
-    contents = sources.contents()
+    contents = site_sources.contents()
     pages = {path.stem for path in [*DOCS.glob("*.md"), *DOCS.glob("*.rst")]} - {"index"}
-    assert pages == set(sources.PAGES)
+    assert pages == set(site_sources.PAGES)
     for path in (REPOSITORY / "notebooks").glob("*.ipynb"):
         assert f"<notebooks/{path.stem}>" in contents
 
 
-def test_what_the_player_offers(sources, tmp_path):
+def test_what_the_player_offers(tmp_path):
     """Whatever can be chosen has a page, and no two choices have the same."""
-    import site_player
-
     names = [site_player.file_of(choice) for choice in [*site_player.SCHEDULES, *site_player.PLANS]]
     assert len(set(names)) == len(names)
     for choices in (site_player.SCHEDULES, site_player.PLANS):  # every value goes together with every other
