@@ -331,6 +331,7 @@ def test_ctrl_c_while_the_command_begins(tmp_path):
     assert code in (-signal.SIGINT, 130, 1) and err.endswith("KeyboardInterrupt\n")
 
 
+@pytest.mark.packages
 def test_nine_gpus_where_there_are_none(capsys):
     if find_gpus()[0]:
         pytest.skip("there is a GPU")

@@ -256,6 +256,7 @@ sent = [world.isend(tag, 1 - world.rank, tag) for tag in range(100)]
 
 
 @pytest.mark.long
+@pytest.mark.timing
 def test_interpreters_survive_a_hang():
     """Where somebody types at both: what one waits for is an error in the end, and then they begin anew."""
     middle = """
@@ -276,6 +277,7 @@ except HangError as error:
 
 
 @pytest.mark.long
+@pytest.mark.timing
 def test_an_interpreter_that_waits_at_the_cluster():
     """Rank 1 comes when rank 0 has given up; then both come."""
     middle = """

@@ -139,6 +139,7 @@ def test_who_is_at_its_end_notices_one_that_does_not_answer(monkeypatch):
     assert rank == 1 and re.match(wanted, line)
 
 
+@pytest.mark.timing
 def test_who_is_at_its_end_waits_for_one_that_answers(monkeypatch):
     with Watches(3, monkeypatch) as watches:
         for rank in range(3):
@@ -156,6 +157,7 @@ def test_who_is_at_its_end_waits_for_one_that_answers(monkeypatch):
     assert rank is None and re.match(wanted, line)
 
 
+@pytest.mark.timing
 def test_who_is_slow_to_answer_is_not_taken_for_the_one_that_is_frozen(monkeypatch):
     """Rank 0 waits for rank 2, which sends something, but its answer late: that it waits itself, for rank 1."""
     with Watches(3, monkeypatch) as watches:

@@ -280,6 +280,7 @@ def test_devices_are_their_names(make_devices):
         d2l.put([1.0], "cpu")
 
 
+@pytest.mark.packages
 def test_try_gpu_never_mixes_kinds(device_kind):
     devices = [d2l.try_gpu(i) for i in range(3)]
     gpus = find_gpus()[0]
@@ -290,6 +291,7 @@ def test_try_gpu_never_mixes_kinds(device_kind):
         assert [device.card for device in devices] == [i % gpus for i in range(3)]
 
 
+@pytest.mark.packages
 def test_gpu_says_why_there_is_none():
     if find_gpus()[0]:
         pytest.skip("there is a GPU")
@@ -297,6 +299,7 @@ def test_gpu_says_why_there_is_none():
         d2l.gpu(1)
 
 
+@pytest.mark.packages
 def test_choosing_devices(device_kind):
     gpus = find_gpus()[0]
     environment, devices = d2l.choose_devices()

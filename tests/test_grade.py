@@ -107,6 +107,7 @@ def test_a_notebook(marks):
 
 
 @pytest.mark.long
+@pytest.mark.timing
 def test_the_time_of_a_student_is_limited(tmp_path):
     """Also where everything hangs, and where the time is over before the last answer."""
     (tmp_path / "ada").mkdir()

@@ -124,6 +124,7 @@ def test_hosts_learn_what_one_process_learns(with_mpi, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timing
 def test_a_wire_that_is_cut_ends_training_and_is_told(with_mpi):
     """By host and rank; and the processes end on both sides of it, within patience and what they are left to speak."""
     with with_mpi(3, 100) as hosts:

@@ -144,6 +144,7 @@ def slow_layer(seconds):
 
 
 @pytest.mark.parametrize("seconds", long([8e-4, 8e-4, 4e-4], [4e-4, 2e-3, 8e-4]))
+@pytest.mark.timing
 def test_loads_by_measurement(seconds, small):
     """Devices slowed down by waiting. The ideal shares make all of them wait equally long."""
     layers = sequential((1, 28, 28), Flatten(), Dense(10))
