@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 
 from .collectives import allreduce
-from .collectives.phases import are_connected
+from .collectives.execute import are_connected
 from .devices import DeviceError, cpu, find_gpus, put, to_host
 from .devices.kinds import GPU
 from .devices.trials import all_again, trials, works

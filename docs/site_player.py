@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from d2lmgpu import collectives, plans
-from d2lmgpu.collectives.topologies import topology
+from d2lmgpu.collectives.network import topology
 from d2lmgpu.plans.estimate import estimate_costs
 
 PARAMETERS = 129_068

@@ -9,7 +9,7 @@ import pytest
 from conftest import long
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, execute, hierarchical, naive, phases
+from d2lmgpu.collectives import ALGORITHMS, execute, hierarchical, naive
 
 EXECUTE = sys.modules["d2lmgpu.collectives.execute"]  # the module, whose name the function hides
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
@@ -109,7 +109,7 @@ def test_a_schedule_of_ones_own():
 def test_what_overwrites_an_array_waits_for_all_who_still_read_it(algorithm, rng, monkeypatch):
     """A long collective's readers are slow; each device has done its own part when its array is overwritten."""
     monkeypatch.setattr(EXECUTE, "SHORT", -1)
-    k, act = 5, phases.do_action
+    k, act = 5, EXECUTE.do_action
     for slow in range(k):
         values = rng.integers(-60, 61, (k, 1009)).astype(np.float32)
         data = [d2l.put(value, d2l.cpu(i)) for i, value in enumerate(values)]
@@ -120,7 +120,7 @@ def test_what_overwrites_an_array_waits_for_all_who_still_read_it(algorithm, rng
                 time.sleep(0.005)
             act(action, i, *rest)
 
-        monkeypatch.setattr(phases, "do_action", do_action)
+        monkeypatch.setattr(EXECUTE, "do_action", do_action)
         d2l.allreduce(data, algorithm)
         for i, array in enumerate(data):
             if i != slow:

@@ -12,7 +12,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.cli.settings import as_splits
-from d2lmgpu.collectives.topologies import TOPOLOGIES, topology
+from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
 from d2lmgpu.plans import PLANS, Measured, copies_of, prove, simulate

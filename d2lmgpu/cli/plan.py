@@ -7,7 +7,7 @@ import numpy as np
 from .. import words
 from ..arguments import check_name
 from ..collectives import ALGORITHMS
-from ..collectives.topologies import TOPOLOGIES, topology
+from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..networks import FASHION_MNIST
 from ..optimizers import OPTIMIZERS

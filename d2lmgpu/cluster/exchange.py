@@ -6,7 +6,7 @@ received into them where nothing else needs that place, and otherwise into a buf
 
 import numpy as np
 
-from ..collectives.phases import do_action
+from ..collectives.execute import do_action
 from ..devices.records import timed
 from ..timing import spans
 from .moves import AHEAD, moves_of

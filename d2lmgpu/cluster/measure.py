@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ..collectives import ALGORITHMS, Measurement, allreduce, check_bytes
+from ..collectives import ALGORITHMS, Measurement, allreduce
 from ..collectives.measure import row_of, value_of
 from ..devices import nothing_left_behind, put, synchronize, to_host
 from ..measuring import repeats_in, seconds_of, take_rounds
@@ -20,8 +20,6 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
     across = [(algorithm, cluster.across(algorithm)) for algorithm in algorithms]
-    for nbytes in sizes:
-        check_bytes(nbytes)
     for nbytes in sizes:
         with nothing_left_behind(cluster.mine):
             correct = [_check(cluster, *each, nbytes) for each in across]

@@ -2,20 +2,18 @@
 
 import functools
 
-from ..arguments import check_flag, check_list, check_name, shown
+from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
 from .bidirectional_ring import bidirectional_ring
 from .draw import draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
-from .execute import add_program, check_arrays, execute
-from .fit import fit_virtual_devices, predict, virtual_devices
+from .execute import add_program, check_arrays, execute, needs_staging
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
 from .html import write_html
 from .library import LIBRARIES
-from .measure import Measurement, check_bytes, measure, parse_size
+from .measure import Measurement, fit_virtual_devices, measure, parse_size, predict, virtual_devices
 from .naive import naive
 from .none import none
-from .phases import needs_staging
 from .program import compile_algorithm
 from .prove import Proof, ScheduleError, prove
 from .recursive_doubling import recursive_doubling
@@ -49,7 +47,6 @@ def check_algorithm(name, training=False):
     With ``training`` also for "none", with which replicas would drift apart. What adds an allreduce to a batch
     itself, with a method ``add_to(batch, data)``, is one, too: `cluster.across` makes such.
     """
-    check_flag("training", training)
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
     if callable(name) or hasattr(name, "add_to"):
@@ -117,12 +114,8 @@ def measure_allreduce(devices, algorithms, sizes):
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
     devices = check_devices(devices)
-    algorithms = check_list("algorithms", algorithms, of="names")
     for algorithm in algorithms:
         check_algorithm(algorithm)
-    sizes = check_list("sizes", sizes, of="numbers of bytes")
-    for nbytes in sizes:
-        check_bytes(nbytes)
     for nbytes in sizes:
         for algorithm in algorithms:
             ours = callable(algorithm) or algorithm in ALGORITHMS

@@ -13,12 +13,11 @@ Source: the two-ring decomposition of NVLink servers in Dive into Deep Learning,
 """
 
 from .ring import ring
-from .schedule import check_sizes, chunk_bounds, place, together
+from .schedule import chunk_bounds, place, together
 
 
 def bidirectional_ring(k, n):
     """The schedule for k devices and n elements."""
-    check_sizes(k, n)
     (start, middle), (_, stop) = chunk_bounds(n, 2)
     right = ring(k, middle - start)
     left = place(ring(k, stop - middle), members=range(k - 1, -1, -1), start=middle)

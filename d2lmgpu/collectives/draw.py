@@ -9,13 +9,8 @@ import math
 
 import numpy as np
 
-from ..arguments import check_array, check_function, check_list, check_number, check_whole, is_number, shown
-from ..devices import MOST_DEVICES
 from ..words import several
-from .measure import check_rows
-from .network import check_network
 from .prove import check_form, pieces, replay
-from .schedule import MOST_ELEMENTS
 from .simulate import simulate
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
@@ -37,7 +32,6 @@ def draw_steps(schedule, k, n, columns=4):
     from matplotlib.figure import Figure
 
     schedule = check_form(schedule, k, n)
-    check_whole("columns", columns)
     cuts = pieces(schedule, n)
     states = [held.copy() for held in replay(schedule, k, cuts)]
     columns = min(columns, len(states))
@@ -55,15 +49,10 @@ def draw_steps(schedule, k, n, columns=4):
 
 
 def draw_bytes(schedule, k, itemsize=4):
-    """A heat map of the bytes that each device (row) sends to each other (column).
-
-    Raises ValueError for what is no schedule for k devices.
-    """
+    """A heat map of the bytes that each device (row) sends to each other (column)."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    schedule = check_form(schedule, k, MOST_ELEMENTS)
-    check_number("itemsize", itemsize, above=0)
     sent = np.zeros((k, k))
     for step in schedule:
         for t in step:
@@ -84,12 +73,9 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of
     k) and ``sizes`` a single number, ``network`` is a function of k. Dotted lines
     mark where another algorithm becomes the fastest.
-
-    Raises ValueError unless one of both is a list.
     """
     from matplotlib.figure import Figure
 
-    _check_times(algorithms, network, sizes, devices)
     if devices is None:
         points = [(size, network, size) for size in sizes]
     else:
@@ -121,35 +107,10 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     return figure
 
 
-def _check_times(algorithms, network, sizes, devices):
-    """Raise ValueError unless `plot_times` can be given these."""
-    if not isinstance(algorithms, dict) or not algorithms or not all(map(callable, algorithms.values())):
-        raise ValueError(f"plot_times: algorithms are {shown(algorithms)}; give a dict of names and schedule functions")
-    if (devices is None) == (sizes is None or is_number(sizes)):
-        raise ValueError("plot_times: give a list of sizes, or a list of devices and one size")
-    if devices is None:
-        check_network(network)
-        listed = sizes = check_list("sizes", sizes, of="bytes")
-    else:
-        check_function("network", network)
-        listed = devices = check_list("devices", devices, of="numbers of devices")
-        sizes = [sizes]
-    if not listed:
-        raise ValueError("plot_times: the list is empty; give some sizes, or numbers of devices")
-    for size in sizes:
-        check_whole("a size", size, least=4, most=MOST_ELEMENTS)
-    for k in devices or ():
-        check_whole("a number of devices", k, most=MOST_DEVICES)
-
-
 def plot_measurements(rows):
-    """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure.
-
-    Raises ValueError without rows.
-    """
+    """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure."""
     from matplotlib.figure import Figure
 
-    rows = check_rows(rows)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     times, bandwidths = figure.subplots(1, 2)
     names = list(dict.fromkeys(row.algorithm for row in rows))
@@ -174,14 +135,10 @@ def plot_predictions(measurements, predicted):
     """Predicted against measured seconds of `Measurement` rows, one panel a number of devices.
 
     The title gives the median of the relative errors; algorithms whose own median
-    is above 25% are marked in the legend. Raises ValueError without rows, or unless there is a second for each.
+    is above 25% are marked in the legend.
     """
     from matplotlib.figure import Figure
 
-    measurements = check_rows(measurements)
-    check_array("predicted", predicted, 1, f"({len(measurements)},)")
-    if len(predicted) != len(measurements):
-        raise ValueError(f"predicted: {len(predicted)} seconds for {len(measurements)} measurements; give one for each")
     measured = np.array([row.seconds for row in measurements])
     errors = np.abs(predicted / measured - 1)
     counts = sorted({row.devices for row in measurements})

@@ -20,12 +20,11 @@ Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """
 
 from .recursive_doubling import fold, largest_power_of_two
-from .schedule import Transfer, check_sizes, chunk_bounds
+from .schedule import Transfer, chunk_bounds
 
 
 def halving_doubling(k, n):
     """The schedule for k devices and n elements."""
-    check_sizes(k, n)
     p = largest_power_of_two(k)
     bounds = chunk_bounds(n, p)
     halving = []

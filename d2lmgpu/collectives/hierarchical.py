@@ -19,9 +19,8 @@ NCCL-based training at scale (Jia et al. 2018).
 
 import math
 
-from ..arguments import check_list, shown
 from .ring import ring
-from .schedule import check_sizes, chunk_bounds, place, together
+from .schedule import chunk_bounds, place, together
 from .sharded import gather_at_hubs, spread_from_hubs
 
 
@@ -33,12 +32,9 @@ def hierarchical(k, n, groups=None):
 
     Raises ValueError if the groups do not hold each device once.
     """
-    check_sizes(k, n)
-    groups = consecutive_groups(k) if groups is None else check_list("groups", groups, of="lists of devices")
-    groups = [check_list("groups: a group", group, of="numbers of devices") for group in groups]
-    members = [device for group in groups for device in group]
-    if not all(groups) or len(members) != k or not all(device in members for device in range(k)):
-        raise ValueError(f"hierarchical: groups {shown(groups)} should hold each device from 0 to {k - 1} once")
+    groups = groups or consecutive_groups(k)
+    if not all(groups) or sorted(device for group in groups for device in group) != list(range(k)):
+        raise ValueError(f"hierarchical: groups {groups} should hold each device from 0 to {k - 1} once")
     chunks = min(len(group) for group in groups)
     bounds = chunk_bounds(n, chunks)
     hubs = [group[:chunks] for group in groups]

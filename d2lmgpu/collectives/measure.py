@@ -1,9 +1,13 @@
-"""How fast is an allreduce here? In the convention of NCCL-tests.
+"""How fast is an allreduce here? In the convention of NCCL-tests. And which network explains the times.
 
 S is the size of the array on each device, t the time of one allreduce:
 
     algbw = S / t                      what the user sees
     busbw = algbw · 2(k-1)/k           what the wires see: comparable between numbers of devices
+
+The simulated time of a schedule is a sum of four terms, each proportional to one
+constant of the network, so that constants are fitted by least squares, and judged
+by what they predict for other allreduces.
 
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """
@@ -14,11 +18,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import check_function, check_list, check_number, check_text, check_whole, shown
-from ..devices import check_devices, nothing_left_behind, put, record_transfers, synchronize, to_host
+from ..arguments import shown
+from ..devices import nothing_left_behind, put, record_transfers, synchronize, to_host
 from ..devices.memory import MOST_BYTES
-from ..measuring import repeated, repeats_in, seconds_of
+from ..measuring import fit, repeated, repeats_in, seconds_of
 from ..words import name_of
+from .network import shared_cores
+from .simulate import simulate
 
 
 @dataclass
@@ -55,12 +61,6 @@ def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
 
     Raises RuntimeError if the sum is wrong.
     """
-    check_function("allreduce", allreduce)
-    devices = check_devices(devices)
-    if not callable(algorithm):
-        check_text("algorithm", algorithm)
-    check_bytes(nbytes)
-    check_number("budget", budget, least=0)
     with nothing_left_behind(devices):
         return _measure(allreduce, devices, algorithm, nbytes, steps, budget)
 
@@ -113,19 +113,6 @@ def row_of(algorithm, k, nbytes, seconds, sent, steps, correct):
     )
 
 
-def check_bytes(nbytes):
-    """Raise ValueError unless an array can have so many bytes."""
-    check_whole("a size in bytes", nbytes, least=4, most=MOST_BYTES)
-
-
-def check_rows(rows):
-    """The list of rows. Raises ValueError unless there are some, all `Measurement`."""
-    rows = check_list("rows", rows, of="measurements, as measure_allreduce makes them")
-    if not rows or not all(hasattr(row, "algorithm") and hasattr(row, "seconds") for row in rows):
-        raise ValueError(f"rows are {shown(rows)}; give a list of measurements, as measure_allreduce makes them")
-    return rows
-
-
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -134,9 +121,57 @@ def parse_size(text):
 
     Raises ValueError for anything else, less than 4, or more than any machine has.
     """
-    check_text("size", text)
     found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGT]?)B?", text.strip().upper())
     nbytes = int(float(found[1]) * UNITS[found[2]]) if found else 0
     if not 4 <= nbytes <= MOST_BYTES:
         raise ValueError(f"size {shown(text)}: give bytes, at least 4 and at most 1024T, such as 512, 4K or 1.5G")
     return nbytes // 4 * 4
+
+
+CONSTANTS = ("startup", "occupancy", "beta", "gamma")
+"""Seconds: for each device to begin, for each message, for a byte to be copied, and for a byte to be added."""
+
+
+def virtual_devices(constants, cores):
+    """The network of virtual devices with these `CONSTANTS`, a dict: a function of the number of devices k."""
+
+    def network(k):
+        beta = max(constants["beta"], 1e-30)
+        network = shared_cores(k, cores, 1 / beta, constants["occupancy"], 0.0, constants["gamma"])
+        network.startup = k * constants["startup"]
+        return network
+
+    return network
+
+
+def fit_virtual_devices(measurements, algorithms, cores):
+    """The `CONSTANTS` of this computer, from `Measurement` rows: a dict.
+
+    ``algorithms`` maps names to schedule functions, ``cores`` is the number of
+    cores that the devices share. Raises ValueError for fewer rows than constants.
+    """
+    if len(measurements) < len(CONSTANTS):
+        raise ValueError(f"fit: {len(measurements)} measurements are too few for {len(CONSTANTS)} constants")
+    terms = [_terms(algorithms[row.algorithm], row.devices, row.bytes, cores) for row in measurements]
+    seconds = [row.seconds for row in measurements]
+    return dict(zip(CONSTANTS, fit(terms, seconds).tolist(), strict=True))
+
+
+def predict(measurements, algorithms, network):
+    """Simulated seconds for the allreduce of each row; ``network`` is a function of k."""
+    return np.array(
+        [
+            simulate(algorithms[row.algorithm](row.devices, row.bytes // 4), network(row.devices)).seconds
+            for row in measurements
+        ]
+    )
+
+
+def _terms(algorithm, k, nbytes, cores):
+    """Seconds of an allreduce for each constant, were it one and the others zero."""
+    schedule = algorithm(k, nbytes // 4)
+    terms = []
+    for name in CONSTANTS:
+        only = {other: float(other == name) for other in CONSTANTS}
+        terms.append(simulate(schedule, virtual_devices(only, cores)(k)).seconds)
+    return terms

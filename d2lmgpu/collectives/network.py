@@ -13,7 +13,17 @@ short it is. A device that receives a message to be added spends
     machines             servers of several devices, joined by Ethernet or InfiniBand
     shared_cores         virtual devices: threads on the cores of one computer
 
-All raise ValueError for numbers with which there is no network.
+All raise ValueError for bandwidths that are not above 0. `TOPOLOGIES` are networks by name, with the numbers of
+machines that there are:
+
+    full_switch    each device's wires carry 150 GB/s each way, as of a server's NVSwitch
+    pcie_bus       all share 16 GB/s, as of PCIe 3.0 through one CPU
+    nvlink_ring    50 GB/s each way to both neighbours: two NVLinks
+    nvlink_mesh    a DGX-1: up to 8 devices, NVLinks of 25 GB/s
+    machines       servers of 8 with such a switch, and 12.5 GB/s (100 Gbit/s) between them
+    ethernet       the same servers with 1.25 GB/s (10 Gbit/s) between them
+
+A message takes 2 µs within a server, 5 over a bus, 10 between servers, 50 by Ethernet.
 """
 
 from collections.abc import Callable
@@ -21,8 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arguments import check_number, check_whole, shown
-from ..devices import MOST_DEVICES
+from ..arguments import shown
 
 NO_LINK = -1
 """Fills up routes that are shorter than the longest."""
@@ -49,6 +58,10 @@ class Network:
     reduce_seconds_per_byte: float = 0.0
     startup: float = 0.0
 
+    def __post_init__(self):
+        if not (self.bandwidth > 0).all():
+            raise ValueError(f"{self.name}: bandwidths are {self.bandwidth.min()} and more; they should be above 0")
+
 
 def check_network(network):
     """Raise ValueError unless it is a `Network`."""
@@ -56,19 +69,8 @@ def check_network(network):
         raise ValueError(f"network is {shown(network)}; give one of collectives.network, such as full_switch(4, 16e9)")
 
 
-def _check(k, least=1, **constants):
-    """Raise ValueError unless there can be k devices, and the constants are finite and not negative."""
-    check_whole("k, the number of devices,", k, least, most=MOST_DEVICES)
-    for name, value in constants.items():
-        if name.startswith(("bandwidth", "inside", "between")):
-            check_number(name, value, above=0)
-        else:
-            check_number(name, value, least=0)
-
-
 def full_switch(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
     """Every device has one wire in and one out, each of ``bandwidth`` bytes/s, to a switch that never blocks."""
-    _check(k, bandwidth=bandwidth, latency=latency, reduce_seconds_per_byte=reduce_seconds_per_byte)
     links = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
     return _network(
         f"switch, {k} devices",
@@ -83,7 +85,6 @@ def full_switch(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
 
 def pcie_bus(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
     """One bus of ``bandwidth`` bytes/s in all, which every message crosses."""
-    _check(k, bandwidth=bandwidth, latency=latency, reduce_seconds_per_byte=reduce_seconds_per_byte)
     return _network(
         f"bus, {k} devices",
         k,
@@ -102,10 +103,6 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     devices; issuing a message takes the interpreter for ``occupancy`` seconds,
     one message after the other.
     """
-    check_whole("cores", cores)
-    _check(
-        k, bandwidth=bandwidth, occupancy=occupancy, latency=latency, reduce_seconds_per_byte=reduce_seconds_per_byte
-    )
     network = pcie_bus(k, bandwidth * min(k, cores), latency, reduce_seconds_per_byte / min(k, cores))
     network.name = f"{cores} cores, {k} virtual devices"
     network.occupancy[:] = occupancy
@@ -114,7 +111,6 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
 
 def nvlink_ring(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
     """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
-    _check(k, bandwidth=bandwidth, latency=latency, reduce_seconds_per_byte=reduce_seconds_per_byte)
     pairs = sorted({(i, (i + step) % k) for i in range(k) for step in (1, -1)})
     return _wired(f"NVLink ring, {k} devices", k, pairs, bandwidth, latency, reduce_seconds_per_byte)
 
@@ -126,7 +122,6 @@ MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1),
 
 def nvlink_mesh(bandwidth=25e9, latency=0.0, reduce_seconds_per_byte=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
-    _check(8, bandwidth=bandwidth, latency=latency, reduce_seconds_per_byte=reduce_seconds_per_byte)
     width = {(a, b): count for a, b, count in MESH_WIRES} | {(b, a): count for a, b, count in MESH_WIRES}
     pairs = sorted(width)
     bandwidths = np.array([width[pair] * bandwidth for pair in pairs])
@@ -141,9 +136,6 @@ def machines(
     ``inside`` is the bandwidth of each device's wires, ``between`` that of each
     server's card, per direction (12.5e9: InfiniBand or Ethernet of 100 Gbit/s).
     """
-    check_whole("size, the devices in a machine,", size)
-    latencies = {"latency_inside": latency_inside, "latency_between": latency_between}
-    _check(k, inside=inside, between=between, **latencies, reduce_seconds_per_byte=reduce_seconds_per_byte)
     count = -(-k // size)
     names = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
     names += [f"card out of machine {m}" for m in range(count)] + [f"card into machine {m}" for m in range(count)]
@@ -160,6 +152,25 @@ def machines(
 
     network = _network(f"machines of {size}, {k} devices", k, names, bandwidths, route, 0.0, reduce_seconds_per_byte)
     network.latency = latency
+    return network
+
+
+TOPOLOGIES = {
+    "full_switch": lambda k: full_switch(k, 150e9, 2e-6),
+    "pcie_bus": lambda k: pcie_bus(k, 16e9, 5e-6),
+    "nvlink_ring": lambda k: nvlink_ring(k, 50e9, 2e-6),
+    "nvlink_mesh": lambda k: nvlink_mesh(25e9, 2e-6),
+    "machines": lambda k: machines(k, 8, 150e9, 12.5e9, 2e-6, 10e-6),
+    "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
+}
+"""Functions of k that make a `Network` for so many devices, or more."""
+
+
+def topology(name, k):
+    """The network of that name for k devices. Raises ValueError if it has fewer."""
+    network = TOPOLOGIES[name](k)
+    if network.k < k:
+        raise ValueError(f"network {name} has {network.k} devices, not {k}")
     return network
 
 

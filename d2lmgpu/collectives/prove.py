@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arguments import check_name
-from .schedule import check_sizes, check_steps, chunk_bounds
+from ..arguments import check_list, check_name, check_whole, shown
+from ..devices import MOST_DEVICES
+from .schedule import MOST_ELEMENTS, Transfer, chunk_bounds
 
 
 class ScheduleError(ValueError):
@@ -149,7 +150,8 @@ def check_form(schedule, k, n):
     Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n, to add or copy;
     ValueError for what is no schedule, or no number of devices or elements.
     """
-    check_sizes(k, n)
+    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
     steps = list(check_steps(schedule))
     for number, step in enumerate(steps, 1):
         for t in step:
@@ -162,6 +164,20 @@ def check_form(schedule, k, n):
             if t.op not in ("add", "copy"):
                 raise ScheduleError(f"step {number}: {t} should add or copy")
     return steps
+
+
+def check_steps(schedule):
+    """The steps of a schedule one by one, as lists. Raises ValueError unless it is a list of lists of transfers."""
+    if isinstance(schedule, (str, bytes, dict)) or not hasattr(schedule, "__iter__") or hasattr(schedule, "dtype"):
+        raise ValueError(f"schedule: {shown(schedule)} should be a list of steps, which are lists of transfers")
+    for number, step in enumerate(schedule, 1):
+        step = check_list(f"schedule: step {number}", step, of="transfers")
+        for t in step:
+            if not isinstance(t, Transfer) or not all(isinstance(value, (int, np.integer)) for value in t[:4]):
+                raise ValueError(
+                    f"step {number}: {shown(t)} should be a Transfer(source, destination, start, stop, op)"
+                )
+        yield step
 
 
 def pieces(schedule, n, *edges):

@@ -14,12 +14,11 @@ end: two steps more, of n elements each.
 Source: Thakur, Rabenseifner and Gropp 2005.
 """
 
-from .schedule import Transfer, check_sizes
+from .schedule import Transfer
 
 
 def recursive_doubling(k, n):
     """The schedule for k devices and n elements."""
-    check_sizes(k, n)
     p = largest_power_of_two(k)
     steps = []
     distance = 1

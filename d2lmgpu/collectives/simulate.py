@@ -15,9 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arguments import check_number
 from .network import NO_LINK, check_network
-from .schedule import check_steps
 
 
 @dataclass
@@ -33,13 +31,12 @@ def simulate(schedule, network, itemsize=4):
     """Time a schedule on a network; elements have ``itemsize`` bytes. Returns a `Simulation`.
 
     ``schedule`` may be any iterable of steps. Raises ValueError if it names a
-    device that the network has not, or is no schedule.
+    device that the network does not have.
     """
     check_network(network)
-    check_number("itemsize", itemsize, above=0)
     times = []
     total = np.zeros(len(network.links))
-    for step in check_steps(schedule):
+    for step in schedule:
         seconds, load = _step(step, network, itemsize)
         times.append(seconds)
         total += load

@@ -15,18 +15,16 @@ Source: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
 Communication Operations in MPICH" (binomial tree).
 """
 
-from .schedule import Transfer, check_sizes
+from .schedule import Transfer
 
 
 def tree(k, n):
     """The schedule for k devices and n elements."""
-    check_sizes(k, n)
     return _reduce(k, n) + broadcast(k, n)
 
 
 def broadcast(k, n):
     """Device 0's n elements to all k devices, in ⌈log₂ k⌉ steps."""
-    check_sizes(k, n)
     return [[Transfer(t.destination, t.source, 0, n, "copy") for t in step] for step in reversed(_reduce(k, n))]
 
 

@@ -1,6 +1,6 @@
 """An allreduce on GPUs as a part of a step that is recorded: given to all devices' streams by one thread, at once.
 
-As in collectives/phases.py each phase waits for those that the program says; but
+As in collectives/execute.py each phase waits for those that the program says; but
 the staging buffers are this exchange's own, since a graph keeps nothing alive
 that it uses, and nothing is measured or reported.
 """
@@ -8,7 +8,7 @@ that it uses, and nothing is measured or reported.
 import numpy as np
 
 from ..collectives import compile_algorithm, needs_staging, schedules_of
-from ..collectives.phases import do_action
+from ..collectives.execute import do_action
 from ..devices import DeviceArray
 
 

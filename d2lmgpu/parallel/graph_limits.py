@@ -5,7 +5,7 @@ import numpy as np
 from .. import networks
 from ..arguments import check_name
 from ..collectives import LIBRARIES
-from ..collectives.phases import are_connected
+from ..collectives.execute import are_connected
 from ..devices import DeviceError
 from ..kernels.cuda import PRECISIONS, current_card, graphs_work, has_kernels, tensor_cores
 from ..networks import compute, kernels_work

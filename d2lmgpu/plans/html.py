@@ -7,7 +7,7 @@ import inspect
 
 from ..arguments import check_whole, shown
 from ..collectives.html import film_of as film_of_schedule
-from ..collectives.schedule import check_steps
+from ..collectives.prove import check_steps
 from ..player import Player, write_page
 from .draw import FILLS, MESSAGE_NAMES, MESSAGES, NAMES, have_several_stages, kind_of, label_of, title_of
 from .plan import Plan

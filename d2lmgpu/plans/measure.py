@@ -8,7 +8,7 @@ with each other.
                  speed that c of them have
     preparation  the rest of the device's step, for each action: the host program lists them, before it begins
 
-Everything is done a number of times; what is told are medians. Messages are the network's (collectives/fit.py).
+Everything is done a number of times; what is told are medians. Messages are the network's (collectives/measure.py).
 """
 
 import statistics

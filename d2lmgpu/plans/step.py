@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..collectives.execute import add_exchange
-from ..collectives.phases import needs_staging
+from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
 from ..devices import Batch
 from ..devices.records import note_transfer
