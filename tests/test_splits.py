@@ -17,7 +17,7 @@ from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
 from d2lmgpu.plans import PLANS, Measured, copies_of, prove, simulate
 from d2lmgpu.plans.estimate import estimate_costs
-from d2lmgpu.training.split_test_set import SplitTestSet
+from d2lmgpu.training.split_step import SplitTestSet
 from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))

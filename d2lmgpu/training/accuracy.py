@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ..arguments import as_array, check_list, check_whole
+from ..arguments import as_array, check_list
 from ..cluster import as_cluster, gather
 from ..data import to_float
 from ..devices import check_devices, put, to_host
@@ -57,7 +57,8 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
 class TestSet:
     """Images and labels that stay on the devices, to be evaluated again and again; arguments are those of `evaluate`.
 
-    They stay as they are, uint8 maybe, and become floats on the devices when they are used.
+    They stay as they are, uint8 maybe, and become floats on the devices when they are used. ``size``: how many they
+    are; ``loss``: None where labels are classes.
     """
 
     __test__ = False  # pytest would take it for a test
@@ -65,15 +66,18 @@ class TestSet:
     def __init__(self, X, y, devices, network=LENET, loss=CROSS_ENTROPY, metrics=()):
         y = as_array("labels", y)
         check_data(X, y, network, loss)
-        self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None  # None: labels are classes
+        self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None
         self.everybody = as_cluster(devices)
         self.devices, self.network, self.size = self.everybody.mine, network, len(X)
         self.metrics = dict(metrics)
         if self.metrics:
             some = put(y[:EXAMPLES], self.devices[0])
             self.devices[0].run(try_metrics, self.metrics, some, network.classes).result()
-        starts = range(0, len(X), EVALUATION_BATCH)
-        parts = [slice(start, start + EVALUATION_BATCH) for start in starts]
+        self._place(X, y)
+
+    def _place(self, X, y):
+        """Put all of it on the devices."""
+        parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(X), EVALUATION_BATCH)]
         self.shards = [split_batch(X[part], y[part], self.everybody) for part in parts]
 
     def evaluate(self, params_or_device_params, statistics=(), tell=None):
@@ -98,9 +102,7 @@ class TestSet:
             if tell and number % len(self.devices) == 0:
                 done = min(self.size, done + EVALUATION_BATCH)
                 tell(done)
-        first, *others = (sum(self._of_all(found)) / self.size).tolist()
-        metrics = {"metrics": dict(zip(self.metrics, others, strict=True))} if self.metrics else {}
-        return {"test_loss" if self.loss else "test_accuracy": first} | metrics
+        return self._reached(sum(self._of_all(found)))
 
     def _of_all(self, found):
         """The sums of each part of the test set and each device, of which this process has ``found`` its own."""
@@ -108,6 +110,12 @@ class TestSet:
         by_device = np.array(found, float).reshape(parts, d, -1).transpose(1, 0, 2)
         by_device = gather(self.everybody, by_device.reshape(d, -1)).reshape(len(self.everybody), parts, -1)
         return by_device.transpose(1, 0, 2).reshape(parts * len(self.everybody), -1)
+
+    def _reached(self, sums):
+        """What `evaluate` returns, of the ``sums`` over all images."""
+        first, *others = (sums / self.size).tolist()
+        metrics = {"metrics": dict(zip(self.metrics, others, strict=True))} if self.metrics else {}
+        return {"test_loss" if self.loss else "test_accuracy": first} | metrics
 
 
 def _count_correct(X, y, params, network, statistics):
@@ -137,8 +145,8 @@ def _sums(X, y, params, network, statistics, loss, metrics):
 def predict(params_or_device_params, X, devices, network=LENET, statistics=(), loss="cross_entropy"):
     """The probability of each class for each image, float (N, classes) on the host, in the images' order.
 
-    Arguments are those of `evaluate`. With another ``loss`` than cross_entropy nobody knows that outputs are logits:
-    then they are given as they are. Raises ValueError for images that do not fit the network.
+    Arguments are those of `evaluate`. With another ``loss`` than cross_entropy outputs need not be logits, and are
+    returned as they are. Raises ValueError for images that do not fit the network.
     """
     loss = find_loss(loss)
     devices = check_devices(devices)
@@ -160,13 +168,10 @@ def predict(params_or_device_params, X, devices, network=LENET, statistics=(), l
 def confusion_matrix(y, predicted, classes):
     """How many images of class i (the row) were taken for class j (the column): integers (classes, classes).
 
-    Raises ValueError unless ``y`` and ``predicted`` are labels of so many classes, as many of one as of the other.
+    Raises ValueError unless both are labels of so many classes.
     """
-    check_whole("classes", classes, least=2, most=10**4)
-    y, predicted = as_array("y", y), as_array("predicted", predicted)
-    n = len(predicted) if predicted.ndim else 0
-    check_labels(y, n, classes)
-    check_labels(predicted, n, classes)
+    check_labels(y, len(y), classes)
+    check_labels(predicted, len(y), classes)
     cells = np.asarray(y, np.intp) * classes + np.asarray(predicted, np.intp)
     return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
 

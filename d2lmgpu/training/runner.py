@@ -13,8 +13,7 @@ from ..parallel.across import ClusterStep
 from ..parallel.graph_limits import can_be_graph
 from ..words import listed
 from .accuracy import TestSet
-from .split_step import SplitStep
-from .split_test_set import SplitTestSet
+from .split_step import SplitStep, SplitTestSet
 
 
 def make_runner(X, y, params, devices, network, settings, note=print, saved_loads=None, stop=None):

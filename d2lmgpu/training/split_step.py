@@ -1,17 +1,23 @@
-"""Training steps by a plan, for the loop as `EagerStep` does them for the walk; and the parameters as a whole."""
+"""Training by a plan: its steps for the loop, the parameters as a whole, and the test set on the plan's devices."""
 
 import numpy as np
 
+from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
-from ..devices import to_host
-from ..layers.labels import check_labels
+from ..devices import DeviceArray, put, to_host
+from ..layers.labels import right_answers
+from ..networks import logits
+from ..networks.losses import on_host
 from ..optimizers import make_optimizer
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..plans import Execution, prove
+from ..plans.plan import shapes_of
 from ..plans.state import give_back, whole_state
 from ..timing import span
 from ..transforms import find_transform
-from .splits import check_memory, make_plan
+from .accuracy import PREDICTION_BATCH, TestSet
+from .metrics import sum_metrics
+from .splits import check_memory, limits_of, make_plan
 
 
 class SplitStep:
@@ -27,7 +33,6 @@ class SplitStep:
     def __init__(self, X, y, params, devices, network, settings, stop=None):
         if np.ndim(y) != 1:
             raise ValueError("with a split labels are whole numbers, one for each image; train others without one")
-        check_labels(y, len(X), network.classes)
         self.X, self.y, self.stop, self.settings = np.asarray(X), np.asarray(y), stop, settings
         batch_size, k = min(settings.batch_size, len(X)), len(devices)
         self.plan = make_plan(settings.split, k, settings.pipeline, settings.micro_batches, network, settings.algorithm)
@@ -136,3 +141,97 @@ class Whole:
         """Take `flat_optimizer_state` after so many steps."""
         give_back(self.execution, optimizer_state)
         self.given_state, self.execution.steps = list(map(to_host, optimizer_state)), steps
+
+
+class SplitTestSet(TestSet):
+    """Images and labels on the host, evaluated by the devices of a ``plan``: each stage where the plan has it.
+
+    ``devices``: a list, or a `Cluster`, of which all processes have one. ``batch_size``: that of training, where a
+    device's memory has a limit: then no more images are on a device at a time than a micro-batch has.
+
+    No device has all parameters, unless it trains all. A stage's are copied from the host for as long as its images go
+    through, which takes no more memory than its gradients did in the step. Images go in as many batches at a time as
+    there are devices for a stage.
+
+    Of P processes each takes every P-th batch through all stages on its own devices, each stage where the plan has it.
+    So no image travels. A stage that the plan has in other processes is computed on arrays of the host, which no limit
+    counts.
+    """
+
+    def __init__(self, X, y, plan, devices, batch_size, metrics=()):
+        self.plan, self.batch_size = plan, batch_size
+        super().__init__(X, y, devices, plan.network, metrics=metrics)
+
+    def _place(self, X, y):
+        """Only find out which of the devices have each stage."""
+        self.X, self.y, plan = X, y, self.plan
+        limited = any(limits_of(self.everybody))
+        self.batch = PREDICTION_BATCH
+        if limited:
+            self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
+        actions = self.everybody.part(plan.actions)
+        self.holders = [  # of each stage the devices that compute it
+            [device for device, todo in zip(self.devices, actions, strict=True) if any(a[:2] == ("F", s) for a in todo)]
+            for s in range(len(plan.stages))
+        ]
+
+    def evaluate(self, device_params, statistics=(), tell=None):
+        """As `TestSet.evaluate`, but there is one list of parameters, all of them, on the host: ``[params]``."""
+        own, rest = [], iter(*device_params)
+        for stage in self.plan.stages:
+            own.append([next(rest) for _ in shapes_of(stage, self.plan.network)])
+        parts = [slice(a, min(self.size, a + self.batch)) for a in range(0, self.size, self.batch)]
+        rank, size = self.everybody.rank, self.everybody.size
+        found, together = np.zeros((len(parts), 1 + len(self.metrics))), max(map(len, self.holders))
+        mine = range(len(parts))[rank::size]
+        for start in range(0, len(mine), together):
+            some = mine[start : start + together]
+            found[some] = self._evaluate([parts[i] for i in some], own)
+            if tell:
+                tell(min(self.size, parts[some[-1]].stop * size))
+        return self._reached(sum(self._of_all(found)))
+
+    def _of_all(self, found):
+        """What all processes have found: a row for each batch, in their order."""
+        size, first = self.everybody.size, self.everybody.owners.index
+        if size == 1:
+            return found
+        rows = gather(self.everybody, [found.reshape(-1)] * len(self.everybody.mine)).reshape(-1, *found.shape)
+        return [rows[first(i % size), i] for i in range(len(found))]
+
+    def _evaluate(self, parts, own):
+        """Batches side by side through all stages: for each the right answers and the metrics."""
+        batches = [to_float(self.X[part]) for part in parts]
+        for stage, holders, params in zip(self.plan.stages, self.holders, own, strict=True):
+            layers, tasks = self.plan.network[stage.first : stage.stop], []
+            for i, batch in enumerate(batches):
+                if holders:
+                    device = holders[i % len(holders)]
+                    tasks.append(device.run(_forward, put(batch, device), [put(p, device) for p in params], layers))
+                else:
+                    tasks.append(self._device(i).submit(_forward, to_host(batch), params, layers))
+            batches = [task.result() for task in tasks]
+        tasks = []
+        for i, (outputs, part) in enumerate(zip(batches, parts, strict=True)):
+            if isinstance(outputs, DeviceArray):
+                tasks.append(outputs.device.run(_sums, outputs, put(self.y[part], outputs.device), self.metrics))
+            else:
+                tasks.append(self._device(i).submit(_sums, outputs, self.y[part], self.metrics))
+        return [task.result() for task in tasks]
+
+    def _device(self, i):
+        """One of this process's, for a stage of which none of them has anything: it computes with the host's arrays."""
+        return self.everybody.mine[i % len(self.everybody.mine)]
+
+
+def _forward(x, params, layers):
+    """Runs on a device."""
+    with span("evaluate"):
+        return logits(x, params, layers)
+
+
+def _sums(outputs, y, metrics):
+    """Runs on a device."""
+    with span("evaluate"):
+        own = sum_metrics(metrics, outputs, y, outputs.dtype) if metrics else []
+        return [float(on_host(right_answers(outputs, y))), *own]
