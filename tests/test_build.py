@@ -44,7 +44,7 @@ def test_named_networks():
     assert [shape[0] for shape in sizes(known_network("cnn", 3, width=2))[1::2]] == [64, 128, 3]
     assert LENET.input_shape == (1, 28, 28) and LENET.classes == 10
     with pytest.raises(ValueError, match="at least 0.05"):
-        lenet_network(0.01)
+        known_network("lenet", width=0.01)
 
 
 def test_a_network_of_ones_own_in_ten_lines(rng):
@@ -82,8 +82,8 @@ def test_logits_with_fixed_statistics_take_each_image_by_itself(rng):
 @pytest.mark.parametrize(
     "recipes, message",
     [
-        ([Conv2d(4, 9)], r"layer 1 does not take images of shape \(2, 6, 6\): conv2d: images of \(6, 6\) are smaller"),
-        ([Conv2d(4, 3), Dense(3)], r"layer 2 does not take images of shape \(4, 4, 4\): dense"),
+        ([Conv2d(4, 9, padding=1)], r"layer 1 does not take images of shape \(2, 6, 6\): they are smaller than 9 × 9"),
+        ([Conv2d(4, 3), Dense(3)], r"layer 2 does not take images of shape \(4, 4, 4\): Dense takes rows of numbers"),
         ([Flatten(), AvgPool2d()], r"layer 2 does not take images of shape \(72,\)"),
         ([Conv2d(4, 3)], r"the last layer puts out \(4, 4, 4\)"),
     ],

@@ -158,19 +158,19 @@ def test_lenet_gradient_by_finite_differences(rng, index):
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    "X, y, message",
     [
-        (lambda z: d2l.conv2d(z(2, 3, 5, 5), z(4, 2, 3, 3), z(4)), "do not fit"),
-        (lambda z: d2l.conv2d(z(2, 3, 5, 5), z(4, 3, 3, 3), z(5)), "do not fit"),
-        (lambda z: d2l.conv2d(z(2, 3, 2, 5), z(4, 3, 3, 3), z(4)), "smaller than kernels"),
-        (lambda z: d2l.conv2d(z(2, 3, 5, 5).astype(np.uint8), z(4, 3, 3, 3), z(4)), "to_float"),
-        (lambda z: d2l.avg_pool2d(z(2, 3, 1, 5)), "smaller than a square"),
-        (lambda z: d2l.max_pool2d(z(2, 3, 1, 5)), "smaller than a square"),
-        (lambda z: d2l.dense(z(2, 3), z(4, 5), z(5)), "do not fit"),
-        (lambda z: d2l.softmax_cross_entropy(z(2, 3), z(3).astype(int)), "needs one"),
-        (lambda z: d2l.loss_and_grads(z(3, 1, 28, 28), z(2).astype(int), d2l.init_params()), "needs one"),
+        (np.zeros((2, 1, 28, 28), np.uint8), np.zeros(2, int), "uint8 and the parameters are float32; .*to_float"),
+        (np.zeros((2, 3, 28, 28), np.float32), np.zeros(2, int), r"the network takes \(1, 28, 28\)"),
+        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(2, int), "needs one"),
     ],
 )
-def test_wrong_shapes_and_dtypes_are_named(call, message):
+def test_wrong_shapes_and_dtypes_are_named(X, y, message):
+    params, device = d2l.init_params(), d2l.cpu(0)
     with pytest.raises(ValueError, match=message):
-        call(lambda *shape: np.zeros(shape))
+        d2l.loss_and_grads(X, y, params)
+    with pytest.raises(ValueError, match=message):
+        d2l.train_batch(X, y, [d2l.get_params(params, device)], [device], 0.1)
+    if len(X) == len(y):
+        with pytest.raises(ValueError, match=message):
+            d2l.lenet(X, params)

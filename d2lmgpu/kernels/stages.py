@@ -12,10 +12,15 @@ def make_stages(network, params, x, one_image, make_stage):
     those in it. ``make_stage(layers, x, shapes, input_grad)`` makes the stage that
     does the first of ``layers``, and says how many of them it does; ``shapes`` are
     the layers' outputs for one image. ``input_grad``: whether something before it
-    has parameters, and needs the gradient of its input. Raises what the layers
-    raise if the sizes do not fit together.
+    has parameters, and needs the gradient of its input. Raises ValueError, or what
+    the layers raise, if the sizes do not fit together.
     """
+    if [param.shape for param in params] != [shape for layer in network for shape in layer.shapes]:
+        raise ValueError(f"parameters of shapes {[param.shape for param in params]} are not those of the network")
     shapes = output_shapes(network, params, one_image)
+    for layer, (C, *_) in zip(network, shapes, strict=True):
+        if layer.channels not in (0, C):  # arrays would be broadcast: a kernel reads whatever lies there
+            raise ValueError(f"batch norm of {layer.channels} channels cannot take images of {C}")
     stages, owners = [], []
     i = first = 0
     while i < len(network):

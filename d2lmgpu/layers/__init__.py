@@ -17,7 +17,7 @@ from .batch_norm import (
 )
 from .convolution import conv2d, conv2d_grad
 from .dense import dense, dense_grad, flatten, flatten_grad
-from .draws import Draws, check_draws
+from .draws import Draws
 from .elementwise import dropout, dropout_grad, half, half_grad, relu, relu_grad, rounded_to_half
 from .labels import check_labels, check_targets
 from .loss import softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
@@ -33,7 +33,6 @@ __all__ = [
     "batch_norm_fixed",
     "batch_norm_grad",
     "batch_norm_sums",
-    "check_draws",
     "check_labels",
     "check_targets",
     "conv2d",

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_array, check_cache, check_flag, check_number, check_shape
 from ..devices import array_module, on_device
 
 EPSILON = 1e-5
@@ -45,10 +44,7 @@ def make_sync_statistics(channels, xp=np):
 
 @on_device
 def batch_moments(x):
-    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): of each channel how many values, their sum, their squares' sum.
-
-    Raises ValueError for another number of dimensions.
-    """
+    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): of each channel how many values, their sum, their squares' sum."""
     axes = _axes(x)
     xp = array_module(x)
     count = x.size // x.shape[1]
@@ -75,19 +71,9 @@ def batch_norm(x, weight, bias, moments=None):
     """``x`` (N, C, H, W) or (N, C), ``weight`` and ``bias`` (C,) → y like x, cache.
 
     ``moments``: `batch_moments` of all images over which to normalise; of ``x`` unless given.
-
-    Raises ValueError if the shapes do not fit together.
     """
-    for name, array in (("x", x), ("weight", weight), ("bias", bias)):
-        check_array(f"batch_norm: {name}", array)
-    if x.ndim not in (2, 4) or not weight.shape == bias.shape == x.shape[1:2]:
-        raise ValueError(
-            f"batch_norm: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "
-            "they should be (N, C, H, W) or (N, C), (C,) and (C,)"
-        )
     if moments is None:
         moments = batch_moments(x)
-    check_shape("batch_norm: moments", moments, (3, *weight.shape))
     mean, variance = mean_and_variance(moments)
     factor = (1 / (variance + EPSILON) ** 0.5).astype(x.dtype)
     x_hat = (x - _wide(mean.astype(x.dtype), x)) * _wide(factor, x)
@@ -96,14 +82,8 @@ def batch_norm(x, weight, bias, moments=None):
 
 @on_device
 def batch_norm_sums(dy, cache):
-    """``dy`` like y → float64 (2, C): of each channel the sums of dy and of dy · x̂; gradients of bias and weight.
-
-    Raises ValueError if dy and cache do not fit together.
-    """
-    check_cache("batch_norm", cache, 4)
-    x_hat = cache[0]
-    check_shape("batch_norm_grad: dy", dy, x_hat.shape)
-    axes = _axes(dy)
+    """``dy`` like y → float64 (2, C): of each channel the sums of dy and of dy · x̂; gradients of bias and weight."""
+    x_hat, axes = cache[0], _axes(dy)
     return array_module(dy).stack([dy.sum(axes, dtype=np.float64), (dy * x_hat).sum(axes, dtype=np.float64)])
 
 
@@ -113,13 +93,10 @@ def batch_norm_grad(dy, cache, sums=None, input_grad=True):
 
     ``sums``: `batch_norm_sums` of all images over which x was normalised; of
     ``dy`` unless given. The gradients of weight and bias are those of ``dy``'s own
-    images, as with every layer. Raises ValueError if dy, cache and sums do not fit together.
+    images, as with every layer.
     """
     own = batch_norm_sums(dy, cache)
     x_hat, weight, factor, moments = cache
-    check_flag("input_grad", input_grad)
-    if sums is not None:
-        check_shape("batch_norm_grad: sums", sums, own.shape)
     dbias, dweight = own.astype(dy.dtype)
     if not input_grad:
         return None, dweight, dbias
@@ -131,13 +108,7 @@ def batch_norm_grad(dy, cache, sums=None, input_grad=True):
 
 @on_device
 def batch_norm_fixed(x, weight, bias, mean, variance):
-    """``x`` like `batch_norm`'s → y like x, with a given mean and variance (C,): each image by itself.
-
-    Raises ValueError if the shapes do not fit together.
-    """
-    _axes(x)
-    for name, array in (("weight", weight), ("bias", bias), ("mean", mean), ("variance", variance)):
-        check_shape(f"batch_norm_fixed: {name}", array, x.shape[1:2])
+    """``x`` like `batch_norm`'s → y like x, with a given mean and variance (C,): each image by itself."""
     factor = weight / (variance + x.dtype.type(EPSILON)) ** 0.5
     return (x - _wide(mean, x)) * _wide(factor, x) + _wide(bias, x)
 
@@ -147,13 +118,7 @@ def track_statistics(mean, variance, moments, momentum=MOMENTUM):
     """Move the running ``mean`` and ``variance`` (C,), in place, by ``momentum`` towards those of ``moments``.
 
     The variance is the unbiased estimate, with n - 1 for n, as in PyTorch. Moments of no images change nothing.
-
-    Raises ValueError if the shapes do not fit together.
     """
-    check_array("track_statistics: mean", mean, 1, "(C,)")
-    check_shape("track_statistics: variance", variance, mean.shape)
-    check_shape("track_statistics: moments", moments, (3, *mean.shape))
-    check_number("momentum", momentum, least=0, most=1)
     count = moments[0]
     batch_mean, batch_variance = mean_and_variance(moments)
     batch_variance *= count / array_module(moments).maximum(count - 1, 1)
@@ -162,9 +127,7 @@ def track_statistics(mean, variance, moments, momentum=MOMENTUM):
 
 
 def _axes(x):
-    check_array("batch_norm: x", x)
-    if x.ndim not in (2, 4):
-        raise ValueError(f"batch_norm: images {x.shape}; they should be (N, C, H, W) or (N, C)")
+    """All axes but the channels'."""
     return (0, 2, 3)[: x.ndim - 1]
 
 

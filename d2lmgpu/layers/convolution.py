@@ -14,17 +14,12 @@ In name, arrays are N, C, H, W. In memory the channels come last, because then
 the kw·C numbers of a patch's row are neighbours and are copied as one run.
 """
 
-from ..arguments import check_array, check_cache, check_flag, check_shape, check_whole
 from ..devices import array_module, on_device
 
 
 @on_device
 def conv2d(x, weight, bias, stride=1, padding=0):
-    """``x`` (N, C, H, W), ``weight`` (O, C, kh, kw), ``bias`` (O,) → y (N, O, H', W'), cache.
-
-    Raises ValueError if the shapes or dtypes do not fit together.
-    """
-    _check(x, weight, bias, stride, padding)
+    """``x`` (N, C, H, W), ``weight`` (O, C, kh, kw), ``bias`` (O,) → y (N, O, H', W'), cache."""
     O, C, kh, kw = weight.shape
     if padding:
         x = array_module(x).pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
@@ -45,18 +40,12 @@ def conv2d_grad(dy, cache, input_grad=True, weight_grad=True):
     From y = patches @ matrix + bias:  dmatrix = patchesᵀ @ dy,  dpatches = dy @ matrixᵀ,
     dbias = the sum of dy's rows. A network's first layer has no use for dx:
     with ``input_grad=False`` it is not computed, and None. With ``weight_grad=False``
-    dweight and dbias are None, for who computes them later.
-
-    Raises ValueError if dy and cache do not fit together.
+    dweight and dbias are None: a plan may have them computed later.
     """
-    check_cache("conv2d", cache, 6)
     patches, matrix, x_shape, (O, C, kh, kw), stride, padding = cache
     xp = array_module(dy)
     N, H, W = x_shape[0], *x_shape[2:]  # with the frame
     H_out, W_out = (H - kh) // stride + 1, (W - kw) // stride + 1
-    check_shape("conv2d_grad: dy", dy, (N, O, H_out, W_out))
-    check_flag("input_grad", input_grad)
-    check_flag("weight_grad", weight_grad)
     rows = dy.transpose(0, 2, 3, 1).reshape(N * H_out * W_out, O)
     dweight = dbias = None
     if weight_grad:
@@ -103,23 +92,3 @@ def col2im(dpatches, x_shape, stride=1):
         for j in range(W_out):
             dx[:, i : i + stride * H_out : stride, stride * j : stride * j + kw] += dpatches[:, :, j, i]
     return dx.transpose(0, 3, 1, 2)
-
-
-def _check(x, weight, bias, stride, padding):
-    check_whole("conv2d: stride", stride)
-    check_whole("conv2d: padding", padding, least=0)
-    for name, array in (("x", x), ("weight", weight), ("bias", bias)):
-        check_array(f"conv2d: {name}", array)
-    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"conv2d: x {x.shape}, weight {weight.shape} and bias {bias.shape} do not fit; "
-            "they should be (N, C, H, W), (O, C, kh, kw) and (O,)"
-        )
-    if min(x.shape[2] - weight.shape[2], x.shape[3] - weight.shape[3]) + 2 * padding < 0:
-        framed = f" and a padding of {padding}" if padding else ""
-        raise ValueError(f"conv2d: images of {x.shape[2:]}{framed} are smaller than kernels of {weight.shape[2:]}")
-    if x.dtype != weight.dtype:
-        raise ValueError(
-            f"conv2d: x is {x.dtype} and weight is {weight.dtype}; convert one "
-            "(d2l.to_float(images) makes float32 of uint8 images)"
-        )

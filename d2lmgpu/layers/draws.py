@@ -1,7 +1,7 @@
 """Random numbers that follow from where they are needed, so that it does not matter which device draws them.
 
-A generator with a state gives the next number to whoever asks next: split a minibatch over other devices, and each
-example gets others. Here a number is a function of its place:
+A generator with a state gives its next number to the next call: split a minibatch over other devices, and each
+example gets other numbers. Here a number is a function of its place:
 
     seed, epoch, step, layer  ─►  a key, the state in which SplitMix64 begins
     position of the example in the whole minibatch, element  ─►  which number of its sequence
@@ -17,8 +17,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-
-from ..arguments import check_seed, check_whole, shown
 
 STRIDE = 0x9E3779B97F4A7C15
 """By which the state grows: 2**64 divided by the golden ratio."""
@@ -40,15 +38,6 @@ class Draws(NamedTuple):
     def after(self, examples):
         """Those of a part of the examples that begins so many later."""
         return self._replace(first=self.first + examples)
-
-
-def check_draws(name, draws):
-    """Raise ValueError unless they are `Draws` of numbers from which can be drawn."""
-    if not isinstance(draws, Draws):
-        raise ValueError(f"{name} is {shown(draws)}; it should be Draws(seed, epoch, step)")
-    check_seed(draws.seed)
-    for field in Draws._fields[1:]:
-        check_whole(f"{name}: {field}", getattr(draws, field), least=0)
 
 
 def random_bits(draws, shape, xp=np):

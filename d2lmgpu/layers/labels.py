@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..arguments import as_array, check_flag, check_whole
+from ..arguments import as_array
 from ..devices import DeviceArray, array_module
 
 
@@ -14,9 +14,6 @@ def check_labels(y, n, classes=None):
     be waited for. On the host it takes some microseconds.
     """
     y = as_array("labels", y)
-    check_whole("the number of images", n, least=0)
-    if classes is not None:
-        check_whole("classes", classes)
     if y.ndim == 1 and len(y) != n:
         raise ValueError(f"{n} images and {len(y)} labels; each image needs one")
     if y.shape != (n,):
@@ -42,10 +39,6 @@ def check_targets(y, n, outputs=None, any_shape=False):
     are checked, as there.
     """
     y = as_array("labels", y)
-    check_whole("the number of images", n, least=0)
-    check_flag("any_shape", any_shape)
-    if outputs is not None:
-        check_whole("outputs", outputs)
     of_floats, floats = y.dtype.kind == "f", f"floats of shape ({n}, {'outputs' if outputs is None else outputs})"
     if of_floats and y.shape == (n,) and outputs == 1:
         raise ValueError(f"targets of shape ({n},); they should be {floats}: give y[:, None]")

@@ -7,7 +7,6 @@ sum of the batch whatever the shards' sizes, and `sgd` divides once, by the size
 of the full batch.
 """
 
-from ..arguments import check_array, check_cache
 from ..devices import array_module, on_device
 from .labels import check_targets
 
@@ -22,9 +21,8 @@ def softmax_cross_entropy(logits, y):
     ``y`` may also be floats (N, K), the probability of each class: one-hot or soft labels. The loss then is
     Σ_n Σ_k y[n, k] · (log Σ_j exp(logits[n, j]) - logits[n, k]), as in PyTorch.
 
-    Raises ValueError unless logits and labels are so, see `check_targets`.
+    Raises ValueError for other labels, see `check_targets`: as indices they would be taken without a word.
     """
-    check_array("softmax_cross_entropy: logits", logits, 2, "(N, K)")
     check_targets(y, *logits.shape)
     xp = array_module(logits)
     logits = logits - logits.max(axis=1, keepdims=True)
@@ -41,8 +39,7 @@ def softmax_cross_entropy(logits, y):
 
 @on_device
 def softmax_cross_entropy_grad(cache):
-    """→ dlogits (N, K): the probabilities, less 1 at the label. Raises ValueError for what is no cache."""
-    check_cache("softmax_cross_entropy", cache, 2)
+    """→ dlogits (N, K): the probabilities, less 1 at the label."""
     probabilities, y = cache
     if y.ndim == 2:
         return probabilities * y.sum(axis=1, keepdims=True) - y
@@ -59,9 +56,8 @@ def squared_error(outputs, y):
     loss = Σ_n  1/K · Σ_k (outputs[n, k] - y[n, k])²: of each example the *mean* over its outputs, so that loss / N
     is what PyTorch's ``nn.MSELoss()`` gives. Labels ``y`` (N,) in 0..K-1 count as one-hot.
 
-    Raises ValueError unless outputs and targets are so, see `check_targets`.
+    Raises ValueError for other targets, see `check_targets`.
     """
-    check_array("squared_error: outputs", outputs, 2, "(N, K)")
     check_targets(y, *outputs.shape)
     if y.ndim == 2:
         difference = outputs - y.astype(outputs.dtype, copy=False)
@@ -73,7 +69,6 @@ def squared_error(outputs, y):
 
 @on_device
 def squared_error_grad(cache):
-    """→ doutputs (N, K): 2/K · (outputs - y). Raises ValueError for what is no cache."""
-    check_cache("squared_error", cache, 1)
+    """→ doutputs (N, K): 2/K · (outputs - y)."""
     (difference,) = cache
     return difference * difference.dtype.type(2 / difference.shape[1])

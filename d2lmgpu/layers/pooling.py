@@ -3,17 +3,13 @@
 Rows and columns that fill no whole square are left out: 9 × 9 becomes 4 × 4.
 """
 
-from ..arguments import check_array, check_cache, check_shape, check_whole
 from ..devices import array_module, on_device
 
 
 @on_device
 def avg_pool2d(x, size=2):
-    """``x`` (N, C, H, W) → y (N, C, H // size, W // size), cache.
-
-    Raises ValueError if an image is smaller than one square.
-    """
-    places = _places(x, size, "avg_pool2d")
+    """``x`` (N, C, H, W) → y (N, C, H // size, W // size), cache."""
+    places = _places(x, size)
     y = places[0].copy()
     for place in places[1:]:
         y += place
@@ -25,26 +21,21 @@ def avg_pool2d(x, size=2):
 def avg_pool2d_grad(dy, cache):
     """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): every input of a square gets 1/size² of it.
 
-    Inputs that were left out get zero. Raises ValueError if dy and cache do not fit together.
+    Inputs that were left out get zero.
     """
-    check_cache("avg_pool2d", cache, 2)
     (N, C, H, W), size = cache
-    check_shape("avg_pool2d_grad: dy", dy, (N, C, H // size, W // size))
     xp = array_module(dy)
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)  # channels last in memory, as in convolution.py
     share = dy * dy.dtype.type(1 / size**2)
-    for place in _places(dx, size, "avg_pool2d_grad"):
+    for place in _places(dx, size):
         place[...] = share
     return dx
 
 
 @on_device
 def max_pool2d(x, size=2):
-    """``x`` (N, C, H, W) → y (N, C, H // size, W // size), the largest of each square, cache.
-
-    Raises ValueError if an image is smaller than one square.
-    """
-    places = _places(x, size, "max_pool2d")
+    """``x`` (N, C, H, W) → y (N, C, H // size, W // size), the largest of each square, cache."""
+    places = _places(x, size)
     xp = array_module(x)
     y = places[0].copy()
     for place in places[1:]:
@@ -56,29 +47,21 @@ def max_pool2d(x, size=2):
 def max_pool2d_grad(dy, cache):
     """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of it.
 
-    Among equals it is the first, row by row; all other inputs get zero. Raises
-    ValueError if dy and cache do not fit together.
+    Among equals it is the first, row by row; all other inputs get zero.
     """
-    check_cache("max_pool2d", cache, 3)
     x, y, size = cache
-    check_shape("max_pool2d_grad: dy", dy, y.shape)
     xp = array_module(dy)
     N, C, H, W = x.shape
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)
     left = xp.ones(y.shape, bool)  # squares whose gradient is still to be given
-    for place, dplace in zip(_places(x, size, "max_pool2d_grad"), _places(dx, size, "max_pool2d_grad"), strict=True):
+    for place, dplace in zip(_places(x, size), _places(dx, size), strict=True):
         found = left & (place == y)
         dplace[...] = dy * found
         left &= ~found
     return dx
 
 
-def _places(x, size, name):
+def _places(x, size):
     """Views (N, C, H // size, W // size): the inputs at place (i, j) of all squares, row by row."""
-    check_array(f"{name}: x", x, 4, "(N, C, H, W)")
-    check_whole(f"{name}: size", size)
-    _, _, H, W = x.shape
-    if H < size or W < size:
-        raise ValueError(f"{name}: images of {(H, W)} are smaller than a square of {size} × {size}")
-    H, W = H // size * size, W // size * size
+    H, W = (side // size * size for side in x.shape[2:])
     return [x[:, :, i:H:size, j:W:size] for i in range(size) for j in range(size)]

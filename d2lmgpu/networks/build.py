@@ -19,11 +19,21 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import layers
-from ..arguments import check_list, check_number, check_whole, shown
+from ..arguments import MOST, check_array, check_list, check_number, check_whole, shown
 from ..devices.errors import message_of
 
-MOST_UNITS = 10**6
-"""That a layer puts out, channels or numbers."""
+LIMITS = {
+    "outputs": (1, 10**6),
+    "kernel_size": (1, 2**10),
+    "stride": (1, 2**10),
+    "padding": (0, 2**10),
+    "size": (1, MOST),
+}
+"""Of the whole numbers that are arguments of recipes: the least and the most."""
+
+TAKES_ROWS = ("Dense",)
+TAKES_IMAGES = ("Conv2d", "AvgPool2d", "MaxPool2d", "Flatten")
+"""Names of recipes, by the shape of the input."""
 
 
 class Layer(NamedTuple):
@@ -63,6 +73,13 @@ class Recipe(NamedTuple):
     make: Callable
 
     def __call__(self, shape):
+        if self.name in TAKES_ROWS and len(shape) != 1:
+            raise ValueError(f"{self.name} takes rows of numbers; put Flatten() before it")
+        if self.name in TAKES_IMAGES and len(shape) != 3:
+            raise ValueError(f"{self.name} takes images (C, H, W)")
+        side = self.arguments.get("kernel_size", self.arguments.get("size", 1))
+        if min(shape[1:], default=side) + 2 * self.arguments.get("padding", 0) < side:
+            raise ValueError(f"they are smaller than {side} × {side}, as {self!r} needs them")
         return self.make(shape)
 
     def __repr__(self):
@@ -82,6 +99,9 @@ def _recipe(function):
     def call(*args, **named):
         arguments = inspect.signature(function).bind(*args, **named)
         arguments.apply_defaults()
+        for name, value in arguments.arguments.items():
+            if name in LIMITS:
+                check_whole(f"{function.__name__}: {name}", value, *LIMITS[name])
         return Recipe(function.__name__, dict(arguments.arguments), function(*args, **named))
 
     RECIPES[function.__name__] = call
@@ -158,6 +178,19 @@ def _check_arrays(name, arrays, shapes, made_by):
             raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
 
 
+def check_images(name, X, params, network):
+    """Raise ValueError unless ``X`` (N, C, H, W) are images as the network takes them, in the dtype of ``params``."""
+    check_array(name, X, (2, 4), "(N, C, H, W)")
+    wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not say it
+    if X.shape[1:] != wanted:
+        raise ValueError(f"{name}: images of shape {X.shape[1:]}; the network takes {wanted}")
+    if params and X.dtype != params[0].dtype:
+        raise ValueError(
+            f"{name} is {X.dtype} and the parameters are {params[0].dtype}; convert one "
+            "(d2l.to_float(images) makes float32 of uint8 images)"
+        )
+
+
 def check_input_shape(input_shape):
     """Raise ValueError unless images can have this shape, (C, H, W)."""
     sides = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
@@ -168,10 +201,6 @@ def check_input_shape(input_shape):
 @_recipe
 def Conv2d(outputs, kernel_size, stride=1, padding=0):  # noqa: N802
     """A convolution to ``outputs`` channels with a square kernel, at every ``stride``-th place of the padded image."""
-    check_whole("Conv2d: outputs", outputs, most=MOST_UNITS)
-    check_whole("Conv2d: kernel_size", kernel_size, most=2**10)
-    check_whole("Conv2d: stride", stride, most=2**10)
-    check_whole("Conv2d: padding", padding, least=0, most=2**10)
     conv2d = layers.conv2d
     if (stride, padding) != (1, 0):
         conv2d = functools.partial(conv2d, stride=stride, padding=padding)
@@ -181,7 +210,6 @@ def Conv2d(outputs, kernel_size, stride=1, padding=0):  # noqa: N802
 @_recipe
 def Dense(outputs):  # noqa: N802
     """A fully connected layer."""
-    check_whole("Dense: outputs", outputs, most=MOST_UNITS)
     return lambda shape: Layer(layers.dense, layers.dense_grad, ((math.prod(shape), outputs), (outputs,)))
 
 
@@ -202,14 +230,12 @@ def ReLU():  # noqa: N802
 @_recipe
 def AvgPool2d(size=2):  # noqa: N802
     """Means of squares with side ``size``."""
-    check_whole("AvgPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.avg_pool2d, size), layers.avg_pool2d_grad)
 
 
 @_recipe
 def MaxPool2d(size=2):  # noqa: N802
     """Largest values of squares with side ``size``."""
-    check_whole("MaxPool2d: size", size)
     return lambda shape: Layer(_with_size(layers.max_pool2d, size), layers.max_pool2d_grad)
 
 

@@ -6,13 +6,13 @@ as_written.py. They are tried on a small network, against the layers that they s
 
 import numpy as np
 
-from ..arguments import check_array, check_function, check_list, check_number
+from ..arguments import check_array, check_function, check_list, check_number, shown
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
 from ..kernels.stages import to_the_end
-from ..layers import batch_norm_fixed, check_draws, make_sync_statistics
+from ..layers import Draws, batch_norm_fixed, make_sync_statistics
 from ..layers.labels import right_answers
 from .as_written import as_written, loss_and_grads_as_written
 from .build import (
@@ -23,6 +23,7 @@ from .build import (
     ReLU,
     channels,
     check_drawing,
+    check_images,
     check_layers,
     check_params,
     sequential,
@@ -48,8 +49,8 @@ def lenet(X, params):
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
-    check_array("lenet: X", X, 4, "(N, 1, 28, 28)")
     check_params("lenet: params", params, LENET)
+    check_images("lenet: X", X, params, LENET)
     return logits(X, params)
 
 
@@ -102,9 +103,9 @@ def loss_and_grads(
     """
     loss = find_loss(loss)
     check_layers(network)
-    check_array("loss_and_grads: X", X, (2, 4), "(N, C, H, W)")
-    check_array("loss_and_grads: y", y)
     check_params("loss_and_grads: params", params, network)
+    check_images("loss_and_grads: X", X, params, network)
+    check_array("loss_and_grads: y", y)
     if out is not None:
         check_params("loss_and_grads: out", out, network)
     if ready is not None:
@@ -112,8 +113,8 @@ def loss_and_grads(
     if sync_statistics is not None:
         check_list("sync_statistics", sync_statistics, of="SyncStatistics", length=len(channels(network)))
     check_number("loss_and_grads: scale", scale, above=0)
-    if draws is not None:
-        check_draws("loss_and_grads: draws", draws)
+    if not isinstance(draws, (Draws, type(None))):
+        raise ValueError(f"loss_and_grads: draws is {shown(draws)}; it should be Draws(seed, epoch, step)")
     sums, grads = to_the_end(in_parts(X, y, params, network, out, ready, sync_statistics, scale, draws, loss))
     return sums[..., 0].copy(), grads
 

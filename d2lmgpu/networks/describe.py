@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arguments import check_list, check_whole, plain, shown
 from ..kernels.stages import function_of, output_shapes
-from .build import RECIPES, Recipe, check_network, sequential
+from .build import RECIPES, Recipe, check_input_shape, sequential
 
 MOST_LAYERS = 10**4
 LARGEST_IMAGE = 2**28
@@ -19,11 +19,7 @@ LARGEST_IMAGE = 2**28
 
 
 def described(network):
-    """The `Network` as data that JSON can hold; None if a layer of it was made by a function of somebody's own.
-
-    Raises ValueError for what is no network.
-    """
-    check_network(network)
+    """The `Network` as data that JSON can hold; None if a layer of it was not made by a recipe of build.py."""
     if not network.recipes or not all(isinstance(recipe, Recipe) for recipe in network.recipes):
         return None
     layers = [
@@ -41,10 +37,9 @@ def restored(description, shapes=None):
     if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
         raise ValueError(f"{shown(description)} is no description of a network: input_shape and layers")
     layers = check_list("the network's layers", description["layers"], of="layers, [name, arguments]")
-    input_shape = check_list("the network's input_shape", description["input_shape"], of="numbers (C, H, W)", length=3)
+    input_shape = description["input_shape"]
     check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
-    for side in input_shape:
-        check_whole("the network's input_shape: a number of (C, H, W)", side)
+    check_input_shape(input_shape)
     check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
     if shapes is None:
         return sequential(input_shape, *map(_recipe, layers))
@@ -82,9 +77,8 @@ def layer_rows(network):
     """For each layer its name, the shape that it puts out for one image, its parameters and its multiplications.
 
     Counted are the products of convolutions and dense layers, one for each weight and position; beside them the others
-    are few. Raises ValueError for what is no network.
+    are few.
     """
-    check_network(network)
     params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
     shapes = output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
     rows = []
@@ -97,7 +91,7 @@ def layer_rows(network):
 
 
 def layer_table(network):
-    """These rows as text, with their sums. Raises ValueError for what is no network."""
+    """These rows as text, with their sums."""
     rows = layer_rows(network)
     total = "", "", sum(row[2] for row in rows), sum(row[3] for row in rows)
     head = "layer", "output", "parameters", "multiplications"

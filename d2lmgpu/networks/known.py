@@ -2,7 +2,7 @@
 
 import functools
 
-from ..arguments import check_flag, check_name, check_number
+from ..arguments import check_name, check_number
 from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 FASHION_MNIST = (1, 28, 28)
@@ -23,10 +23,7 @@ def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classe
 
     (N, 1, 28, 28) → 20 × 13 × 13 → 50 × 4 × 4 → 128 → 10, all numbers of channels
     times ``width``. ``batch_norm``: after each convolution.
-
-    Raises ValueError for a width below 1/20, which leaves no channel, or above `MOST_WIDTH`.
     """
-    check_flag("batch_norm", batch_norm)
     norm = [BatchNorm()] if batch_norm else []
     channels = _widened(width, 20, 50, 128)
     return sequential(
@@ -66,7 +63,6 @@ def deep_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
 
 
 def _widened(width, *channels):
-    check_width(width)
     return [round(number * width) for number in channels]
 
 
@@ -85,6 +81,7 @@ def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
     for images that are too small.
     """
     check_name("network", name, _MAKERS)
+    check_width(width)
     return _MAKERS[name](width=width, classes=classes, input_shape=input_shape)
 
 

@@ -22,7 +22,7 @@ from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, pa
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
 from ..layers import check_labels
-from ..networks import LENET, check_params
+from ..networks import LENET, check_images, check_params
 from ..timing import span
 from .replica import Replica
 from .shards import check_loads, shard_bounds
@@ -166,7 +166,6 @@ def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
     check_algorithm(algorithm, training=True)
     check_number("lr", lr)
     check_flag("flat", flat)
-    check_array("train_batch: X", X, 4, "(N, 1, 28, 28)")
     device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
     if len(device_params) != len(devices):
         raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
@@ -175,4 +174,5 @@ def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
         for param in params:
             if getattr(param, "device", None) is not device:
                 raise DeviceMismatchError("train_batch", device, getattr(param, "device", HOST))
+        check_images("train_batch: X", X, params, LENET)
     check_labels(y, len(X), LENET.classes)
