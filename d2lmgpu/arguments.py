@@ -162,14 +162,6 @@ def check_shape(name, value, shape):
         raise ValueError(f"{name} is {shown(value)}; its shape should be {shape}")
 
 
-def check_cache(layer, cache, length):
-    """Raise ValueError unless ``cache`` is a tuple of so many things, as ``layer`` returns it beside its result."""
-    if not isinstance(cache, tuple) or len(cache) != length:
-        raise ValueError(
-            f"{layer}_grad: cache is {shown(cache)}; it should be what {layer} returned: y, cache = {layer}(...)"
-        )
-
-
 def check_sized(name, value):
     """Raise ValueError unless ``value`` has a length and can be indexed, as lists and arrays can."""
     single = isinstance(value, (str, bytes, dict)) or getattr(value, "ndim", 1) == 0
