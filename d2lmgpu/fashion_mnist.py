@@ -78,7 +78,7 @@ def find_file(name):
 
 
 def cache_folder():
-    """Where downloads are kept. Raises DataError where nobody knows the user's folder."""
+    """Where downloads are kept. Raises DataError where the user has no known home folder."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # no HOME, and no such user, as in some containers

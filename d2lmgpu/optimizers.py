@@ -2,8 +2,7 @@
 
 Each takes one step of training, in place. Gradients are sums over the examples of
 the whole batch, all devices' together; ``batch_size`` is that full batch's size,
-not a shard's, and g = grad / batch_size the mean gradient. All raise ValueError for
-lists that are not alike, and for numbers with which there is no step.
+not a shard's, and g = grad / batch_size the mean gradient.
 """
 
 import threading
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import check_array, check_name, check_number, check_whole, shown
+from .arguments import check_array, check_number, shown
 from .devices import array_module, on_device
 from .timing import span
 
@@ -24,8 +23,11 @@ _thread = threading.local()
 
 @on_device
 def sgd(params, grads, lr, batch_size):
-    """Minibatch stochastic gradient descent: param -= lr · g."""
-    _check(lr, batch_size, params, grads=grads)
+    """Minibatch stochastic gradient descent: param -= lr · g.
+
+    Raises ValueError for gradients that are not like the parameters, and for numbers with which there is no step.
+    """
+    _check(params, grads, lr, batch_size)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, change in _pieces(params, grads):
@@ -39,8 +41,6 @@ def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
 
     ``velocities``: arrays like ``params``, zeros at first.
     """
-    _check(lr, batch_size, params, grads=grads, velocities=velocities)
-    check_number("decay", decay, least=0, most=1)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, velocity, change in _pieces(params, grads, velocities):
@@ -60,11 +60,6 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
     counts from 1. param -= lr · m / (√v + epsilon), where m = mean / (1 - beta1^step)
     and v = square / (1 - beta2^step).
     """
-    _check(lr, batch_size, params, grads=grads, means=means, squares=squares)
-    check_whole("step", step)
-    for name, beta in (("beta1", beta1), ("beta2", beta2)):
-        check_number(name, beta, least=0, most=1 - 1e-15)
-    check_number("epsilon", epsilon, least=0)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, mean, square, change in _pieces(params, grads, means, squares):
@@ -129,11 +124,6 @@ def decaying(optimizer, weight_decay):
     return optimizer._replace(update=update, in_graphs=False)
 
 
-def check_optimizer(name):
-    """Raise ValueError unless there is an optimiser of this name."""
-    check_name("optimizer", name, OPTIMIZERS)
-
-
 def _pieces(*lists):
     """For each array of ``lists``, which are alike, the arrays and one more of their size, for passing results.
 
@@ -153,17 +143,16 @@ def _pieces(*lists):
             yield *pieces, memory[: len(pieces[0])]
 
 
-def _check(lr, batch_size, params, **others):
-    """Raise ValueError unless each of ``others`` is a list of arrays like ``params``, and the numbers are some."""
+def _check(params, grads, lr, batch_size):
+    """Raise ValueError unless ``grads`` is a list of arrays like ``params``, and the numbers are some."""
     check_number("lr", lr)
     check_number("batch_size", batch_size, above=0)
     if not isinstance(params, (list, tuple)) or not params:
         raise ValueError(f"params: {shown(params)} should be a list of arrays")
     for i, param in enumerate(params):
         check_array(f"params: number {i}", param, kinds="f")
-    for name, arrays in others.items():
-        if not isinstance(arrays, (list, tuple)) or len(arrays) != len(params):
-            raise ValueError(f"{name}: {shown(arrays)} should be a list of {len(params)} arrays, like params")
-        for i, (array, param) in enumerate(zip(arrays, params, strict=True)):
-            if getattr(array, "shape", None) != param.shape or getattr(array, "dtype", None) != param.dtype:
-                raise ValueError(f"{name}: number {i} is {shown(array)}; it should be {shown(param)}, like params")
+    if not isinstance(grads, (list, tuple)) or len(grads) != len(params):
+        raise ValueError(f"grads: {shown(grads)} should be a list of {len(params)} arrays, like params")
+    for i, (grad, param) in enumerate(zip(grads, params, strict=True)):
+        if getattr(grad, "shape", None) != param.shape or getattr(grad, "dtype", None) != param.dtype:
+            raise ValueError(f"grads: number {i} is {shown(grad)}; it should be {shown(param)}, like params")

@@ -15,7 +15,7 @@ from d2lmgpu.cli import main
 from d2lmgpu.parallel import Replica
 from d2lmgpu.training import DriftError
 from d2lmgpu.training.loop import Loop
-from d2lmgpu.training.replica_check import check_replicas
+from d2lmgpu.training.together import check_replicas
 
 
 def data(small):
@@ -69,10 +69,10 @@ def test_nobody_looks_unless_asked(small, flip):
     train([d2l.cpu(i) for i in range(3)], data(small), check_every=7)
 
 
-def test_of_two_nobody_knows_which_is_right(small, flip):
+def test_of_two_it_is_not_known_which_is_right(small, flip):
     flip(lambda device: device is d2l.cpu(0), 1)
     with pytest.raises(
-        DriftError, match=r"on cpu\(1\) are not those on cpu\(0\) \(which of them is right, nobody knows\)"
+        DriftError, match=r"on cpu\(1\) are not those on cpu\(0\) \(which of them is right is not known\)"
     ):
         train([d2l.cpu(0), d2l.cpu(1)], data(small), check_every=1)
 

@@ -4,9 +4,9 @@ from .accuracy import confusion_matrix, evaluate, predict
 from .begin import train
 from .history import History, Result, sha256, why_diverged
 from .model import Model, load_model
-from .replica_check import DriftError
 from .resume import load_run
 from .settings import Settings
+from .together import DriftError
 
 __all__ = [
     "DriftError",

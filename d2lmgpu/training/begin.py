@@ -1,8 +1,10 @@
 """Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
 
 import functools
+import inspect
+from dataclasses import fields, replace
 
-from ..arguments import check_path, plain
+from ..arguments import check_path, perhaps_meant, plain, shown
 from ..checkpoints import save_checkpoint
 from ..cluster import as_cluster
 from ..data import check_parts, epoch_order, epoch_size
@@ -14,7 +16,6 @@ from ..networks import find_loss, init_params, try_loss
 from ..networks.losses import EXAMPLES
 from ..output import holding
 from ..timing import Timeline
-from .by_name import takes_settings
 from .checks import (
     check_checkpoint,
     check_data,
@@ -30,10 +31,41 @@ from .history import History, Result, sha256
 from .loop import Loop
 from .metrics import check_metrics
 from .model import Model, model_state
-from .replica_check import check_replicas
 from .resume import Position, data_checksum, load_run, restore, snapshot
 from .runner import make_runner, make_test_set
-from .together import SharedStop, check_together, compare, share_times, statistics_of_all
+from .settings import Settings
+from .together import SharedStop, check_replicas, check_together, compare, share_times, statistics_of_all
+
+SETTINGS = [about.name for about in fields(Settings)]
+
+
+def takes_settings(function):
+    """Let ``function(devices, settings, …)`` be called with settings by name, too: ``function(devices, lr=0.1)``.
+
+    Or in their order, as in the textbook: ``function(devices, 256, 0.1)``. Where a `Settings` is
+    given, names change it. Raises TypeError for arguments that there are not.
+    """
+    _, _, *own = inspect.signature(function).parameters.values()
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = [inspect.Parameter("devices", kind, default=None)]
+    first += [inspect.Parameter(about.name, kind, default=about.default) for about in fields(Settings)]
+    public = inspect.Signature([*first, *own])
+
+    @functools.wraps(function)
+    def call(*args, **named):
+        settings = Settings()
+        if len(args) == 2 and isinstance(args[1], Settings):
+            *args, settings = args
+        for name in named:
+            if name not in public.parameters:
+                meant = perhaps_meant(name, public.parameters)
+                raise TypeError(f"{function.__name__}: there is no argument {shown(name)}{meant}")
+        given = public.bind(*args, **named).arguments
+        changes = {name: given.pop(name) for name in SETTINGS if name in given}
+        return function(given.pop("devices", None), replace(settings, **changes), **given)
+
+    call.__signature__ = public
+    return call
 
 
 @takes_settings

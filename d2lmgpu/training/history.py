@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from ..arguments import as_array, check_list, is_number, shown
-from ..networks import CROSS_ENTROPY, check_network, find_loss
+from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .settings import RECORDED, called
 
@@ -15,7 +14,7 @@ HOPE = 3
 """Epochs in a row after which training that has learned nothing is given up."""
 
 FIRST, ROUGH = 5, 1.5
-"""Times the loss of one who guesses: above it training has diverged, in the first epoch and later."""
+"""Times the loss of guessing: above it training has diverged, in the first epoch and later."""
 
 
 TRY = "try a smaller learning rate, or a warm-up"
@@ -148,18 +147,12 @@ class Result(tuple):
 def why_diverged(losses, network, loss="cross_entropy"):
     """A line that says so if training losses, one an epoch, show that nothing will be learned any more; else None.
 
-    Of another ``loss`` than cross_entropy nobody knows what guessing gives: then only one that is not finite says so.
-
-    Raises ValueError without losses, or for what is no network.
+    What guessing gives is not known of another ``loss`` than cross_entropy: there only one that is not finite says so.
     """
-    losses = check_list("losses", losses, of="numbers")
-    if not losses or not all(map(is_number, losses)):
-        raise ValueError(f"losses are {shown(losses)}; give the training losses so far, at least one")
-    check_network(network)
     if find_loss(loss) is not CROSS_ENTROPY:
         finite = math.isfinite(losses[-1])
         return None if finite else f"diverged in epoch {len(losses)}: the training loss is {losses[-1]}; {TRY}"
-    guessing = math.log(network.classes)  # the loss of one who knows nothing
+    guessing = math.log(network.classes)  # of a network that knows nothing
     advice = f"where guessing gives {guessing:.3g}; {TRY}"
     most = ROUGH if len(losses) > 1 else FIRST  # a first epoch of few steps has the loss of the initial weights
     if not losses[-1] < most * guessing:  # or not a number
@@ -183,8 +176,7 @@ def why_slow(history, network):
 
 
 def sha256(arrays):
-    """A checksum of the arrays' values. Raises ValueError for what is no list of arrays."""
-    arrays = [as_array("sha256: an array", array) for array in check_list("sha256: arrays", arrays, of="arrays")]
+    """A checksum of the arrays' values."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -1,4 +1,4 @@
-"""Who does the steps of a run: a replica on each device, and CUDA graphs or eager steps with them."""
+"""What does the steps of a run: a replica on each device, and CUDA graphs or eager steps with them."""
 
 import functools
 from dataclasses import replace
@@ -21,8 +21,8 @@ def make_runner(X, y, params, devices, network, settings, note=print, saved_load
 
     Where the settings have a split, a `SplitStep`.
 
-    ``note`` is told what a user should know; for ``saved_loads`` see `find_loads`. Steps that
-    should be graphs but cannot be recorded are launched one by one, which is said. On a `Cluster` of several
+    ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`. Steps that
+    should be graphs but cannot be recorded are launched one by one, with a message. On a `Cluster` of several
     processes it is a `ClusterStep`, with ``stop``.
     """
     everybody = as_cluster(devices)
@@ -64,36 +64,14 @@ def make_replicas(params, devices, network, settings, in_graphs):
 
 def graph_step(X, y, replicas, settings):
     """Steps as CUDA graphs."""
-    return GraphStep(
-        X,
-        y,
-        replicas,
-        settings.batch_size,
-        settings.algorithm,
-        precision=settings.precision,
-        loads=settings.loads,
-        drop_last=settings.drop_last,
-        batch_statistics=settings.batch_statistics,
-    )
+    rest = {name: getattr(settings, name) for name in ("precision", "loads", "drop_last", "batch_statistics")}
+    return GraphStep(X, y, replicas, settings.batch_size, settings.algorithm, **rest)
 
 
 def eager_step(X, y, replicas, settings, kind=EagerStep):
     """Steps one by one."""
-    return kind(
-        X,
-        y,
-        replicas,
-        batch_size=settings.batch_size,
-        loads=settings.loads,
-        prefetch=settings.prefetch,
-        seed=settings.seed,
-        preprocess=settings.preprocess,
-        drop_last=settings.drop_last,
-        algorithm=settings.algorithm,
-        flat=settings.flat,
-        overlap=settings.overlap,
-        batch_statistics=settings.batch_statistics,
-    )
+    names = "batch_size loads prefetch seed preprocess drop_last algorithm flat overlap batch_statistics".split()
+    return kind(X, y, replicas, **{name: getattr(settings, name) for name in names})
 
 
 def find_loads(X, y, replicas, everybody, settings, saved, note):

@@ -7,14 +7,15 @@ where it is used.
 """
 
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
-from ..arguments import check_flag, check_number, check_seed, check_whole, plain, shown
+from ..arguments import check_flag, check_name, check_number, check_seed, check_whole, plain, shown
 from ..cluster import as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
-from ..networks import INITS, LOSSES, NETWORKS, Network, check_init, check_width, find_loss
-from ..optimizers import OPTIMIZERS, check_optimizer
-from ..parallel import BATCH_STATISTICS, check_batch_statistics, check_loads, check_precision
+from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
+from ..optimizers import OPTIMIZERS
+from ..parallel import BATCH_STATISTICS, check_loads, check_precision
 from ..plans import MOST_MICRO_BATCHES
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
@@ -26,7 +27,6 @@ from .splits import (
     SPLITS,
     USUAL_PIPELINE,
     check_number_of_devices,
-    check_pipeline,
     check_split,
     check_together,
 )
@@ -35,12 +35,12 @@ MOST_EPOCHS, MOST_LR = 10**6, 1e6
 """Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
 
 
-def setting(default, help, allowed, check, called=None, same=False, recorded=True, without=None):
+def setting(default, help, allowed, check=None, called=None, same=False, recorded=True, without=None):
     """A field of `Settings`.
 
-    ``allowed``: its names, or in words what else it may be; ``check(value)`` raises
-    ValueError for anything else (a flag needs none). ``called``: its name in the command line and in a history, if
-    it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
+    ``allowed``: its names, or in words what else it may be; ``check(name, value)`` raises
+    ValueError for anything else (flags and names need none). ``called``: its name in the command line and in a
+    history, if it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
     tells it: not what only decides how the same is computed.
     """
     about = {"help": help, "allowed": allowed, "check": check, "called": called, "same": same, "recorded": recorded}
@@ -49,18 +49,18 @@ def setting(default, help, allowed, check, called=None, same=False, recorded=Tru
 
 def flag(help, without=None, **about):
     """A field that is True or False; True unless told otherwise if ``without`` says what is done without it."""
-    return setting(without is not None, help, "True or False", check=None, without=without, **about)
+    return setting(without is not None, help, "True or False", without=without, **about)
 
 
-def _check_loads(loads):
+def _check_loads(name, loads):
     if isinstance(loads, list) and loads:
         check_loads(loads, len(loads))
     elif loads is not None and not (isinstance(loads, str) and loads == "auto"):
         raise ValueError(f"loads are {shown(loads)}; give a number for each device, such as [1, 1, 0.5], or 'auto'")
 
 
-def _check_algorithm(algorithm):
-    if not (isinstance(algorithm, str) and algorithm == "mpi"):  # of which `Cluster.across` knows whether it can be
+def _check_algorithm(name, algorithm):
+    if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` knows whether it can be
         check_algorithm(algorithm, training=True)
 
 
@@ -75,25 +75,17 @@ class Settings:
     """
 
     batch_size: int = setting(
-        256,
-        "examples in a minibatch, all devices together",
-        "at least 1",
-        lambda value: check_whole("batch_size", value),
-        same=True,
+        256, "examples in a minibatch, all devices together", "at least 1", check_whole, same=True
     )
     lr: float = setting(
         0.2,
         "learning rate, of the mean gradient of a minibatch",
         "above 0",
-        lambda value: check_number("lr", value, above=0, most=MOST_LR),
+        partial(check_number, above=0, most=MOST_LR),
         same=True,
     )
     num_epochs: int = setting(
-        10,
-        "passes over the training set",
-        "at least 1",
-        lambda value: check_whole("epochs", value, most=MOST_EPOCHS),
-        called="epochs",
+        10, "passes over the training set", "at least 1", partial(check_whole, most=MOST_EPOCHS), called="epochs"
     )
     algorithm: str = setting(
         "ring",
@@ -106,37 +98,37 @@ class Settings:
         0,
         "of initial weights and shuffles: the same on as many devices gives the same history, bit for bit",
         "at least 0",
-        check_seed,
+        lambda name, value: check_seed(value),
         same=True,
     )
-    init: str = setting("normal", "initial weights (normal: the textbook's)", tuple(INITS), check_init)
+    init: str = setting("normal", "initial weights (normal: the textbook's)", tuple(INITS))
     network: str = setting(
         "lenet",
         "what is trained (in a program also what networks.sequential makes)",
         tuple(NETWORKS),
-        find_network,
+        lambda name, value: find_network(value),
         same=True,
     )
     width: float = setting(
         1,
         "times the usual channels of a network by name, in all hidden layers",
         "at least 0.05",
-        check_width,
+        lambda name, value: check_width(value),
         same=True,
     )
     loss: str = setting(
         "cross_entropy",
         "what is made small (in a program also a pair of functions (forward, grad), see networks.losses)",
         tuple(LOSSES),
-        find_loss,
+        lambda name, value: find_loss(value),
         same=True,
     )
-    optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), check_optimizer, same=True)
+    optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), same=True)
     weight_decay: float = setting(
         0,
         "how much of each parameter is added to its gradient (L2 regularisation)",
         "at least 0",
-        lambda value: check_number("weight_decay", value, least=0, most=MOST_LR),
+        partial(check_number, least=0, most=MOST_LR),
         same=True,
     )
     loads: list = setting(
@@ -146,18 +138,14 @@ class Settings:
         _check_loads,
     )
     batch_statistics: str = setting(
-        "local",
-        "over which images batch norm takes its statistics",
-        tuple(BATCH_STATISTICS),
-        check_batch_statistics,
-        same=True,
+        "local", "over which images batch norm takes its statistics", tuple(BATCH_STATISTICS), same=True
     )
     scale_batch: bool = flag("multiply batch size and lr by the number of devices", recorded=False)
     preprocess: str = setting(
         None,
         "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
         (*TRANSFORMS, "+".join(TRANSFORMS)),
-        find_transform,
+        lambda name, value: find_transform(value),
         same=True,
     )
     drop_last: bool = flag("leave out the ragged rest of each epoch", same=True)
@@ -165,14 +153,14 @@ class Settings:
         0,
         "epochs over which the learning rate rises to its value",
         "at least 0, and less than all epochs",
-        lambda value: check_number("warmup", value, least=0),
+        partial(check_number, least=0),
         same=True,
     )
     schedule: str = setting(
         "constant",
         "of the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
         tuple(SCHEDULES),
-        lambda value: None,  # with the others, by `learning_rates`
+        lambda name, value: None,  # with the others, by `learning_rates`
         same=True,
     )
     flat: bool = flag(
@@ -195,43 +183,43 @@ class Settings:
         "float32",
         "of what is multiplied: mixed rounds it to float16, tf32 (on GPUs, in graphs) to 11 bits",
         tuple(PRECISIONS),
-        lambda value: check_precision(value, devices=()),
         same=True,
     )
     split: str = setting(
         None,
-        "what of a step each device does, a plan by name or a product of two (unless given, the walk)",
+        "what of a step each device does, a plan by name or a product of two (unless given, data parallelism)",
         (*SPLITS, EXAMPLE),
-        check_split,
+        lambda name, value: check_split(value),
     )
     pipeline: str = setting(
         None,
         f"of a split over layers, in which order micro-batches are computed ({USUAL_PIPELINE} if there are several)",
         PIPELINES,
-        check_pipeline,
     )
     micro_batches: int = setting(
         1,
         "parts of a minibatch that a split computes one after the other (on each device, unless it splits layers)",
         "at least 1",
-        lambda value: check_whole("micro_batches", value, most=MOST_MICRO_BATCHES),
+        partial(check_whole, most=MOST_MICRO_BATCHES),
     )
     check_every: int = setting(
         0,
         "compare the parameters on all devices after every so many steps, and end where they differ; 0: never",
         "at least 0",
-        lambda value: check_whole("check_every", value, least=0),
+        partial(check_whole, least=0),
         recorded=False,
     )
 
     def __post_init__(self):
         for about in fields(self):
-            value = plain(getattr(self, about.name))
+            value, check, allowed = plain(getattr(self, about.name)), about.metadata["check"], about.metadata["allowed"]
             if about.type is bool:
                 check_flag(about.name, value)
                 value = bool(value)
-            else:
-                about.metadata["check"](value)
+            elif check:
+                check(called(about), value)
+            elif value is not None or about.default is not None:
+                check_name(about.name, value, allowed)
             object.__setattr__(self, about.name, value)
         self.learning_rates(0, 1)  # raises now what it would later
         check_together(self)

@@ -6,7 +6,7 @@
     "layers"             "gpipe"     gpipe(k, m)
     "data=2,layers=2"                copies_of("layers", 2, 2), and so with pipelines
 
-Without a split the walk trains, which is parallel/.
+Without a split training is data-parallel, which is parallel/.
 """
 
 import inspect
@@ -41,12 +41,6 @@ def check_split(split):
             f"split {shown(split)} is unknown; choose from {', '.join(SPLITS)}, or a product such as {EXAMPLE}{meant}"
         )
     _factors(split)
-
-
-def check_pipeline(pipeline):
-    """Raise ValueError unless it is None, or a name of `PIPELINES`."""
-    if pipeline is not None:
-        check_name("pipeline", pipeline, PIPELINES)
 
 
 def check_together(settings):
@@ -101,7 +95,8 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     Raises ValueError for a split, a pipeline or a network with which there is none, or of other than k devices.
     """
     check_split(split)
-    check_pipeline(pipeline)
+    if pipeline is not None:
+        check_name("pipeline", pipeline, PIPELINES)
     check_whole("micro_batches", micro_batches)
     check_network_for_split(network)
     _check_choice(split, pipeline, algorithm)
