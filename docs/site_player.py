@@ -6,7 +6,7 @@ from pathlib import Path
 
 from d2lmgpu import collectives, plans
 from d2lmgpu.collectives.network import topology
-from d2lmgpu.plans.estimate import estimate_costs
+from d2lmgpu.plans import estimate_costs
 
 PARAMETERS = 129_068
 SPEED = 1e12

@@ -15,8 +15,7 @@ from d2lmgpu.cli.settings import as_splits
 from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
-from d2lmgpu.plans import PLANS, Measured, copies_of, prove, simulate
-from d2lmgpu.plans.estimate import estimate_costs
+from d2lmgpu.plans import PLANS, Measured, copies_of, estimate_costs, prove, simulate
 from d2lmgpu.training.split_step import SplitTestSet
 from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
 

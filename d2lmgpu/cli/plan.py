@@ -5,15 +5,14 @@ import sys
 import numpy as np
 
 from .. import words
-from ..arguments import check_name
+from ..arguments import check_name, check_number
 from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..networks import FASHION_MNIST
 from ..optimizers import OPTIMIZERS
 from ..output import check_plot, each_output, save_figure, write_json
-from ..plans import Measured, draw, measure_costs, measure_messages, simulate, write_html
-from ..plans.estimate import estimate_costs
+from ..plans import Measured, draw, estimate_costs, measure_costs, measure_messages, simulate, write_html
 from ..training.checks import find_network
 from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
 from .network_file import add_network, is_file, made_by
@@ -91,6 +90,7 @@ def _minibatch(options):
 def _machine(options, plan):
     """The network, what computations cost (`Measured`), and a word on where these are from."""
     check_name("network", options.on, (*TOPOLOGIES, HERE))
+    check_number("speed", options.speed, above=0)
     if options.on != HERE:
         network = topology(options.on, plan.k)
         costs = estimate_costs(plan, options.batch_size, options.speed)

@@ -14,7 +14,7 @@ from .one_f_one_b import one_f_one_b
 from .plan import MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
 from .product import copies_of
 from .prove import PlanProof, prove
-from .simulate import PlanSimulation, simulate
+from .simulate import PlanSimulation, estimate_costs, simulate
 from .zero import zero1, zero2, zero3
 from .zero_bubble import zero_bubble
 
@@ -51,6 +51,7 @@ __all__ = [
     "copies_of",
     "cut",
     "draw",
+    "estimate_costs",
     "execute",
     "measure_costs",
     "measure_messages",

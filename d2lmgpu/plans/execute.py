@@ -5,6 +5,8 @@ other where the plan says so, by events (step.py), or by messages where they are
 host program does not wait before the step's end.
 """
 
+import math
+
 import numpy as np
 
 from ..arguments import as_array, check_array, check_name, check_number, shown
@@ -17,8 +19,7 @@ from .across import AcrossProcesses
 from .plan import all_of, shapes_of
 from .prove import prove
 from .sizes import examples_of, stage_sizes
-from .split import splits_of, views
-from .state import numbered_stages
+from .split import numbered, splits_of, views
 from .step import Step
 from .store import Store
 from .walk import walk
@@ -155,3 +156,51 @@ class Execution:
 
 def _number(value, device):
     return float(to_host(DeviceArray(np.asarray(value) if np.isscalar(value) else value, device)))
+
+
+def whole_state(execution):
+    """For each of the optimiser's states a flat array on the host, with a number for each parameter, in their order.
+
+    It is gathered from the devices that hold parts of it; so a checkpoint of it is that of any other split, and of
+    training without one. Of a `Cluster` all processes call it, and get the same.
+    """
+    plan, state = execution.plan, []
+    for i in range(execution.optimizer.states):
+        flats = [np.zeros(stage.params, execution.dtype) for stage in plan.stages]
+        for store in execution.stores:
+            for s, arrays in store.state.items():
+                flats[s][slice(*store.parts[s].state)] = to_host(DeviceArray(arrays[i], store.device))
+        if execution.across is not None:
+            flats = execution.across.completed(flats, "state")
+        state.append(np.concatenate([array.reshape(-1) for array in _in_shapes(flats, plan)]))
+    return state
+
+
+def give_back(execution, state):
+    """Put what `whole_state` gave where it belongs."""
+    plan = execution.plan
+    shapes = [shape for stage in plan.stages for shape in shapes_of(stage, plan.network)]
+    sizes = [math.prod(shape) for shape in shapes]
+    for i, whole in enumerate(state):
+        arrays = np.split(whole, np.cumsum(sizes)[:-1])
+        flats = numbered_stages([array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)], plan)
+        for store in execution.stores:
+            for s, arrays in store.state.items():
+                part = flats[s][slice(*store.parts[s].state)]
+                DeviceArray(arrays[i], store.device)[...] = put(part, store.device)
+
+
+def _in_shapes(flats, plan):
+    """Each stage's elements as arrays in the shapes of the parameters."""
+    splits = splits_of(plan.network, plan.stages)
+    for stage, split, flat in zip(plan.stages, splits, flats, strict=True):
+        yield from views(flat, split, shapes_of(stage, plan.network), all_of(stage))
+
+
+def numbered_stages(arrays, plan):
+    """For each stage the elements of its parameters, of which ``arrays`` are a list, as a flat array."""
+    rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
+    for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
+        own = [next(rest) for _ in shapes_of(stage, plan.network)]
+        flats.append(numbered(own, split, np) if own else none)
+    return flats

@@ -19,18 +19,18 @@ import numpy as np
 
 from ..arguments import check_list, check_whole
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
-from ..devices import check_devices, count_cores
+from ..devices import check_devices, count_cores, put, to_host
 from ..measuring import repeated, seconds_of
 from ..networks import init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .check import check_plan
 from .compose import compose
-from .execute import Execution
-from .own_part import OwnPart
+from .execute import Execution, numbered_stages
 from .plan import COMPUTES
 from .prove import check_minibatch
 from .sizes import examples_in_each
+from .store import Store
 
 MICRO_BATCHES = 4
 """Of a step that is measured."""
@@ -109,7 +109,7 @@ class _Alone:
     def run(self, devices, rounds):
         """Steps of all devices at the same time, each its own: a `_Run` for each round, after one to warm up."""
         if self.is_split:
-            executions = [OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
+            executions = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
         else:
             executions = [Execution(self.plan, self.params, [device], self.optimizer) for device in devices]
         with ThreadPoolExecutor(len(devices)) as threads:
@@ -160,6 +160,41 @@ class _Alone:
         work = k * sum(part * cost for part, cost in zip(parts, each, strict=True))
         left = work - sum(j * together[j] / company[j - 1] for j in range(1, k))
         return k * together[k] / left if left > 0 else 1.0
+
+
+class _OwnPart:
+    """Device 0's part of a ``plan`` done alone, to see how long it takes; ``step`` as of `Execution`.
+
+    Where stages are split, no device has a whole one, and a plan for one device would be another plan. So the device
+    goes through its own list. At a collective it makes the whole array and puts its part in place, as in the plan, and
+    exchanges nothing: numbers are wrong then, but as many as ever are multiplied and added. A plan with messages
+    cannot be done so.
+    """
+
+    def __init__(self, plan, params, device, optimizer):
+        self.todo, self.device, self.steps = plan.actions[0], device, 0
+        if any(action.what in ("send", "receive") for action in self.todo):
+            raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
+        flats = numbered_stages([np.asarray(to_host(param)) for param in params], plan)
+        self.store = device.submit(Store, plan, 0, device, flats, optimizer).result()
+
+    def step(self, X, y, lr):
+        """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""
+        X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
+        micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
+        store.X, store.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
+        self.steps += 1
+        self.device.submit(self._go, self.steps, lr, len(y)).result()
+
+    def _go(self, *numbers):
+        """Runs on the device."""
+        for action in self.todo:
+            if action.what == "collective" and action.value in ("y", "dy"):
+                self.store.put_together(action.key)
+            elif action.what == "collective" and action.value == "params":
+                self.store.gather(action.stage)
+            elif action.what != "collective":
+                self.store.do(action, *(numbers if action.what == "update" else ()))
 
 
 def _for_one_device(plan):

@@ -11,8 +11,8 @@ from ..networks.losses import on_host
 from ..optimizers import make_optimizer
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..plans import Execution, prove
+from ..plans.execute import give_back, whole_state
 from ..plans.plan import shapes_of
-from ..plans.state import give_back, whole_state
 from ..timing import span
 from ..transforms import find_transform
 from .accuracy import PREDICTION_BATCH, TestSet
