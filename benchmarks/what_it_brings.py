@@ -18,7 +18,7 @@ import numpy as np
 from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cpu import ladder, plan
+from d2lmgpu.kernels.cpu import ladder, program
 from d2lmgpu.parallel import EagerStep, Replica
 
 STEPS, BATCH = 12, 256
@@ -90,13 +90,13 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
     runner = EagerStep(X, y, replicas, BATCH, **settings)
 
     def run():
-        usual, plan.MICRO_BATCH = plan.MICRO_BATCH, micro_batch or plan.MICRO_BATCH
+        usual, program.MICRO_BATCH = program.MICRO_BATCH, micro_batch or program.MICRO_BATCH
         begin = time.perf_counter()
         runner.start_epoch(np.arange(len(X)), 0.01)
         for _ in range(STEPS):
             runner.step()
         runner.pause()
-        plan.MICRO_BATCH = usual
+        program.MICRO_BATCH = usual
         return 1000 * (time.perf_counter() - begin) / STEPS
 
     return run
