@@ -1,39 +1,50 @@
-"""How an answer to an exercise is checked: it is tried on cases that reveal the usual mistakes.
+"""The judge: an answer to an exercise is tried on cases that reveal the usual mistakes.
 
-A check says what is wrong, and gives a hint, but never the solution. An exercise
+A verdict says what is wrong, and gives a hint, but never the solution. An answer
 is a function that the student writes; its name is the exercise's.
 """
 
 import contextlib
 import contextvars
+import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arguments import is_number
-from ..devices import DeviceArray, to_host
+from ..arguments import shown
 from .own import librarys_own
+from .results import RUN_IT, Empty, Wrong, compare, expect, in_words, message_of, read, result_of, same, short
 from .time_limit import TimeIsUp, time_limit
 
 
-class Wrong(Exception):
-    """An answer is wrong: ``what`` it did, in which case, and a ``hint``."""
-
-    def __init__(self, what, hint):
-        super().__init__(what)
-        self.what, self.hint = what, hint
-
-
-class Empty(Exception):
-    """An answer does nothing yet; the message says in which case."""
-
-
 class Exercise(NamedTuple):
-    """``asks``: what to write, its arguments and what they are. ``test(answer)`` says what is right, or raises."""
+    """What an exercise asks, and how an answer to it is checked: with a table of cases, or by a function."""
 
     asks: str
-    test: Callable
+    """What to write, its arguments and what they are."""
+    says: str
+    """What is said of a right answer."""
+    test: Callable | None = None
+    """``test(answer)`` raises `Wrong` or `Empty` unless the answer is right. The other members take its place."""
+    cases: Any = ()
+    """Tuples of arguments, with each of which the answer is called; a dict if each case has a name in words."""
+    draw: Callable | None = None
+    """``draw(rng)``: the arguments of another case, for the hidden ones."""
+    right: Callable = lambda *arguments: None
+    """``right(*arguments)``: the result of a right answer; None where several results are right."""
+    mistakes: Callable = lambda found, right, *arguments: ()
+    """``mistakes(found, right, *arguments)``: the rows of `compare`."""
+    hint: str = ""
+    """The hint for any other wrong result."""
+    form: Any = float
+    """The form of a result, as of `read`."""
+    returns: str = "return one number"
+    """The hint for a result of another form."""
+    raises: str = RUN_IT
+    """The hint if the answer raises an error."""
+    keeps: str = ""
+    """The hint if the answer changes its arguments, where that is wrong."""
 
 
 class Verdict(NamedTuple):
@@ -46,8 +57,8 @@ class Verdict(NamedTuple):
 def judge(name, exercise, answer, seconds=None, seed=None):
     """The `Verdict` on an answer: a function, or None where there is none yet.
 
-    It may take so many ``seconds``, as far as `time_limit` can interrupt it. ``seed``: of other random numbers, and of
-    some cases more, than it is tried with otherwise; a whole number.
+    It may take so many ``seconds``, as far as `time_limit` can interrupt it. With a ``seed``, a whole number, it is
+    tried with other random numbers, and with some hidden cases more.
     """
     if answer is None:
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
@@ -55,10 +66,15 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
     try:
         with time_limit(seconds), _hidden(seed):
-            right = exercise.test(answer)
+            if callable(exercise.says):  # until all exercises are tables
+                exercise = exercise._replace(says=exercise.says(answer))
+            elif exercise.test:
+                exercise.test(answer)
+            else:
+                _try_cases(name, exercise, answer)
         if library := librarys_own(name, answer):
             return not_yet(name, f"all right, but it is the library's own {library}", "write the function yourself")
-        return Verdict(True, f"✓ {name}: {right}")
+        return Verdict(True, f"✓ {name}: {exercise.says}")
     except Empty as nothing:
         return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")
     except Wrong as wrong:
@@ -76,6 +92,28 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
 
 
+def _try_cases(name, exercise, answer):
+    """Call the answer with each case of the table, and compare the results."""
+    named = exercise.cases
+    if not isinstance(named, dict):
+        named = {_in_python(name, arguments): arguments for arguments in exercise.cases}
+    for case, arguments in with_hidden(named.items(), lambda rng: (None, exercise.draw(rng))):
+        case, given = case or _in_python(name, arguments), copy.deepcopy(arguments)
+        with np.errstate(all="ignore"):
+            result = result_of(answer, *given, case=case, hint=exercise.raises)
+        expect(not exercise.keeps or same(given, arguments), f"{case}: it changed its arguments", exercise.keeps)
+        found, right = read(result, exercise.form, case, exercise.returns), exercise.right(*arguments)
+        if isinstance(right, dict):
+            expect(found.keys() == right.keys(), f"{case}: it returned {short(found)}", exercise.returns)
+        if not same(found, right):
+            compare(found, right, exercise.mistakes(found, right, *arguments), case, exercise.hint)
+
+
+def _in_python(name, arguments):
+    texts = (short(value) if isinstance(value, np.ndarray) else shown(value) for value in arguments)
+    return f"{name}({', '.join(texts)})"
+
+
 _seed = contextvars.ContextVar("seed", default=None)
 
 
@@ -89,12 +127,12 @@ def _hidden(seed):
 
 
 def random_numbers(own):
-    """What a check draws from: always the same for its ``own`` number, unless a seed was given."""
+    """A generator for a check: always the same for its ``own`` number, unless a seed was given."""
     return np.random.default_rng(own if _seed.get() is None else (own, _seed.get()))
 
 
 def with_hidden(cases, draw, count=3):
-    """``cases``, and if a seed was given so many more, each of which ``draw(rng)`` makes."""
+    """``cases``, and if a seed was given ``count`` more, each made by ``draw(rng)``."""
     if _seed.get() is None:
         return cases
     return (*cases, *(draw(random_numbers(own)) for own in range(count)))
@@ -105,46 +143,17 @@ def not_yet(name, what, hint):
     return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}")
 
 
-def in_words(error):
-    """An exception's type and message, which are somebody's: of a decent length, and printable."""
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
 def what_ends(error):
-    """What somebody's code did that raised an exception which is no `Exception`."""
+    """What code did that raised an exception which is no `Exception`."""
     if isinstance(error, SystemExit):
-        return f"ended the program (sys.exit({_message(error)}))"
+        return f"ended the program (sys.exit({message_of(error)}))"
     return f"raised {in_words(error)}"
 
 
-def _message(error):
-    try:
-        return str(error)[:500].encode("utf-8", "backslashreplace").decode()
-    except Exception:
-        return ""
-
-
-def call(answer, *args, case, hint="run the function yourself on such a case, and read the error from its end"):
-    """``answer(*args)``. Raises `Wrong` if that raises an error: ``case`` says in words what the arguments were."""
-    try:
-        return answer(*args)
-    except Exception as error:  # whatever a student's function may raise
-        raise Wrong(f"{case}: it raised {in_words(error)}", hint) from error
-
-
-def result_of(answer, *args, case, **options):
-    """As `call`, for functions that return something: nothing at all is an empty answer."""
-    result = call(answer, *args, case=case, **options)
-    if result is None or result is ...:
-        raise Empty(f"{case}: it returned nothing")
-    return result
-
-
-def expect(right, what, hint):
-    """Raise `Wrong` unless it is ``right``."""
-    if not right:
-        raise Wrong(what, hint)
+# --- old ---
+from ..arguments import is_number  # noqa: E402
+from .results import _numbers, call, close, kind, same_things, short  # noqa: E402, F401
+from .results import _on_host as _plain  # noqa: E402
 
 
 def number_of(result, case, hint="return one number"):
@@ -172,19 +181,6 @@ def list_of(result, case, hint):
     return list(result)
 
 
-def same_things(some, others):
-    """Whether a nested list still holds the very same things as another."""
-    if isinstance(others, list):
-        return isinstance(some, list) and len(some) == len(others) and all(map(same_things, some, others))
-    return some is others
-
-
-def kind(value):
-    """What a value is, for a sentence: "a list", "an int"."""
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
 def expect_number(result, right, mistakes, case, hint):
     """Raise `Wrong` unless ``result`` is the number ``right``.
 
@@ -197,37 +193,3 @@ def expect_number(result, right, mistakes, case, hint):
         if not close(mistake, right) and close(found, mistake):
             raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}: {what}", its_hint)
     raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}", hint)
-
-
-def close(actual, expected, tolerance=1e-5):
-    """Whether two arrays, or numbers, have the same shape and values, to a part of the largest magnitude.
-
-    What is no array of numbers is not close to anything.
-    """
-    actual, expected = _numbers(actual), _numbers(expected)
-    if actual is None or actual.shape != expected.shape:
-        return False
-    with np.errstate(all="ignore"):
-        return bool(np.abs(actual - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=1e-30))
-
-
-def short(values):
-    """A few numbers for a sentence; of anything else what it is."""
-    found = _numbers(values)
-    if found is None:
-        return kind(values)
-    found = found.reshape(-1)
-    return f"[{', '.join(f'{float(value):.4g}' for value in found[:4])}{', …' if len(found) > 4 else ''}]"
-
-
-def _numbers(values):
-    """As a NumPy array of real numbers; None if they are none."""
-    try:
-        found = np.asarray(_plain(values))
-    except Exception:  # whatever somebody's object does when it is looked at
-        return None
-    return found if found.dtype.kind in "biuf" else None
-
-
-def _plain(values):
-    return to_host(values) if isinstance(values, DeviceArray) else values

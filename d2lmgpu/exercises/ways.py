@@ -1,18 +1,8 @@
 """The ways that numbers took: between devices, and not over the host or past the record."""
 
-from ..devices import record_transfers
-from .checking import Wrong, call, expect
+from .results import Wrong, call_recorded, expect  # noqa: F401
 
-
-def call_recorded(answer, *args, case, **options):
-    """As `call`; returns the result and the list of transfers. An error of work on a device is the answer's, too."""
-
-    def recorded(*args):
-        with record_transfers() as transfers:
-            result = answer(*args)
-        return result, transfers
-
-    return call(recorded, *args, case=case, **options)
+RAW = "reading .raw gets around the rules, which a GPU would not forgive"
 
 
 def check_ways(transfers, devices, numbers, case):
@@ -30,5 +20,5 @@ def check_ways(transfers, devices, numbers, case):
         expect(
             got >= nbytes,
             f"{case}: right, but only {got:,} bytes came to {place} from other devices; the sum has {nbytes:,}",
-            "numbers travel by put; reading .raw gets around the rules, which a GPU would not forgive",
+            f"numbers travel by put; {RAW}",
         )

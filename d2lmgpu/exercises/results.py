@@ -1,0 +1,206 @@
+"""Looking at what an answer returned: is it of the right form, is it right, and if not, which mistake was made?"""
+
+import numpy as np
+
+from ..arguments import is_number, shown
+from ..devices import DeviceArray, record_transfers, to_host
+
+
+class Wrong(Exception):
+    """An answer is wrong: ``what`` it did, in which case, and a ``hint``."""
+
+    def __init__(self, what, hint):
+        super().__init__(what)
+        self.what, self.hint = what, hint
+
+
+class Empty(Exception):
+    """An answer does nothing yet; the message says in which case."""
+
+
+RUN_IT = "run the function yourself on such a case, and read the error from its end"
+
+
+def call(answer, *args, case, hint=RUN_IT):
+    """``answer(*args)``. Raises `Wrong` if that raises an error: ``case`` says in words what the arguments were."""
+    try:
+        return answer(*args)
+    except Exception as error:  # whatever a student's function may raise
+        raise Wrong(f"{case}: it raised {in_words(error)}", hint) from error
+
+
+def call_recorded(answer, *args, case, hint=RUN_IT):
+    """As `call`; returns the result and the list of transfers. An error of work on a device is the answer's, too."""
+
+    def recorded(*args):
+        with record_transfers() as transfers:
+            result = answer(*args)
+        return result, transfers
+
+    return call(recorded, *args, case=case, hint=hint)
+
+
+def result_of(answer, *args, case, hint=RUN_IT):
+    """As `call`, for functions that return something: None or ``...`` is an empty answer."""
+    result = call(answer, *args, case=case, hint=hint)
+    if result is None or result is ...:
+        raise Empty(f"{case}: it returned nothing")
+    return result
+
+
+def expect(right, what, hint):
+    """Raise `Wrong` unless it is ``right``."""
+    if not right:
+        raise Wrong(what, hint)
+
+
+def compare(found, right, mistakes, case, hint, tolerance=1e-5):
+    """Raise `Wrong` unless ``found`` is ``right``: with the hint of the mistake that was made, or else with ``hint``.
+
+    A mistake is a row: the wrong result, or whether the mistake was made; in words what it is, which may be left out;
+    a hint.
+    """
+    tolerance = 1e-12 if isinstance(right, int) else tolerance
+    if same(found, right, tolerance):
+        return
+    said = f"{case}: {short(found)}" + ("" if right is None else f" instead of {short(right)}")
+    for wrong, *what, its_hint in (*mistakes, (right is not None, hint)):
+        if not isinstance(wrong, bool | np.bool_):
+            wrong = same(found, wrong, tolerance) and not same(right, wrong, tolerance)
+        if wrong:
+            raise Wrong(": ".join([said, *what]), its_hint)
+
+
+def same(found, right, tolerance=1e-5):
+    """Whether a result is right: floats and arrays nearly, all else exactly. ``...`` in ``right`` fits everything."""
+    if isinstance(right, dict):
+        return found.keys() == right.keys() and all(same(found[key], right[key], tolerance) for key in right)
+    if isinstance(right, list | tuple):
+        return len(found) == len(right) and all(same(*pair, tolerance) for pair in zip(found, right, strict=True))
+    if isinstance(right, float | np.ndarray):
+        return close(found, right, tolerance) or (isinstance(found, int | float) and abs(found - right) < 1e-12)
+    return right is ... or (right is not None and found == right)
+
+
+def close(actual, expected, tolerance=1e-5):
+    """Whether two arrays, or numbers, have the same shape and values, to a part of the largest magnitude.
+
+    What is no array of numbers is not close to anything.
+    """
+    actual, expected = _numbers(actual), _numbers(expected)
+    if actual is None or actual.shape != expected.shape:
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.abs(actual - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=1e-30))
+
+
+def same_things(some, others):
+    """Whether a nested list still holds the very same things as another."""
+    if isinstance(others, list):
+        return isinstance(some, list) and len(some) == len(others) and all(map(same_things, some, others))
+    return some is others
+
+
+def read(result, form, case, hint):
+    """``result`` as Python's own numbers and lists. Raises `Wrong` unless it has this ``form``.
+
+    A form is float (any number), int (a whole number), bool, str, np.ndarray (an array of numbers), object (anything),
+    [form] (a list of
+    any length), (form, form) (a list or tuple of this length), or {form: form} (a dict).
+    """
+    try:
+        return _read(result, form)
+    except TypeError:
+        raise Wrong(f"{case}: it returned {shown(result)}", hint) from None
+
+
+def _read(result, form):
+    if isinstance(result, np.ndarray) and form == [float]:
+        result = result.tolist()
+    match form:
+        case list() if isinstance(result, list | tuple):
+            return [_read(part, form[0]) for part in result]
+        case tuple() if isinstance(result, list | tuple) and len(result) == len(form):
+            return tuple(map(_read, result, form))
+        case dict() if isinstance(result, dict):
+            ((key_form, value_form),) = form.items()
+            return {_read(key, key_form): _read(value, value_form) for key, value in result.items()}
+        case type():
+            return _read_one(result, form)
+    raise TypeError
+
+
+def _read_one(result, kind):
+    """A number, a text or an array."""
+    if kind is object:
+        return result
+    if kind is np.ndarray:
+        if (found := _numbers(result)) is not None:
+            return found
+    elif kind is float:
+        value = _on_host(result)
+        if isinstance(value, np.ndarray | np.generic):
+            value = value.item() if value.ndim == 0 and value.dtype.kind in "iuf" else None
+        if is_number(value):
+            return value if isinstance(value, int) else float(value)
+    elif kind is str and type(result) is str:
+        return result
+    elif kind is bool and isinstance(result, bool | np.bool_):
+        return bool(result)
+    elif kind is int and isinstance(result, int | np.integer) and not isinstance(result, bool):
+        return int(result)
+    raise TypeError
+
+
+def short(value):
+    """A result for a sentence: a few digits of a number, the first elements of arrays and lists, else what it is."""
+    if isinstance(value, int | str) or value is None:
+        return f"{value:,}" if type(value) is int else shown(value)
+    if isinstance(value, list | tuple):
+        text = ", ".join(map(short, value[:FEW])) + (", …" if len(value) > FEW else "")
+        return f"[{text}]" if isinstance(value, list) else f"({text})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {short(of_it)}' for key, of_it in value.items())}}}"
+    found = _numbers(value)
+    if found is None:
+        return kind(value)
+    if found.ndim == 0:
+        return f"{float(found):.4g}"
+    return f"[{', '.join(f'{float(number):.4g}' for number in found.reshape(-1)[:4])}{', …' if found.size > 4 else ''}]"
+
+
+FEW = 8
+"""Elements of a list that are shown."""
+
+
+def kind(value):
+    """What a value is, for a sentence: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def in_words(error):
+    """An exception's type and message, of a decent length and printable, whatever code raised it."""
+    message = message_of(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def message_of(error):
+    """The text of an exception; "" if it has none, or cannot say it."""
+    try:
+        return str(error)[:500].encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return ""
+
+
+def _numbers(values):
+    """As a NumPy array of real numbers; None if they are none."""
+    try:
+        found = np.asarray(_on_host(values))
+    except Exception:  # whatever a student's object does when it is looked at
+        return None
+    return found if found.dtype.kind in "biuf" else None
+
+
+def _on_host(values):
+    return to_host(values) if isinstance(values, DeviceArray) else values
