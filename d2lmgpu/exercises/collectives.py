@@ -6,7 +6,8 @@ import numpy as np
 
 from ..arguments import shown
 from ..collectives import ScheduleError, Transfer, prove
-from .checking import Empty, Exercise, Wrong, expect, expect_number, result_of, with_hidden
+from .checking import Exercise, with_hidden
+from .results import Empty, Wrong, expect, result_of
 
 CASES = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
 """Devices and elements: first those that divide."""
@@ -31,7 +32,6 @@ def try_ring(answer):
             f"{case}: right, but as slow as {in_line} elements sent one after the other; {enough} are enough",
             "cut the array into k chunks, and let all devices send one at the same time, in each step",
         )
-    return "proved for 1, 2, 3, 5 and 8 devices, between neighbours only, with chunks that need not be of one size."
 
 
 CHUNKS = "chunk_bounds(n, k) gives start and stop of k chunks; chunk numbers are taken modulo k"
@@ -75,93 +75,46 @@ def _busiest(step, k):
     return max((sum(t.size for t in step if t.source == i) for i in range(k)), default=0)
 
 
-SETTINGS = (
-    (4, 160e6, 1e-5, 16e9),
-    (2, 4e6, 1e-4, 1e9),
-    (8, 516_272, 5e-6, 12.5e9),
-    (1, 1e6, 1e-5, 1e9),
-    (64, 4e3, 2e-5, 1e9),
-)
-"""Devices, bytes, seconds of latency, bytes per second."""
+def _draw_ring(rng):
+    k, nbytes = int(rng.integers(2, 100)), int(rng.integers(10**3, 10**8))
+    return k, nbytes, rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9
 
 
-def _draw_setting(rng):
+def _ring_seconds(k, nbytes, latency, bandwidth):
+    return 2 * (k - 1) * (latency + nbytes / bandwidth / k)
+
+
+def _ring_mistakes(_, right, k, nbytes, latency, bandwidth):
+    steps, wire = 2 * (k - 1), nbytes / bandwidth
     return (
-        int(rng.integers(2, 100)),
-        int(rng.integers(10**3, 10**8)),
-        rng.uniform(1, 50) * 1e-6,
-        rng.uniform(1, 50) * 1e9,
+        (steps * (latency + wire), "each step sends all n bytes", "a step sends a chunk, of n/k bytes"),
+        (right / 2, "this is one trip round the ring", "the chunks go round twice: to add up, and to be given back"),
+        (steps / k * wire, "the latency is missing", "every step begins with a latency"),
+        (latency + steps / k * wire, "there is one latency only", "every step begins with a latency"),
+        (2 * k * (latency + wire / k), "there are 2k steps", "a chunk is at its place after k - 1 steps"),
+        (steps * (latency + nbytes * bandwidth / k), "it grows with the bandwidth", "bandwidth is bytes per second"),
     )
-
-
-def try_ring_seconds(answer):
-    """2(k-1) steps, each with one latency and n/k bytes."""
-    for k, nbytes, latency, bandwidth in with_hidden(SETTINGS, _draw_setting):
-        case = f"ring_seconds({k}, {nbytes:g}, {latency:g}, {bandwidth:g})"
-        found = result_of(answer, k, nbytes, latency, bandwidth, case=case)
-        steps, wire = 2 * (k - 1), nbytes / bandwidth
-        right = steps * (latency + wire / k)
-        mistakes = (
-            (steps * (latency + wire), "each step sends all n bytes", "a step sends a chunk, of n/k bytes"),
-            (
-                right / 2,
-                "this is one trip round the ring",
-                "the chunks go round twice: once to add up, once to be given back",
-            ),
-            (steps / k * wire, "the latency is missing", "every step begins with a latency"),
-            (latency + steps / k * wire, "there is one latency only", "every step begins with a latency"),
-            (2 * k * (latency + wire / k), "there are 2k steps", "a chunk is at its place after k - 1 steps"),
-            (
-                steps * (latency + nbytes * bandwidth / k),
-                "it grows with the bandwidth",
-                "bandwidth is bytes per second",
-            ),
-        )
-        expect_number(
-            found,
-            right,
-            mistakes,
-            case,
-            "count the steps, then write down the time of one of them: latency + bytes / bandwidth",
-        )
-    return "2(k - 1) steps, each of one latency and n/k bytes."
-
-
-CROSSINGS = ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9))
-"""Devices, seconds of latency, bytes per second."""
-
-
-def _draw_crossing(rng):
-    return int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9
-
-
-def try_crossover_bytes(answer):
-    """The size at which 2(k-1)(α + n/kB) = 2⌈log₂ k⌉(α + n/B)."""
-    for k, latency, bandwidth in with_hidden(CROSSINGS, _draw_crossing):
-        case = f"crossover_bytes({k}, {latency:g}, {bandwidth:g})"
-        found = result_of(answer, k, latency, bandwidth, case=case)
-        rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
-        right = _crossing(k, rounds, latency, bandwidth)
-        mistakes = (
-            (right / 4, "these are elements", "the answer is in bytes"),
-            (latency * bandwidth, "there latency and bandwidth cost the same, for one message", EQUATE),
-            (_crossing(k, unrounded, latency, bandwidth), "a tree has whole steps", "round log2(k) up, for k = 6 to 3"),
-            (
-                _crossing(k, rounds / 2, latency, bandwidth),
-                "the tree has only half its steps",
-                "a tree, too, goes both ways",
-            ),
-            (latency * bandwidth * (k - 1 - rounds) / rounds, "the ring's bytes are missing", EQUATE),
-        )
-        expect_number(found, right, mistakes, case, EQUATE)
-    return "there both take the same time; longer messages are the ring's."
 
 
 EQUATE = "write down the time of both for n bytes, set them equal, and solve for n"
 
 
-def _crossing(k, rounds, latency, bandwidth):
+def _crossing(k, latency, bandwidth, rounds=None):
+    """Where 2(k-1)(α + n/kB) = 2r(α + n/B), for r rounds: ⌈log₂ k⌉ unless others are given."""
+    rounds = rounds or math.ceil(math.log2(k))
     return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)
+
+
+def _crossing_mistakes(_, right, k, latency, bandwidth):
+    rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
+    half, in_parts = (_crossing(k, latency, bandwidth, r) for r in (rounds / 2, unrounded))
+    return (
+        (right / 4, "these are elements", "the answer is in bytes"),
+        (latency * bandwidth, "there latency and bandwidth cost the same, for one message", EQUATE),
+        (in_parts, "a tree has whole steps", "round log2(k) up, for k = 6 to 3"),
+        (half, "the tree has only half its steps", "a tree, too, goes both ways"),
+        (latency * bandwidth * (k - 1 - rounds) / rounds, "the ring's bytes are missing", EQUATE),
+    )
 
 
 EXERCISES = {
@@ -169,16 +122,33 @@ EXERCISES = {
         "Write ring(k, n), the ring allreduce as a schedule: a list of steps, each a list of "
         "Transfer(source, destination, start, stop, op). Every device sends to its neighbour only, chunk by chunk; n "
         "need not be divisible by k.",
+        "proved for 1, 2, 3, 5 and 8 devices, between neighbours only, with chunks that need not be of one size.",
         try_ring,
     ),
     "ring_seconds": Exercise(
         "Write ring_seconds(k, nbytes, latency, bandwidth): how long a ring allreduce of nbytes bytes takes on k "
         "devices, in seconds, if a message of m bytes takes latency + m / bandwidth. Additions take no time.",
-        try_ring_seconds,
+        "2(k - 1) steps, each of one latency and n/k bytes.",
+        cases=(
+            (4, 160e6, 1e-5, 16e9),
+            (2, 4e6, 1e-4, 1e9),
+            (8, 516_272, 5e-6, 12.5e9),
+            (1, 1e6, 1e-5, 1e9),
+            (64, 4e3, 2e-5, 1e9),
+        ),
+        draw=_draw_ring,
+        right=_ring_seconds,
+        mistakes=_ring_mistakes,
+        hint="count the steps, then write down the time of one of them: latency + bytes / bandwidth",
     ),
     "crossover_bytes": Exercise(
         "Write crossover_bytes(k, latency, bandwidth): the message size in bytes at which a ring and a tree take the "
         "same time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message.",
-        try_crossover_bytes,
+        "there both take the same time; longer messages are the ring's.",
+        cases=((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9)),
+        draw=lambda rng: (int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9),
+        right=_crossing,
+        mistakes=_crossing_mistakes,
+        hint=EQUATE,
     ),
 }
