@@ -7,21 +7,10 @@ import numpy as np
 from ..devices import cpu, put, to_host
 from ..networks import init_params, loss_and_grads
 from ..words import several
-from .checking import (
-    Empty,
-    Exercise,
-    Wrong,
-    close,
-    expect,
-    expect_number,
-    number_of,
-    random_numbers,
-    result_of,
-    same_things,
-    with_hidden,
-)
+from .checking import Exercise, random_numbers, with_hidden
 from .overlap import watch
-from .ways import call_recorded, check_ways
+from .results import Empty, Wrong, call_recorded, close, compare, expect, read, same_things
+from .ways import check_ways
 
 LR = 0.5
 
@@ -47,7 +36,6 @@ def try_train_batch(answer):
         if k > 1:
             _check_order(seen, params, case)
             check_ways(transfers, devices, sum(param.size for param in params), case)
-    return "all replicas take the step of one device, all devices compute at the same time, and the loss is the sum."
 
 
 def _check_order(seen, params, case):
@@ -92,14 +80,13 @@ def _check_params(params, copies, given, X, y, exchanged, case):
     if not all(close(step, factor * right, 1e-2) for step, factor in zip(steps, factors, strict=True)):
         found = f"{case}: the devices took steps in different directions, each that of its own examples"
         raise Wrong(found, LATE if exchanged else "a shard's gradients are not the minibatch's: add up with allreduce")
-    found = f"{case}: the step of device 0 is {factors[0]:.3g} times as long as it should be"
-    hints = (
+    mistakes = (
         (factors[0] < 0, "a step goes against the gradient: param -= lr / n * grad"),
-        (close(factors[0], n, 1e-2), "gradients are sums over examples: divide by their number, len(y), as sgd does"),
-        (close(factors[0], 1 / len(copies), 1e-2), "the sum is that over all examples already: divide by n, not by k"),
-        (True, "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"),
+        (float(n), "gradients are sums over examples: divide by their number, len(y), as sgd does"),
+        (1 / len(copies), "the sum is that over all examples already: divide by n, not by k"),
     )
-    raise Wrong(found, next(hint for fits, hint in hints if fits))
+    hint = "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"
+    compare(factors[0], 1.0, mistakes, f"{case}: the step of device 0, in steps as it should be", hint, 1e-2)
 
 
 LATE = "first the allreduce of all gradients, then the updates: is it in this order?"
@@ -109,91 +96,58 @@ def _check_loss(loss, params, X, y, case):
     """The loss is the sum over all examples; else what usual mistakes give."""
     hint = "return the loss, summed over examples"
     expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
-    loss, total = number_of(loss, case, hint), float(loss_and_grads(X, y, params)[0])
-    if close(loss, total, 1e-4):
-        return
-    found = f"{case}: the loss is {loss:.5g} instead of {total:.5g}"
-    if close(loss, total / len(y), 1e-4):
-        raise Wrong(f"{found}, the mean", "the walk keeps sums: who wants the mean divides once, at the end")
-    if loss > 1.5 * total / len(y):
-        raise Wrong(f"{found}: some examples are missing", "add up the losses of all devices, not only of one")
-    raise Wrong(found, "a mean of the devices' means is not the mean where shards differ: add up sums")
+    loss, total = read(loss, float, case, hint), float(loss_and_grads(X, y, params)[0])
+    mistakes = (
+        (total / len(y), "the mean", "the walk keeps sums: who wants the mean divides once, at the end"),
+        (loss > 1.5 * total / len(y), "some examples are missing", "add up the losses of all devices, not only of one"),
+    )
+    hint = "a mean of the devices' means is not the mean where shards differ: add up sums"
+    compare(loss, total, mistakes, f"{case}: the loss", hint, 1e-4)
 
 
-RUNS = (
-    ([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]),
-    ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
-    ([3.0, 2.0], [10, 5]),
-)
-"""Seconds and examples of steps."""
+ALL = "all examples over all seconds"
 
 
 def _draw_run(rng):
     return rng.uniform(0.1, 9, 5).round(2).tolist(), rng.integers(10, 300, 5).tolist()
 
 
-def try_examples_per_second(answer):
-    """All examples over all seconds, the first step left out."""
-    for seconds, sizes in with_hidden(RUNS, _draw_run):
-        case = f"steps of {seconds} seconds with {sizes} examples"
-        found = result_of(answer, list(seconds), list(sizes), case=case)
-        right, rates = sum(sizes[1:]) / sum(seconds[1:]), np.divide(sizes[1:], seconds[1:])
-        mistakes = (
-            (sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"),
-            (1 / right, "seconds an example", "the other way round: examples over seconds"),
-            (
-                np.mean(rates),
-                "the mean of the steps' rates",
-                f"{ALL}: a short step counts for less time",
-            ),
-            (
-                np.median(rates),
-                "the median of the steps' rates",
-                f"{ALL}: a median does not see how slow the slow are",
-            ),
-            (
-                sizes[0] * len(sizes[1:]) / sum(seconds[1:]),
-                "as if every minibatch were full",
-                "the last minibatch is smaller: count the examples that there are",
-            ),
-            (sum(sizes) / sum(seconds[1:]), "the first step's examples without its seconds", "leave both out"),
-        )
-        expect_number(found, right, mistakes, case, f"{ALL}, but for the first step")
-    return "a rate over all steps that count, whatever their sizes."
+def _rate_mistakes(_, right, seconds, sizes):
+    rates, time = np.divide(sizes[1:], seconds[1:]), sum(seconds[1:])
+    return (
+        (sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"),
+        (1 / right, "seconds an example", "the other way round: examples over seconds"),
+        (rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"),
+        (np.median(rates), "the median of the steps' rates", f"{ALL}: a median does not see how slow the slow are"),
+        (
+            sizes[0] * len(sizes[1:]) / time,
+            "as if every minibatch were full",
+            "the last one is smaller: count examples",
+        ),
+        (sum(sizes) / time, "the first step's examples without its seconds", "leave both out"),
+    )
 
 
-ALL = "all examples over all seconds"
-
-
-PAYS = ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8))
-"""Milliseconds of an example, of an exchange, and devices."""
+WHOLE = "a minibatch has whole examples: try n = 1, 2, 3, … until k devices are faster"
 
 
 def _draw_costs(rng):
     return float(rng.integers(1, 8)) / 2, float(rng.integers(1, 200)) / 2, int(rng.integers(2, 9))
 
 
-def try_smallest_batch(answer):
-    """The first n for which per_example · ⌈n/k⌉ + exchange < per_example · n."""
-    for per_example, exchange, k in with_hidden(PAYS, _draw_costs):
-        case = f"{per_example} ms an example, {exchange} ms an exchange, {several(k, 'device')}"
-        found = number_of(result_of(answer, per_example, exchange, k, case=case), case)
-        gains = [per_example * (n - math.ceil(n / k)) - exchange for n in range(1000)]
-        right = next(n for n, gain in enumerate(gains) if gain > 0)
-        even = exchange / (per_example * (1 - 1 / k))
-        mistakes = (
-            (found == even and isinstance(found, float), WHOLE),
-            (found == next(n for n, gain in enumerate(gains) if gain >= 0), "as fast is not faster: < and not <="),
-            (found == math.ceil(exchange / per_example), "k devices have work left, too: each a k-th of the examples"),
-            (found == math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"),
-            (True, "write down the milliseconds of one device, and those of k, for the same n"),
-        )
-        for mistaken, hint in mistakes if found != right else ():
-            expect(not mistaken, f"{case}: {found:g} instead of {right}", hint)
-    return "from there on the exchange pays."
+def _smallest_batch(per_example, exchange, k, least=1e-9):
+    """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least``."""
+    return next(n for n in range(1000) if per_example * (n - math.ceil(n / k)) - exchange >= least)
 
 
-WHOLE = "a minibatch has whole examples: try n = 1, 2, 3, … until k devices are faster"
+def _batch_mistakes(found, right, per_example, exchange, k):
+    even = exchange / (per_example * (1 - 1 / k))
+    return (
+        (isinstance(found, float) and found == even, WHOLE),
+        (_smallest_batch(per_example, exchange, k, 0), "as fast is not faster: < and not <="),
+        (math.ceil(exchange / per_example), "k devices have work left, too: each a k-th of the examples"),
+        (math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"),
+    )
 
 
 EXERCISES = {
@@ -201,17 +155,32 @@ EXERCISES = {
         "Write train_batch(X, y, device_params, devices, lr): one step of data-parallel training. X (n, 1, 28, 28) and "
         "y (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in "
         "place. Return the loss, summed over all n examples.",
+        "all replicas take the step of one device, all devices compute at the same time, and the loss is the sum.",
         try_train_batch,
     ),
     "examples_per_second": Exercise(
         "Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of "
         "a run; return the examples per second, leaving out the first step, which warms up.",
-        try_examples_per_second,
+        "a rate over all steps that count, whatever their sizes.",
+        cases=(
+            ([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]),
+            ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
+            ([3.0, 2.0], [10, 5]),
+        ),
+        draw=_draw_run,
+        right=lambda seconds, sizes: sum(sizes[1:]) / sum(seconds[1:]),
+        mistakes=_rate_mistakes,
+        hint=f"{ALL}, but for the first step",
     ),
     "smallest_batch": Exercise(
         "Write smallest_batch(per_example, exchange, k): a device takes per_example ms for each of its examples, and k "
         "devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole "
         "number, for which k devices are faster than one.",
-        try_smallest_batch,
+        "from there on the exchange pays.",
+        cases=((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8)),
+        draw=_draw_costs,
+        right=_smallest_batch,
+        mistakes=_batch_mistakes,
+        hint="write down the milliseconds of one device, and those of k, for the same n",
     ),
 }
