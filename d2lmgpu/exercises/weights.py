@@ -8,18 +8,8 @@ from ..collectives import chunk_bounds
 from ..devices import cpu, put, record_transfers
 from ..networks import init_params, lenet
 from ..words import several
-from .checking import (
-    Exercise,
-    Wrong,
-    expect,
-    expect_number,
-    kind,
-    list_of,
-    number_of,
-    random_numbers,
-    result_of,
-    with_hidden,
-)
+from .checking import Exercise, random_numbers, with_hidden
+from .results import close, compare, expect, read, result_of
 
 EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
 """Images, devices, images at a time: the last minibatch is ragged, and once smaller than the number of devices."""
@@ -39,14 +29,15 @@ def try_evaluate(answer):
         case = f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
         with record_transfers() as transfers:
             found = result_of(answer, device_params, X, y, list(devices), batch_size, case=case, hint=EMPTY)
-        expect_number(found, right.mean(), _accuracies(right, k, batch_size), case, COUNT)
+        compare(
+            read(found, float, case, "return one number"), right.mean(), _accuracies(right, k, batch_size), case, COUNT
+        )
         used = {transfer.destination for transfer in transfers} & set(map(str, devices))
         expect(
             len(used) == k,
             f"{case}: right, but images went to {len(used)} of the devices",
             "split every minibatch, so that all devices work: d2l.split_batch",
         )
-    return "every image counts once, wherever it was, and all devices work."
 
 
 EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is no number"
@@ -81,106 +72,84 @@ def _accuracies(right, k, batch_size):
 
 SMALL = "an image in a small shard would weigh more than one in a large shard: add up counts, and divide once"
 
-LOADS = (
-    (10, [1, 1]),
-    (3, [1, 1, 1, 1, 1]),
-    (10, [1, 1, 1]),
-    (96, [1, 1, 0.5]),
-    (8, [3, 0, 2]),
-    (38, [2, 1, 1, 1, 1, 1, 1, 1]),
-    (5, [0.2, 0.2, 0.2, 0.2]),
-    (0, [1, 2]),
-    (64, [5]),
-)
-"""Examples and loads: shares that are whole numbers or not, idle devices, fewer examples than devices."""
-
 
 def _draw_loads(rng):
     return int(rng.integers(1, 300)), [1.0, *rng.choice((0, 0.5, 1, 2.5, 3), int(rng.integers(1, 7))).tolist()]
 
 
-def try_split_by_loads(answer):
-    """Whole numbers, all examples, nobody a whole example away from the exact share, 0 for 0."""
-    for n, loads in with_hidden(LOADS, _draw_loads):
-        case = f"split_by_loads({n}, {loads})"
-        sizes = _sizes(result_of(answer, n, list(loads), case=case), len(loads), case)
-        shares = n * np.array(loads) / sum(loads)
-        found = f"{case}: {sizes} instead of about [{', '.join(f'{share:.3g}' for share in shares)}]"
-        idle = [size for size, load in zip(sizes, loads, strict=True) if load == 0]
-        expect(not any(idle), f"{found}: a device with load 0 has work", "leftovers go to those that lost by rounding")
-        if sum(sizes) != n:
-            raise Wrong(f"{found}, which is {sum(sizes)} examples in all", _hint_for_sum(sizes, shares, loads, n))
-        far = np.abs(np.array(sizes) - shares).max()
-        expect(
-            far < 1,
-            f"{found}: one is {far:.3g} away from its share",
-            "hand out what rounding down leaves over one by one, to different devices",
-        )
-    return "every example has a place, and no device is a whole example away from its share."
+def _split_mistakes(sizes, _, n, loads):
+    if len(sizes) != len(loads):
+        return ((True, f"{len(sizes)} sizes for {several(len(loads), 'device')}", SIZES),)
+    shares, total = n * np.array(loads) / sum(loads), sum(sizes)
+    away = np.abs(np.array(sizes) - shares).max()
+    about = f"it should be about [{', '.join(f'{share:.3g}' for share in shares)}]"
+    sum_of = f"{about}, and is {total:g} examples in all"
+    return (
+        (any(size % 1 or size < 0 for size in sizes), PARTS),
+        (
+            any(size for size, load in zip(sizes, loads, strict=True) if not load),
+            f"{about}: a device with load 0 has work",
+            IDLE,
+        ),
+        (total != n and sizes == [int(n * load) for load in loads], sum_of, UNIT),
+        (total != n and sizes == np.floor(shares).tolist(), sum_of, FLOORED),
+        (total != n, sum_of, ROUNDED),
+        (away >= 1, f"{about}: one is {away:.3g} away from its share", ONE_BY_ONE),
+    )
 
 
-def _sizes(result, k, case):
-    hint = "return a list of sizes, one a device"
-    result = result.tolist() if isinstance(result, np.ndarray) else result
-    sizes = [number_of(size, f"{case}, in the list", hint) for size in list_of(result, case, hint)]
-    expect(len(sizes) == k, f"{case}: {len(sizes)} sizes for {several(k, 'device')}", hint)
-    whole = all(size % 1 == 0 and size >= 0 for size in sizes)
-    expect(whole, f"{case}: {sizes}", "there are no parts of an example: sizes are whole numbers, and none is negative")
-    return [int(size) for size in sizes]
-
-
-def _hint_for_sum(sizes, shares, loads, n):
-    if sizes == [int(n * load) for load in loads]:
-        return "loads are in any unit: a device's share is its load divided by the sum of the loads"
-    if sizes == np.floor(shares).astype(int).tolist():
-        return "rounding down leaves examples over: somebody must take them"
-    return "shares rounded one by one need not add up to n: round all of them down, and hand out what is left"
-
-
-STATISTICS = (
-    ((4, 4), (0.0, 2.0), (1.0, 1.0)),
-    ((30, 10), (1.0, 3.0), (4.0, 0.5)),
-    ((5, 0, 7), (-1.0, 0.0, 2.0), (0.3, 0.0, 0.7)),
-    ((6,), (2.0,), (3.0,)),
-    ((1, 2, 3), (10.0, 20.0, 60.0), (0.0, 4.0, 9.0)),
-)
-"""How many numbers each shard has, their means, their variances; with an empty shard, and one alone."""
+SIZES = "return a list of sizes, one a device"
+PARTS = "there are no parts of an example: sizes are whole numbers, and none is negative"
+IDLE = "leftovers go to those that lost by rounding"
+FLOORED = "rounding down leaves examples over: somebody must take them"
+ROUNDED = "shares rounded one by one need not add up to n: round all of them down, and hand out what is left"
+UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
+ONE_BY_ONE = "hand out what rounding down leaves over one by one, to different devices"
 
 
 def _draw_statistics(rng):
-    counts = tuple(map(int, rng.integers(1, 50, 4)))
-    return counts, tuple(rng.normal(0, 5, 4).round(1).tolist()), tuple(rng.uniform(0, 9, 4).round(1).tolist())
+    means, variances = rng.normal(0, 5, 4).round(1), rng.uniform(0, 9, 4).round(1)
+    return list(map(int, rng.integers(1, 50, 4))), means.tolist(), variances.tolist()
 
 
-def try_combine_statistics(answer):
+def _combined(counts, means, variances):
     """Mean and variance of all numbers, from those of the shards."""
-    for counts, means, variances in with_hidden(STATISTICS, _draw_statistics):
-        case = f"combine_statistics({list(counts)}, {list(means)}, {list(variances)})"
-        result = result_of(answer, list(counts), list(means), list(variances), case=case)
-        if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise Wrong(f"{case}: it returned {kind(result)}", "return two numbers: mean, variance")
-        n, m, v = (np.array(values, float) for values in (counts, means, variances))
-        part = n / n.sum()
-        mean, within = (part * m).sum(), (part * v).sum()
-        plain = m.mean()
-        wrong_means = (
-            (plain, "the mean of the means", "a shard's mean counts as often as the shard has numbers"),
-            ((n * m).sum(), "the sum of all", "divide by how many numbers there are in all"),
-        )
-        expect_number(result[0], mean, wrong_means, f"{case}: the mean", "the sum of all numbers, divided by how many")
-        between = (part * (m - mean) ** 2).sum()
-        wrong_variances = (
-            (within, "how far the means are apart is missing", BETWEEN),
-            (v.mean(), "the mean of the variances", BETWEEN),
-            (within + ((m - mean) ** 2).mean(), "every shard's mean counts the same", "weigh by the shard's numbers"),
-            (v.mean() + ((m - mean) ** 2).mean(), "every shard counts the same", "weigh by the shard's numbers"),
-            ((part**2 * v).sum(), "the variance of the mean", "we want that of the numbers, not that of their mean"),
-            ((within + between) * n.sum() / max(1, n.sum() - 1), "n - 1 for n", "divide by the number of numbers"),
-            (within + (part * m**2).sum(), "the mean square", "take away the square of the mean"),
-            (math.sqrt(within + between), "the standard deviation", "the variance is its square"),
-        )
-        expect_number(result[1], within + between, wrong_variances, f"{case}: the variance", SQUARES)
-    return "as if nobody had cut the numbers into shards."
+    part, m = np.array(counts) / sum(counts), np.array(means)
+    mean = (part * m).sum()
+    return mean, (part * variances).sum() + (part * (m - mean) ** 2).sum()
+
+
+def _combined_mistakes(found, right, counts, means, variances):
+    n, m, v = (np.array(values, float) for values in (counts, means, variances))
+    part, (mean, variance) = n / n.sum(), right
+    within = (part * v).sum()
+    wrong_means = (
+        (m.mean(), "the mean of the means", "a shard's mean counts as often as the shard has numbers"),
+        ((n * m).sum(), "the sum of all", "divide by how many numbers there are in all"),
+    )
+    wrong_variances = (
+        (within, "wrong: how far the means are apart is missing", BETWEEN),
+        (v.mean(), "the mean of the variances", BETWEEN),
+        (
+            within + ((m - mean) ** 2).mean(),
+            "one for which every shard's mean counts the same",
+            "weigh by the shard's numbers",
+        ),
+        (
+            v.mean() + ((m - mean) ** 2).mean(),
+            "one for which every shard counts the same",
+            "weigh by the shard's numbers",
+        ),
+        ((part**2 * v).sum(), "that of the mean", "we want that of the numbers, not that of their mean"),
+        (variance * n.sum() / max(1, n.sum() - 1), "divided by n - 1", "divide by the number of numbers"),
+        (within + (part * m**2).sum(), "the mean square", "take away the square of the mean"),
+        (math.sqrt(variance), "the standard deviation", "the variance is its square"),
+    )
+    return (
+        *(((wrong, ...), f"the mean is {what}", hint) for wrong, what, hint in wrong_means),
+        *(((mean, wrong), f"the variance is {what}", hint) for wrong, what, hint in wrong_variances),
+        (close(found[0], mean), SQUARES),
+    )
 
 
 BETWEEN = "numbers also differ because the shards' means differ: think of two shards without any variance, of 0s and 1s"
@@ -192,18 +161,47 @@ EXERCISES = {
         "Write evaluate(device_params, X, y, devices, batch_size): the accuracy of LeNet, from 0 to 1, on images X "
         "(n, 1, 28, 28) with labels y (n,), NumPy arrays. device_params has a copy of the parameters for each device. "
         "Take batch_size images at a time, the rest too, split them over the devices, and use d2l.lenet(X, params).",
+        "every image counts once, wherever it was, and all devices work.",
         try_evaluate,
     ),
     "split_by_loads": Exercise(
         "Write split_by_loads(n, loads): how many of n examples each device gets, a list of whole numbers that add up "
         "to n, in proportion to the loads (in any unit; 0 means idle). None is a whole example away from its exact "
         "share.",
-        try_split_by_loads,
+        "every example has a place, and no device is a whole example away from its share.",
+        cases=(
+            (10, [1, 1]),
+            (3, [1, 1, 1, 1, 1]),
+            (10, [1, 1, 1]),
+            (96, [1, 1, 0.5]),
+            (8, [3, 0, 2]),
+            (38, [2, 1, 1, 1, 1, 1, 1, 1]),
+            (5, [0.2, 0.2, 0.2, 0.2]),
+            (0, [1, 2]),
+            (64, [5]),
+        ),
+        draw=_draw_loads,
+        mistakes=_split_mistakes,
+        form=[float],
+        returns=SIZES,
     ),
     "combine_statistics": Exercise(
         "Write combine_statistics(counts, means, variances): lists with a number for each shard, how many numbers it "
         "has, their mean and their variance (the mean squared distance from it; 0 for an empty shard). Return (mean, "
         "variance) of all numbers together.",
-        try_combine_statistics,
+        "as if nobody had cut the numbers into shards.",
+        cases=(
+            ([4, 4], [0.0, 2.0], [1.0, 1.0]),
+            ([30, 10], [1.0, 3.0], [4.0, 0.5]),
+            ([5, 0, 7], [-1.0, 0.0, 2.0], [0.3, 0.0, 0.7]),
+            ([6], [2.0], [3.0]),
+            ([1, 2, 3], [10.0, 20.0, 60.0], [0.0, 4.0, 9.0]),
+        ),
+        draw=_draw_statistics,
+        right=_combined,
+        mistakes=_combined_mistakes,
+        hint="the sum of all numbers, divided by how many",
+        form=(float, float),
+        returns="return two numbers: mean, variance",
     ),
 }
