@@ -34,7 +34,7 @@ def speedup_and_efficiency__speedups_only(seconds):
 
 
 def speedup_and_efficiency__a_list(seconds):
-    """return a dict with the keys 1, 2, 4"""
+    """return a dict with the keys of seconds"""
     return [(seconds[1] / mine, seconds[1] / mine / k) for k, mine in seconds.items()]
 
 
