@@ -9,19 +9,22 @@ import io
 
 import numpy as np
 
-from ..arguments import is_number, shown
+from ..arguments import is_number
 from ..collectives import chunk_bounds
 from ..devices import cpu, put, to_host
 from ..words import several
-from .checking import Exercise, Wrong, call, close, expect, list_of, random_numbers, result_of, short, with_hidden
-from .places import try_timed
-from .synchronisation import RAGGED, try_allreduce, try_split_batch, try_update_replicas
-from .ways import call_recorded
+from . import places, synchronisation
+from .checking import Exercise, random_numbers
+from .results import Wrong, call, call_recorded, compare, expect, short
+from .synchronisation import RAGGED
+
+ALLREDUCE, UPDATE, SPLIT = (synchronisation.EXERCISES[name] for name in ("allreduce", "update_replicas", "split_batch"))
+TIMED = places.EXERCISES["timed"]
 
 
 def try_sum_round_the_ring(answer):
     """The sum, and nobody sends more than 2(k-1) chunks."""
-    try_allreduce(answer)
+    ALLREDUCE.test(answer)
     for k, n in ((2, 1000), (3, 999), (5, 1003), (8, 4000)):
         devices = [cpu(i) for i in range(k)]
         data, case = [put(np.ones(n, np.float32), device) for device in devices], f"{several(k, 'device')}, {n} numbers"
@@ -29,7 +32,6 @@ def try_sum_round_the_ring(answer):
         away = [t for t in transfers if t.source != t.destination]
         sent = [sum(t.nbytes for t in away if t.source == str(device)) // 4 for device in devices]
         _check_sent(sent, any(t.nbytes == 4 * n for t in away), k, n, case)
-    return "all devices hold the sum, and none sends more than 2(k - 1) chunks, for 2, 3, 5 and 8 devices."
 
 
 def _check_sent(sent, whole, k, n, case):
@@ -52,7 +54,7 @@ def _check_sent(sent, whole, k, n, case):
 
 
 def try_step_replicas(answer):
-    """The step of `try_update_replicas`, where the shards' sizes are given; and with uneven and with empty shards."""
+    """The step of `update_replicas`, where the shards' sizes are given; and with uneven and with empty shards."""
     for sizes in ((4, 3, 3), (7, 2), (1, 1, 0)):
         _check_denominator(answer, sizes)
 
@@ -60,7 +62,7 @@ def try_step_replicas(answer):
         bounds = chunk_bounds(batch_size, len(device_params))
         return answer(device_params, device_grads, [stop - start for start, stop in bounds], lr)
 
-    return try_update_replicas(with_sizes)
+    UPDATE.test(with_sizes)
 
 
 def _check_denominator(answer, sizes):
@@ -75,53 +77,37 @@ def _check_denominator(answer, sizes):
         call(answer, params, grads, list(sizes), lr, case=case, hint=ONCE)
     found = to_host(arrays[0])
     expect(np.isfinite(found).all(), f"{case}: a parameter is {short(found)}", "an empty shard's size divides nothing")
-    mistakes = (
+    steps = (
         (total / sizes[0], f"the sum, divided by device 0's {several(sizes[0], 'example')}", ALL_EXAMPLES),
         (np.mean(means, axis=0), "the mean of the shards' means", ONCE),
         (np.sum(means, axis=0), "the sum of the shards' means", ONCE),
     )
-    for mistake, what, hint in mistakes:
-        if close(found, start - lr * mistake):
-            right = short(start - lr * total / sum(sizes))
-            raise Wrong(f"{case}: a parameter is {short(found)} instead of {right}: the step of {what}", hint)
+    right = short(start - lr * total / sum(sizes))
+    mistakes = (
+        (start - lr * step, f"it should be {right}; this is the step of {what}", hint) for step, what, hint in steps
+    )
+    compare(found, None, mistakes, f"{case}: a parameter", ONCE)  # of other mistakes the replicas' check tells more
 
 
 ALL_EXAMPLES = "divide by the number of all examples, on every device"
 ONCE = "an example in a small shard counts as much as any other: first the sum of all, then one division for all"
 
 
-CUTS = ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1))
-"""Examples and devices."""
+def _cut_mistakes(bounds, _, n, k):
+    sizes = [stop - start for start, stop in bounds]
+    ends = [start for start, _ in bounds] + [n] == [0] + [stop for _, stop in bounds]
+    return (
+        (
+            len(bounds) != k,
+            f"{len(bounds)} shards",
+            "every device needs a pair, also those for which no example is left",
+        ),
+        (not ends, END_TO_END),
+        (max(sizes) - min(sizes) > 1, f"shards of {sizes} examples; the largest decides how long all wait", RAGGED),
+    )
 
 
-def try_cut(answer):
-    """k pairs, end to end, whose sizes differ by one at most."""
-    for n, k in with_hidden(CUTS, lambda rng: tuple(map(int, rng.integers(1, (300, 20))))):
-        case = f"{several(n, 'example')} on {several(k, 'device')}"
-        result = result_of(answer, n, k, case=case, hint="a shard may be empty: a pair (start, stop) of equal numbers")
-        bounds = _pairs(result, case)
-        sizes = [stop - start for start, stop in bounds]
-        found = f"{case}: {len(bounds)} shards of {sizes} examples"
-        expect(len(bounds) == k, found, "every device needs a pair, also those for which no example is left")
-        expect(
-            [start for start, _ in bounds] + [n] == [0] + [stop for _, stop in bounds],
-            f"{found}: {str(bounds)[:60]}",
-            "the first shard begins at 0, each other one where the one before it ends, and the last ends at n",
-        )
-        expect(
-            max(sizes) - min(sizes) <= 1,
-            f"{found}; the largest decides how long all wait",
-            RAGGED,
-        )
-    return "k pairs, end to end, whose sizes differ by one at most, for any n."
-
-
-def _pairs(result, case):
-    hint = "return a list of pairs (start, stop)"
-    pairs = [list_of(pair, case, hint) for pair in list_of(result, case, hint)]
-    whole = all(len(pair) == 2 and all(isinstance(end, int | np.integer) for end in pair) for pair in pairs)
-    expect(whole, f"{case}: it returned {shown(result)}", hint)
-    return [(int(start), int(stop)) for start, stop in pairs]
+END_TO_END = "the first shard begins at 0, each other one where the one before it ends, and the last ends at n"
 
 
 class _Screen(io.StringIO):
@@ -136,7 +122,7 @@ class _Screen(io.StringIO):
 
 
 def try_stopwatch(answer):
-    """As `try_timed`; and what is printed must not be in the times."""
+    """As notebook 1's `timed`; and what is printed must not be in the times."""
     screen, printed = _Screen(), []
 
     def quiet(work, devices, repeats, clock):
@@ -148,91 +134,84 @@ def try_stopwatch(answer):
         return seconds
 
     try:
-        return try_timed(quiet)
+        TIMED.test(quiet)
     except Wrong as wrong:
         if printed:
-            raise Wrong(
-                f"a time of {printed[0]:.4f} s has printing in it",
-                "print before the clock starts, or after it was read",
-            ) from wrong
+            what = f"a time of {printed[0]:.4f} s has printing in it"
+            raise Wrong(what, "print before the clock starts, or after it was read") from wrong
         raise
 
 
-MACHINES = ((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8))
-"""Devices that are asked for, GPUs that there are."""
-
-
-def try_name_devices(answer):
-    """k names, all of one kind."""
-    for k, gpus in with_hidden(MACHINES, lambda rng: tuple(map(int, rng.integers((1, 0), 9)))):
-        case = f"{several(k, 'device')} on a machine with {several(gpus, 'GPU')}"
-        names = list_of(result_of(answer, k, gpus, case=case, hint=SHARE), case, NAMES)
-        expect(all(type(name) is str for name in names), f"{case}: it returned {shown(names)}", NAMES)
-        right = [f"{'gpu' if gpus else 'cpu'}({i})" for i in range(k)]
-        if names == right:
-            continue
-        kinds = {str(name)[:3] for name in names}
-        mistakes = (
-            (len(names) != k, "return a name for each of the k devices"),
-            (len(kinds) > 1, "all wait for the slowest: if there is any GPU, all devices are on GPUs, else none"),
-            (gpus == 0 and kinds == {"gpu"}, "without a GPU all are cpu(0), cpu(1), ..."),
-            (gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {SHARE}"),
-            (len(set(names)) < k, "one device is there twice; every device has a number of its own"),
-        )
-        hint = next((hint for is_it, hint in mistakes if is_it), "number them from 0 on, in order")
-        raise Wrong(f"{case}: {names} instead of {right}", hint)
-    return "all of one kind, however many GPUs there are."
-
-
-NAMES = "return a list of names, such as ['cpu(0)', 'cpu(1)']"
 SHARE = "several devices may share one GPU, each with its own number: gpu(1) may be on the card of gpu(0)"
+
+
+def _names_mistakes(names, _, k, gpus):
+    kinds = {name[:3] for name in names}
+    return (
+        (len(names) != k, "return a name for each of the k devices"),
+        (len(kinds) > 1, "all wait for the slowest: if there is any GPU, all devices are on GPUs, else none"),
+        (gpus == 0 and kinds == {"gpu"}, "without a GPU all are cpu(0), cpu(1), ..."),
+        (gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {SHARE}"),
+        (len(set(names)) < k, "one device is there twice; every device has a number of its own"),
+    )
 
 
 IN_PLACE = "data is a list of device arrays of one shape, one on each device; afterwards each holds the sum of all"
 
 EXERCISES = {
-    "sum_into_all": Exercise(
-        f"Repair sum_into_all(data): {IN_PLACE}. Whoever holds one of these arrays has to see the sum in it.",
-        try_allreduce,
+    "sum_into_all": ALLREDUCE._replace(
+        asks=f"Repair sum_into_all(data): {IN_PLACE}. Whoever holds one of these arrays has to see the sum in it.",
     ),
-    "sum_by_chunks": Exercise(
-        f"Repair sum_by_chunks(data): {IN_PLACE}. Each device adds up one chunk, and gives it back to all.",
-        try_allreduce,
+    "sum_by_chunks": ALLREDUCE._replace(
+        asks=f"Repair sum_by_chunks(data): {IN_PLACE}. Each device adds up one chunk, and gives it back to all.",
     ),
-    "sum_from_neighbours": Exercise(
-        f"Repair sum_from_neighbours(data), for any number of devices: {IN_PLACE}.",
-        try_allreduce,
+    "sum_from_neighbours": ALLREDUCE._replace(
+        asks=f"Repair sum_from_neighbours(data), for any number of devices: {IN_PLACE}.",
     ),
     "sum_round_the_ring": Exercise(
         f"Repair sum_round_the_ring(data): {IN_PLACE}. No device sends more than 2(k - 1) chunks, that is, less than "
         "twice the array, however many devices there are.",
+        "all devices hold the sum, and none sends more than 2(k - 1) chunks, for 2, 3, 5 and 8 devices.",
         try_sum_round_the_ring,
     ),
-    "step_replicas": Exercise(
-        "Repair step_replicas(device_params, device_grads, shard_sizes, lr): for each device you get the list of its "
-        "parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas take "
-        "one step of SGD, in place, as one device would with all examples.",
-        try_step_replicas,
+    "step_replicas": UPDATE._replace(
+        asks="Repair step_replicas(device_params, device_grads, shard_sizes, lr): for each device you get the list of "
+        "its parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas "
+        "take one step of SGD, in place, as one device would with all examples.",
+        test=try_step_replicas,
     ),
-    "deal_out": Exercise(
-        "Repair deal_out(X, y, devices): two lists, with a shard of the images X and of the labels y for each device, "
-        "on that device. Sizes differ by one at most.",
-        try_split_batch,
+    "deal_out": SPLIT._replace(
+        asks="Repair deal_out(X, y, devices): two lists, with a shard of the images X and of the labels y for each "
+        "device, on that device. Sizes differ by one at most.",
     ),
     "cut": Exercise(
         "Repair cut(n, k): a list of k pairs (start, stop), one for each device, which together are the examples 0 to "
         "n - 1 in order. Sizes differ by one at most, and n may be less than k.",
-        try_cut,
+        "k pairs, end to end, whose sizes differ by one at most, for any n.",
+        cases=((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1)),
+        draw=lambda rng: tuple(map(int, rng.integers(1, (300, 20)))),
+        mistakes=_cut_mistakes,
+        form=[(int, int)],
+        returns="return a list of pairs (start, stop)",
+        raises="a shard may be empty: a pair (start, stop) of equal numbers",
     ),
-    "stopwatch": Exercise(
-        "Repair stopwatch(work, devices, repeats=5, clock=time.perf_counter): work() submits work to all devices; "
+    "stopwatch": TIMED._replace(
+        asks="Repair stopwatch(work, devices, repeats=5, clock=time.perf_counter): work() submits work to all devices; "
         "clock() reads the time. Return a list of seconds, one for each of `repeats` calls of work() after a warm-up, "
         "until all devices have done it, and nothing else.",
-        try_stopwatch,
+        test=try_stopwatch,
     ),
     "name_devices": Exercise(
         "Repair name_devices(k, gpus): the names of k devices, 'gpu(0)', 'gpu(1)', ... on a machine with GPUs, however "
         "many it has, and 'cpu(0)', 'cpu(1)', ... on one without.",
-        try_name_devices,
+        "all of one kind, however many GPUs there are.",
+        cases=((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8)),
+        draw=lambda rng: tuple(map(int, rng.integers((1, 0), 9))),
+        right=lambda k, gpus: [f"{'gpu' if gpus else 'cpu'}({i})" for i in range(k)],
+        mistakes=_names_mistakes,
+        hint="number them from 0 on, in order",
+        form=[str],
+        returns="return a list of names, such as ['cpu(0)', 'cpu(1)']",
+        raises=SHARE,
     ),
 }

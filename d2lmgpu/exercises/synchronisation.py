@@ -4,21 +4,9 @@ import numpy as np
 
 from ..devices import DeviceArray, cpu, put, to_host
 from ..words import several
-from .checking import (
-    Empty,
-    Exercise,
-    Wrong,
-    close,
-    expect,
-    kind,
-    list_of,
-    random_numbers,
-    result_of,
-    same_things,
-    short,
-    with_hidden,
-)
-from .ways import call_recorded, check_ways
+from .checking import Exercise, random_numbers, with_hidden
+from .results import Empty, Wrong, call_recorded, close, compare, expect, kind, read, result_of, same_things
+from .ways import check_ways
 
 CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
 """Examples and devices: some that divide, some that do not, and fewer examples than devices."""
@@ -30,40 +18,29 @@ def try_split_batch(answer):
         devices = [cpu(i) for i in range(k)]
         case = f"{several(n, 'example')} on {several(k, 'device')}"
         X, y = np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.arange(n)
-        X_shards, y_shards = _two_lists(result_of(answer, X, y, list(devices), case=case, hint=RAGGED), case)
+        result = result_of(answer, X, y, list(devices), case=case, hint=RAGGED)
+        expect(isinstance(result, tuple), f"{case}: it returned {kind(result)}", TWO_LISTS)
+        X_shards, y_shards = read(result, ([object], [object]), case, TWO_LISTS)
         for shards in (X_shards, y_shards):
             expect(len(shards) == k, f"{case}: {len(shards)} shards", "each device gets one, if it is an empty one")
         _check_places(X_shards + y_shards, devices, case)
         sizes = [len(shard) for shard in X_shards]
-        expect(
-            sizes == [len(shard) for shard in y_shards],
-            f"{case}: {sizes} images and {[len(shard) for shard in y_shards]} labels",
-            "cut X and y at the same places",
-        )
+        labels = [len(shard) for shard in y_shards]
+        expect(sizes == labels, f"{case}: {sizes} images and {labels} labels", "cut X and y at the same places")
         expect(sum(sizes) == n, f"{case}: shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
         expect(max(sizes) - min(sizes) <= 1, f"{case}: shards of {sizes} examples; the largest device decides", RAGGED)
         _check_pairs(X_shards, y_shards, n, case)
-    return "every example is on one device, with its label, and no device has two more than another."
-
-
-RAGGED = "n divided by k leaves a rest; give one more example to as many devices as the rest has"
-
-
-def _two_lists(result, case):
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise Wrong(f"{case}: it returned {kind(result)}", TWO_LISTS)
-    return [list_of(shards, f"{case}, one of the two", TWO_LISTS) for shards in result]
 
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
+RAGGED = "n divided by k leaves a rest; give one more example to as many devices as the rest has"
 
 
 def _check_places(shards, devices, case):
     for shard, device in zip(shards, [*devices, *devices], strict=True):
         place = shard.device if isinstance(shard, DeviceArray) else "the host"
-        expect(
-            place is device, f"{case}: the shard for {device} is on {place}", "put(part, device) copies a part there"
-        )
+        said = f"{case}: the shard for {device} is on {place}"
+        expect(place is device, said, "put(part, device) copies a part there")
 
 
 def _check_pairs(X_shards, y_shards, n, case):
@@ -71,11 +48,8 @@ def _check_pairs(X_shards, y_shards, n, case):
     X = np.concatenate([to_host(shard).reshape(-1, 3) for shard in X_shards])
     y = np.concatenate([to_host(shard) for shard in y_shards])
     expect(sorted(X[:, 0]) == [3 * i for i in range(n)], f"{case}: some examples are there twice, others not", RAGGED)
-    expect(
-        (X[:, 0] == 3 * y).all(),
-        f"{case}: the first image of a shard has another one's label",
-        "cut X and y at the same places, in the same order",
-    )
+    said = f"{case}: the first image of a shard has another one's label"
+    expect((X[:, 0] == 3 * y).all(), said, "cut X and y at the same places, in the same order")
 
 
 SUMS = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
@@ -97,37 +71,27 @@ def try_allreduce(answer):
             raise Empty(f"{case}: nothing has changed")
         total = np.sum(values, axis=0, dtype=float)
         if rebound and not close(arrays[-1], total):
-            raise Wrong(
-                f"{case}: the list has other arrays in it than before, and the old ones, which the devices' gradients "
-                "are, do not hold the sum",
-                "data[i] = ... gives the list another array; data[i][:] = ... writes into the one that is there",
-            )
+            said = "the list has other arrays in it than before, and those given, the devices' gradients, no sum"
+            raise Wrong(f"{case}: {said}", REBOUND)
         for i, array in enumerate(arrays):
             _check_sum(i, array, values, total, case)
         if k > 1:
             check_ways(transfers, devices, n, case)
-    return "all devices hold the sum, in place, for 1, 2, 3, 5 and 8 devices."
+
+
+REBOUND = "data[i] = ... gives the list another array; data[i][:] = ... writes into the one that is there"
 
 
 def _check_sum(i, array, values, total, case):
-    if close(array, total, 1e-4):
-        return
-    found = f"{case}: device {i} holds {short(array)} instead of {short(total)}"
-    k = len(values)
+    twice = np.where(_equal(array, total), total, total + values[i])
     mistakes = (
         (values[i], "its own vector, as before", "after the sum is formed on device 0, the others still need it"),
-        (total / k, "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"),
-        (
-            np.where(_equal(array, total), total, total + values[i]),
-            "the sum with its own vector counted twice",
-            "give the sum back with =, not with +=",
-        ),
+        (total / len(values), "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"),
+        (twice, "the sum with its own vector counted twice", "give the sum back with =, not with +="),
         (values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"),
     )
-    for mistake, what, hint in mistakes:
-        if close(array, mistake, 1e-4):
-            raise Wrong(f"{found}: {what}", hint)
-    raise Wrong(found, "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often")
+    hint = "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often"
+    compare(array, total, mistakes, f"{case}: device {i} holds", hint, 1e-4)
 
 
 def _equal(array, total):
@@ -157,7 +121,6 @@ def try_update_replicas(answer):
                 _check_step(i, params[number], value, own, lr, batch_size, case)
         if k > 1:
             check_ways(transfers, devices, sum(value.size for value in start), case)
-    return "all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch."
 
 
 MIXED = "for each parameter, allreduce the list of its gradients, one of each device; then d2l.sgd on each replica"
@@ -166,25 +129,16 @@ MIXED = "for each parameter, allreduce the list of its gradients, one of each de
 def _check_step(i, array, start, own, lr, batch_size, case):
     """``own``: this parameter's gradient on each device."""
     k, total = len(own), np.sum(own, axis=0)
-    if close(array, start - lr / batch_size * total, 1e-4):
-        return
-    found = f"{case}: a parameter on device {i} is {short(array)} instead of {short(start - lr / batch_size * total)}"
-    mistakes = (
+    steps = (
         (0 * total, "it has not changed", "every device steps its own copy, in place: param[:] -= ..."),
-        (-lr / batch_size * own[i], "the step of its own gradient", "first allreduce: the step needs all devices' sum"),
-        (-lr / (batch_size / k) * total, "a step k times as long", "divide by the whole minibatch, not by a shard"),
-        (
-            -lr / (batch_size * k) * total,
-            "a step k times too short",
-            "sgd divides once; do not average over devices too",
-        ),
-        (-lr * total, "a step by the sum itself", "gradients are sums over examples: divide by the minibatch's size"),
-        (lr / batch_size * total, "a step uphill", "SGD subtracts the gradient"),
+        (own[i] / batch_size, "the step of its own gradient", "first allreduce: the step needs all devices' sum"),
+        (total * k / batch_size, "a step k times as long", "divide by the whole minibatch, not by a shard"),
+        (total / k / batch_size, "a step k times too short", "sgd divides once; do not average over devices too"),
+        (total, "a step by the sum itself", "gradients are sums over examples: divide by the minibatch's size"),
+        (-total / batch_size, "a step uphill", "SGD subtracts the gradient"),
     )
-    for change, what, hint in mistakes:
-        if close(array, start + change, 1e-4):
-            raise Wrong(f"{found}: {what}", hint)
-    raise Wrong(found, MIXED)
+    mistakes = [(start - lr * step, what, hint) for step, what, hint in steps]
+    compare(array, start - lr / batch_size * total, mistakes, f"{case}: a parameter on device {i} is", MIXED, 1e-4)
 
 
 EXERCISES = {
@@ -192,17 +146,20 @@ EXERCISES = {
         "Write split_batch(X, y, devices): split n images X (n, ...) and their labels y (n,) over the list of devices; "
         "return two lists with a device array for each device. Sizes differ by one at most, and n may be less than the "
         "number of devices.",
+        "every example is on one device, with its label, and no device has two more than another.",
         try_split_batch,
     ),
     "allreduce": Exercise(
         "Write allreduce(data): data is a list of device arrays of one shape, one on each device; afterwards each "
         "holds the sum of all. Work in place, and return nothing.",
+        "all devices hold the sum, in place, for 1, 2, 3, 5 and 8 devices.",
         try_allreduce,
     ),
     "update_replicas": Exercise(
         "Write update_replicas(device_params, device_grads, lr, batch_size): for each device you get the list of its "
         "parameters and the list of its gradients, summed over its shard; let all replicas take the same step of SGD, "
         "in place. batch_size is that of the whole minibatch.",
+        "all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch.",
         try_update_replicas,
     ),
 }
