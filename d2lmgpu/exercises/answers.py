@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .apart import MEMORY, run_apart
-from .checking import Verdict, in_words, judge, not_yet, what_ends
+from .checking import Verdict, judge, not_yet, what_ends
+from .results import in_words
 from .time_limit import SECONDS
 from .topics import find
 

@@ -66,12 +66,7 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
     try:
         with time_limit(seconds), _hidden(seed):
-            if callable(exercise.says):  # until all exercises are tables
-                exercise = exercise._replace(says=exercise.says(answer))
-            elif exercise.test:
-                exercise.test(answer)
-            else:
-                _try_cases(name, exercise, answer)
+            _try_cases(name, exercise, answer) if exercise.test is None else exercise.test(answer)
         if library := librarys_own(name, answer):
             return not_yet(name, f"all right, but it is the library's own {library}", "write the function yourself")
         return Verdict(True, f"✓ {name}: {exercise.says}")
@@ -148,48 +143,3 @@ def what_ends(error):
     if isinstance(error, SystemExit):
         return f"ended the program (sys.exit({message_of(error)}))"
     return f"raised {in_words(error)}"
-
-
-# --- old ---
-from ..arguments import is_number  # noqa: E402
-from .results import _numbers, call, close, kind, same_things, short  # noqa: E402, F401
-from .results import _on_host as _plain  # noqa: E402
-
-
-def number_of(result, case, hint="return one number"):
-    """``result`` as a Python number. Raises `Wrong` for anything else: a truth value, a text, an array of several."""
-    value = _plain(result)
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.item() if value.ndim == 0 and value.dtype.kind in "iuf" else None
-    if not is_number(value):
-        raise Wrong(f"{case}: it returned {kind(result)}", hint)
-    return value if isinstance(value, int) else float(value)
-
-
-def array_of(result, case, hint="return an array of numbers"):
-    """``result`` as a NumPy array. Raises `Wrong` for what is no array of numbers."""
-    found = _numbers(result)
-    if found is None:
-        raise Wrong(f"{case}: it returned {kind(result)}", hint)
-    return found
-
-
-def list_of(result, case, hint):
-    """``result``, a list or tuple, as a list. Raises `Wrong` for anything else."""
-    if not isinstance(result, list | tuple):
-        raise Wrong(f"{case}: it returned {kind(result)}", hint)
-    return list(result)
-
-
-def expect_number(result, right, mistakes, case, hint):
-    """Raise `Wrong` unless ``result`` is the number ``right``.
-
-    ``mistakes``: triples of a wrong number, what it is, and a hint; ``hint`` is for all other wrong numbers.
-    """
-    found = number_of(result, case)
-    if close(found, right):
-        return
-    for mistake, what, its_hint in mistakes:
-        if not close(mistake, right) and close(found, mistake):
-            raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}: {what}", its_hint)
-    raise Wrong(f"{case}: {found:.4g} instead of {right:.4g}", hint)

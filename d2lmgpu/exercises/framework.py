@@ -24,10 +24,11 @@ from ..devices import put
 from ..output import write_file
 from ..parallel import split_batch
 from ..plans import play
-from .checking import in_words, judge
+from .checking import judge
 from .course import find_notebooks
 from .mine import FILE, MODULE, CannotKeep, keep
 from .notebook import begun
+from .results import in_words
 from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS
 

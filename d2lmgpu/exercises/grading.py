@@ -11,9 +11,10 @@ from ..arguments import check_seed
 from ..devices import count_cores
 from .answers import judged
 from .apart import MEMORY
-from .checking import Verdict, in_words, not_yet
+from .checking import Verdict, not_yet
 from .copies import JUDGE, temporary_folder
 from .forked import Warm
+from .results import in_words
 from .submissions import FIND, MINE
 from .time_limit import check_seconds
 from .topics import EXERCISES, find

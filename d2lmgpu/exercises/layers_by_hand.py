@@ -29,7 +29,7 @@ def _check_forward(x, before, y, slope, case):
     y = read(y, np.ndarray, f"{case}, y", NUMBERS)
     mistakes = ((np.where(x > 0, x, 0), "zero where x is negative", "there a leaky ReLU is slope * x"),)
     hint = "x where it is positive, slope * x where it is not"
-    compare(y, np.where(x > 0, x, slope * x), mistakes, f"{case}: for x {short(x)}, y is", hint)
+    compare(y, np.where(x > 0, x, slope * x), mistakes, f"{case}: y for x {short(x)}", hint)
 
 
 def _check_backward(x, dy, slope, dx, case):
@@ -42,7 +42,7 @@ def _check_backward(x, dy, slope, dx, case):
         (slopes * x * dy, "multiply dy by the derivative of y, not by y"),
     )
     hint = "dy times the derivative: 1 where x was positive, slope elsewhere; each call has its own x"
-    compare(dx, dy * slopes, mistakes, f"{case}: for dy {short(dy)} and x {short(x)} backward gave", hint)
+    compare(dx, dy * slopes, mistakes, f"{case}: backward(dy) for dy {short(dy)} and x {short(x)}", hint)
 
 
 NUMBERS = "return an array of numbers"
@@ -69,7 +69,11 @@ def _pooling_mistakes(dx, _, dy, x):
     return (
         (spread / 4, "each input of a square got a quarter", "that is average pooling; y = max depends on one"),
         (spread, "each input of a square got all of dy", "a change of the smaller ones changes no maximum"),
-        (not close(sums, dy), added, "each square hands on all of its dy, once: what if two numbers are the largest?"),
+        (
+            not close(sums, dy),
+            added,
+            "each square hands on all of its dy, once: what if two of its numbers are the largest?",
+        ),
         (True, "not the right input gets it", "the largest of the square; among equals the first, row by row"),
     )
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from ..output import PATIENCE, holding, keep_aside, write_file
-from .checking import kind
+from .results import kind
 
 FILE = "mine.py"
 BEGIN, END = "# --- {}: kept by check ---", "# --- end of {} ---"

@@ -72,7 +72,7 @@ def try_swap(answer):
         both = [
             ((was, was), f"now both hold what {name} held", OVERWRITTEN) for name, was in zip("ab", before, strict=True)
         ]
-        compare(now, (was_b, was_a), both, f"{case}: a and b are", IN_PLACE)
+        compare(now, (was_b, was_a), both, f"{case}: a and b", IN_PLACE)
         one, other = places
         _check_way(transfers, [(one, other), (other, one)] if one != other else [], a.nbytes, case)
 
@@ -125,7 +125,7 @@ def _check_seconds(result, seconds, calls, case):
         (
             close(np.diff(result, prepend=0), right),
             "the time since the start",
-            "read the clock at each repetition's begin",
+            "read the clock at the begin of each repetition",
         ),
         ((result < 0.01).all() or (result <= 0).any(), GIVEN),
         *(

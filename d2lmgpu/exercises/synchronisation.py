@@ -91,7 +91,7 @@ def _check_sum(i, array, values, total, case):
         (values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"),
     )
     hint = "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often"
-    compare(array, total, mistakes, f"{case}: device {i} holds", hint, 1e-4)
+    compare(array, total, mistakes, f"{case}: device {i}", hint, 1e-4)
 
 
 def _equal(array, total):
@@ -138,7 +138,7 @@ def _check_step(i, array, start, own, lr, batch_size, case):
         (-total / batch_size, "a step uphill", "SGD subtracts the gradient"),
     )
     mistakes = [(start - lr * step, what, hint) for step, what, hint in steps]
-    compare(array, start - lr / batch_size * total, mistakes, f"{case}: a parameter on device {i} is", MIXED, 1e-4)
+    compare(array, start - lr / batch_size * total, mistakes, f"{case}: a parameter on device {i}", MIXED, 1e-4)
 
 
 EXERCISES = {

@@ -86,7 +86,7 @@ def _check_params(params, copies, given, X, y, exchanged, case):
         (1 / len(copies), "the sum is that over all examples already: divide by n, not by k"),
     )
     hint = "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"
-    compare(factors[0], 1.0, mistakes, f"{case}: the step of device 0, in steps as it should be", hint, 1e-2)
+    compare(factors[0], 1.0, mistakes, f"{case}: the length of the step of device 0, in right steps", hint, 1e-2)
 
 
 LATE = "first the allreduce of all gradients, then the updates: is it in this order?"
@@ -122,7 +122,7 @@ def _rate_mistakes(_, right, seconds, sizes):
         (
             sizes[0] * len(sizes[1:]) / time,
             "as if every minibatch were full",
-            "the last one is smaller: count examples",
+            "the last minibatch is smaller: count its examples",
         ),
         (sum(sizes) / time, "the first step's examples without its seconds", "leave both out"),
     )

@@ -1,6 +1,6 @@
 """The ways that numbers took: between devices, and not over the host or past the record."""
 
-from .results import Wrong, call_recorded, expect  # noqa: F401
+from .results import Wrong, expect
 
 RAW = "reading .raw gets around the rules, which a GPU would not forgive"
 

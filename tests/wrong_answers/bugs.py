@@ -29,7 +29,7 @@ def sum_into_all__a_name_instead_of_an_element(data):
 
 
 def sum_into_all__all_rebound(data):
-    """the old ones, which the devices' gradients are, do not hold the sum"""
+    """the list has other arrays in it than before"""
     total = np.sum([d2l.to_host(array) for array in data], axis=0)
     data[:] = [d2l.put(total, array.device) for array in data]
 
@@ -81,7 +81,7 @@ def _by_chunks(data, give_back):
 
 
 def sum_by_chunks__halves_of_what_is_counted_twice(data):
-    """device 0 holds"""
+    """device 0: ["""
     faulty.sum_by_chunks(data)
     for array in data:
         array[:] /= 2
@@ -97,13 +97,13 @@ def sum_from_neighbours__no_answer(data):
 
 
 def sum_from_neighbours__what_grew_is_sent_on(data):
-    """3 devices: device 0 holds"""
+    """3 devices: device 0: ["""
     for _ in range(len(data) - 1):
         faulty.sum_from_neighbours(data)
 
 
 def sum_from_neighbours__one_device_too(data):
-    """1 device: device 0 holds"""
+    """1 device: device 0: ["""
     messages = data
     for _ in range(max(1, len(data) - 1)):
         messages = [d2l.put(messages[i - 1], array.device) for i, array in enumerate(data)]
@@ -281,7 +281,7 @@ def cut__refuses(n, k):
 
 
 def cut__rounded_down(n, k):
-    """9 examples on 2 devices: 2 shards of [4, 4] examples: [(0, 4), (4, 8)]"""
+    """cut(9, 2): [(0, 4), (4, 8)]"""
     return [(i * (n // k), (i + 1) * (n // k)) for i in range(k)]
 
 
@@ -352,7 +352,7 @@ def stopwatch__prints_while_the_devices_work(work, devices, repeats=5, clock=tim
 
 
 def name_devices__as_found(k, gpus):
-    """2 devices on a machine with 1 GPU: ['gpu(0)', 'cpu(0)'] instead of ['gpu(0)', 'gpu(1)']"""
+    """name_devices(2, 1): ['gpu(0)', 'cpu(0)'] instead of ['gpu(0)', 'gpu(1)']"""
     return faulty.name_devices(k, gpus)
 
 

@@ -19,7 +19,7 @@ def leaky_relu__in_place(x, slope):
 
 
 def leaky_relu__not_leaky(x, slope):
-    """y is zero where x is negative"""
+    """zero where x is negative"""
     return np.maximum(x, 0), lambda dy: dy * (x > 0)
 
 
@@ -145,7 +145,7 @@ def log_softmax__the_normaliser(logits):
 
 
 def log_softmax__in_place(logits):
-    """the logits themselves were changed"""
+    """it changed its arguments"""
     logits -= logits.max(axis=1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 

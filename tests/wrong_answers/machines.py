@@ -49,7 +49,7 @@ def my_examples__deals_out_otherwise(batch_size, counts, rank):
 
 
 def my_examples__a_range(batch_size, counts, rank):
-    """it returned a range"""
+    """it returned range(32, 64)"""
     return range(*_right(batch_size, counts, rank))
 
 
@@ -93,7 +93,7 @@ def culprits__a_circle(waits):
 
 
 def culprits__a_set(waits):
-    """it returned a set"""
+    """it returned {2}"""
     return set(waits.values()) - set(waits)
 
 

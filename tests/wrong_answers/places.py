@@ -86,7 +86,7 @@ def swap__a_second_name_is_no_copy(a, b):
 
 
 def swap__a_copy_only_if_devices_differ(a, b):
-    """a on cpu(1) and b on cpu(1): now both hold what b held"""
+    """now both hold what b held"""
     old = a if a.device is b.device else d2l.put(a, b.device)
     a[:] = d2l.put(b, a.device)
     b[:] = old
@@ -107,7 +107,7 @@ def swap__over_the_host(a, b):
 
 
 def swap__sends_one_twice(a, b):
-    """80 bytes moved between the devices instead of 40"""
+    """80 bytes moved between devices instead of 40"""
     old = d2l.put(a, b.device)
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(d2l.put(old, a.device), b.device) if a.device is not b.device else old

@@ -109,7 +109,7 @@ def limiting_phase__by_ratio(one, many, k):
 
 
 def serial_fraction__a_list(speedups):
-    """it returned a list"""
+    """it returned [0.0]"""
     return [0.0]
 
 

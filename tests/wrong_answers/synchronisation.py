@@ -117,7 +117,7 @@ def update_replicas__without_allreduce(device_params, device_grads, lr, batch_si
 
 
 def update_replicas__only_the_first(device_params, device_grads, lr, batch_size):
-    """a parameter on device 1 is"""
+    """a parameter on device 1: ["""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     d2l.sgd(device_params[0], device_grads[0], lr, batch_size)
