@@ -105,8 +105,14 @@ def _try_cases(name, exercise, answer):
 
 
 def _in_python(name, arguments):
-    texts = (short(value) if isinstance(value, np.ndarray) else shown(value) for value in arguments)
-    return f"{name}({', '.join(texts)})"
+    """The call of an answer, as a student may type it."""
+    return f"{name}({', '.join(map(_typed, arguments))})"
+
+
+def _typed(value):
+    if isinstance(value, float) and float(text := f"{value:g}") == value:
+        return text  # 1.6e+10 is easier to read than 16000000000.0
+    return short(value) if isinstance(value, np.ndarray) else shown(value)
 
 
 _seed = contextvars.ContextVar("seed", default=None)
