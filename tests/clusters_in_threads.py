@@ -5,7 +5,7 @@ import threading
 from mpi_in_threads import comms
 
 from d2lmgpu.cluster import Cluster, Place
-from d2lmgpu.cluster.lane import Lane
+from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.post import Post
 from d2lmgpu.devices import cpu, gpu
 from d2lmgpu.devices.cpu import CPU
@@ -42,7 +42,7 @@ class ThreadsCluster(Cluster):
     GPUs are those of one machine, in order.
     """
 
-    def __init__(self, rank, split, lanes, kinds=None):
+    def __init__(self, rank, split, communicators, kinds=None):
         kinds = kinds or ["cpu"] * len(split)
         workers = hire(split[rank])
         self.mine = [OwnCPU(i, workers) for i in range(split[rank])]
@@ -59,8 +59,10 @@ class ThreadsCluster(Cluster):
         self.names = list(map(str, self.places))
         self._devices = [*self.places]
         self._devices[self.first : self.first + len(self.mine)] = self.mine
-        self.post = Post(lanes["post"], [0.0] * len(split))
-        self._lanes = {name: Lane(comm, [0.0] * len(split)) for name, comm in lanes.items() if name != "post"}
+        self.post = Post(communicators["post"], [0.0] * len(split))
+        self._communicators = {
+            name: Communicator(comm, [0.0] * len(split)) for name, comm in communicators.items() if name != "post"
+        }
 
 
 def in_each(split, function, eager=True, kinds=None):
@@ -69,12 +71,14 @@ def in_each(split, function, eager=True, kinds=None):
     ``eager``: as of `comms`. ``kinds``: as of `ThreadsCluster`; virtual devices unless given.
     """
     names = "device", "channel", "post"
-    lanes = [dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)]
+    communicators = [
+        dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
+    ]
     results, errors = [None] * len(split), []
 
     def run(rank):
         try:
-            results[rank] = function(ThreadsCluster(rank, split, lanes[rank], kinds))
+            results[rank] = function(ThreadsCluster(rank, split, communicators[rank], kinds))
         except BaseException as error:
             errors.append(error)
 

@@ -6,8 +6,8 @@ from mpi_in_threads import comms
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import Place
+from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.exchange import Exchange
-from d2lmgpu.cluster.lane import Lane
 from d2lmgpu.cluster.part import part_of
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.collectives.program import compile_schedule
@@ -20,13 +20,13 @@ class Processes:
         owners = tuple(rank for rank, count in enumerate(split) for _ in range(count))
         program = compile_schedule(schedule, len(owners))
         self.places = [Place(f"cpu({i})", rank, f"host{rank}") for i, rank in enumerate(owners)]
-        self.comms, self.exchanges, self.lanes, self.watches = comms(len(split), eager), [], [], []
+        self.comms, self.exchanges, self.communicators, self.watches = comms(len(split), eager), [], [], []
         self.arrays = [value.copy() for value in values]
         self.watch_comms = comms(len(split))
         for rank, comm in enumerate(self.comms):
             watch = Watch(self.watch_comms[rank], [f"host{rank}" for rank in range(len(split))], 1.0)
-            lane = Lane(comm, watch.heard)
-            watch.lanes = [lane]
+            communicator = Communicator(comm, watch.heard)
+            watch.communicators = [communicator]
             mine = [i for i, owner in enumerate(owners) if owner == rank]
             exchange = Exchange(
                 name,
@@ -35,10 +35,10 @@ class Processes:
                 {i: d2l.cpu(first + i) for i in mine},
                 {i: self.arrays[i] for i in mine},
                 {},
-                lane,
+                communicator,
             )
             self.exchanges.append(exchange)
-            self.lanes.append(lane)
+            self.communicators.append(communicator)
             self.watches.append(watch)
         self.errors = []
         self.frozen, self.thaw = threading.Event(), threading.Event()
@@ -67,7 +67,7 @@ class Processes:
     def join(self):
         for thread in self.threads:
             thread.join(60)
-            assert not thread.is_alive(), [lane.waiting for lane in self.lanes]
+            assert not thread.is_alive(), [communicator.waiting for communicator in self.communicators]
         assert not self.errors, self.errors
         return self.arrays
 

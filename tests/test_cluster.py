@@ -103,7 +103,7 @@ def test_the_part_of_a_message_that_is_missing(monkeypatch):
     processes.comms[0].Isend(np.ones(80, np.uint8), 1, 0)
     processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
     processes.threads[0].start()
-    until(lambda: processes.lanes[1].waiting and processes.lanes[1].waiting.what[1].start == 15)
+    until(lambda: processes.communicators[1].waiting and processes.communicators[1].waiting.what[1].start == 15)
     states = {rank: watch.state() for rank, watch in enumerate(processes.watches)}
     first, second, *rest = processes.watches[1].explain(states)
     assert "cpu(1) of rank 1 (host1) waits in allreduce test, step 1 of 1, for elements 15 to 50 of cpu(0)" in first
@@ -120,8 +120,8 @@ def test_a_hang_is_an_error_where_processes_live_on(monkeypatch):
     monkeypatch.setattr(watch, "end", lambda *_, **__: os._exit(3))
     processes = Processes([[Transfer(0, 1, 5, 50, "add")]], (1, 1), np.ones((2, 60)))
     processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
-    for each, lane in zip(processes.watches, processes.lanes, strict=True):
-        each.begin([lane])
+    for each, communicator in zip(processes.watches, processes.communicators, strict=True):
+        each.begin([communicator])
     try:
         processes.threads[0].start()
         until(lambda: processes.errors and processes.watches[0].hung)
@@ -135,7 +135,9 @@ def test_a_hang_is_an_error_where_processes_live_on(monkeypatch):
     assert type(error) is HangError and str(begun.value) == str(error)
     assert "s of waiting this cluster ends (d2l.cluster() in all processes makes another): cpu(1) of" in first
     assert second.startswith("rank 0 (host0), last heard ") and "answers, but does not take part" in second
-    assert not processes.comms[1].requests and processes.lanes[1].waiting is None  # the late message finds no memory
+    assert (
+        not processes.comms[1].requests and processes.communicators[1].waiting is None
+    )  # the late message finds no memory
 
 
 def test_one_process_is_a_cluster():

@@ -15,7 +15,7 @@ from mpi_in_threads import comms
 from mpiexec import mpiexec
 
 from d2lmgpu.cluster import ending, watch
-from d2lmgpu.cluster.lane import Waiting
+from d2lmgpu.cluster.communicator import Waiting
 from d2lmgpu.cluster.watch import Watch
 
 FAULTS = {

@@ -105,7 +105,7 @@ def nccl_world(splits, watches):
 
     def join(cluster):
         cluster.world = worlds[cluster.rank]
-        cluster.watch = types.SimpleNamespace(heard=[0.0] * len(splits), lanes=[])
+        cluster.watch = types.SimpleNamespace(heard=[0.0] * len(splits), communicators=[])
         watches.append(cluster.watch)
         return cluster
 
@@ -130,7 +130,7 @@ def test_nccl_sums_over_all_processes(splits, cards, rng, monkeypatch):
     for array in [array for mine in in_each(splits, run, kinds=["gpu"] * len(splits)) for array in mine]:
         np.testing.assert_allclose(array, np.sum(values, axis=0), rtol=1e-5)
     assert sorted(calls) == [(card, card, 29, "float32", "sum") for card in range(sum(splits))]
-    assert sorted(len(watch.lanes) for watch in watches) == sorted(splits)
+    assert sorted(len(watch.communicators) for watch in watches) == sorted(splits)
 
 
 def test_nccl_trains(cards, small, monkeypatch):
@@ -160,7 +160,12 @@ def test_who_waits_in_nccl_says_so(cards, monkeypatch):
         across = join(cluster).across("nccl")
         data = [d2l.put(np.ones(3, np.float32), cluster.mine[0])]
         while cluster.rank == 1 and not seen:
-            seen.extend(lane.waiting.what for watch in watches for lane in watch.lanes if lane.waiting)
+            seen.extend(
+                communicator.waiting.what
+                for watch in watches
+                for communicator in watch.communicators
+                if communicator.waiting
+            )
             time.sleep(0.001)
         d2l.allreduce(data, across)
 

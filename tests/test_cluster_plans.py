@@ -12,7 +12,7 @@ from test_across import some
 from test_splits import SMALL, StopAfter
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import exchange, lane, members, part
+from d2lmgpu.cluster import communicator, exchange, members, part
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import init_params
@@ -196,11 +196,11 @@ def test_what_processes_cannot_do(data, monkeypatch):
     plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], init_params(3, network=SMALL)
     with pytest.raises(ValueError, match="is for 2 devices; 3 are given"):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
-    assert lane.LEAST_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
-    monkeypatch.setattr(lane, "LEAST_TAGS", 5)
+    assert communicator.LEAST_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
+    monkeypatch.setattr(communicator, "LEAST_TAGS", 5)
     with pytest.raises(ValueError, match="the plan has 6 messages between processes, .* no more than 5; take fewer"):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
-    monkeypatch.setattr(lane, "LEAST_TAGS", 6)
+    monkeypatch.setattr(communicator, "LEAST_TAGS", 6)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
     with pytest.raises(ValueError, match="loads is .* does not go together with a split"):
         in_each((1, 1), lambda cluster: train(cluster, data, split="data", loads=[1, 2]))
@@ -211,14 +211,14 @@ class Faulty:
 
     def __init__(self, plan, split, monkeypatch, before, eager=True):
         names = "device", "channel", "post"
-        lanes = [
+        communicators = [
             dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
         ]
-        self.clusters = [ThreadsCluster(rank, split, lanes[rank]) for rank in range(len(split))]
+        self.clusters = [ThreadsCluster(rank, split, communicators[rank]) for rank in range(len(split))]
         hosts = [f"host{rank}" for rank in range(len(split))]
         self.watches = [Watch(comm, hosts, 1.0) for comm in comms(len(split))]
         for watch, cluster in zip(self.watches, self.clusters, strict=True):
-            watch.lanes = [cluster.post]
+            watch.communicators = [cluster.post]
         self.errors, add = {}, Step._add
 
         def add_noting(step, number, event):

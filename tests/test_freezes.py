@@ -16,7 +16,7 @@ from exchanges_in_threads import Processes
 from freezes import CASES, K, N
 from mpiexec import mpiexec
 
-from d2lmgpu.cluster import exchange, lane, watch
+from d2lmgpu.cluster import communicator, exchange, watch
 from d2lmgpu.collectives import ALGORITHMS
 
 TOGETHER = 6
@@ -37,7 +37,7 @@ def said(monkeypatch):
         over.wait(60)
 
     monkeypatch.setattr(watch, "end", end)
-    monkeypatch.setattr(lane, "LONGEST_SLEEP", 0.02)
+    monkeypatch.setattr(communicator, "LONGEST_SLEEP", 0.02)
     monkeypatch.setattr(exchange, "PIECE", 4 * N)  # or hundreds of devices keep large buffers
     return found
 
@@ -56,11 +56,13 @@ def frozen(case, said, patience=2.0):
         assert processes.frozen.wait(60)
         others = [rank for rank in range(K) if rank != case.frozen]
         end = time.monotonic() + 60
-        while not all(processes.lanes[rank].waiting or not processes.threads[rank].is_alive() for rank in others):
+        while not all(
+            processes.communicators[rank].waiting or not processes.threads[rank].is_alive() for rank in others
+        ):
             assert time.monotonic() < end
             time.sleep(0.01)  # a patience so short begins when all have had a core
         for rank in others:
-            processes.watches[rank].begin([processes.lanes[rank]])
+            processes.watches[rank].begin([processes.communicators[rank]])
         while not reports and time.monotonic() < end:
             time.sleep(0.05)
         time.sleep(1.5)  # whether another rank says something, too

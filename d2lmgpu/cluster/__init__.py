@@ -1,8 +1,8 @@
 """The devices of several processes, on one machine or on many: MPI carries the messages between them."""
 
 from .agree import agree, checksum_of_code
+from .communicator import HangError
 from .gather import add_gather, gather, rows_of
-from .lane import HangError
 from .launch import begin_together, started_together
 from .measure import measure_across
 from .members import Across, Cluster, Place, as_cluster, cluster

@@ -20,13 +20,13 @@ class Exchange:
     """A collective, as one process sees it, on its devices' flat plain arrays; `run` does its part.
 
     ``name``: of the algorithm. ``places`` name the devices of all processes. ``devices`` and ``arrays`` are dicts from
-    the numbers of this process's devices, ``records`` from those of transfers. Messages travel on the ``lane``.
+    the numbers of this process's devices, ``records`` from those of transfers. Messages travel on the ``communicator``.
     """
 
-    def __init__(self, name, part, places, devices, arrays, records, lane):
+    def __init__(self, name, part, places, devices, arrays, records, communicator):
         self.name, self.part, self.places = name, part, places
         self.devices, self.arrays, self.records = devices, arrays, records
-        self.lane = lane
+        self.communicator = communicator
         self.dtype = next(iter(arrays.values())).dtype
         self.moves = moves_of(part, self.dtype.itemsize, PIECE)
         self.requests = [None] * len(self.moves)  # of messages on their way, each at the number of its move
@@ -34,7 +34,7 @@ class Exchange:
 
     def run(self):
         """Do the part. Runs on one of the process's devices, when all of them have got there."""
-        self.lane.begin()
+        self.communicator.begin()
         mine = [self.devices[device] for device in self.arrays]
         try:
             with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # they may cancel: parallel/loss_scale.py
@@ -52,7 +52,7 @@ class Exchange:
         for move, request in zip(self.moves, self.requests, strict=True):
             if move.kind == "receive" and request is not None and not request.Test():
                 request.Cancel()
-        self.lane.left_behind.append(self)
+        self.communicator.left_behind.append(self)
 
     def do(self, move):
         """Do a `Move`."""
@@ -61,10 +61,10 @@ class Exchange:
         kind = move.kind
         if kind == "send":
             message = self.arrays[move.device][move.start : move.stop]
-            self.requests[move.number] = self.lane.send(message.view(np.uint8), move.rank, move.transfer.number)
+            self.requests[move.number] = self.communicator.send(message.view(np.uint8), move.rank, move.transfer.number)
         elif kind == "receive":
             room = self._room(move).view(np.uint8)
-            self.requests[move.number] = self.lane.receive(room, move.rank, move.transfer.number)
+            self.requests[move.number] = self.communicator.receive(room, move.rank, move.transfer.number)
         elif kind == "act":
             stage = self._store(move.device, "stage") if move.transfer.kind != "direct" else None
             do_action(move.transfer, move.device, self.devices, self.arrays, stage, None)
@@ -80,9 +80,9 @@ class Exchange:
         """Wait until a message has arrived, or what was sent has left."""
         request = self.requests[move.number]
         if not request.Test():
-            self.lane.wait(request, self, move)
+            self.communicator.wait(request, self, move)
         if move.kind == "receive":
-            self.lane.note(move.rank)
+            self.communicator.note(move.rank)
 
     def _room(self, move):
         """Where a message is received."""

@@ -21,7 +21,7 @@ def share_one_heap():
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def all_reduce(flat, lane):
+def all_reduce(flat, communicator):
     """Sum flat plain arrays of this process's virtual devices, and of all other processes', in place, by MPI_Allreduce.
 
     Runs on one of the devices. Which algorithm MPI takes is its own choice, and so is the order of the additions.
@@ -36,7 +36,7 @@ def all_reduce(flat, lane):
     with span("allreduce"), np.errstate(invalid="ignore"):
         for array in flat[1:]:
             np.add(total, array, out=total)
-        lane.begin()
-        lane.wait_in("MPI_Allreduce", lane.comm.Allreduce, MPI.IN_PLACE, total, MPI.SUM)
+        communicator.begin()
+        communicator.wait_in("MPI_Allreduce", communicator.comm.Allreduce, MPI.IN_PLACE, total, MPI.SUM)
         for array in flat[1:]:
             np.copyto(array, total)

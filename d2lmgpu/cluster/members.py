@@ -13,8 +13,8 @@ from ..devices.choose import given_devices
 from ..words import listed, name_of
 from . import ending
 from .agree import agree, checksum_of_code
+from .communicator import Communicator
 from .exchange import Exchange
-from .lane import Lane
 from .launch import begin_together, find_world
 from .library import all_reduce
 from .mirrors import add_down, add_up, end_of
@@ -61,9 +61,9 @@ class Cluster(Sequence):
         self._devices[self.first : self.first + len(mine)] = mine
         if world:
             self.watch = Watch(world.Dup(), self.hosts, patience)
-            self._lanes = {name: Lane(world.Dup(), self.watch.heard) for name in ("device", "channel")}
+            self._communicators = {name: Communicator(world.Dup(), self.watch.heard) for name in ("device", "channel")}
             self.post = Post(world.Dup(), self.watch.heard)
-            self.watch.begin([*self._lanes.values(), self.post])
+            self.watch.begin([*self._communicators.values(), self.post])
             ending.end_together(world, self.watch, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
 
@@ -125,9 +125,9 @@ class Cluster(Sequence):
             if self.world:
                 self.watch.rescue = None
 
-    def lane(self, devices):
-        """The `Lane` on which work of these devices, or of their channels, exchanges messages."""
-        return self._lanes["device" if devices[0].main is devices[0] else "channel"]
+    def communicator(self, devices):
+        """The `Communicator` on which work of these devices, or of their channels, exchanges messages."""
+        return self._communicators["device" if devices[0].main is devices[0] else "channel"]
 
 
 class Across:
@@ -155,27 +155,27 @@ class Across:
         if self.algorithm == "nccl":
             add_nccl(batch, cluster, data)
             return
-        lane = cluster.lane(devices)
+        communicator = cluster.communicator(devices)
         flat, ends = [add_down(batch, array) for array in data], [end_of(device) for device in devices]
         if self.algorithm == "mpi":
-            exchanged = batch.submit_to_all(ends, all_reduce, flat, lane)
+            exchanged = batch.submit_to_all(ends, all_reduce, flat, communicator)
         else:
             part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
             everybody = cluster.places.copy()
             everybody[cluster.first : cluster.first + len(devices)] = devices  # or their channels
             records = part.note(everybody, flat[0].itemsize)
-            arguments = self.name, part, cluster.places, ends, flat, records, lane
+            arguments = self.name, part, cluster.places, ends, flat, records, communicator
             exchanged = batch.submit_to_all(ends, _carry_out, *arguments)
         for array, host in zip(data, flat, strict=True):
             add_up(batch, exchanged, array, host)
 
 
-def _carry_out(name, part, places, devices, flat, records, lane):
+def _carry_out(name, part, places, devices, flat, records, communicator):
     """Runs on one of the process's devices, when all have got there."""
     first = part.owners.index(part.rank)
     devices = {first + i: device for i, device in enumerate(devices)}
     arrays = {first + i: array for i, array in enumerate(flat)}
-    Exchange(name, part, places, devices, arrays, records, lane).run()
+    Exchange(name, part, places, devices, arrays, records, communicator).run()
 
 
 def as_cluster(devices):

@@ -12,7 +12,7 @@ from ..collectives.library import all_reduce_with, check_nccl_dtype, nccl_librar
 from ..devices import DeviceError
 from ..devices.discovery import places_of_cards
 from ..words import listed
-from .lane import Lane
+from .communicator import Communicator
 from .roll_call import roll_call
 
 
@@ -24,7 +24,7 @@ def check_nccl(cluster):
     others = [place for place in cluster.places if not place.device.startswith("gpu")]
     if others:
         raise DeviceError(f"allreduce 'nccl' needs GPUs everywhere, but there is {others[0]}; use 'ring' or 'mpi'")
-    _communicators(cluster)
+    _nccl_communicators(cluster)
 
 
 def add_nccl(batch, cluster, data):
@@ -33,24 +33,24 @@ def add_nccl(batch, cluster, data):
     Raises ValueError for a dtype that NCCL has not.
     """
     kind = check_nccl_dtype(data[0].dtype)
-    for array, (communicator, lane) in zip(data, _communicators(cluster), strict=True):
-        batch.submit(array.device, _all_reduce, communicator, array.raw, kind, array.device, lane)
+    for array, (nccl, communicator) in zip(data, _nccl_communicators(cluster), strict=True):
+        batch.submit(array.device, _all_reduce, nccl, array.raw, kind, array.device, communicator)
 
 
-def _all_reduce(communicator, raw, kind, device, lane):
+def _all_reduce(nccl, raw, kind, device, communicator):
     """Runs on the device's thread, and waits there, where the process's watch sees it."""
-    lane.begin()
-    lane.wait_in("NCCL's allReduce", _and_wait, communicator, raw, kind, device)
+    communicator.begin()
+    communicator.wait_in("NCCL's allReduce", _and_wait, nccl, raw, kind, device)
 
 
-def _and_wait(communicator, raw, kind, device):
-    all_reduce_with(communicator, raw, kind, device)
+def _and_wait(nccl, raw, kind, device):
+    all_reduce_with(nccl, raw, kind, device)
     device.finish()
 
 
 @functools.lru_cache(maxsize=16)
-def _communicators(cluster):
-    """For each device of this process its communicator, and the `Lane` in which it says that it waits."""
+def _nccl_communicators(cluster):
+    """For each device of this process its NCCL communicator, and the `Communicator` in which it says that it waits."""
     library, cards = nccl_library(), places_of_cards()
     here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
     present = roll_call(cluster.world, here, cluster.patience, "allreduce 'nccl'")
@@ -58,17 +58,17 @@ def _communicators(cluster):
     if len(set(places)) < len(places):
         twice = listed(place for place, card in zip(cluster.places, places, strict=True) if places.count(card) > 1)
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but {twice} share cards; use 'ring'")
-    lanes = [Lane(None, cluster.watch.heard) for _ in cluster.mine]
-    cluster.watch.lanes.extend(lanes)
+    communicators = [Communicator(None, cluster.watch.heard) for _ in cluster.mine]
+    cluster.watch.communicators.extend(communicators)
     joined = [
-        device.submit(_join, library, len(cluster), present[0][0], number, lane)
-        for number, (device, lane) in enumerate(zip(cluster.mine, lanes, strict=True), cluster.first)
+        device.submit(_join, library, len(cluster), present[0][0], number, communicator)
+        for number, (device, communicator) in enumerate(zip(cluster.mine, communicators, strict=True), cluster.first)
     ]
-    return [(task.result(), lane) for task, lane in zip(joined, lanes, strict=True)]
+    return [(task.result(), communicator) for task, communicator in zip(joined, communicators, strict=True)]
 
 
-def _join(library, k, unique_id, number, lane):
-    """Runs on a device's thread: the communicator of device ``number`` of k, when all have got there."""
+def _join(library, k, unique_id, number, communicator):
+    """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all have got there."""
     made = []
-    lane.wait_in("ncclCommInitRank", lambda: made.append(library.NcclCommunicator(k, unique_id, number)))
+    communicator.wait_in("ncclCommInitRank", lambda: made.append(library.NcclCommunicator(k, unique_id, number)))
     return made[0]

@@ -15,14 +15,14 @@ import contextlib
 import threading
 import time
 
-from .lane import SPIN, Lane, Waiting, most_tags, sleep_after, yield_core
+from .communicator import SPIN, Communicator, Waiting, most_tags, sleep_after, yield_core
 
 IDLE = 1.0
 """Seconds without errands after which the thread ends; the next errand brings another."""
 
 
 class Post:
-    """That of one process. ``comm`` is a communicator of plans' messages alone; ``heard`` as of `Lane`."""
+    """That of one process. ``comm`` is a communicator of plans' messages alone; ``heard`` as of `Communicator`."""
 
     def __init__(self, comm, heard):
         self.comm, self.heard, self.error = comm, heard, None
@@ -38,7 +38,7 @@ class Post:
 
     @property
     def waiting(self):
-        """What is missing first of all that devices wait for, as `Lane.waiting`, and since when any of them waits."""
+        """What is missing first of all that devices wait for, a `Waiting`, and since when any of them waits."""
         waits = [*self._waits.values(), *(slot.waiting for slot in list(self._slots))]
         waits = [waiting for waiting in waits if waiting is not None]
         if not waits:
@@ -70,7 +70,7 @@ class Post:
 
     @contextlib.contextmanager
     def slot(self, order, tag):
-        """A lane for one exchange of several devices, whose messages are numbered from ``tag`` on."""
+        """A communicator for one exchange of several devices, whose messages are numbered from ``tag`` on."""
         slot = _Slot(self, order, tag)
         self._slots[slot] = None
         try:
@@ -154,23 +154,23 @@ class _Errand:
         return self.work is None
 
 
-class _Slot(Lane):
-    """A `Lane` beside others that wait at the same time. ``order`` tells which of them is missing first."""
+class _Slot(Communicator):
+    """A `Communicator` beside others that wait at the same time. ``order`` tells which of them is missing first."""
 
     def __init__(self, post, order, tag):
         super().__init__(post.comm, post.heard)
         self.post, self.collectives, self.tag, self.left_behind = post, order, tag, post.left_behind
 
     def begin(self):
-        """As of `Lane`: its number is known."""
+        """As of `Communicator`: its number is known."""
         self.look()
 
     def send(self, message, rank, tag):
-        """As of `Lane`."""
+        """As of `Communicator`."""
         return super().send(message, rank, self.tag + tag)
 
     def receive(self, room, rank, tag):
-        """As of `Lane`."""
+        """As of `Communicator`."""
         return super().receive(room, rank, self.tag + tag)
 
     def look(self):

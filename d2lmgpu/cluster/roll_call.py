@@ -2,8 +2,8 @@
 
 import time
 
+from .communicator import HangError, most_tags
 from .ending import end, lives_on
-from .lane import HangError, most_tags
 
 PATIENCE = 120.0
 """Seconds for which a process waits for another, unless told otherwise."""

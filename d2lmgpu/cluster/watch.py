@@ -22,8 +22,8 @@ import traceback
 from typing import NamedTuple
 
 from . import ending
+from .communicator import HangError
 from .ending import end, leave
-from .lane import HangError
 from .supervisor import last_words, tell
 
 TAGS = ASK, ANSWER, LEAVING, SPEAKING, OVER, HUNG = range(6)
@@ -81,9 +81,9 @@ class Watch:
         self.rescue = None  # what saves what can be saved, and returns what there is to say of it
         self.hung = False
 
-    def begin(self, lanes):
-        """Look at these `Lane` objects from now on."""
-        self.lanes = list(lanes)
+    def begin(self, communicators):
+        """Look at these `Communicator` objects from now on."""
+        self.communicators = list(communicators)
         for work in (self._run, self._watch_the_watch):
             threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
 
@@ -189,8 +189,8 @@ class Watch:
     def _give_up(self, lines):
         """Let whoever waits here, or begins to, have an error with these lines."""
         self.hung = True
-        for lane in self.lanes:
-            lane.give_up(HangError("\n".join(lines)))
+        for communicator in self.communicators:
+            communicator.give_up(HangError("\n".join(lines)))
 
     def _still_to_answer(self):
         """Whether some have sent something since they were asked, but not the answer yet: there is one to come."""
@@ -228,8 +228,9 @@ class Watch:
         return f"rank {rank} ({self.hosts[rank]})"
 
     def _longest(self):
-        """What a lane of this process waits for longest, or None."""
-        return min(filter(None, [lane.waiting for lane in self.lanes]), key=lambda w: w.since, default=None)
+        """What a communicator of this process waits for longest, or None."""
+        waits = [each.waiting for each in self.communicators]
+        return min(filter(None, waits), key=lambda waiting: waiting.since, default=None)
 
     def state(self):
         """What this process is doing, as a `State`."""

@@ -23,8 +23,8 @@ def share(arrays, name, plan, everybody):
     ranks, rank, device = tuple(range(everybody.size)), everybody.rank, everybody.mine[0]
     program = compile_schedule(_schedule(plan, name, everybody.owners, ranks), len(ranks))
     places, whole = [everybody.places[everybody.owners.index(r)] for r in ranks], np.concatenate(arrays)
-    part, lane = part_of(program, ranks, rank), everybody.lane([device])
-    device.submit(_Sharing(name, part, places, {rank: device}, {rank: whole}, {}, lane).run).result()
+    part, communicator = part_of(program, ranks, rank), everybody.communicator([device])
+    device.submit(_Sharing(name, part, places, {rank: device}, {rank: whole}, {}, communicator).run).result()
     return np.split(whole, np.cumsum([len(array) for array in arrays])[:-1])
 
 

@@ -1,7 +1,7 @@
-"""A lane: a communicator for the collectives of one queue, on which they come in the same order in every process.
+"""The communicator of a queue: MPI's, on which the queue's collectives come in the same order in every process.
 
-Devices and their channels have a lane each, since they exchange at the same time. Whoever waits in a lane says for
-what, where the process's watch sees it.
+Devices and their channels have a communicator each, since they exchange at the same time. While a wait lasts, the
+communicator says what it waits for; the process's watch reads that.
 """
 
 import os
@@ -34,7 +34,7 @@ class HangError(RuntimeError):
 
 
 class Waiting(NamedTuple):
-    """Since when a lane waits, as `time.monotonic` tells it, and ``what`` for: an exchange and its `Move`.
+    """Since when a communicator waits, as `time.monotonic` tells it, and ``what`` for: an exchange and its `Move`.
 
     In a library's own collective it is not known what for: then it is the name of that.
     """
@@ -57,7 +57,7 @@ def sleep_after(waited):
     return min(SLEEP_SHARE * waited, LONGEST_SLEEP)
 
 
-class Lane:
+class Communicator:
     """``comm`` is a communicator of mpi4py's, or what does as it does; ``heard[rank]`` when a message last came."""
 
     def __init__(self, comm, heard):
