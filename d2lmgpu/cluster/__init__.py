@@ -8,7 +8,7 @@ from .measure import measure_across
 from .members import Across, Cluster, Place, as_cluster, cluster
 from .messages import Wires, measure_wires, network_of
 from .own_devices import NoDeviceError
-from .roll_call import PATIENCE
+from .rendezvous import PATIENCE
 
 __all__ = [
     "PATIENCE",

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..arguments import plain, shown
-from .roll_call import PATIENCE, roll_call
+from .rendezvous import PATIENCE, rendezvous
 
 
 def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):
@@ -16,10 +16,10 @@ def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"
     ``patience`` seconds is named, and the job ends.
 
     Raises ValueError in every process, with the ranks that differ from most others, and in what; HangError as
-    `roll_call` does.
+    `rendezvous` does.
     """
     here = {name: repr(plain(value)) for name, value in what.items()}
-    told = roll_call(comm, here, patience, where)
+    told = rendezvous(comm, here, patience, where)
     names = list(dict.fromkeys(name for each in told for name in each))
     differences = [_difference(name, [each.get(name) for each in told]) for name in names]
     if any(differences):

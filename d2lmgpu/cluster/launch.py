@@ -7,7 +7,7 @@ import sys
 from ..arguments import in_a_clone
 from ..devices import DeviceError
 from .library import share_one_heap
-from .roll_call import roll_call
+from .rendezvous import rendezvous
 from .supervisor import LAUNCHERS, supervise, tell
 
 
@@ -66,7 +66,7 @@ def find_world(patience):
         )
     tell("together")
     if world.size > 1:
-        roll_call(world, None, patience)  # who does not come is named, while Dup would wait for ever
+        rendezvous(world, None, patience)  # who does not come is named, while Dup would wait for ever
         _world = world.Dup()
     return _world
 

@@ -22,7 +22,7 @@ from .nccl import add_nccl, check_nccl
 from .own_devices import NoDeviceError, own_devices
 from .part import part_of_algorithm
 from .post import Post
-from .roll_call import PATIENCE, roll_call
+from .rendezvous import PATIENCE, rendezvous
 from .watch import Watch
 
 
@@ -51,7 +51,7 @@ class Cluster(Sequence):
         self.mine, self.patience, self.world = mine, patience, world
         self.rank, self.size = (world.rank, world.size) if world else (0, 1)
         here = [str(device) for device in mine], socket.gethostname()
-        present = roll_call(world, here, patience) if world else [here]
+        present = rendezvous(world, here, patience) if world else [here]
         self.hosts = [host for _, host in present]
         self.places = [Place(device, rank, host) for rank, (devices, host) in enumerate(present) for device in devices]
         self.owners = tuple(place.rank for place in self.places)
@@ -219,7 +219,7 @@ def cluster(devices=1, patience=PATIENCE):
             raise _computing
         world = _computing if by_number and _computing else world
         hangs = sum(each.watch.hung for each in _clusters.values())
-        key = tuple(roll_call(world, (repr(key), hangs), patience))  # in all processes the same
+        key = tuple(rendezvous(world, (repr(key), hangs), patience))  # in all processes the same
     if key not in _clusters:
         mine = devices
         if by_number:

@@ -13,7 +13,7 @@ from ..devices import DeviceError
 from ..devices.discovery import places_of_cards
 from ..words import listed
 from .communicator import Communicator
-from .roll_call import roll_call
+from .rendezvous import rendezvous
 
 
 def check_nccl(cluster):
@@ -53,7 +53,7 @@ def _nccl_communicators(cluster):
     """For each device of this process its NCCL communicator, and the `Communicator` in which it says that it waits."""
     library, cards = nccl_library(), places_of_cards()
     here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
-    present = roll_call(cluster.world, here, cluster.patience, "allreduce 'nccl'")
+    present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
     places = [(host, card) for host, (_, cards) in zip(cluster.hosts, present, strict=True) for card in cards]
     if len(set(places)) < len(places):
         twice = listed(place for place, card in zip(cluster.places, places, strict=True) if places.count(card) > 1)

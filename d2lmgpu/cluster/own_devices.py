@@ -12,7 +12,7 @@ import socket
 
 from ..devices import DeviceError, cpu, gpu, try_gpu
 from ..devices.discovery import places_of_cards
-from .roll_call import roll_call
+from .rendezvous import rendezvous
 from .supervisor import tell
 
 
@@ -28,7 +28,7 @@ def own_devices(world, count, patience):
     if world is None:
         return [try_gpu(i) for i in range(count)], None
     here = socket.gethostname(), places_of_cards()
-    present = roll_call(world, here, patience)
+    present = rendezvous(world, here, patience)
     if not any(cards for _, cards in present):
         return [cpu(i) for i in range(count)], world
     shares = share_cards(present, count)

@@ -16,7 +16,7 @@ _unsent = []
 """Messages of those that gave up: their memory, until they are away."""
 
 
-def roll_call(world, here, patience, where="d2l.cluster()"):
+def rendezvous(world, here, patience, where="d2l.cluster()"):
     """What each process has to tell, in order of rank; ``here`` is what this one tells. All call it in the same order.
 
     Ends all of them if one does not come ``where`` all meet for ``patience`` seconds; raises HangError in a process
