@@ -45,16 +45,16 @@ class Processes:
         if freeze is not None:
             self._freeze(*freeze)
 
-    def _freeze(self, rank, move):
-        """Let a process stop before one of its moves."""
+    def _freeze(self, rank, instruction):
+        """Let a process stop before one of its instructions."""
         exchange = self.exchanges[rank]
         do = exchange.do
 
-        def stop(next_move):
-            if next_move.number == move:
+        def stop(next_instruction):
+            if next_instruction.number == instruction:
                 self.frozen.set()
                 self.thaw.wait()
-            do(next_move)
+            do(next_instruction)
 
         exchange.do = stop
 

@@ -1,4 +1,4 @@
-"""A rank that stands still before one of its moves: `mpiexec -n 4 python tests/freezes.py ring 1 3` stops rank 1.
+"""A rank that stops before one of its instructions: `mpiexec -n 4 python tests/freezes.py ring 1 3` stops rank 1.
 
 `CASES` are all there are, for each algorithm and each rank, with what is missing then.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster.exchange import PIECE, Exchange
-from d2lmgpu.cluster.moves import moves_of
+from d2lmgpu.cluster.instructions import instructions_of
 from d2lmgpu.cluster.part import part_of
 from d2lmgpu.cluster.supervisor import RANKS
 from d2lmgpu.collectives import ALGORITHMS
@@ -23,15 +23,15 @@ K, N = 4, 103
 
 
 class Case(NamedTuple):
-    """Rank ``frozen`` stands still before its move; others lack first what they know by ``missing``."""
+    """Rank ``frozen`` stands still before its instruction; others lack first what they know by ``missing``."""
 
     algorithm: str
     frozen: int
-    move: int
+    instruction: int
     missing: str
 
     def __str__(self):
-        return f"{self.algorithm}-{self.frozen}-{self.move}"
+        return f"{self.algorithm}-{self.frozen}-{self.instruction}"
 
 
 def cases_of(algorithm):
@@ -40,22 +40,22 @@ def cases_of(algorithm):
     program = compile_schedule(schedule, K)
     transfers = [(step, t) for step, transfers in enumerate(schedule, 1) for t in transfers if t.size]
     for frozen in range(K):
-        moves = moves_of(part_of(program, tuple(range(K)), frozen), 4, PIECE)
-        for move in moves:
-            unsent = [other.transfer.number for other in moves[move.number :] if other.kind == "send"]
+        instructions = instructions_of(part_of(program, tuple(range(K)), frozen), 4, PIECE)
+        for instruction in instructions:
+            unsent = [other.transfer.number for other in instructions[instruction.number :] if other.kind == "send"]
             if unsent:
                 step, t = transfers[min(unsent)]
                 where = rf"cpu\(0\) of rank {t.destination} \(\S+\) waits in allreduce {algorithm}, step {step} of "
                 what = (
                     rf"{len(schedule)}, for elements {t.start} to {t.stop} of cpu\(0\) of rank {frozen} \(\S+\), last "
                 )
-                yield Case(algorithm, frozen, move.number, where + what)
+                yield Case(algorithm, frozen, instruction.number, where + what)
 
 
 CASES = [case for algorithm in sorted(set(ALGORITHMS) - {"none"}) for case in cases_of(algorithm)]
 
 
-def main(algorithm, frozen, move):
+def main(algorithm, frozen, instruction):
     cluster = d2l.cluster(1, patience=2.0)
     data = d2l.put(np.arange(N, dtype=np.float32), cluster.mine[0])
     across = cluster.across(ALGORITHMS[algorithm])  # by its name "hierarchical" would have the processes as its groups
@@ -63,11 +63,11 @@ def main(algorithm, frozen, move):
     d2l.synchronize(cluster.mine)
     do = Exchange.do
 
-    def stop(self, next_move):
-        if next_move.number == move:
+    def stop(self, next_instruction):
+        if next_instruction.number == instruction:
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(0.5)  # it may take the system a moment to stop this thread, too
-        do(self, next_move)
+        do(self, next_instruction)
 
     if int(next(os.environ[name] for name in RANKS if name in os.environ)) == frozen:
         Exchange.do = stop

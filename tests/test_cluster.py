@@ -16,7 +16,7 @@ from exchanges_in_threads import Processes
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import HangError, ending, exchange, launch, moves, watch
+from d2lmgpu.cluster import HangError, ending, exchange, instructions, launch, watch
 from d2lmgpu.cluster.part import part_of
 from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
@@ -85,7 +85,7 @@ def random_transfer(rng, k):
 
 def test_the_moves_of_a_process():
     names = {"part_of": part_of, "compile_schedule": compile_schedule, "ring": ALGORITHMS["ring"]}
-    assert doctest.testmod(moves, extraglobs=names) == (0, 1)
+    assert doctest.testmod(instructions, extraglobs=names) == (0, 1)
 
 
 def until(condition, seconds=20):

@@ -99,8 +99,8 @@ class Watches:
     def begin(self, rank, waits_for=None):
         """``waits_for``: the rank for which this one has begun to wait in an exchange."""
         exchange = SimpleNamespace(missing=lambda *_: (f"rank {rank} waits for rank {waits_for}", waits_for))
-        move = SimpleNamespace(transfer=SimpleNamespace(number=rank))
-        waiting = Waiting(time.monotonic(), 1, (exchange, move))
+        instruction = SimpleNamespace(transfer=SimpleNamespace(number=rank))
+        waiting = Waiting(time.monotonic(), 1, (exchange, instruction))
         self.watches[rank].begin([SimpleNamespace(waiting=None if waits_for is None else waiting)])
 
     def leave(self, rank):

@@ -1,4 +1,4 @@
-"""Each rank frozen before each of its moves in each schedule: the report names the message that is missing first.
+"""Each rank frozen before each instruction in each schedule: the report names the message that is missing first.
 
 Processes are threads here, whose watches have the patience of a second or two, or processes of MPI that are stopped.
 """
@@ -44,8 +44,8 @@ def said(monkeypatch):
 
 def frozen(case, said, patience=2.0):
     """The reports of a case: who said what."""
-    values = np.random.default_rng(case.move).normal(size=(K, N)).astype(np.float32)
-    schedule, where = ALGORITHMS[case.algorithm](K, N), (case.frozen, case.move)
+    values = np.random.default_rng(case.instruction).normal(size=(K, N)).astype(np.float32)
+    schedule, where = ALGORITHMS[case.algorithm](K, N), (case.frozen, case.instruction)
     first = K * (CASES.index(case) + 1)  # other cases have other devices, with their buffers
     processes = Processes(schedule, (1,) * K, values, case.algorithm, freeze=where, first=first)
     reports, over = said[id(processes.watch_comms[0].mail)] = [], threading.Event()
@@ -103,7 +103,7 @@ def test_the_report_names_what_is_missing_first(group, said):
 
 @pytest.mark.parametrize("case", sampled(CASES, 150), ids=str)
 def test_the_report_under_mpiexec(case):
-    done = mpiexec(K, Path(__file__).with_name("freezes.py"), case.algorithm, case.frozen, case.move)
+    done = mpiexec(K, Path(__file__).with_name("freezes.py"), case.algorithm, case.frozen, case.instruction)
     assert done.returncode != 0
     (first,) = [line for line in done.stderr.splitlines() if "of waiting the job ends" in line]
     assert re.search(case.missing, first), (case, done.stderr)

@@ -34,9 +34,9 @@ class HangError(RuntimeError):
 
 
 class Waiting(NamedTuple):
-    """Since when a communicator waits, as `time.monotonic` tells it, and ``what`` for: an exchange and its `Move`.
+    """A wait: when it began (`time.monotonic`), the number of its collective, and ``what`` is waited for.
 
-    In a library's own collective it is not known what for: then it is the name of that.
+    ``what`` is an exchange and its `Instruction`, or the name of a library's own collective, which does not tell more.
     """
 
     since: float
@@ -79,10 +79,10 @@ class Communicator:
         """Begin to receive bytes; returns the request."""
         return self.comm.Irecv(room, rank, tag)
 
-    def wait(self, request, exchange, move):
-        """Wait for a message: the `Move` of an exchange that has asked for it, or has sent it."""
+    def wait(self, request, exchange, instruction):
+        """Wait for a message that the `Instruction` of an exchange has sent or asked for."""
         begin = time.monotonic()
-        self.waiting = Waiting(begin, self.collectives, (exchange, move))
+        self.waiting = Waiting(begin, self.collectives, (exchange, instruction))
         try:
             while not request.Test():
                 self.look()

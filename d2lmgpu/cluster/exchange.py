@@ -1,7 +1,7 @@
 """Carrying out one process's part of a collective: messages between its virtual devices and those of other processes.
 
-One thread does it for all devices of the process, move by move (moves.py). Messages are sent out of the arrays and
-received into them where nothing else needs that place, and otherwise into a buffer.
+One thread does it for all devices of the process, one instruction after the other (instructions.py). Messages are sent
+out of the arrays, and received into them where nothing else needs that place, otherwise into a buffer.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from ..collectives.execute import do_action
 from ..devices.records import timed
 from ..timing import spans
-from .moves import AHEAD, moves_of
+from .instructions import AHEAD, instructions_of
 
 PIECE = 2**21
 """Bytes of a message that travel as one: few, so that they are still in a cache when they are added; not too few, since
@@ -28,8 +28,8 @@ class Exchange:
         self.devices, self.arrays, self.records = devices, arrays, records
         self.communicator = communicator
         self.dtype = next(iter(arrays.values())).dtype
-        self.moves = moves_of(part, self.dtype.itemsize, PIECE)
-        self.requests = [None] * len(self.moves)  # of messages on their way, each at the number of its move
+        self.instructions = instructions_of(part, self.dtype.itemsize, PIECE)
+        self.requests = [None] * len(self.instructions)  # MPI's, of messages on their way: by the instruction's number
         self._stores = {(device, "array"): array for device, array in arrays.items()}
 
     def run(self):
@@ -38,55 +38,56 @@ class Exchange:
         mine = [self.devices[device] for device in self.arrays]
         try:
             with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # they may cancel: parallel/loss_scale.py
-                for move in self.moves:
-                    if self.records and move.transfer is not None:
-                        timed(self.records[move.transfer.number], self.do, move)
+                for instruction in self.instructions:
+                    if self.records and instruction.transfer is not None:
+                        timed(self.records[instruction.transfer.number], self.do, instruction)
                     else:
-                        self.do(move)
+                        self.do(instruction)
         except BaseException:
             self._leave_behind()
             raise
 
     def _leave_behind(self):
         """It gives up: what was asked for is to come no more, and what may be under way keeps its memory."""
-        for move, request in zip(self.moves, self.requests, strict=True):
-            if move.kind == "receive" and request is not None and not request.Test():
+        for instruction, request in zip(self.instructions, self.requests, strict=True):
+            if instruction.kind == "receive" and request is not None and not request.Test():
                 request.Cancel()
         self.communicator.left_behind.append(self)
 
-    def do(self, move):
-        """Do a `Move`."""
-        for number in move.waits:
-            self._wait(self.moves[number])
-        kind = move.kind
+    def do(self, instruction):
+        """Do an `Instruction`."""
+        for number in instruction.waits:
+            self._wait(self.instructions[number])
+        number, kind, device, transfer, start, stop, rank, *_ = instruction
         if kind == "send":
-            message = self.arrays[move.device][move.start : move.stop]
-            self.requests[move.number] = self.communicator.send(message.view(np.uint8), move.rank, move.transfer.number)
+            message = self.arrays[device][start:stop].view(np.uint8)
+            self.requests[number] = self.communicator.send(message, rank, transfer.number)
         elif kind == "receive":
-            room = self._room(move).view(np.uint8)
-            self.requests[move.number] = self.communicator.receive(room, move.rank, move.transfer.number)
+            room = self._room(instruction).view(np.uint8)
+            self.requests[number] = self.communicator.receive(room, rank, transfer.number)
         elif kind == "act":
-            stage = self._store(move.device, "stage") if move.transfer.kind != "direct" else None
-            do_action(move.transfer, move.device, self.devices, self.arrays, stage, None)
+            stage = self._store(device, "stage") if transfer.kind != "direct" else None
+            do_action(transfer, device, self.devices, self.arrays, stage, None)
         elif kind != "leave":
-            self._wait(self.moves[move.of])
-            target = self.arrays[move.device][move.start : move.stop]
+            self._wait(self.instructions[instruction.of])
+            target = self.arrays[device][start:stop]
             if kind == "add":
-                np.add(target, self._room(move), out=target)
+                np.add(target, self._room(instruction), out=target)
             elif kind == "copy":
-                np.copyto(target, self._room(move))
+                np.copyto(target, self._room(instruction))
 
-    def _wait(self, move):
+    def _wait(self, instruction):
         """Wait until a message has arrived, or what was sent has left."""
-        request = self.requests[move.number]
+        request = self.requests[instruction.number]
         if not request.Test():
-            self.communicator.wait(request, self, move)
-        if move.kind == "receive":
-            self.communicator.note(move.rank)
+            self.communicator.wait(request, self, instruction)
+        if instruction.kind == "receive":
+            self.communicator.note(instruction.rank)
 
-    def _room(self, move):
+    def _room(self, instruction):
         """Where a message is received."""
-        return self._store(move.device, move.where)[move.place : move.place + move.stop - move.start]
+        store, size = self._store(instruction.device, instruction.where), instruction.stop - instruction.start
+        return store[instruction.place : instruction.place + size]
 
     def _store(self, device, where):
         """Flat: a device's array, the stage of its program, or what lasts for the messages of one phase."""
@@ -105,12 +106,12 @@ class Exchange:
         """What a device is in, in words."""
         return f"allreduce {self.name}"
 
-    def missing(self, move):
-        """What a device waits for, in words, and which rank is to bring it about. ``move``: a "send" or "receive"."""
-        transfer, sending = move.transfer, move.kind == "send"
+    def missing(self, instruction):
+        """What a device waits for, in words, and the rank that is to bring it about; of a "send" or "receive"."""
+        transfer, sending = instruction.transfer, instruction.kind == "send"
         step, steps = self.part.step_of(transfer.number), len(self.part.program.steps)
         other = transfer.destination if sending else transfer.source
-        elements, place = f"elements {move.start} to {transfer.stop}", self.places[other]
+        elements, place = f"elements {instruction.start} to {transfer.stop}", self.places[other]
         what = f"{place} to take {elements}" if sending else f"{elements} of {place}"
-        where = f"{self.places[move.device]} waits in {self.where(move.device)}, step {step} of {steps}"
-        return f"{where}, for {what}", move.rank
+        where = f"{self.places[instruction.device]} waits in {self.where(instruction.device)}, step {step} of {steps}"
+        return f"{where}, for {what}", instruction.rank

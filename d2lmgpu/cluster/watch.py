@@ -241,9 +241,9 @@ class Watch:
         if isinstance(waiting.what, str):
             text = f"{self._called(self.comm.rank)} waits in {waiting.what}"
             return State(now - waiting.since, (waiting.collective, 0), text, None, heard, now)
-        exchange, move = waiting.what
-        text, whose = exchange.missing(move)
-        return State(now - waiting.since, (waiting.collective, move.transfer.number), text, whose, heard, now)
+        exchange, instruction = waiting.what
+        text, whose = exchange.missing(instruction)
+        return State(now - waiting.since, (waiting.collective, instruction.transfer.number), text, whose, heard, now)
 
     def _where(self):
         """Where the host program is, in words."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..cluster import HangError, agree, gather
 from ..cluster.exchange import Exchange
-from ..cluster.moves import Move
+from ..cluster.instructions import Instruction
 from ..cluster.part import part_of
 from ..devices import DeviceError
 from ..devices.records import note_transfer, timed
@@ -141,7 +141,7 @@ class StepAcross(Step):
             return
         store, action, come = self.execution.store[letter.destination], event.action, Task()
         record = note_transfer(self.everybody[letter.source], store.device, self.bytes_of(action))
-        wait = self._order(number), (Words(self, event), Move(0, "receive", letter.destination, letter))
+        wait = self._order(number), (Words(self, event), Instruction(0, "receive", letter.destination, letter))
         self.batch.submit(store.device, self._begin, come, self._receive, store, action.key, letter, record, *wait)
         self.batch.wait(store.device, come)
 
@@ -152,7 +152,7 @@ class StepAcross(Step):
                 self.batch.wait(device, sent)
                 continue
             left, letter = sent
-            what = Words(self, event), Move(0, "send", i, letter)
+            what = Words(self, event), Instruction(0, "send", i, letter)
             self.batch.submit(device, self.post.await_event, left, self._order(number), what)
             self.batch.wait(device, left)
 

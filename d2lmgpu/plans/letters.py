@@ -29,9 +29,9 @@ class Words:
         number = self.event.numbers[self.event.devices.index(i)]
         return f"training step {self.step} of plan {self.plan}, {device_action(i, number, self.event.action)}"
 
-    def missing(self, move):
+    def missing(self, instruction):
         """As of `Exchange`: in words, and whose it is."""
-        device, letter = move.device, move.transfer
-        other, what = (letter.destination, "take") if move.kind == "send" else (letter.source, "send")
+        device, letter = instruction.device, instruction.transfer
+        other, what = (letter.destination, "take") if instruction.kind == "send" else (letter.source, "send")
         text = f"{self.places[device]} waits in {self.where(device)}, for {self.places[other]} to {what} it"
         return text, self.owners[other]

@@ -1,4 +1,4 @@
-"""From a process's part of a collective to its moves: what it does one after the other, found once and done often.
+"""A process's part of a collective as a list of instructions, done one after the other: found once, used often.
 
 Long messages travel in pieces, so that one is added while the next are on their way:
 
@@ -6,9 +6,9 @@ Long messages travel in pieces, so that one is added while the next are on their
     receiver            | add 1   | add 2   | add 3 |
 
 Room for a message is made before it is needed. A device's elements are overwritten only when all that was sent of them
-has left; which sends that are is known beforehand, and stands with each move:
+has left; which sends that are is known beforehand, and stands with each instruction:
 
->>> print(*moves_of(part_of(compile_schedule(ring(2, 4), 2), (0, 1), 0), 4, 2**21), sep="\\n")
+>>> print(*instructions_of(part_of(compile_schedule(ring(2, 4), 2), (0, 1), 0), 4, 2**21), sep="\\n")
 0: send 2:4 of 0 to rank 1
 1: receive 0:2 from rank 1 into the messages
 2: add it to 0:2 of 0
@@ -27,13 +27,13 @@ AHEAD = 4
 """Pieces for which room is made before they are needed."""
 
 
-class Move(NamedTuple):
-    """What a process does next; ``number`` counts its moves.
+class Instruction(NamedTuple):
+    """What a process does next; ``number`` counts its instructions.
 
     ``kind``: "send" elements ``start`` to ``stop`` of its device to ``rank``; "receive" them from there, at ``place``
-    ``where``: in the "array", the "stage" or among the "messages"; "add" or "copy" or only "wait" for what the move
-    ``of`` has asked for; "act", within this process; "leave" nothing on its way. ``transfer``: the `Send` or `Action`
-    it is of. ``waits``: the moves whose sends must have left before.
+    ``where``: in the "array", the "stage" or among the "messages"; "add" or "copy" or only "wait" for what the
+    instruction ``of`` has asked for; "act", within this process; "leave" nothing on its way. ``transfer``: the `Send`
+    or `Action` it is of. ``waits``: the instructions whose sends must have left before.
     """
 
     number: int
@@ -64,17 +64,17 @@ class Move(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def moves_of(part, itemsize, piece):
-    """The list of `Move` of a `Part`, for elements of ``itemsize`` bytes in pieces of ``piece`` bytes at most."""
-    return _Mover(part, max(1, piece // itemsize)).all()
+def instructions_of(part, itemsize, piece):
+    """The list of `Instruction` of a `Part`: elements of ``itemsize`` bytes in pieces of at most ``piece`` bytes."""
+    return _Compiler(part, max(1, piece // itemsize)).all()
 
 
-class _Mover:
+class _Compiler:
     def __init__(self, part, size):
         self.part, self.size = part, size
-        self.moves = []
+        self.instructions = []
         self.left = {device: [] for device, owner in enumerate(part.owners) if owner == part.rank}
-        self.staged = collections.defaultdict(collections.deque)  # by a transfer's number: moves that have asked for it
+        self.staged = collections.defaultdict(collections.deque)  # by a transfer's number: what has asked for it
 
     def all(self):
         done = dict.fromkeys(self.left, 0)
@@ -88,11 +88,11 @@ class _Mover:
             on_their_way = [send.number for send in self.left[device]]
             if on_their_way:
                 self._add("leave", device, waits=tuple(on_their_way))
-        return self.moves
+        return self.instructions
 
     def _add(self, kind, *about, **more):
-        self.moves.append(Move(len(self.moves), kind, *about, **more))
-        return self.moves[-1]
+        self.instructions.append(Instruction(len(self.instructions), kind, *about, **more))
+        return self.instructions[-1]
 
     def _send(self, device, count):
         for send in self.part.sends.get((device, count), ()):
@@ -119,7 +119,7 @@ class _Mover:
         return [(first, min(first + self.size, transfer.stop)) for first in firsts]
 
     def _make_room(self, device, phase, action, start, stop, slot):
-        """Ask for a message, if the action needs one from another process; the move that does."""
+        """Ask for a message, if the action needs one from another process; the instruction that does."""
         if action.kind == "apply" or not self.part.is_remote(action.source):
             return None
         waits, rank = (), self.part.owners[action.source]
@@ -129,10 +129,10 @@ class _Mover:
             where, place, waits = "array", start, self._let_go(device, start, stop)
         else:
             where, place = "messages", slot * self.size
-        move = self._add("receive", device, action, start, stop, rank, where, place, waits=waits)
+        instruction = self._add("receive", device, action, start, stop, rank, where, place, waits=waits)
         if action.kind == "fetch":
-            self.staged[action.number].append(move)
-        return move
+            self.staged[action.number].append(instruction)
+        return instruction
 
     def _act(self, device, action, start, stop, received):
         if not self.part.is_remote(action.source):
@@ -147,7 +147,7 @@ class _Mover:
                 self._add(action.op, *about, waits=self._let_go(device, start, stop))
 
     def _let_go(self, device, start, stop):
-        """The moves that have sent some of these elements, and were not waited for."""
+        """The instructions that have sent some of these elements, and were not waited for."""
         waits = tuple(send.number for send in self.left[device] if send.start < stop and start < send.stop)
         self.left[device] = [send for send in self.left[device] if send.number not in waits]
         return waits
