@@ -23,9 +23,8 @@ from d2lmgpu.scaling import (
     predict_scaling,
     turns,
 )
-from d2lmgpu.scaling.rows import make_rows
 from d2lmgpu.scaling.setup import check_steps, count_places
-from d2lmgpu.scaling.turns import Contender, Turn
+from d2lmgpu.scaling.turns import Contender, Turn, make_rows
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
 
@@ -106,9 +105,6 @@ def test_compute_is_straight_between_what_was_measured():
     assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
     assert compute(60) == 5 and compute(8) == pytest.approx(0.6) and compute(0) == 0  # not below
     assert Compute([10], [5.0])(4) == 2 and compute.faster(10)(30) == pytest.approx(0.35)
-    for sizes, seconds in (([], []), ([2, 1], [1, 1]), ([1, 1], [1, 1]), ([1, 2], [1])):
-        with pytest.raises(ValueError, match="give some, ascending"):
-            Compute(sizes, seconds)
 
 
 def test_predictions_by_hand():
@@ -131,8 +127,6 @@ def test_predictions_by_hand():
     assert ragged.compute_seconds == pytest.approx(0.044)  # 34 examples: the fullest device decides
     (turns,) = predict_scaling(compute, [5], 100, 1000, network, places=2)
     assert turns.compute_seconds == pytest.approx(3 * 0.03)  # five devices on two cores: three turns
-    with pytest.raises(ValueError, match="places is -2; it should be a whole number, at least 1"):
-        predict_scaling(compute, [5], 100, 1000, network, places=-2)
 
 
 def test_messages_are_fitted(monkeypatch):
@@ -146,8 +140,6 @@ def test_messages_are_fitted(monkeypatch):
             seconds = predict.simulate(predict.ALGORITHMS["ring"](k, size // 4), known(k)).seconds
             yield type("Row", (), {"algorithm": "ring", "devices": k, "bytes": size, "seconds": seconds})
 
-    with pytest.raises(ValueError, match="places is 0; it should be a whole number, at least 1"):
-        fit_messages([0, 1], [1, 2], "ring", 0)  # before anything is measured, which these could not
     monkeypatch.setattr(predict, "measure_allreduce", measure)
     network, _ = fit_messages(list(range(8)), [1, 2, 5], "ring", 2)
     for k in (2, 5, 8):
@@ -216,7 +208,7 @@ def test_as_many_steps_as_there_are_minibatches():
 
 
 def test_the_command(tmp_path, capsys, monkeypatch, small):
-    monkeypatch.setattr("d2lmgpu.scaling.measure.load_fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.scaling.setup.load_fashion_mnist", lambda: small)
     file, plot = tmp_path / "rows.json", tmp_path / "plot.png"
     command = ["scaling", "--environment", "cpu", "--mode", "weak", "--devices", "1,2", "--batch-size", "5"]
     command += ["--width", "0.5", "--steps", "2", "--repeats", "2", "--allreduce", "naive", "--predict"]
@@ -296,7 +288,6 @@ def test_settings_that_cannot_be(small):
     for settings, error, message in (
         (d2l.Settings(batch_statistics="aggregated"), ValueError, "network 'lenet' has no batch norm"),
         (d2l.Settings(precision="tf32"), d2l.DeviceError, "'tf32' needs GPUs"),
-        ({"optimizer": "adam"}, ValueError, "give a Settings, such as"),
     ):
         with pytest.raises(error, match=message):
             measure_scaling([d2l.cpu(0)], [1], settings=settings, data=small)

@@ -1,16 +1,15 @@
 """Scaling experiments: training on 1, 2, 4, … devices, as measured, as predicted and as drawn."""
 
-from .machines import ClusterScaling, measure_cluster_scaling
-from .measure import Scaling, measure_compute, measure_scaling
+from .machines import measure_cluster_scaling
+from .measure import measure_compute, measure_scaling
 from .plot import plot_extrapolation, plot_phases, plot_scaling
 from .predict import Compute, Prediction, fit_messages, predict_scaling
-from .rows import Row
-from .setup import HOW, MODES, check_counts, count_places
+from .setup import HOW, MODES, Scaling, check_counts, count_places
+from .turns import Row
 
 __all__ = [
     "HOW",
     "MODES",
-    "ClusterScaling",
     "Compute",
     "Prediction",
     "Row",

@@ -9,51 +9,18 @@ Each of ``repeats`` rounds has 1, 2 and 3. From 1, 2 and messages (cluster/messa
 """
 
 import math
-from dataclasses import asdict, dataclass
-from datetime import date
 
 import numpy as np
 
-from ..arguments import check_list, check_whole
+from ..arguments import check_whole
 from ..cluster import gather, measure_wires, network_of
 from ..measuring import take_rounds
-from ..networks import init_params
 from .predict import Compute, check_predictable, predict_scaling
-from .setup import batch_sizes, check_steps, machine, subject, versions
+from .setup import batch_sizes, begin, check_steps
 from .turns import Contender
 
 MORE = (1, 2, 4, 8)
 """Times as many processes as there are, for which a step is predicted."""
-
-
-@dataclass
-class ClusterScaling:
-    """``measured``: seconds of a step, the median, the least and the most of the rounds; ``predicted``: `Prediction`s.
-
-    The first of these is of the cluster itself, the others are of more processes. ``compute`` and ``wires`` are what
-    they were made from. ``processes_per_host`` and ``devices_per_process``: those that there are.
-    """
-
-    mode: str
-    network: str
-    parameters: int
-    batch_size: int
-    allreduce: str
-    steps: int
-    rounds: int
-    devices: list
-    processes_per_host: int
-    devices_per_process: int
-    machine: str
-    versions: dict
-    date: str
-    measured: list
-    predicted: list
-    compute: dict
-    wires: dict
-    settings: dict
-
-    as_dict = asdict
 
 
 def measure_cluster_scaling(
@@ -71,18 +38,20 @@ def measure_cluster_scaling(
 ):
     """Time training on a `Cluster` of several processes, predict it, and predict ``more`` times as many processes.
 
-    Arguments are those of `measure_scaling`. All processes call it, and get the same `ClusterScaling`. Raises
+    Arguments are those of `measure_scaling`. All processes call it, and get the same `Scaling`. Raises
     ValueError for settings that make no sense, a single process, or processes with different numbers of devices.
     """
     d, per_host = _shape(cluster)
-    times = sorted({1, *check_list("more", more, of="whole numbers, such as 2,4,8")})
-    for number in times:
+    for number in more:
         check_whole("times as many processes", number)
-    data, name, network, how = subject(data, network, width, settings, cluster.mine)
     check_predictable(algorithm)
+    scaling, data, network = begin(
+        cluster.mine, cluster.names, mode, batch_size, network, width, algorithm, repeats, data, settings
+    )
     k = len(cluster)
-    batches = batch_sizes(mode, [number * k for number in times], batch_size)
-    steps = check_steps(steps, repeats, {k: batches[k]}, len(data[0]))
+    batches = batch_sizes(mode, [number * k for number in sorted({1, *more})], batch_size)
+    how, scaling.devices_per_process, scaling.processes_per_host = scaling.settings, d, per_host
+    scaling.steps = steps = check_steps(steps, repeats, {k: batches[k]}, len(data[0]))
     sizes = sorted({math.ceil(batch / count) for count, batch in batches.items()})
     contenders = {"together": Contender([cluster], network, batches[k], steps, data, algorithm, how)}
     for n in sizes:
@@ -97,31 +66,14 @@ def measure_cluster_scaling(
     own = {batch_size: float(np.median(seconds["one"][0]))} | {n: float(np.median(seconds[n])) for n in sizes}
     compute = Compute(sorted(own), [own[size] for size in sorted(own)], busy=k)
     wires = measure_wires(cluster)
-    elements = sum(param.size for param in init_params(network=network))
-    predicted = predict_scaling(
-        compute, list(batches), batch_size, elements, network_of(wires, d, per_host), mode, algorithm
-    )
     measured = seconds["together"].max(axis=0).tolist()
-    return ClusterScaling(
-        mode=mode,
-        network=name,
-        parameters=elements,
-        batch_size=batch_size,
-        allreduce=algorithm,
-        steps=steps,
-        rounds=repeats,
-        devices=cluster.names,
-        processes_per_host=per_host,
-        devices_per_process=d,
-        machine=machine(cluster.mine),
-        versions=versions(cluster.mine),
-        date=date.today().isoformat(),
-        measured=[float(np.median(measured)), min(measured), max(measured)],
-        predicted=predicted,
-        compute=compute.as_dict(),
-        wires=wires.as_dict(),
-        settings=how,
+    scaling.measured = [float(np.median(measured)), min(measured), max(measured)]
+    network = network_of(wires, d, per_host)
+    scaling.predicted = predict_scaling(
+        compute, list(batches), batch_size, scaling.parameters, network, mode, algorithm
     )
+    scaling.compute, scaling.wires = compute.as_dict(), wires.as_dict()
+    return scaling
 
 
 def _shape(cluster):

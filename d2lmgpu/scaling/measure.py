@@ -8,70 +8,16 @@ Sources: Amdahl 1967 for what the first can reach, Gustafson 1988 for the second
 
 import math
 import statistics
-from dataclasses import asdict, dataclass, field
-from datetime import date
 
-from ..arguments import check_flag, check_function, check_list, check_whole, shown
 from ..collectives import check_algorithm
-from ..data import check_parts
 from ..devices import check_devices
-from ..fashion_mnist import load_fashion_mnist
 from ..measuring import take_rounds
-from ..networks import init_params
-from ..training.checks import check_data
-from ..words import several
 from .predict import Compute, check_predictable, fit_messages, predict_scaling
-from .rows import make_rows
-from .setup import (
-    batch_sizes,
-    check_counts,
-    check_steps,
-    count_places,
-    machine,
-    subject,
-    versions,
-    widened,
-)
-from .turns import Contender
+from .setup import batch_sizes, begin, check_counts, check_steps, count_places, find_subject
+from .turns import Contender, make_rows
 
 MOST_STEPS = 100
 """Of a turn in `measure_compute`."""
-
-
-@dataclass
-class Scaling:
-    """A scaling experiment: what was trained, on what, and a `Row` for each number of devices.
-
-    ``batch_size``: examples in all in mode "strong", on each device in mode "weak".
-    ``parameters``: how many numbers the network learns. ``steps`` of a turn.
-    ``places``: how many of the devices can work at the same time, cores or GPUs.
-    ``model``: what predictions were made from, or None. ``settings``: others that are not as by default.
-    """
-
-    mode: str
-    network: str
-    width: float
-    parameters: int
-    batch_size: int
-    allreduce: str
-    steps: int
-    rounds: int
-    devices: list
-    places: int
-    machine: str
-    versions: dict
-    date: str
-    rows: list
-    model: dict = None
-    settings: dict = field(default_factory=dict)
-
-    as_dict = asdict
-
-    def of_places(self):
-        """What the devices are, in words: "2 cores", "1 GPU"."""
-        kinds = {name.partition("(")[0] for name in self.devices}
-        kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
-        return several(self.places, kind)
 
 
 def measure_scaling(
@@ -106,40 +52,22 @@ def measure_scaling(
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
     devices = check_devices(devices)
-    check_flag("predict", predict)
-    if after_round is not None:
-        check_function("after_round", after_round)
-    data, name, network, how = subject(data, network, width, settings, devices)
     counts = check_counts(counts, devices)
     check_algorithm(algorithm, training=True)
     if predict:
         check_predictable(algorithm)
-    batches = batch_sizes(mode, counts, batch_size)
-    steps = check_steps(steps, repeats, batches, len(data[0]))
-    places = count_places(devices)
+    names = [str(device) for device in devices[: max(counts)]]
+    scaling, data, network = begin(devices, names, mode, batch_size, network, width, algorithm, repeats, data, settings)
+    batches, how = batch_sizes(mode, counts, batch_size), scaling.settings
+    scaling.steps = steps = check_steps(steps, repeats, batches, len(data[0]))
+    scaling.places = places = count_places(devices)
     contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm, how) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
         alone = [[device] for device in devices[:busy]]
         contenders[busy, n] = Contender(alone, network, n, steps, data, how=how)
     turns = take_rounds(contenders, repeats, after_round)
-    scaling = Scaling(
-        mode=mode,
-        network=name,
-        width=width,
-        parameters=sum(param.size for param in init_params(network=network)),
-        batch_size=batch_size,
-        allreduce=algorithm,
-        steps=steps,
-        rounds=repeats,
-        devices=[str(device) for device in devices[: max(counts)]],
-        places=places,
-        machine=machine(devices),
-        versions=versions(devices),
-        date=date.today().isoformat(),
-        rows=make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0])),
-        settings=how,
-    )
+    scaling.rows = make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0]))
     if shards:
         _predict(scaling, shards, turns, devices, len(data[0]))
     return scaling
@@ -155,17 +83,9 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
 
     Raises ValueError for settings that make no sense.
     """
-    devices = check_devices(devices)
-    sizes = check_list("sizes", sizes, of="numbers of examples")
-    for n in sizes:
-        check_whole("a size", n)
-    if not sizes or len(set(sizes)) < len(sizes):
-        raise ValueError(f"sizes are {shown(sizes)}; give different numbers of examples")
-    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
-    _, network = widened(network, width, data)
-    check_data(*data[:2], network)
+    data, _, network = find_subject(data, network, width)
     sizes = sorted(sizes)
-    steps = check_steps(steps, repeats, dict.fromkeys(sizes, max(sizes, default=1)), len(data[0]))
+    steps = check_steps(steps, repeats, {1: sizes[-1]}, len(data[0]))
     groups = [[device] for device in devices]
     counts = {n: max(steps, min(MOST_STEPS, steps * sizes[-1] // n)) for n in sizes}
     turns = take_rounds({n: Contender(groups, network, n, counts[n], data) for n in sizes}, repeats)

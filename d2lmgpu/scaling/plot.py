@@ -1,6 +1,5 @@
 """Scaling experiments as figures: what was measured, what was predicted, and what would be ideal."""
 
-from ..arguments import check_list, check_number, check_whole, shown
 from ..collectives.draw import COLOURS, MARKERS
 from ..plots import PHASE_COLOURS
 from ..timing import PHASES
@@ -14,12 +13,10 @@ SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
 def plot_scaling(scaling):
     """A `Scaling` in four panels: seconds of an epoch, speed-up, efficiency, and where a step's time goes.
 
-    Dots are medians over the rounds, bars go from the least to the most. Returns the matplotlib figure. Raises
-    ValueError for something else.
+    Dots are medians over the rounds, bars go from the least to the most. Returns the matplotlib figure.
     """
     from matplotlib.figure import Figure
 
-    check_scaling(scaling)
     figure = Figure(figsize=(11, 7.6), layout="constrained")
     (times, speedups), (efficiencies, phases) = figure.subplots(2, 2)
     counts = [row.devices for row in scaling.rows]
@@ -52,13 +49,10 @@ def plot_phases(experiments):
     """Where the time of a step goes, a panel for each of ``experiments``: {title: `Scaling`}; returns the figure.
 
     The phases of the devices are stacked. The narrow bar beside them is the host
-    program's work on the data, which goes on at the same time. Raises ValueError
-    for something else.
+    program's work on the data, which goes on at the same time.
     """
     from matplotlib.figure import Figure
 
-    for experiment in _named("experiments", experiments).values():
-        check_scaling(experiment)
     figure = Figure(figsize=(3.2 * len(experiments) + 1.2, 3.8), layout="constrained")
     panels = figure.subplots(1, len(experiments), squeeze=False)[0]
     for axes, (title, scaling) in zip(panels, experiments.items(), strict=True):
@@ -72,11 +66,10 @@ def plot_extrapolation(lines, published=()):
     """Efficiency by the number of devices, a line for each of ``lines``: {label: list of `Prediction`}.
 
     ``published``: (devices, efficiency, label) of measurements by others, drawn as stars.
-    Returns the matplotlib figure. Raises ValueError for something else.
+    Returns the matplotlib figure.
     """
     from matplotlib.figure import Figure
 
-    _check_lines(lines, published)
     figure = Figure(figsize=(9, 4.6), layout="constrained")
     axes = figure.subplots()
     for number, (label, predictions) in enumerate(lines.items()):
@@ -95,30 +88,6 @@ def plot_extrapolation(lines, published=()):
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
-
-
-def check_scaling(scaling):
-    """Raise ValueError unless it may be drawn: what `measure_scaling` returns."""
-    if not hasattr(scaling, "rows"):
-        raise ValueError(f"scaling is {shown(scaling)}; it should be what measure_scaling returns")
-
-
-def _named(name, value):
-    """A dict that is not empty."""
-    if not isinstance(value, dict) or not value:
-        raise ValueError(f"{name} are {shown(value)}; give a dict of titles and what to draw")
-    return value
-
-
-def _check_lines(lines, published):
-    for predictions in _named("lines", lines).values():
-        for prediction in check_list("lines: a line", predictions, of="predictions"):
-            if not hasattr(prediction, "efficiency"):
-                raise ValueError(f"lines: {shown(prediction)} should be a Prediction, as of predict_scaling")
-    for point in check_list("published", published, of="points (devices, efficiency, label)"):
-        k, efficiency, _ = check_list("published: a point", point, of="(devices, efficiency, label)", length=3)
-        check_whole("published: devices", k)
-        check_number("published: efficiency", efficiency, least=0)
 
 
 def _draw_measure(axes, rows, measure, counts, ideal):

@@ -18,10 +18,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import check_function, check_list, check_number, check_whole, shown
+from ..arguments import shown
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
-from ..collectives.schedule import MOST_ELEMENTS
-from ..devices import MOST_DEVICES
 from .setup import batch_sizes
 
 MESSAGES = (2**12, 2**16, 2**20, 2**23)
@@ -35,8 +33,6 @@ class Compute:
     ``busy``: how many devices worked at the same time. Called with n, it gives the
     seconds for n examples: between two sizes a straight line a + b·n, which beyond
     the first and the last goes on; with one size, in proportion to n.
-
-    Raises ValueError without sizes, or where they do not ascend.
     """
 
     sizes: list
@@ -44,21 +40,6 @@ class Compute:
     busy: int = 1
 
     as_dict = asdict
-
-    def __post_init__(self):
-        self.sizes, self.seconds = (
-            check_list(f"Compute: {name}", value, of="numbers, ascending")
-            for name, value in (("sizes", self.sizes), ("seconds", self.seconds))
-        )
-        for value in self.sizes:
-            check_number("Compute: a size", value, least=0)
-        for value in self.seconds:
-            check_number("Compute: seconds", value, least=0)
-        check_whole("Compute: busy", self.busy)
-        if self.sizes == [0]:
-            raise ValueError("Compute: sizes are [0]; a single one should be above 0, for the others are in proportion")
-        if not self.sizes or len(self.sizes) != len(self.seconds) or list(self.sizes) != sorted(set(self.sizes)):
-            raise ValueError(f"Compute: sizes are {self.sizes}, seconds {self.seconds}; give some, ascending, of both")
 
     def __call__(self, n):
         """Seconds for n examples."""
@@ -97,18 +78,7 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
     "weak", where each device has so many. ``places``: how many devices can work at
     the same time (None: all of them). Speed-up and efficiency are against one
     device, for the same number of examples.
-
-    Raises ValueError for an unknown mode, or numbers of devices, examples or elements that are none.
     """
-    check_function("compute", compute)
-    check_function("network", network)
-    check_predictable(algorithm)
-    counts = check_list("counts", counts, of="numbers of devices")
-    for k in counts:
-        check_whole("a number of devices", k, most=MOST_DEVICES)
-    check_whole("elements", elements, most=MOST_ELEMENTS)
-    if places is not None:
-        check_whole("places", places)
     rows = []
     batches = batch_sizes(mode, counts, batch_size)
     alone = compute(batch_size)
@@ -131,15 +101,8 @@ def check_predictable(algorithm):
 def fit_messages(devices, counts, algorithm, places):
     """Time messages of `MESSAGES` bytes on the first k of ``devices`` for all ``counts`` k; the network that fits them.
 
-    Returns (a function of k, the constants of `fit_virtual_devices`). Raises ValueError for other devices, counts,
-    algorithm or places than there can be.
+    Returns (a function of k, the constants of `fit_virtual_devices`).
     """
-    devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
-    counts = check_list("counts", counts, of="numbers of devices")
-    for k in counts:
-        check_whole("a number of devices", k, most=len(devices))
-    check_predictable(algorithm)
-    check_whole("places", places)
     rows = []
     for k in counts:
         if k > 1:

@@ -1,57 +1,114 @@
-"""What a scaling experiment is about to do, checked, and the machine on which it does it."""
+"""What a scaling experiment is about: what is trained, checked before, and the machine on which it is trained."""
 
 import platform
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
+from datetime import date
 
 import numpy as np
 
 from ..arguments import check_list, check_name, check_whole, shown
 from ..data import check_parts
-from ..devices import check_devices, count_cores, device_table
+from ..devices import count_cores, device_table
 from ..fashion_mnist import load_fashion_mnist
-from ..networks import check_width
+from ..networks import check_width, init_params
 from ..parallel import check_precision
 from ..training import Settings
 from ..training.checks import check_data, check_statistics, find_network, image_shape
+from ..words import several
 
 MODES = ("strong", "weak")
 HOW = "optimizer weight_decay batch_statistics preprocess flat overlap prefetch graphs precision".split()
 """Settings that decide how long a step takes, beside those that an experiment has as arguments."""
 
 
-def widened(network, width, data):
-    """The name and the layers of a network for ``data``, with ``width`` times its usual channels.
+@dataclass
+class Scaling:
+    """A scaling experiment: what was trained, on what, and what was found.
 
-    Raises ValueError where that cannot be.
+    ``batch_size``: examples in all in mode "strong", on each device in mode "weak".
+    ``parameters``: how many numbers the network learns. ``steps`` of a turn. ``settings``: others that are not as by
+    default.
+
+    Of `measure_scaling` there are ``rows``, a `Row` for each number of devices; ``places``: how many of the devices can
+    work at the same time, cores or GPUs; and ``model``: what predictions were made from, or None.
+
+    Of `measure_cluster_scaling` there are ``measured``: seconds of a step, the median, the least and the most of the
+    rounds; and ``predicted``: `Prediction`s, the first of the cluster itself, the others of more processes. ``compute``
+    and ``wires`` are what they were made from.
     """
-    check_width(width)
-    return find_network(network, data[4] if len(data) > 4 else None, image_shape(data[0]), width=width)
+
+    mode: str
+    network: str
+    width: float
+    parameters: int
+    batch_size: int
+    allreduce: str
+    rounds: int
+    devices: list
+    machine: str
+    versions: dict
+    date: str
+    settings: dict
+    steps: int = None
+    rows: list = None
+    places: int = None
+    model: dict = None
+    measured: list = None
+    predicted: list = None
+    compute: dict = None
+    wires: dict = None
+    processes_per_host: int = None
+    devices_per_process: int = None
+
+    def as_dict(self):
+        """As JSON has it: without what the other kind of experiment finds."""
+        return {name: value for name, value in asdict(self).items() if value is not None or name == "model"}
+
+    def of_places(self):
+        """What the devices are, in words: "2 cores", "1 GPU"."""
+        kinds = {name.partition("(")[0] for name in self.devices}
+        kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
+        return several(self.places, kind)
 
 
-def subject(data, network, width, settings, devices):
-    """What an experiment trains: its data (Fashion-MNIST for None), the network's name and layers, `check_settings`.
+def find_subject(data, network, width):
+    """What is trained: the data (Fashion-MNIST for None), the network's name and its layers.
 
-    Raises ValueError where these do not go together.
+    ``width``: times the usual channels of a network by name. Raises ValueError where these do not go together.
     """
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
-    name, network = widened(network, width, data)
+    check_width(width)
+    name, network = find_network(network, data[4] if len(data) > 4 else None, image_shape(data[0]), width=width)
     check_data(*data[:2], network)
-    return data, name, network, check_settings(settings, devices, network, name)
+    return data, name, network
 
 
-def check_settings(settings, devices, network, name):
-    """Those of `HOW` that are not as by default, by name; ``settings``: a `Settings`, or None.
+def begin(devices, names, mode, batch_size, network, width, algorithm, repeats, data, settings):
+    """A `Scaling` of which nothing is found yet, of ``devices`` and others of these ``names``; data; the network.
 
-    Raises ValueError for anything else, and for what the network cannot do, DeviceError for what the devices cannot.
+    ``settings``: a `Settings`, or None. Raises ValueError where these do not go together, DeviceError for what the
+    devices cannot do.
     """
-    if settings is None:
-        return {}
-    if not isinstance(settings, Settings):
-        raise ValueError(f"settings are {shown(settings)}; give a Settings, such as Settings(optimizer='adam')")
+    data, name, network = find_subject(data, network, width)
+    settings = settings or Settings()
     check_statistics(settings.batch_statistics, network, name)
     check_precision(settings.precision, devices)
     chosen = {about.name: getattr(settings, about.name) for about in fields(Settings) if about.name in HOW}
-    return {name: value for name, value in chosen.items() if value != getattr(Settings(), name)}
+    scaling = Scaling(
+        mode=mode,
+        network=name,
+        width=width,
+        parameters=sum(param.size for param in init_params(network=network)),
+        batch_size=batch_size,
+        allreduce=algorithm,
+        rounds=repeats,
+        devices=names,
+        machine=machine(devices),
+        versions=versions(devices),
+        date=date.today().isoformat(),
+        settings={name: value for name, value in chosen.items() if value != getattr(Settings(), name)},
+    )
+    return scaling, data, network
 
 
 def check_counts(counts, devices=None):
@@ -61,7 +118,7 @@ def check_counts(counts, devices=None):
         raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
     if 1 not in counts:
         raise ValueError(f"devices are {shown(counts)}; 1 should be among them, with which the others are compared")
-    if devices is not None and max(counts) > len(check_devices(devices)):
+    if devices is not None and max(counts) > len(devices):
         raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
     return sorted(counts)
 
@@ -78,8 +135,8 @@ def check_steps(steps, repeats, batches, examples):
 
     Raises ValueError for numbers that are none, and for minibatches larger than the data set.
     """
-    for name, value in (("steps", steps), ("repeats", repeats)):
-        check_whole(name, value)
+    check_whole("steps", steps)
+    check_whole("repeats", repeats)
     largest = max(batches.values())
     if largest > examples:
         raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")
@@ -87,11 +144,7 @@ def check_steps(steps, repeats, batches, examples):
 
 
 def count_places(devices):
-    """How many of the devices can work at the same time: different GPUs, and the cores for virtual devices.
-
-    Raises ValueError for what are no devices.
-    """
-    check_devices(devices)
+    """How many of the devices can work at the same time: different GPUs, and the cores for virtual devices."""
     cards = {device.card for device in devices if device.kind == "gpu"}
     virtual = sum(device.kind == "cpu" for device in devices)
     return len(cards) + min(virtual, count_cores())
