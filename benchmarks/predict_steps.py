@@ -4,11 +4,11 @@
 
 First messages between the two are measured (`plans.measure_messages`); then for each plan, in a few rounds,
 
-1. what its stages cost on one device alone, and what the company of the second does to that (`plans.measure_costs`);
+1. what its stages cost on one device alone, and what the contention of the second does to that (`plans.measure_costs`);
 2. the plan's step itself, on both.
 
-`plans.simulate` predicts 2 from 1 and the messages, once without the cost of company and once with it. Quoted are the
-medians of the rounds' seconds and of their errors.
+`plans.simulate` predicts 2 from 1 and the messages, once without contention and once with it. Quoted are the medians of
+the rounds' seconds and of their errors.
 """
 
 import argparse
@@ -69,24 +69,24 @@ def predict(plan, wires, batch_size, rounds):
     X = rng.random((batch_size, *plan.network.input_shape)).astype(np.float32)
     y = rng.integers(plan.network.classes, size=batch_size)
     execution = plans.Execution(plan, d2l.init_params(init="he", network=plan.network), DEVICES)
-    found = {"measured": [], "from one alone": [], "with company": []}
-    companies = []
+    found = {"measured": [], "from one alone": [], "with contention": []}
+    contentions = []
     for _ in range(rounds):
         costs = plans.measure_costs(plan, DEVICES, batch_size, rounds=STEPS)
         found["measured"].append(seconds_of_step(execution, X, y))
-        for name, company in (("from one alone", [1]), ("with company", costs.company)):
-            told = plans.simulate(plan, wires, costs.costs, batch_size, company=company)
+        for name, contention in (("from one alone", [1]), ("with contention", costs.contention)):
+            told = plans.simulate(plan, wires, costs.costs, batch_size, contention=contention)
             found[name].append(costs.step_seconds(told))
-        companies.append(costs.company[1])
+        contentions.append(costs.contention[1])
     errors = {
         name: statistics.median(p / m - 1 for p, m in zip(found[name], found["measured"], strict=True))
-        for name in ("from one alone", "with company")
+        for name in ("from one alone", "with contention")
     }
     return {
         "micro_batches": plan.micro_batches,
         "seconds": {name: statistics.median(values) for name, values in found.items()},
         "errors": errors,
-        "company": statistics.median(companies),
+        "contention": statistics.median(contentions),
     }
 
 
@@ -104,8 +104,8 @@ def line(row):
     ms = {name: f"{1e3 * value:.1f}" for name, value in row["seconds"].items()}
     return (
         f"| {row['network']} | `{row['split']}` | {ms['measured']} | {ms['from one alone']} "
-        f"({row['errors']['from one alone']:+.0%}) | {row['company']:.2f} | {ms['with company']} "
-        f"({row['errors']['with company']:+.0%}) |"
+        f"({row['errors']['from one alone']:+.0%}) | {row['contention']:.2f} | {ms['with contention']} "
+        f"({row['errors']['with contention']:+.0%}) |"
     )
 
 
@@ -117,7 +117,7 @@ def tables(result):
         f"{result['machine']}, {result['date']}, commit {result['commit']}; batch {result['batch_size']}, SGD, "
         f"float32, 2 virtual devices. Errors, their median: {summary}."
     )
-    head = "| network | split | measured, ms | from one device alone | company: times as long | with company |"
+    head = "| network | split | measured, ms | from one device alone | contention: times as long | with contention |"
     lines = [about + (f" **{result['note']}**" if result["note"] else ""), "", head, "|---|---|---|---|---|---|"]
     return "\n".join([*lines, *map(line, result["rows"])])
 

@@ -18,9 +18,9 @@ from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import init_params
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execute import give_back, whole_state
+from d2lmgpu.plans.order import order
 from d2lmgpu.plans.plan import device_action
 from d2lmgpu.plans.step import Step
-from d2lmgpu.plans.walk import walk
 from d2lmgpu.training import load_run
 
 PROCESSES = [(1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 1)]
@@ -248,7 +248,7 @@ def stuck(plan, frozen, number):
 
     What was sent is free to go, and devices that share a process with a frozen one are frozen, too.
     """
-    events, sent, found = list(walk(plan)), set(), {}
+    events, sent, found = list(order(plan)), set(), {}
     for n, event in enumerate(events):
         stopped = {i for i in event.devices if i in found or (i in frozen and n >= number)}
         way = event.action.key, event.action.peer, event.devices[0]
@@ -277,7 +277,7 @@ def test_the_first_missing_message_is_named(name, split, rank, monkeypatch):
     frozen = set(range(sum(split[:rank]), sum(split[: rank + 1])))
     points = [
         n
-        for n, event in enumerate(walk(plan))
+        for n, event in enumerate(order(plan))
         if event.action.what in ("send", "collective") and not frozen.isdisjoint(event.devices)
     ]
     for point in points[:: max(1, len(points) // 6)]:

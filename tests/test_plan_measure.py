@@ -23,22 +23,22 @@ def test_what_is_measured(name, optimizer, make_devices):
     updated = [{"update"} if stage.params else set() for stage in plan.stages]  # not the loss alone
     assert [set(cost) for cost in found.costs] == [{"F", *back, *update} for update in updated]
     assert all(seconds > 0 for cost in found.costs for seconds in cost.values())
-    assert found.company[0] == 1 and len(found.company) == 2 and found.company[1] >= 1
-    result = simulate(plan, full_switch(2, 1e9), found.costs, 10, optimizer, company=found.company)
+    assert found.contention[0] == 1 and len(found.contention) == 2 and found.contention[1] >= 1
+    result = simulate(plan, full_switch(2, 1e9), found.costs, 10, optimizer, contention=found.contention)
     assert found.step_seconds(result) >= result.seconds > 0
 
 
-def test_a_device_alone_tells_nothing_of_company():
-    assert measure_costs(PLANS["data"](3, 1, network=SMALL), [d2l.cpu(0)], 6, rounds=1).company == [1]
+def test_a_device_alone_tells_nothing_of_contention():
+    assert measure_costs(PLANS["data"](3, 1, network=SMALL), [d2l.cpu(0)], 6, rounds=1).contention == [1]
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
-def test_beyond_the_cores_company_is_computed(cores, device_kind, make_devices, monkeypatch):
+def test_beyond_the_cores_contention_is_computed(cores, device_kind, make_devices, monkeypatch):
     """Virtual devices that have to share cores; of GPUs each has its own, however few cores there are."""
     monkeypatch.setattr(measuring, "count_cores", lambda: cores)
     monkeypatch.setattr(measuring._Alone, "slower", lambda self, spans, *_: 1 + len(spans) / 4)
     k = 5 if device_kind == "cpu" else 2
-    found = measure_costs(PLANS["data"](k, 1, network=SMALL), make_devices(k), 10, rounds=1).company
+    found = measure_costs(PLANS["data"](k, 1, network=SMALL), make_devices(k), 10, rounds=1).contention
     if device_kind == "cpu":
         expected = {1: [1, 2, 3, 4, 5], 2: [1, 1.5, 2.25, 3, 3.75], 3: [1, 1.5, 1.75, 7 / 3, 35 / 12]}[cores]
     else:
@@ -74,8 +74,8 @@ def test_costs_are_medians(alone):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("late", [0, 0.25, 2.5])
-def test_company_is_what_keeps_the_work(k, late, alone):
-    """Devices that begin one after the other, whose computations go on at the speed that their company leaves them."""
+def test_contention_is_what_keeps_the_work(k, late, alone):
+    """Devices that begin one after the other, whose computations go on at the speed that contention leaves them."""
     factors = [1, 1.5, 2.75][:k]
     spans = simulated(k, late, factors)
     assert alone.slower(spans, ONE, factors[:-1]) == pytest.approx(factors[-1])

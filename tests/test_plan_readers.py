@@ -122,8 +122,8 @@ def test_what_cannot_be_timed():
         ({"costs": {"F": -1}}, "costs: F is -1"),
         ({"network": full_switch(1, 1e9)}, "has 1 devices, and the plan 2"),
         ({"network": "fast"}, "network is 'fast'"),
-        ({"company": [1.5, 2]}, "company begins with 1"),
-        ({"company": [1, 0.5]}, "a factor is 0.5; it should be a finite number, at least 1"),
+        ({"contention": [1.5, 2]}, "contention begins with 1"),
+        ({"contention": [1, 0.5]}, "a factor is 0.5; it should be a finite number, at least 1"),
     ):
         with pytest.raises(ValueError, match=said):
             simulate(plan, **arguments)
@@ -159,11 +159,11 @@ def test_an_update_of_a_part_takes_that_part_of_the_time():
 
 @pytest.mark.parametrize("k, factors", [(2, [1, 1.5]), (3, [1, 1.25, 2.5]), (5, [1, 1.1, 1.7])])
 @pytest.mark.parametrize("name", few(PLANS, "1f1b", "data"))
-def test_company(name, k, factors, rng):
-    """Random costs: what devices do at the speed that the company leaves them comes to each computation's cost."""
+def test_contention(name, k, factors, rng):
+    """Random costs: what devices do at the speed that the contention leaves them comes to each computation's cost."""
     plan = PLANS[name](k, 3, network=DENSE)
     costs = [{what: float(rng.random()) for what in ("F", "B", "I", "W", "update")} for _ in plan.stages]
-    events = simulate(plan, full_switch(k, 1e3), costs, 15, company=factors).events
+    events = simulate(plan, full_switch(k, 1e3), costs, 15, contention=factors).events
     computed = [event for event in events if event.action.what in costs[0]]
     times = sorted({time for event in computed for time in (event.start, event.end)})
     done = dict.fromkeys(range(len(computed)), 0)
@@ -177,5 +177,5 @@ def test_company(name, k, factors, rng):
 
 def test_company_by_hand():
     """Two devices that compute all the time take 1.5 times as long; in turns, they have none."""
-    assert simulate(PLANS["data"](2, 1), company=[1, 1.5]).seconds == pytest.approx(1.5 * 3)
-    assert simulate(PLANS["layers"](2, 3), company=[1, 1.5]).seconds == 18
+    assert simulate(PLANS["data"](2, 1), contention=[1, 1.5]).seconds == pytest.approx(1.5 * 3)
+    assert simulate(PLANS["layers"](2, 3), contention=[1, 1.5]).seconds == 18

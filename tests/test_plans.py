@@ -10,7 +10,7 @@ from conftest import few, long, traced_memory
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.plans import PLANS, Action, Part, Plan, PlanError, Stage, compose, copies_of, cut, prove
-from d2lmgpu.plans.symbols import Counts
+from d2lmgpu.plans.abstract_values import Counts
 
 DEEP = sequential(
     (1, 13, 11),

@@ -109,9 +109,9 @@ def added_parameters():
 
 
 WRONG = {
-    gathered_for_nothing: "free of params of stage 0.*: nobody has used the params: they came or were made for nothing",
-    gradients_for_nothing: "device 1, .*free of grads of stage 0.*: nobody has used the grads",
-    units_for_nothing: "free of y of stage 0.*: nobody has used it: it was made for nothing",
+    gathered_for_nothing: "free of params of stage 0.*: the params have not been used: they came",
+    gradients_for_nothing: "device 1, .*free of grads of stage 0.*: the grads have not been used",
+    units_for_nothing: "free of y of stage 0.*: it has not been used: it was made for nothing",
     another_part_than_the_whole_has: "device 1, .*the part that it keeps is not the same as in the whole",
     never_freed: "at the end: parameters of stage 0 that were gathered are never freed",
     updated_beside_the_whole: "device 1.*update of stage .*the gathered ones are not freed",

@@ -69,7 +69,7 @@ def run(options):
             f"proving and timing a plan of {words.several(plan.k, 'device')}, which may take minutes", file=sys.stderr
         )
     machine, costs, times = _machine(options, plan)
-    timed = {"network": machine, "costs": costs.costs, "company": costs.company, **_minibatch(options)}
+    timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **_minibatch(options)}
     simulation = simulate(plan, **timed)
     result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
     _print(result, plan)

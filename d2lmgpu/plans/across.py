@@ -37,7 +37,7 @@ MOST_AXES = 7
 class AcrossProcesses:
     """What an `Execution` on a `Cluster` of several processes has beside its own devices.
 
-    ``events``: all of the plan's, in the order of the walk. ``params``: with which it begins, to be compared.
+    ``events``: all of the plan's, in the order of the plan. ``params``: with which it begins, to be compared.
     """
 
     def __init__(self, execution, everybody, events, params):

@@ -18,8 +18,8 @@ from ..collectives import ALGORITHMS
 from ..networks import LENET, check_network
 from .check import check_stages
 from .cut import cut
+from .order import order
 from .plan import COMPUTES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, all_of
-from .walk import walk
 
 COST = {"F": 1, "B": 2, "I": 1, "W": 1}
 """What is assumed of computations' times to decide when what was sent can be freed."""
@@ -128,7 +128,7 @@ def _with_frees_of_sent(plan):
     times, received = [[] for _ in plan.actions], [{} for _ in plan.actions]
     with contextlib.suppress(PlanError):  # which `prove` will tell
         for time, event in enumerate(
-            walk(plan, lambda devices, action, start: (start + COST.get(action.what, 0),) * 2)
+            order(plan, lambda devices, action, start: (start + COST.get(action.what, 0),) * 2)
         ):
             times[event.devices[0]].append(time)
             if event.action.what == "receive":

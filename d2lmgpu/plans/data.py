@@ -1,4 +1,4 @@
-"""Data parallelism, the walk as a plan: each device has the whole network and a part of the examples.
+"""Data parallelism as a plan: each device has the whole network and a part of the examples.
 
     device 0    F0 B0 F1 B1 allreduce update
     device 1    F2 B2 F3 B3 allreduce update

@@ -48,7 +48,7 @@ def draw(
     batch_size=256,
     optimizer="sgd",
     dtype="float32",
-    company=(1,),
+    contention=(1,),
     messages=True,
 ):
     """A matplotlib figure of the plan in time, as `simulate` tells it, which has the same arguments and errors.
@@ -58,7 +58,7 @@ def draw(
     from matplotlib.figure import Figure
 
     check_flag("messages", messages)
-    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, company)
+    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, contention)
     figure = Figure(layout="constrained")
     draw_in(figure, plan, simulation, messages, in_seconds=costs is not None or network is not None)
     return figure

@@ -1,25 +1,25 @@
 """Collectives, while a plan is proved: the schedule's transfers add and copy rows of what is known.
 
-Of each member that is a table with a row for each piece: of params its version, of grads how often each micro-batch is
-in it, of y and dy see shares.py. What a schedule makes of certain tables is found once: most micro-batches are alike.
+For each member that is a table with a row for each piece. params: its version; grads: how often each micro-batch is in
+it; y and dy: see abstract_values.py. What a schedule makes of the same tables is found once, since most micro-batches
+are alike.
 """
 
 import hashlib
 
 import numpy as np
 
-from .shares import known
-from .symbols import GONE, Counts, Wrong, added
+from .abstract_values import GONE, Counts, Wrong, added, known
 
 
 class Exchanges:
-    """All collectives of a plan, whose `Shares` these are."""
+    """All collectives of a plan. ``units``: its `UnitTables`."""
 
-    def __init__(self, shares):
-        self.shares, self._done = shares, {}
+    def __init__(self, units):
+        self.units, self._done = units, {}
 
     def do(self, members, action):
-        """The collective among these `Holdings`. Raises `Wrong`."""
+        """The collective among these `AbstractState`. Raises `Wrong`."""
         {"params": self._params, "grads": self._grads}.get(action.value, self._add_up)(members, action)
 
     def _params(self, members, action):
@@ -52,7 +52,7 @@ class Exchanges:
             if action.key not in member.values:
                 raise Wrong(f"device {member.number} has no {action.value} to exchange")
         values = [member.values[action.key] for member in members]
-        tables = self.shares.tables([value.counts for value in values], action.stage)
+        tables = self.units.tables([value.counts for value in values], action.stage)
         for member, value, before, after in zip(
             members, values, tables, self._carried(members, action, tables), strict=True
         ):
@@ -61,7 +61,7 @@ class Exchanges:
             value.counts = known(after)
 
     def _carried(self, members, action, tables, first=0):
-        """The members' tables after the schedule; nobody may change them. ``first``: the number of their first row."""
+        """The members' tables after the schedule, not to be changed. ``first``: the number of their first row."""
         key = id(action.schedule), action.value, action.stage, action.group, first, tables[0].shape
         digest = hashlib.sha256()
         for table in tables:
@@ -77,7 +77,7 @@ class Exchanges:
     def _carry(self, members, action, tables, first):
         is_flat = action.value in ("params", "grads")
         rows = {edge: i for i, edge in enumerate(members[0].cuts[action.stage])} if is_flat else None
-        rows, what = (rows, "elements") if is_flat else (self.shares.rows[action.stage], "units")
+        rows, what = (rows, "elements") if is_flat else (self.units.rows[action.stage], "units")
         after, sent = [table.copy() for table in tables], [0] * len(tables)
         for number, step in enumerate(action.schedule, 1):
             messages = []

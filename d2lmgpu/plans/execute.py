@@ -1,6 +1,6 @@
 """One reader of plans: do it, with real arrays on real devices.
 
-Each action is submitted to its device's queue, in an order in which all can happen (walk.py); devices wait for each
+Each action is submitted to its device's queue, in an order in which all can happen (order.py); devices wait for each
 other where the plan says so, by events (step.py), or by messages where they are of several processes (across.py). The
 host program does not wait before the step's end.
 """
@@ -16,13 +16,13 @@ from ..layers import check_labels
 from ..networks import channels, check_params
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
+from .order import order
 from .plan import all_of, shapes_of
 from .prove import prove
 from .sizes import examples_of, stage_sizes
 from .split import numbered, splits_of, views
 from .step import Step
 from .store import Store
-from .walk import walk
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd"):
@@ -73,7 +73,7 @@ class Execution:
         tasks = [device.submit(Store, plan, i, device, flat, optimizer) for i, device in own]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
-        events = list(walk(plan))
+        events = list(order(plan))
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
 

@@ -16,19 +16,19 @@ from .simulate import simulate
 MOST_PIXELS = 10_000
 
 
-def write_html(plan, file, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", company=(1,)):
+def write_html(plan, file, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
     """Write one HTML file that plays the plan in time, as `simulate` tells it, which has the same arguments and errors.
 
     It needs nothing but a browser. Raises OSError if the file cannot be written.
     """
-    write_page(film_of(plan, network, costs, batch_size, optimizer, dtype, company), file)
+    write_page(film_of(plan, network, costs, batch_size, optimizer, dtype, contention), file)
 
 
 def play(schedule_or_plan, network=None, height=None, **options):
     """Play a schedule or a plan in a notebook, as the value of a cell: there, and in web pages made of the notebook.
 
     Options of a schedule are those of `collectives.write_html`: k and n (by default as many devices and elements as it
-    names), itemsize, title. Options of a plan are those of `simulate`: costs, batch_size, optimizer, dtype, company.
+    names), itemsize, title. Options of a plan are those of `simulate`: costs, batch_size, optimizer, dtype, contention.
     Times are in seconds if there is a ``network``, one of `collectives.network`. ``height``: of the frame, in pixels.
 
     Nothing is fetched from the internet. JupyterLab shows it in notebooks that it trusts, as it does one's own.
@@ -51,9 +51,9 @@ def play(schedule_or_plan, network=None, height=None, **options):
     return Player(make(schedule_or_plan, network=network, **options), height)
 
 
-def film_of(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", company=(1,)):
+def film_of(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
     """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
-    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, company)
+    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, contention)
     kinds = {kind_of(event.action) for event in simulation.events}
     values = {message.action.value for message in simulation.messages}
     with_stage = have_several_stages(plan)

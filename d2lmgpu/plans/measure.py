@@ -3,7 +3,7 @@ with each other.
 
     costs        of each stage, forward and backward of a micro-batch, and the update: a device alone goes through all
                  of the plan's stages, by a plan of its own, and its spans are timed
-    company      k devices do that at the same time: how much slower does each of them compute? Virtual devices beyond
+    contention   k devices do that at the same time: how much slower does each of them compute? Virtual devices beyond
                  the number of cores are not measured: n of them share c cores, so that each computes at c/n of the
                  speed that c of them have
     preparation  the rest of the device's step, for each action: the host program lists them, before it begins
@@ -40,10 +40,10 @@ SIZES = [2**13, 2**16, 2**19, 2**22]
 
 
 class Measured(NamedTuple):
-    """``costs`` and ``company`` as `simulate` takes them, and ``preparation``, seconds for each action."""
+    """``costs`` and ``contention`` as `simulate` takes them, and ``preparation``, seconds for each action."""
 
     costs: list
-    company: list
+    contention: list
     preparation: float
 
     def step_seconds(self, simulation):
@@ -52,12 +52,12 @@ class Measured(NamedTuple):
 
 
 def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11):
-    """Measure what the plan's stages cost on the first of ``devices``, and what company does to them; a `Measured`.
+    """Measure what the plan's stages cost on the first of ``devices``, and what contention adds; a `Measured`.
 
-    ``devices``: as many as may compute at the same time; one alone tells nothing of company. A plan of the stages'
+    ``devices``: as many as may compute at the same time; one alone says nothing about contention. A plan of the stages'
     micro-batches runs on each of them ``rounds`` times, and once before; of virtual devices on no more than there are
-    cores, beyond which company is computed. Raises ValueError for what does not fit, and for a plan in which a device
-    with a part of a stage receives messages.
+    cores, beyond which contention is computed. Raises ValueError for a plan in which a device with a part of a stage
+    receives messages.
     """
     check_plan(plan)
     check_minibatch(batch_size, optimizer, dtype)
@@ -67,12 +67,12 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     runs = alone.run(devices[:1], rounds)
     costs = alone.costs(runs)
     left = [run.seconds - sum(end - begin for begin, end in run.spans[0]) for run in runs]
-    company, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
+    contention, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
     for k in range(2, min(len(devices), cores) + 1):
-        found = [alone.slower(run.spans, costs, company) for run in alone.run(devices[:k], rounds)]
-        company.append(max(1.0, statistics.median(found)))
-    company += [company[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
-    return Measured(costs, company, max(0.0, statistics.median(left)) / len(alone.plan.actions[0]))
+        found = [alone.slower(run.spans, costs, contention) for run in alone.run(devices[:k], rounds)]
+        contention.append(max(1.0, statistics.median(found)))
+    contention += [contention[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
+    return Measured(costs, contention, max(0.0, statistics.median(left)) / len(alone.plan.actions[0]))
 
 
 def measure_messages(devices):
@@ -144,10 +144,10 @@ class _Alone:
         held = sum(part.state[1] - part.state[0] for part in self.plan.layout[0] if part.stage == s)
         return held / self.plan.stages[s].params
 
-    def slower(self, spans, costs, company):
-        """How many times as long computations take while all compute, if of fewer ``company`` tells it.
+    def slower(self, spans, costs, contention):
+        """How many times as long computations take while all compute, if of fewer ``contention`` tells it.
 
-        Work that is done in a second while j devices compute is j/company[j]: what is left of all work is theirs.
+        Work that is done in a second while j devices compute is j/contention[j]: what is left of all work is theirs.
         """
         k = len(spans)
         changes = sorted([(edge, 1 - 2 * i) for own in spans for pair in own for i, edge in enumerate(pair)])
@@ -158,7 +158,7 @@ class _Alone:
         parts = (self._part_of(action.stage) if action.what == "update" else 1 for action in self.timed)
         each = (costs[action.stage][action.what] for action in self.timed)
         work = k * sum(part * cost for part, cost in zip(parts, each, strict=True))
-        left = work - sum(j * together[j] / company[j - 1] for j in range(1, k))
+        left = work - sum(j * together[j] / contention[j - 1] for j in range(1, k))
         return k * together[k] / left if left > 0 else 1.0
 
 

@@ -1,9 +1,9 @@
 """One reader of plans: prove that a plan is right, without computing.
 
-The actions are done in an order in which they can happen (walk.py). Instead of numbers, devices hold what can be
-known of each value (holdings.py): whether it is there and has been used; of each element of the parameters, whether
-it is there and updated; of each element of the gradients, how often each micro-batch's contribution is in it. A
-plan is right if whatever is used is there, each update finds every micro-batch's contribution once, and at the end
+The actions are done in an order in which they can happen (order.py). Instead of numbers, each device has an abstract
+state (abstract_state.py): of each value, whether it is there and has been used; of each element of the parameters,
+whether it is there and updated; of each element of the gradients, how often each micro-batch's contribution is in it.
+A plan is right if whatever is used is there, each update finds every micro-batch's contribution once, and at the end
 there is on each device what the layout says, updated, and nothing else.
 
 On the way memory is counted (memory.py): what each device holds at most, and what that consists of.
@@ -16,15 +16,14 @@ import numpy as np
 from ..arguments import check_name, check_whole
 from ..collectives.prove import check_form
 from ..optimizers import OPTIMIZERS
+from .abstract_state import AbstractState
+from .abstract_values import UnitTables, Wrong
 from .check import check_plan
 from .exchanges import Exchanges
-from .holdings import Holdings
 from .memory import Memory
+from .order import at_once, order
 from .plan import OF_STAGES, PlanError, device_action
-from .shares import Shares
 from .split import units_of_outputs
-from .symbols import Wrong
-from .walk import at_once, walk
 
 
 @dataclass
@@ -64,17 +63,17 @@ def check_minibatch(batch_size, optimizer, dtype):
 
 
 def replay(plan, batch_size=256, optimizer="sgd", dtype="float32", timing=at_once):
-    """Yield for each action its `Event` and all devices' `Holdings`, the same each time; the end yields these alone."""
+    """Yield for each action its `Event` and the `AbstractState` of all devices, a list; at the end the list alone."""
     check_plan(plan)
     check_minibatch(batch_size, optimizer, dtype)
     cuts = _cuts(plan)
     states = OPTIMIZERS[optimizer].states
-    shares = Shares(plan, cuts)
-    exchanges = Exchanges(shares)
+    units = UnitTables(plan, cuts)
+    exchanges = Exchanges(units)
     memories = [Memory(plan, i, batch_size, states, np.dtype(dtype)) for i in range(plan.k)]
-    devices = [Holdings(plan, i, cuts, shares, memory) for i, memory in enumerate(memories)]
+    devices = [AbstractState(plan, i, cuts, units, memory) for i, memory in enumerate(memories)]
     _check_layout(plan, devices)
-    for event in walk(plan, timing):
+    for event in order(plan, timing):
         try:
             if event.action.what == "collective":
                 exchanges.do([devices[i] for i in event.devices], event.action)

@@ -21,7 +21,7 @@ from ..collectives.network import NO_LINK, check_network
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
 from .check import check_plan
-from .company import check_company, slowed
+from .contention import check_contention, slowed
 from .memory import Memory
 from .plan import COMPUTES, OF_STAGES, Action
 from .prove import check_minibatch, replay
@@ -64,25 +64,25 @@ class PlanSimulation:
     sent: list
 
 
-def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", company=(1,)):
+def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
     """Time a plan, which is proved on the way. Returns a `PlanSimulation`.
 
     ``network``: of `collectives.network`, for at least the plan's devices; without one messages take no time.
     ``costs``: seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one for each;
     `EQUAL` unless given. What a dict leaves out costs nothing. "update" is of all the stage's elements; who updates a
-    part takes that part of it. ``company``: how many times as long a computation takes
+    part takes that part of it. ``contention``: how many times as long a computation takes
     while 1, 2, … devices compute, the last for more of them, too. `measure_costs` finds both.
 
     Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.
     """
     check_plan(plan)
     check_minibatch(batch_size, optimizer, dtype)
-    costs, company = check_costs(costs, plan), check_company(company)
+    costs, contention = check_costs(costs, plan), check_contention(contention)
 
     def timing(factors):
         return _Timing(plan, network, costs, batch_size, dtype, factors)
 
-    final = timing(slowed(plan, timing, company) if max(company) > 1 else {})
+    final = timing(slowed(plan, timing, contention) if max(contention) > 1 else {})
     events, sent, messages, busy = [], {}, [], [0] * plan.k
     memory = [[(0, _at_start(plan, i, batch_size, optimizer, dtype))] for i in range(plan.k)]
     for found in replay(plan, batch_size, optimizer, dtype, final):
@@ -155,7 +155,7 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
 
 
 class _Timing:
-    """The ``timing`` of `walk`: when an action ends, and what it sends arrives.
+    """The ``timing`` of `order`: when an action ends, and what it sends arrives.
 
     ``factors``: how many times as long a computation takes, by (device, action), where that is not once.
     """

@@ -29,7 +29,7 @@ class Step:
             self._add(number, event)
 
     def _add(self, number, event):
-        """Add the event ``number`` of the walk, in which devices of this process take part."""
+        """Add the event ``number`` of the plan, in which devices of this process take part."""
         action, i = event.action, event.devices[0]
         if action.what == "collective":
             self._add_collective(number, event)

@@ -1,6 +1,6 @@
 """ZeRO: data parallelism in which no device keeps what another keeps already.
 
-With Adam, the walk holds four numbers for each of n parameters on every one of k devices: the parameter, its
+With Adam, data parallelism holds four numbers for each of n parameters on every one of k devices: the parameter, its
 gradient, two of the optimiser's state. But a device can update one k-th of the parameters, and get the others
 updated. Each device then *owns* elements i·n/k to (i+1)·n/k of the parameters, of each stage:
 
@@ -10,9 +10,10 @@ updated. Each device then *owns* elements i·n/k to (i+1)·n/k of the parameters
     zero2   n + state·n/k               2(k-1)/k·n    the same, stage by stage; the rest of the gradients is freed
     zero3   n/k + state·n/k             3(k-1)/k·n    parameters are gathered for each forward, and for each backward
 
-An allreduce is a reduce-scatter and an all-gather, so that zero1 sends no more than the walk. During a step, zero1
-holds n gradients, zero2 n/k and those of the stage that goes backward, zero3 likewise one stage's parameters. With m
-micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is a layer that has parameters, and what follows.
+An allreduce is a reduce-scatter and an all-gather, so that zero1 sends no more than data parallelism. During a step,
+zero1 holds n gradients, zero2 n/k and those of the stage that goes backward, zero3 likewise one stage's parameters.
+With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is a layer that has parameters, and what
+follows.
 
 Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"; zero3 is what
 PyTorch calls "fully sharded data parallel".

@@ -1,22 +1,22 @@
-"""What one device holds while a plan is proved: symbols of values, and for each kind of action what it does to them.
+"""The abstract state of one device while a plan is proved: what it holds, and what each kind of action does to that.
 
 All raise `Wrong` where an action does what it must not; `prove` adds where that was.
 """
 
 import numpy as np
 
+from .abstract_values import GONE, Counts, Flat, Value, Wrong
 from .plan import OF_MICRO_BATCHES, all_of
-from .symbols import GONE, Counts, Flat, Value, Wrong
 
 
-class Holdings:
+class AbstractState:
     """Device ``number`` of the plan. ``cuts[s]``: where the parameters of stage s are cut into pieces.
 
-    ``shares``: the plan's `Shares`.
+    ``units``: the plan's `UnitTables`.
     """
 
-    def __init__(self, plan, number, cuts, shares, memory):
-        self.plan, self.number, self.cuts, self.shares, self.memory = plan, number, cuts, shares, memory
+    def __init__(self, plan, number, cuts, units, memory):
+        self.plan, self.number, self.cuts, self.units, self.memory = plan, number, cuts, units, memory
         self.values = {}  # (name, stage, micro_batch): Value
         self.contributed = set()  # (stage, micro_batch)
         self.parts = {part.stage: part for part in plan.layout[number]}
@@ -125,7 +125,7 @@ class Holdings:
         if action.value in OF_MICRO_BATCHES:
             value = self._there(*action.key)
             if not value.used:
-                raise Wrong("nobody has used it: it was made for nothing")
+                raise Wrong("it has not been used: it was made for nothing")
             del self.values[action.key]
             self.memory.drop(action.key)
             return
@@ -133,7 +133,7 @@ class Holdings:
         if flat.whole is None and flat.part is None:
             raise Wrong("there is nothing to free")
         if not flat.used:
-            raise Wrong(f"nobody has used the {action.value}: they came or were made for nothing")
+            raise Wrong(f"the {action.value} have not been used: they came or were made for nothing")
         if action.part is not None:
             self._keep_part(flat, action)
         elif flat.part is not None:
@@ -206,7 +206,7 @@ class Holdings:
 
     def _made(self, s, back):
         """What is there of what stage s makes, y or dy of the stage before."""
-        return self.shares.made(s, self.parts[s].params, back) if self.plan.stages[s].split else None
+        return self.units.made(s, self.parts[s].params, back) if self.plan.stages[s].split else None
 
     def _there(self, name, s, m):
         value = self.values.get((name, s, m))
@@ -218,8 +218,8 @@ class Holdings:
         """The value is used: all of it, or what is the device's own by its part of stage ``by``."""
         value = self._there(name, s, m)
         if value.counts is not None:
-            lacks = self.shares.lacks(
-                value.counts, s, *([] if by is None else [self.shares.own(s, by, self.parts[by].params)])
+            lacks = self.units.lacks(
+                value.counts, s, *([] if by is None else [self.units.own(s, by, self.parts[by].params)])
             )
             if lacks:
                 raise Wrong(f"{name} of stage {s}, micro-batch {m}: {lacks}")

@@ -23,20 +23,20 @@ class Event(NamedTuple):
 
 
 def at_once(devices, action, start):
-    """The default of `walk`: no action takes time, nor any message."""
+    """The default of `order`: no action takes time, nor any message."""
     return start, start
 
 
-def walk(plan, timing=at_once):
+def order(plan, timing=at_once):
     """Yield the plan's actions as `Event`, in the order of their start.
 
     ``timing(devices, action, start)`` says when an action that begins at ``start`` ends, and what it sends arrives.
     Raises PlanError where devices wait for ever, and for what is sent twice or never received.
     """
-    return _Walk(plan, timing).events()
+    return _Order(plan, timing).events()
 
 
-class _Walk:
+class _Order:
     def __init__(self, plan, timing):
         self.plan, self.timing = plan, timing
         self.at, self.clock = [0] * plan.k, [0.0] * plan.k  # of each device: actions done, time
