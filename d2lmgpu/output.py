@@ -191,9 +191,9 @@ def is_plot(path):
     return Path(path).suffix.lower() in PLOT_FORMATS
 
 
-def save_figure(path, figure):
-    """Write a matplotlib figure in the format that the path's ending names."""
-    kind = Path(path).suffix[1:].lower()
+def save_figure(path, draw):
+    """Write the matplotlib figure that ``draw()`` makes, in the format that the path's ending names."""
+    kind, figure = Path(path).suffix[1:].lower(), draw()
     write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150))
 
 

@@ -4,8 +4,8 @@ import collections
 
 from ..cluster import begin_together, cluster, measure_across
 from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
-from ..output import check_plot, each_output, save_figure, write_json
-from .options import add_devices, add_option, add_output, find_devices
+from ..output import check_plot, save_figure, write_json
+from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 
 
@@ -62,8 +62,5 @@ def _report(options, devices, measured):
         speeds = (f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}")
         print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
         rows.append(row)
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, {"rows": [row.as_dict() for row in rows]})
-        if options.plot:
-            attempt(lambda: save_figure(options.plot, plot_measurements(rows)))
+    result = {"rows": [row.as_dict() for row in rows]}
+    write_results((options.json, write_json, result), (options.plot, save_figure, lambda: plot_measurements(rows)))

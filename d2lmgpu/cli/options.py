@@ -11,7 +11,7 @@ from ..arguments import as_number, check_path, shown
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..fashion_mnist import FILES
-from ..output import check_apart, check_writable
+from ..output import check_apart, check_writable, each_output
 
 
 def add_option(command, flag, kind, default, help):
@@ -101,6 +101,14 @@ def check_files(options):
             raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
     for named, path in outputs.items():
         named.check(path)
+
+
+def write_results(*results):
+    """``write(path, result)`` for each (path, write, result) whose path a person has given, see `each_output`."""
+    with each_output() as attempt:
+        for path, write, result in results:
+            if path:
+                attempt(write, path, result)
 
 
 def add_devices(command, default, environments=ENVIRONMENTS):

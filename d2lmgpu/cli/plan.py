@@ -11,12 +11,12 @@ from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..networks import FASHION_MNIST
 from ..optimizers import OPTIMIZERS
-from ..output import check_plot, each_output, save_figure, write_json
+from ..output import check_plot, save_figure, write_json
 from ..plans import Measured, draw, estimate_costs, measure_costs, measure_messages, simulate, write_html
 from ..training.checks import find_network
 from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
 from .network_file import add_network, is_file, made_by
-from .options import add_option, add_output, number, whole
+from .options import add_option, add_output, number, whole, write_results
 
 HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""
@@ -73,13 +73,11 @@ def run(options):
     simulation = simulate(plan, **timed)
     result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
     _print(result, plan)
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, result)
-        if options.plot:
-            attempt(lambda: save_figure(options.plot, draw(plan, **timed)))
-        if options.html:
-            attempt(lambda: write_html(plan, options.html, **timed))
+    write_results(
+        (options.json, write_json, result),
+        (options.plot, save_figure, lambda: draw(plan, **timed)),
+        (options.html, lambda path, plan: write_html(plan, path, **timed), plan),
+    )
     return 0
 
 
@@ -136,18 +134,13 @@ def _milliseconds(seconds):
 
 
 def _result(options, plan, name, simulation, seconds, times):
+    asked = ("split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
     return {
-        "split": options.split,
-        "pipeline": options.pipeline,
+        **{name: getattr(options, name) for name in asked},
         "plan": plan.name,
         "devices": plan.k,
         "micro_batches": plan.micro_batches,
         "network": name,
-        "width": options.width,
-        "batch_size": options.batch_size,
-        "optimizer": options.optimizer,
-        "on": options.on,
-        "speed": options.speed,
         "proved": True,
         "times": times,
         "seconds": seconds,

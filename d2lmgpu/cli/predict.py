@@ -9,10 +9,10 @@ from ..checkpoints import load_checkpoint
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..images import class_names, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
-from ..output import check_plot, each_output, save_figure, write_json
+from ..output import check_plot, save_figure, write_json
 from .data import add_size, picture_folders
 from .network_file import made_by
-from .options import add_devices, add_input, add_output, find_devices
+from .options import add_devices, add_input, add_output, find_devices, write_results
 
 
 def add_to(commands):
@@ -61,14 +61,18 @@ def run(options):
         X, y = _test_set(options, model, names)
         probabilities = model.predict(X, devices)
         result = _say_accuracy(y, probabilities, names)
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, result)
-        if options.confusion:
-            attempt(_save_plot, options.confusion, "plot_confusion", np.array(result["confusion"]), names)
-        if options.mistakes:
-            attempt(_save_plot, options.mistakes, "plot_mistakes", X, y, probabilities, names)
+    write_results(
+        (options.json, write_json, result),
+        (options.confusion, save_figure, lambda: _plots().plot_confusion(np.array(result["confusion"]), names)),
+        (options.mistakes, save_figure, lambda: _plots().plot_mistakes(X, y, probabilities, names)),
+    )
     return 0
+
+
+def _plots():
+    from .. import plots  # matplotlib, which takes a while to import
+
+    return plots
 
 
 def _load(options):
@@ -116,12 +120,6 @@ def _say_predictions(files, probabilities, names):
         each = dict(zip(names, row.tolist(), strict=True))
         rows.append({"file": path, "class": names[best[0]], "probabilities": each})
     return {"predictions": rows}
-
-
-def _save_plot(path, plot, *arguments):
-    from .. import plots  # matplotlib, which takes a while
-
-    save_figure(path, getattr(plots, plot)(*arguments))
 
 
 def _say_accuracy(y, probabilities, names):

@@ -5,7 +5,7 @@ import sys
 from .. import words
 from ..collectives import TRAINING_NAMES
 from ..devices import ENVIRONMENTS, choose_devices
-from ..output import check_plot, each_output, save_figure, write_json
+from ..output import check_plot, save_figure, write_json
 from ..scaling import (
     HOW,
     check_counts,
@@ -18,7 +18,7 @@ from ..scaling.machines import MORE
 from ..training import Settings
 from .data import add_data, find_data
 from .network_file import add_network, network_from
-from .options import add_option, add_output, listed, number, whole
+from .options import add_option, add_output, listed, number, whole, write_results
 from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
@@ -71,28 +71,31 @@ def run(options):
     check_alone(options, "times")
     counts = check_counts([1, 2, 4] if options.devices is None else options.devices)
     environment, devices = choose_devices(options.environment, max(counts))
-    data = find_data(options, options.limit)
-    scaling = measure_scaling(
-        devices,
-        counts,
-        mode=options.mode,
-        batch_size=options.batch_size,
-        network=network_from(options.network, data),
-        width=options.width,
-        algorithm=options.allreduce,
-        steps=options.steps,
-        repeats=options.repeats,
-        predict=options.predict,
-        data=data,
-        after_round=_tell,
-        settings=Settings(**settings(options, HOW)),
-    )
+    scaling = measure_scaling(devices, counts, **_what(options), predict=options.predict, after_round=_tell)
     _print(scaling)
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, {"environment": environment, **scaling.as_dict()})
-        if options.plot:
-            attempt(lambda: save_figure(options.plot, plot_scaling(scaling)))
+    return _write(options, environment, scaling, lambda: plot_scaling(scaling))
+
+
+def _what(options):
+    """What is timed, as both functions that measure take it."""
+    data = find_data(options, options.limit)
+    return {
+        "mode": options.mode,
+        "batch_size": options.batch_size,
+        "network": network_from(options.network, data),
+        "width": options.width,
+        "algorithm": options.allreduce,
+        "steps": options.steps,
+        "repeats": options.repeats,
+        "data": data,
+        "settings": Settings(**settings(options, HOW)),
+    }
+
+
+def _write(options, environment, scaling, draw):
+    """Write what was asked for; returns the exit code."""
+    result = {"environment": environment, **scaling.as_dict()}
+    write_results((options.json, write_json, result), (options.plot, save_figure, draw))
     return 0
 
 
@@ -107,28 +110,11 @@ def _run_on_a_cluster(options):
 
 
 def _measure_cluster(options, everybody):
-    data = find_data(options, options.limit)
-    scaling = measure_cluster_scaling(
-        everybody,
-        MORE if options.times is None else options.times,
-        mode=options.mode,
-        batch_size=options.batch_size,
-        network=network_from(options.network, data),
-        width=options.width,
-        algorithm=options.allreduce,
-        steps=options.steps,
-        repeats=options.repeats,
-        data=data,
-        settings=Settings(**settings(options, HOW)),
-    )
+    times = MORE if options.times is None else options.times
+    scaling = measure_cluster_scaling(everybody, times, **_what(options))
     _print_cluster(scaling)
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, {"environment": "parallel", **scaling.as_dict()})
-        if options.plot:
-            lines = {f"{scaling.allreduce}, processes like these": scaling.predicted}
-            attempt(lambda: save_figure(options.plot, plot_extrapolation(lines)))
-    return 0
+    lines = {f"{scaling.allreduce}, processes like these": scaling.predicted}
+    return _write(options, "parallel", scaling, lambda: plot_extrapolation(lines))
 
 
 def _print_cluster(scaling):

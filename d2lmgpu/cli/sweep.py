@@ -4,11 +4,11 @@ import contextlib
 import time
 
 from ..devices import ENVIRONMENTS
-from ..output import check_folder, check_plot, each_output, save_figure, write_json
+from ..output import check_folder, check_plot, save_figure, write_json
 from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
 from .network_file import find_networks
-from .options import add_option, add_output, listed, whole
+from .options import add_option, add_output, listed, whole, write_results
 from .settings import add_settings, settings
 
 PAUSE, COST = 1.0, 0.05
@@ -74,33 +74,24 @@ def run(options):
         keep_models=options.keep_models,
         data=data if options.data else None,  # workers find Fashion-MNIST themselves
         invert=options.invert,
-        watch=_Plots(options),
+        watch=_Redraw(options),
     )
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, document(rows))
-        for path, figure in _figures(options, rows):
-            attempt(_draw, path, figure)
+    write_results((options.json, write_json, document(rows)), *_plots(options, rows))
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:
         return 130
     return 1 if "failed" in statuses else 0
 
 
-def _figures(options, rows):
-    """The plots that were asked for: pairs of a path and what makes the figure."""
-    plots = {
-        options.plot: lambda: plot_sweep(rows, options.x, options.y, options.by),
-        options.curves: lambda: plot_curves(rows),
-    }
-    return [(path, make) for path, make in plots.items() if path]
+def _plots(options, rows):
+    """The plots as `write_results` takes them."""
+    return (
+        (options.plot, save_figure, lambda: plot_sweep(rows, options.x, options.y, options.by)),
+        (options.curves, save_figure, lambda: plot_curves(rows)),
+    )
 
 
-def _draw(path, make):
-    save_figure(path, make())
-
-
-class _Plots:
+class _Redraw:
     """Draws the plots anew, with the rows so far, as often as it pays."""
 
     def __init__(self, options):
@@ -110,8 +101,7 @@ class _Plots:
         begin = time.monotonic()
         if begin - self._drawn < max(PAUSE, self._spent / COST):
             return
-        for path, make in _figures(self._options, rows):
-            with contextlib.suppress(OSError, ValueError):  # in the end it is said
-                _draw(path, make)
+        with contextlib.suppress(OSError, ValueError):  # raised when they are drawn last
+            write_results(*_plots(self._options, rows))
         self._drawn = time.monotonic()
         self._spent = self._drawn - begin

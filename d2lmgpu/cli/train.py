@@ -3,13 +3,13 @@
 from .. import terminated, words
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
-from ..output import check_folder, check_plot, check_writable, each_output, is_plot, same_file, save_figure, write_json
+from ..output import check_folder, check_plot, check_writable, is_plot, same_file, save_figure, write_json
 from ..timing import Timeline, chrome_trace
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
 from .metrics_file import metrics_from
 from .network_file import network_from
-from .options import add_devices, add_input, add_output, find_devices, whole
+from .options import add_devices, add_input, add_output, find_devices, whole, write_results
 from .ranks import Tell, add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
@@ -89,13 +89,11 @@ def _train(options, everybody=None):
     if len(devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
         print(history.balance())
     print(history.summary(), flush=True)  # before anything that could fail
-    with each_output() as attempt:
-        if options.json:
-            attempt(write_json, options.json, history.as_dict())
-        if options.plot:
-            attempt(_save_plot, options.plot, history)
-        if options.trace:
-            attempt(_save_trace, options.trace, timeline.all_spans())
+    write_results(
+        (options.json, write_json, history.as_dict()),
+        (options.plot, save_figure, lambda: _plots().plot_history(history)),
+        (options.trace, _save_trace, timeline.all_spans()),
+    )
     if history.diverged:
         return 1
     return terminated.exit_code() if history.interrupted else 0
@@ -111,16 +109,14 @@ def _check_trace(path):
     check_plot(path) if is_plot(path) else check_writable(path)
 
 
-def _save_plot(path, history):
-    from ..plots import plot_history
+def _plots():
+    from .. import plots  # matplotlib, which takes a while to import
 
-    save_figure(path, plot_history(history))
+    return plots
 
 
 def _save_trace(path, spans):
     if is_plot(path):
-        from ..plots import plot_timeline
-
-        save_figure(path, plot_timeline(spans))
+        save_figure(path, lambda: _plots().plot_timeline(spans))
     else:
         write_json(path, chrome_trace(spans), indent=None)
