@@ -1,4 +1,7 @@
-"""Files of Python that options name: `--network FILE.py` and `--metrics FILE.py`."""
+"""Python files of a person's own: ``--network FILE.py`` and ``--metrics FILE.py``.
+
+The first defines ``network(input_shape, classes)``, the second ``metrics = {"top 3": function, ...}``.
+"""
 
 import contextlib
 import importlib.util
@@ -7,10 +10,89 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from ..devices.errors import one_line
+from ..networks import NETWORKS, Network
+from ..training.metrics import check_metrics
+from .options import add_option, declare_input
+
+
+def add_network(command):
+    """Add --network: a name, or a file."""
+    action = add_option(command, "--network", str, "lenet", f"{', '.join(NETWORKS)}, or a file FILE.py")
+    declare_network(command, action)
+
+
+def declare_network(command, action):
+    """Say of an option for networks that files among them are read."""
+    declare_input(command, action, lambda options: [text for text in _texts(options.network) if is_file(text)])
+
+
+def is_file(text):
+    """Whether ``--network`` names a file."""
+    return text.endswith(".py")
+
+
+def network_from(text, data):
+    """What `Settings` takes as the network that ``--network`` names: a name, or what the file's function makes.
+
+    The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes.
+    Raises as `made_by` does.
+    """
+    if not is_file(text):
+        return text
+    return made_by(text, data[0].shape[1:], len(data[4]) if len(data) > 4 else 10)
+
+
+def made_by(path, input_shape, classes):
+    """The `Network` that the function in a file makes.
+
+    Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
+    """
+    with _running("--network", path):
+        function = _defined_in(path, "network")
+        if not callable(function):
+            raise ValueError("it should define network(input_shape, classes), which returns what sequential makes")
+        made = function(input_shape, classes)
+    if not isinstance(made, Network):
+        raise ValueError(
+            f"--network {path}: network() returned a {type(made).__name__}; it should be what "
+            "d2lmgpu.networks.sequential makes"
+        )
+    return made
+
+
+def find_networks(texts, data):
+    """`network_from` each of the texts, by its name: that of its file, without ".py", or the name that it is.
+
+    Raises as `network_from` does, and ValueError for two files of one name.
+    """
+    texts = _texts(texts)
+    names = [Path(text).stem if is_file(text) else text for text in texts]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise ValueError(f"--network: two networks are called {twice[0]}; give each file a name of its own")
+    return {name: network_from(text, data) for name, text in zip(names, texts, strict=True)}
+
+
+def _texts(given):
+    return [given] if isinstance(given, str) else given
+
+
+def metrics_from(path):
+    """A file's dict of functions by name, as ``train(metrics=…)`` takes it; None without a file.
+
+    Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
+    """
+    if path is None:
+        return None
+    with _running("--metrics", path):
+        found = _defined_in(path, "metrics")
+        if not isinstance(found, dict) or not found:
+            raise ValueError("it should define metrics, a dict of functions of outputs and labels by their names")
+        return check_metrics(found)
 
 
 @contextlib.contextmanager
-def somebodys(option, path):
+def _running(option, path):
     """A ``with`` block that runs what is in the file that an ``option`` names.
 
     Raises ValueError, in a line, unless there is such a file, and for whatever goes wrong in the block but Ctrl-C.
@@ -29,7 +111,7 @@ def somebodys(option, path):
         raise ValueError(f"{option} {path}: it {what_ends(error)}; let it define functions, and no more") from error
 
 
-def defined_in(path, name):
+def _defined_in(path, name):
     """What a file defines under a ``name``, or None; files beside it can be imported by it.
 
     Raises whatever goes wrong in the file.

@@ -15,8 +15,8 @@ from ..output import check_plot, save_figure, write_json
 from ..plans import Measured, draw, estimate_costs, measure_costs, measure_messages, simulate, write_html
 from ..training.checks import find_network
 from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
-from .network_file import add_network, is_file, made_by
 from .options import add_option, add_output, number, whole, write_results
+from .own_file import add_network, is_file, made_by
 
 HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""

@@ -11,8 +11,8 @@ from ..images import class_names, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
 from ..output import check_plot, save_figure, write_json
 from .data import add_size, picture_folders
-from .network_file import made_by
 from .options import add_devices, add_input, add_output, find_devices, write_results
+from .own_file import made_by
 
 
 def add_to(commands):

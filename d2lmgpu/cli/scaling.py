@@ -17,8 +17,8 @@ from ..scaling import (
 from ..scaling.machines import MORE
 from ..training import Settings
 from .data import add_data, find_data
-from .network_file import add_network, network_from
 from .options import add_option, add_output, listed, number, whole, write_results
+from .own_file import add_network, network_from
 from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 

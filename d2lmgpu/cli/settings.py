@@ -3,8 +3,8 @@
 from dataclasses import fields
 
 from ..training.settings import Settings, called, meaning
-from .network_file import declare_network
 from .options import add_option, listed, number, whole
+from .own_file import declare_network
 
 READ = {int: whole, float: number, str: str}
 

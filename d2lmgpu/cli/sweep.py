@@ -7,8 +7,8 @@ from ..devices import ENVIRONMENTS
 from ..output import check_folder, check_plot, save_figure, write_json
 from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
-from .network_file import find_networks
 from .options import add_option, add_output, listed, whole, write_results
+from .own_file import find_networks
 from .settings import add_settings, settings
 
 PAUSE, COST = 1.0, 0.05

@@ -7,9 +7,8 @@ from ..output import check_folder, check_plot, check_writable, is_plot, same_fil
 from ..timing import Timeline, chrome_trace
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
-from .metrics_file import metrics_from
-from .network_file import network_from
 from .options import add_devices, add_input, add_output, find_devices, whole, write_results
+from .own_file import metrics_from, network_from
 from .ranks import Tell, add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
