@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .arguments import as_array, check_array, check_list, check_seed, check_shape, check_whole
+from .arguments import as_array, check_list, check_whole
 from .devices import array_module
 from .words import several
 
@@ -13,16 +13,7 @@ def minibatches(X, y, batch_size, seed, epoch):
     The order follows from ``seed`` and ``epoch`` alone: every epoch has another,
     and any epoch can be repeated. The last minibatch holds what is left
     (60000 mod 256 = 96 examples).
-
-    Raises ValueError, at once, for a batch size, seed or epoch that is none, and unless X and y are of one length.
     """
-    X = as_array("minibatches: X", X, (1, 2, 3, 4), "(N, ...)")
-    y = as_array("minibatches: y", y, (1, 2), "(N,)")
-    if len(X) != len(y):
-        raise ValueError(f"minibatches: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
-    check_whole("batch_size", batch_size)
-    check_seed(seed)
-    check_whole("epoch", epoch, least=0)
     order = epoch_order(len(X), seed, epoch)
     parts = (order[start : start + batch_size] for start in range(0, len(X), batch_size))
     return ((to_float(X[chosen]), y[chosen]) for chosen in parts)
@@ -74,9 +65,8 @@ def epoch_order(n, seed, epoch):
 def epoch_size(n, batch_size, drop_last=False):
     """How many of n examples an epoch has: all, or with ``drop_last`` as many as fill whole minibatches.
 
-    Raises ValueError for a batch size that is none, or leaves nothing.
+    Raises ValueError for a batch size that leaves nothing.
     """
-    check_whole("batch_size", batch_size)
     if drop_last and batch_size > n:
         raise ValueError(
             f"drop_last leaves nothing of {n} examples with batch_size {batch_size}; give one of at most {n}"
@@ -92,11 +82,8 @@ def batch_rng(seed, epoch, number):
 def to_float(images, out=None):
     """uint8 images (0..255) as float32 (0..1), float images as they are; written to ``out`` if it is given.
 
-    Plain arrays, of a device or the host's. Raises ValueError for what is no array of numbers, or has another shape.
+    Plain arrays, of a device or the host's.
     """
-    check_array("to_float: images", images)
-    if out is not None:
-        check_shape("to_float: out", out, images.shape)
     if images.dtype == np.uint8:
         return array_module(images).divide(images, np.float32(255), out=out)
     if out is None:

@@ -67,7 +67,7 @@ def find_file(name):
         path = folder / name
         tried.append(str(path))
         if path.exists():
-            found = _md5(path)
+            found = hashlib.md5(path.read_bytes()).hexdigest()
             if found not in FILES[name]:
                 raise DataError(
                     f"{path} is truncated or altered: expected MD5 {FILES[name][0]}, found {found} "
@@ -132,15 +132,6 @@ def _from_a_mirror(name, tried):
 
 def _by_hand():
     return f"Put the original file into {cache_folder()}, or into a folder that you name in D2LMGPU_DATA"
-
-
-def _md5(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest() if hasattr(hashlib, "file_digest") else _md5_of(file)
-
-
-def _md5_of(file):  # Python 3.10 has no hashlib.file_digest
-    return hashlib.md5(file.read()).hexdigest()
 
 
 def _read_idx(path):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from .arguments import check_name, check_number, check_whole, is_number, shown
+from .arguments import check_name, check_number, is_number, shown
 
 SCHEDULES = {
     "constant": lambda progress: 1.0,
@@ -28,13 +28,9 @@ def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
     ``warmup``: epochs, maybe a fraction of one, over which the rate rises linearly
     to ``lr``. ``schedule``: a name of `SCHEDULES`, or such a function.
 
-    Raises ValueError for an unknown schedule, a warm-up that is negative or leaves nothing, and for what are no
-    numbers.
+    Raises ValueError for an unknown schedule or one that does not return a number, and for a warm-up that is negative
+    or leaves nothing.
     """
-    check_number("lr", lr)
-    check_whole("epoch", epoch, least=0)
-    check_whole("steps", steps)
-    check_whole("epochs", num_epochs)
     if not callable(schedule):
         check_name("schedule", schedule, SCHEDULES, also=", or give a function")
     factor = SCHEDULES.get(schedule, schedule)
@@ -46,11 +42,7 @@ def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
         if done < warmup:
             rates[step] = lr * (done + 1 / steps) / warmup if done + 1 / steps < warmup else lr
         else:
-            rates[step] = lr * _checked(factor((done - warmup) / (num_epochs - warmup)))
+            part = factor((done - warmup) / (num_epochs - warmup))
+            check_number("schedule: what the function returned", part)
+            rates[step] = lr * part
     return rates
-
-
-def _checked(factor):
-    """What somebody's own schedule gave, if it is a number."""
-    check_number("schedule: what the function returned", factor)
-    return factor

@@ -15,8 +15,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from .arguments import check_flag, check_list, shown
-from .devices import check_devices, current_device, in_forked_process, synchronize
+from .devices import current_device, in_forked_process, synchronize
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """What a training run's time is told in. "step" is a step in one piece, a CUDA graph; "waiting" is time in no span."""
@@ -46,15 +45,13 @@ class Timeline:
     their time once, under the name of the one that began first: they are never more
     than the time that passed. `settle` and `leave_out` decide what is summed.
     Two measurements can go on at a time, not of the same device.
-    ``active``: whether this one goes on. Raises ValueError for what are no devices.
+    ``active``: whether this one goes on.
     """
 
     active = False
 
     def __init__(self, devices, spans=False):
-        self.devices = check_list("devices", devices, of="devices, such as [cpu(0)]") and check_devices(devices)
-        check_flag("spans", spans)
-        self.keeps_spans = spans
+        self.devices, self.keeps_spans = list(devices), spans
         self._readings = []  # of spans since the last `settle`, whose times may not be known yet
         self._sums = {}  # device (None for the host program): {name: seconds}
         self._spans = []
@@ -216,26 +213,13 @@ class span:
     __enter__, __exit__ = begin, end
 
 
-def check_spans(spans):
-    """The list of spans. Raises ValueError unless they are `Span` tuples."""
-    spans = check_list("spans", spans, of="spans, as Timeline.all_spans gives them")
-    for span in spans:
-        if not isinstance(span, Span):
-            raise ValueError(f"spans: {shown(span)} is no span; give what Timeline.all_spans gives")
-    return spans
-
-
 def rows_of(spans):
     """The rows of spans in the order in which they are shown: the host program first."""
     return sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
 
 
 def chrome_trace(spans):
-    """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it.
-
-    Raises ValueError for what are no spans.
-    """
-    spans = check_spans(spans)
+    """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it."""
     rows = rows_of(spans)
     events = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": row}}

@@ -10,7 +10,7 @@ Convolutional Neural Networks", section 4.1 (reflections and translations).
 
 import numpy as np
 
-from .arguments import check_name, check_whole
+from .arguments import check_name
 
 PIXELS = 2
 """By how many pixels a picture of Fashion-MNIST's size may be moved before parts of it are lost."""
@@ -23,11 +23,7 @@ def random_flip(X, y, rng):
 
 
 def random_shift(X, y, rng, pixels=PIXELS):
-    """Move each image by -pixels to +pixels in both directions; what comes in from outside is 0. Returns X and y.
-
-    Raises ValueError for a number of pixels that is none.
-    """
-    check_whole("random_shift: pixels", pixels, least=0)
+    """Move each image by -pixels to +pixels in both directions; what comes in from outside is 0. Returns X and y."""
     n, C, H, W = X.shape
     down, right = rng.integers(-pixels, pixels + 1, (2, n))
     rows = np.arange(H) + pixels - down[:, None]  # of the image with a frame, for each row of the result

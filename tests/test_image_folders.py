@@ -10,7 +10,6 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from d2lmgpu.cli.data import find_data
 from d2lmgpu.networks import NETWORKS, known_network
 
@@ -170,18 +169,3 @@ def test_names_of_classes(folder, small):
     ]:
         with pytest.raises(ValueError, match=message):
             quick(device, (*data[:4], names), network=network)
-
-
-def test_a_checkpoint_from_before_there_were_classes(small, tmp_path, capsys):
-    file = tmp_path / "file"
-    whole = quick([d2l.cpu(0)], small, num_epochs=2)
-    quick([d2l.cpu(0)], small, num_epochs=1, checkpoint=file)
-    state, arrays = load_checkpoint(file)
-    for name in ("classes", "preprocess", "drop_last"):
-        del state["history"][name]
-    save_checkpoint(file, Checkpoint(state, arrays))
-    Image.fromarray(small[2][0, 0]).save(tmp_path / "0.png")
-    assert cli.main(["predict", str(file), "--environment", "cpu", str(tmp_path / "0.png")]) == 0
-    assert capsys.readouterr().out.split(": ")[1].startswith(d2l.fashion_mnist.CLASSES)
-    resumed = quick([d2l.cpu(0)], small, num_epochs=2, resume=file)
-    assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256

@@ -322,8 +322,6 @@ def test_arguments_that_make_no_sense(small):
             {"batch_size": 10, "drop_last": True},
             "drop_last leaves nothing of 9 examples with batch_size 10; give one of at most 9",
         ),
-        ({"batch_size": 0}, "batch_size is 0; it should be a whole number, at least 1"),
-        ({"batch_size": 2.5}, "batch_size is 2.5"),
         ({"batch_size": 4, "loads": [1, 1]}, "give 1 numbers"),
         ({"batch_size": 4, "preprocess": "turn"}, "preprocess 'turn' is unknown; choose from flip, shift"),
     ]:

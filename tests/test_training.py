@@ -35,26 +35,6 @@ def test_minibatches_show_each_example_once():
     assert weights_stream not in (first, second)  # or weights and order would be correlated
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"batch_size": -1}, "batch_size is -1; it should be a whole number, at least 1"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 2.5}, "batch_size is 2.5"),
-        ({"batch_size": None}, "batch_size is None"),
-        ({"seed": -1}, "seed is -1"),
-        ({"epoch": 0.5}, "epoch is 0.5"),
-        ({"y": np.arange(9)}, "10 examples in X and 9 labels in y"),
-    ],
-)
-def test_minibatches_that_make_no_sense(arguments, message):
-    """The error comes at once, not when the first minibatch is asked for."""
-    good = {"X": np.zeros((10, 1, 1, 1)), "y": np.arange(10), "batch_size": 3, "seed": 0, "epoch": 0}
-    with pytest.raises(ValueError, match=message):
-        d2l.minibatches(**{**good, **arguments})
-    assert len(list(d2l.minibatches(**good))) == 4 and not list(d2l.minibatches([], [], 3, 0, 0))
-
-
 def test_the_size_of_an_epoch():
     """A minibatch of all examples leaves no rest."""
     sizes = [(10, True), (9, True), (5, True), (11, False), (3, False)]
