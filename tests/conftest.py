@@ -193,7 +193,7 @@ def forget_gpus():
         with contextlib.suppress(Exception):
             device.synchronize()
         queues = [device, *filter(None, [vars(device).get("_channel")])]
-        queues += filter(None, [vars(queue).get("_mirror") for queue in queues])
+        queues += filter(None, [vars(queue).get("_staging") for queue in queues])
         for queue in queues:  # whose threads would stay, thousands in a whole run
             queue._workers._count = 0
             queue._workers._in_line.put(queue)

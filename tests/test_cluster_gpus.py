@@ -37,7 +37,7 @@ def summed(values, algorithm, splits, kinds):
 
     def run(cluster):
         data = [d2l.put(value, device) for value, device in zip(cluster.part(values), cluster.mine, strict=True)]
-        for _ in range(2):  # the mirrors' memory is used again
+        for _ in range(2):  # the staging buffers are used again
             d2l.allreduce(data, cluster.across(algorithm))
         return [d2l.to_host(array) for array in data]
 

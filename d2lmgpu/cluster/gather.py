@@ -15,7 +15,7 @@ import numpy as np
 from ..collectives import allreduce
 from ..devices import Batch, put, to_host
 from ..devices.transfer import result_to_host
-from .mirrors import end_of
+from .staging import endpoint
 
 
 def gather(cluster, rows):
@@ -36,9 +36,9 @@ def add_gather(batch, cluster, m, makers):
     """Add to a batch: each device tells its row, the m numbers that its maker, a function, returns on it.
 
     Returns an array for each of this process's devices, which `numbers_of` reads when that is done. Those of GPUs are
-    in their mirrors.
+    in their staging buffers.
     """
-    arrays = [put(np.zeros(len(cluster) * m, np.int64), end_of(device)) for device in cluster.mine]
+    arrays = [put(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
     for number, (device, array, make) in enumerate(each, cluster.first):
         if array.device is not device:

@@ -17,12 +17,12 @@ from .communicator import Communicator
 from .exchange import Exchange
 from .launch import begin_together, find_world
 from .library import all_reduce
-from .mirrors import add_down, add_up, end_of
 from .nccl import add_nccl, check_nccl
 from .own_devices import NoDeviceError, own_devices
 from .part import part_of_algorithm
 from .post import Post
 from .rendezvous import PATIENCE, rendezvous
+from .staging import add_down, add_up, endpoint
 from .watch import Watch
 
 
@@ -85,7 +85,7 @@ class Cluster(Sequence):
 
         Each process gives the arrays of its own devices, in their order, and all processes do so in the same order.
         ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": what MPI_Allreduce chooses. The
-        groups of "hierarchical" are the processes. GPUs' arrays travel by way of the hosts' memory (mirrors.py), with
+        groups of "hierarchical" are the processes. GPUs' arrays travel by way of the hosts' memory (staging.py), with
         "nccl" directly.
 
         Raises ValueError for unknown algorithms, DeviceError for "mpi" where there is one process only, and for
@@ -147,7 +147,7 @@ class Across:
         """
         devices, cluster = [array.device for array in data], self.cluster
         mains = [device.main for device in devices]
-        if mains != cluster.mine and mains != [end_of(device) for device in cluster.mine]:
+        if mains != cluster.mine and mains != [endpoint(device) for device in cluster.mine]:
             raise ValueError(
                 f"allreduce across a cluster: arrays on [{listed(devices)}]; needed are those of all of this process's "
                 f"devices, in their order: [{listed(cluster.mine)}]"
@@ -156,7 +156,7 @@ class Across:
             add_nccl(batch, cluster, data)
             return
         communicator = cluster.communicator(devices)
-        flat, ends = [add_down(batch, array) for array in data], [end_of(device) for device in devices]
+        flat, ends = [add_down(batch, array) for array in data], [endpoint(device) for device in devices]
         if self.algorithm == "mpi":
             exchanged = batch.submit_to_all(ends, all_reduce, flat, communicator)
         else:

@@ -1,12 +1,13 @@
-"""How a GPU's array gets to another process: by way of its mirror in the host's memory, which MPI can read.
+"""How a GPU's array gets to another process: by way of a staging buffer in the host's memory, which MPI can read.
 
-    gpu(0) of rank 0 ──► its mirror ◄──── messages ────► mirror ──► gpu(0) of rank 1
-                     down           sums are made here          up
+    gpu(0) of rank 0 ──► staging buffer ◄──── messages ────► staging buffer ──► gpu(0) of rank 1
+                    down                sums are made here                 up
 
-A mirror is a virtual device. What one GPU sends and receives goes over the bus twice, once down and once up, whatever
-the algorithm does with it between the processes. Sums are NumPy's, and so have the bits of virtual devices'.
+The staging buffers of a GPU belong to a virtual device, its `Staging`. What a GPU sends and receives crosses the bus
+twice, once down and once up, whatever the algorithm does between the processes. The sums are NumPy's, so they have the
+same bits as those of virtual devices.
 
-Pages of a mirror are locked in memory ("pinned"): the card's copy engine reads and writes them itself.
+The buffers' pages are locked in memory ("pinned"), so the card's copy engine reads and writes them itself.
 """
 
 from ..devices.cpu import CPU
@@ -14,7 +15,7 @@ from ..devices.workers import Workers
 from ..timing import span
 
 
-class Mirror(CPU):
+class Staging(CPU):
     """The virtual device that stands for ``gpu``, a GPU device or its channel, in exchanges between processes.
 
     It has a worker of its own, as its GPU has.
@@ -23,7 +24,7 @@ class Mirror(CPU):
     def __init__(self, gpu):
         self.gpu = gpu
         super().__init__(gpu.index, Workers(1))
-        self.main = self if gpu.main is gpu else end_of(gpu.main)
+        self.main = self if gpu.main is gpu else endpoint(gpu.main)
 
     def __repr__(self):
         return repr(self.gpu)
@@ -35,21 +36,21 @@ class Mirror(CPU):
         return cupyx.empty_pinned(shape, dtype)
 
 
-def end_of(device):
-    """Where messages of a device begin and end: there if it is virtual, at its `Mirror` if it is a GPU."""
+def endpoint(device):
+    """Where a device's messages begin and end: a virtual device itself, the `Staging` of a GPU."""
     if device.kind == "cpu":
         return device
-    if "_mirror" not in vars(device):
-        vars(device).setdefault("_mirror", Mirror(device))
-    return device._mirror.set_up()
+    if "_staging" not in vars(device):
+        vars(device).setdefault("_staging", Staging(device))
+    return device._staging.set_up()
 
 
 def add_down(batch, array):
-    """Add to a batch: what a device array has is copied down to its mirror; returns the flat plain array there.
+    """Add to a batch: copy a device array down to its staging buffer; returns the flat plain array there.
 
     A virtual device's own array is returned as it is.
     """
-    device, end, flat = array.device, end_of(array.device), array.raw.reshape(-1)
+    device, end, flat = array.device, endpoint(array.device), array.raw.reshape(-1)
     if end is device:
         return flat
     room = end.buffer("array", max(1, flat.size), flat.dtype)  # free again after "up": a GPU's work is done in turn
