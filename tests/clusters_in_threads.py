@@ -6,7 +6,7 @@ from mpi_in_threads import comms
 
 from d2lmgpu.cluster import Cluster, Place
 from d2lmgpu.cluster.communicator import Communicator
-from d2lmgpu.cluster.post import Post
+from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.devices import cpu, gpu
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.workers import Workers
@@ -59,9 +59,9 @@ class ThreadsCluster(Cluster):
         self.names = list(map(str, self.places))
         self._devices = [*self.places]
         self._devices[self.first : self.first + len(self.mine)] = self.mine
-        self.post = Post(communicators["post"], [0.0] * len(split))
+        self.progress = ProgressThread(communicators["progress"], [0.0] * len(split))
         self._communicators = {
-            name: Communicator(comm, [0.0] * len(split)) for name, comm in communicators.items() if name != "post"
+            name: Communicator(comm, [0.0] * len(split)) for name, comm in communicators.items() if name != "progress"
         }
 
 
@@ -70,7 +70,7 @@ def in_each(split, function, eager=True, kinds=None):
 
     ``eager``: as of `comms`. ``kinds``: as of `ThreadsCluster`; virtual devices unless given.
     """
-    names = "device", "channel", "post"
+    names = "device", "channel", "progress"
     communicators = [
         dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
     ]

@@ -128,7 +128,7 @@ def history_of(result):
 @pytest.mark.parametrize("settings, split", list(zip(RUNS, [(1, 1), (1, 2), (2, 1), (1, 1, 1), (1, 3)], strict=True)))
 def test_training(settings, split, data, monkeypatch):
     """Peak memory of all devices and metrics are those of one process, too; the test set has several parts."""
-    monkeypatch.setattr("d2lmgpu.training.split_test_set.PREDICTION_BATCH", 9)
+    monkeypatch.setattr("d2lmgpu.training.split_step.PREDICTION_BATCH", 9)
     expected = train(cpus(sum(split)), data, **settings)
     results = in_each(split, lambda cluster: train(cluster, data, **settings))
     for result in results:
@@ -210,7 +210,7 @@ class Faulty:
     """Clusters in threads, each of which does a step of the plan; ``before(step, number, event)`` is called first."""
 
     def __init__(self, plan, split, monkeypatch, before, eager=True):
-        names = "device", "channel", "post"
+        names = "device", "channel", "progress"
         communicators = [
             dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
         ]
@@ -218,7 +218,7 @@ class Faulty:
         hosts = [f"host{rank}" for rank in range(len(split))]
         self.watches = [Watch(comm, hosts, 1.0) for comm in comms(len(split))]
         for watch, cluster in zip(self.watches, self.clusters, strict=True):
-            watch.communicators = [cluster.post]
+            watch.communicators = [cluster.progress]
         self.errors, add = {}, Step._add
 
         def add_noting(step, number, event):
@@ -364,6 +364,6 @@ def test_an_error_in_one_process(name, monkeypatch):
     assert isinstance(faulty.errors[1], ArithmeticError)
     with pytest.raises(ValueError, match="a step across processes has failed in this one; start all processes anew"):
         Execution(plan, init_params(3, network=SMALL), faulty.clusters[1])
-    faulty.clusters[0].post.give_up(ConnectionError("the job ends"))
+    faulty.clusters[0].progress.give_up(ConnectionError("the job ends"))
     faulty.threads[0].join(60)
     assert not faulty.threads[0].is_alive()

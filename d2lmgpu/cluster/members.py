@@ -20,7 +20,7 @@ from .library import all_reduce
 from .nccl import add_nccl, check_nccl
 from .own_devices import NoDeviceError, own_devices
 from .part import part_of_algorithm
-from .post import Post
+from .progress import ProgressThread
 from .rendezvous import PATIENCE, rendezvous
 from .staging import add_down, add_up, endpoint
 from .watch import Watch
@@ -62,8 +62,8 @@ class Cluster(Sequence):
         if world:
             self.watch = Watch(world.Dup(), self.hosts, patience)
             self._communicators = {name: Communicator(world.Dup(), self.watch.heard) for name in ("device", "channel")}
-            self.post = Post(world.Dup(), self.watch.heard)
-            self.watch.begin([*self._communicators.values(), self.post])
+            self.progress = ProgressThread(world.Dup(), self.watch.heard)
+            self.watch.begin([*self._communicators.values(), self.progress])
             ending.end_together(world, self.watch, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
 

@@ -6,8 +6,8 @@
 
 Between devices of one process all is as in step.py. A collective is carried out as an allreduce is
 (cluster/exchange.py), among the devices of its group. A receive waits for the message, a free until what was sent has
-left; meanwhile the post (cluster/post.py) sees to what is under way. Who waits too long can say for what: the plan is
-known beforehand.
+left; meanwhile the progress thread (cluster/progress.py) sees to what is under way. A device that waits too long can
+say for what: the plan is known beforehand.
 
 A value travels as two messages with one tag: its shape and the order of its axes in memory, and its elements in that
 order, so that it is the same array there, and what is computed with it has the same bits.
@@ -20,13 +20,14 @@ import time
 import numpy as np
 
 from ..cluster import HangError, agree, gather
+from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.instructions import Instruction
 from ..cluster.part import part_of
 from ..devices import DeviceError
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
-from .letters import Letter, Words
+from .messages import Message, Words
 from .sharing import share
 from .step import Step, compiled
 
@@ -47,12 +48,12 @@ class AcrossProcesses:
                 f"{gpus[0]}: plans run across processes on virtual devices; split the minibatch alone, which trains on "
                 "GPUs of several processes, or take --devices cpu:0"
             )
-        self.execution, self.everybody, self.post = execution, everybody, everybody.post
-        if isinstance(self.post.error, HangError):  # which says what to do
-            raise self.post.error
-        if self.post.error is not None:
+        self.execution, self.everybody, self.progress = execution, everybody, everybody.progress
+        if isinstance(self.progress.error, HangError):  # which says what to do
+            raise self.progress.error
+        if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")
-        self.count, self.letters, self.first_tags = len(events), {}, {}
+        self.count, self.messages, self.first_tags = len(events), {}, {}
         owners, tags, under_way = everybody.owners, 0, {}
         for number, event in enumerate(events):
             action = event.action
@@ -60,15 +61,15 @@ class AcrossProcesses:
                 self.first_tags[number] = tags
                 tags += sum(map(len, action.schedule))
             elif action.what == "send" and owners[event.devices[0]] != owners[action.peer]:
-                letter = Letter(tags, event.devices[0], action.peer)
-                self.letters[number] = under_way[action.key, letter.source, letter.destination] = letter
+                message = Message(tags, event.devices[0], action.peer)
+                self.messages[number] = under_way[action.key, message.source, message.destination] = message
                 tags += 1
             elif action.what == "receive" and owners[event.devices[0]] != owners[action.peer]:
-                self.letters[number] = under_way[action.key, action.peer, event.devices[0]]
-        if tags > self.post.most_tags:
+                self.messages[number] = under_way[action.key, action.peer, event.devices[0]]
+        if tags > most_tags(self.progress.comm):
             raise ValueError(
                 f"the plan has {tags:,} messages between processes, and this MPI knows no more than "
-                f"{self.post.most_tags:,}; take fewer micro-batches"
+                f"{most_tags(self.progress.comm):,}; take fewer micro-batches"
             )
         last = len(execution.plan.stages) - 1
         self.holder = {  # of each micro-batch's loss: the first device that computes it
@@ -114,35 +115,35 @@ class StepAcross(Step):
     """`Step` for the devices of one process of several."""
 
     def __init__(self, execution, batch_size, lr):
-        self.across, self.post = execution.across, execution.across.post
+        self.across, self.progress = execution.across, execution.across.progress
         self.everybody = execution.across.everybody
         super().__init__(execution, batch_size, lr)
 
     def fail(self, error):
         """As of `Step`; nobody here waits for messages any more."""
         super().fail(error)
-        self.post.give_up(error)
+        self.progress.give_up(error)
 
     def _add_send(self, number, event):
-        letter = self.across.letters.get(number)
-        if letter is None:
+        message = self.across.messages.get(number)
+        if message is None:
             super()._add_send(number, event)
             return
-        store, action, left = self.execution.store[letter.source], event.action, Task()
-        place = self.everybody[letter.destination]
+        store, action, left = self.execution.store[message.source], event.action, Task()
+        place = self.everybody[message.destination]
         record = note_transfer(store.device, place, self.bytes_of(action))
-        self.received.setdefault((action.key, letter.source), []).append((left, letter))
-        self.batch.submit(store.device, self._begin, left, self._send, store, action.key, letter, record)
+        self.received.setdefault((action.key, message.source), []).append((left, message))
+        self.batch.submit(store.device, self._begin, left, self._send, store, action.key, message, record)
 
     def _add_receive(self, number, event):
-        letter = self.across.letters.get(number)
-        if letter is None:
+        message = self.across.messages.get(number)
+        if message is None:
             super()._add_receive(number, event)
             return
-        store, action, come = self.execution.store[letter.destination], event.action, Task()
-        record = note_transfer(self.everybody[letter.source], store.device, self.bytes_of(action))
-        wait = self._order(number), (Words(self, event), Instruction(0, "receive", letter.destination, letter))
-        self.batch.submit(store.device, self._begin, come, self._receive, store, action.key, letter, record, *wait)
+        store, action, come = self.execution.store[message.destination], event.action, Task()
+        record = note_transfer(self.everybody[message.source], store.device, self.bytes_of(action))
+        wait = self._order(number), (Words(self, event), Instruction(0, "receive", message.destination, message))
+        self.batch.submit(store.device, self._begin, come, self._receive, store, action.key, message, record, *wait)
         self.batch.wait(store.device, come)
 
     def _await_receipt(self, number, event):
@@ -151,9 +152,9 @@ class StepAcross(Step):
             if not isinstance(sent, tuple):
                 self.batch.wait(device, sent)
                 continue
-            left, letter = sent
-            what = Words(self, event), Instruction(0, "send", i, letter)
-            self.batch.submit(device, self.post.await_event, left, self._order(number), what)
+            left, message = sent
+            what = Words(self, event), Instruction(0, "send", i, message)
+            self.batch.submit(device, self.progress.await_event, left, self._order(number), what)
             self.batch.wait(device, left)
 
     def _add_collective(self, number, event):
@@ -175,43 +176,43 @@ class StepAcross(Step):
 
     # On devices:
 
-    def _begin(self, event, begin, store, key, letter, record, order=None, what=None):
-        """Begin an errand; its ``event`` happens, whatever goes wrong."""
+    def _begin(self, event, begin, store, key, message, record, order=None, what=None):
+        """Begin a request; its ``event`` happens, whatever goes wrong."""
         if self.error is None:
-            self.post.run(begin(store, key, letter, record), event, self.fail, order, what)
+            self.progress.run(begin(store, key, message, record), event, self.fail, order, what)
         else:
             event.set_result(None)
 
-    def _send(self, store, key, letter, record):
-        message, order = store.message(key)
+    def _send(self, store, key, message, record):
+        elements, order = store.message(key)
         header = np.zeros(1 + 2 * MOST_AXES, np.int64)
-        header[0], header[1 : 1 + message.ndim] = message.ndim, message.shape
-        header[1 + MOST_AXES :][: message.ndim] = order
-        rank, tag = self.everybody.owners[letter.destination], letter.number
-        requests = [self.post.comm.Isend(header.view(np.uint8), rank, tag)]
-        if message.size:
-            requests.append(timed(record, self.post.comm.Isend, message.reshape(-1).view(np.uint8), rank, tag))
+        header[0], header[1 : 1 + elements.ndim] = elements.ndim, elements.shape
+        header[1 + MOST_AXES :][: elements.ndim] = order
+        rank, tag = self.everybody.owners[message.destination], message.number
+        requests = [self.progress.comm.Isend(header.view(np.uint8), rank, tag)]
+        if elements.size:
+            requests.append(timed(record, self.progress.comm.Isend, elements.reshape(-1).view(np.uint8), rank, tag))
         yield from requests
 
-    def _receive(self, store, key, letter, record):
+    def _receive(self, store, key, message, record):
         header = np.empty(1 + 2 * MOST_AXES, np.int64)
-        rank, tag = self.everybody.owners[letter.source], letter.number
-        yield self.post.comm.Irecv(header.view(np.uint8), rank, tag)
+        rank, tag = self.everybody.owners[message.source], message.number
+        yield self.progress.comm.Irecv(header.view(np.uint8), rank, tag)
         axes, begin = header[0], time.perf_counter()
-        message = store.device.empty(tuple(header[1 : 1 + axes].tolist()), store.dtype)
-        if message.size:
-            yield self.post.comm.Irecv(message.reshape(-1).view(np.uint8), rank, tag)
-        self.post.heard[rank] = time.monotonic()
+        elements = store.device.empty(tuple(header[1 : 1 + axes].tolist()), store.dtype)
+        if elements.size:
+            yield self.progress.comm.Irecv(elements.reshape(-1).view(np.uint8), rank, tag)
+        self.progress.heard[rank] = time.monotonic()
         if record is not None:
             record.seconds = time.perf_counter() - begin
-        store.accept(key, message, header[1 + MOST_AXES :][:axes].tolist())
+        store.accept(key, elements, header[1 + MOST_AXES :][:axes].tolist())
 
     def _exchange(self, number, event, part, stores, records):
         here = [i for i, owner in enumerate(part.owners) if owner == part.rank]
         arrays = {i: store.exchanged(event.action) for i, store in zip(here, stores, strict=True)}
         devices = {i: store.device for i, store in zip(here, stores, strict=True)}
         places = [self.everybody.places[i] for i in event.devices]
-        with self.post.slot(self._order(number), self.across.first_tags[number]) as slot:
+        with self.progress.slot(self._order(number), self.across.first_tags[number]) as slot:
             words = Words(self, event)
             _Collective(words, part, places, devices, arrays, records, slot).run()
 

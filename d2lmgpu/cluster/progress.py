@@ -1,13 +1,13 @@
 """The messages of plans: between single devices of several processes, any number of them under way at a time.
 
 A device hands in what is to be sent, or asks for what is to come, and goes on; its queue waits for the event where the
-plan says so. A thread of the process sees to all that is under way:
+plan says so. A thread of the process, the progress thread, sees to all that is under way:
 
-    cpu(0)   F 0 │ hand in y 0 │ F 1 │ hand in y 1 │ ... │ (y 0 has left) free y 0
-    post           ├── sends y 0 ────────┤
-                                  ├── sends y 1 ────┤
+    cpu(0)     F 0 │ hand in y 0 │ F 1 │ hand in y 1 │ ... │ (y 0 has left) free y 0
+    progress         ├── sends y 0 ────────┤
+                                    ├── sends y 1 ────┤
 
-What it does for one message is an *errand*: a generator that yields one request of MPI after the other.
+The work for one message is a *request*: a generator that yields requests of MPI, one after the other.
 """
 
 import collections
@@ -15,30 +15,25 @@ import contextlib
 import threading
 import time
 
-from .communicator import SPIN, Communicator, Waiting, most_tags, sleep_after, yield_core
+from .communicator import SPIN, Communicator, Waiting, sleep_after, yield_core
 
 IDLE = 1.0
-"""Seconds without errands after which the thread ends; the next errand brings another."""
+"""Seconds without requests after which the thread ends; the next request starts another."""
 
 
-class Post:
-    """That of one process. ``comm`` is a communicator of plans' messages alone; ``heard`` as of `Communicator`."""
+class ProgressThread:
+    """That of one process. ``comm``: a communicator for plans' messages alone; ``heard``: as of `Communicator`."""
 
     def __init__(self, comm, heard):
         self.comm, self.heard, self.error = comm, heard, None
         self._under_way, self._waits, self._slots, self.left_behind = collections.deque(), {}, {}, []
-        self._lock = threading.Lock()  # of devices' threads and the post's own, never of the host program
+        self._lock = threading.Lock()  # taken by devices' threads and the progress thread, never by the host program
         self._called = threading.Event()
         self._runs = False
 
     @property
-    def most_tags(self):
-        """The largest tag that a message may have."""
-        return most_tags(self.comm)
-
-    @property
     def waiting(self):
-        """What is missing first of all that devices wait for, a `Waiting`, and since when any of them waits."""
+        """A `Waiting`: of all messages that devices wait for the first in order, and since when any of them waits."""
         waits = [*self._waits.values(), *(slot.waiting for slot in list(self._slots))]
         waits = [waiting for waiting in waits if waiting is not None]
         if not waits:
@@ -47,23 +42,23 @@ class Post:
         return first._replace(since=min(waiting.since for waiting in waits))
 
     def run(self, work, event, failed, order=None, what=None):
-        """Begin an errand: ``work`` is its generator, ``event`` happens when it is done, however it ends.
+        """Begin a request: ``work`` is its generator; ``event`` happens when it is done, however it ends.
 
         ``failed`` is called with its error. ``order`` and ``what``, if the device waits from now on: see `await_event`.
         """
-        errand = _Errand(work, event, failed)
+        request = _Request(work, event, failed)
         if what is not None:
             self.await_event(event, order, what)
-        if not errand.go_on():
+        if not request.go_on():
             with self._lock:
                 if self.error is None:
-                    self._under_way.append(errand)
-                    self._see_to_it()
+                    self._under_way.append(request)
+                    self._call_thread()
                     return
         self._done(event)
 
     def await_event(self, event, order, what):
-        """From now on a device waits for the ``event`` of an errand; ``order``, ``what``: as of `Waiting`."""
+        """From now on a device waits for the ``event`` of a request; ``order``, ``what``: as of `Waiting`."""
         self._waits[event] = Waiting(time.monotonic(), order, what)
         if event.done():
             self._waits.pop(event, None)
@@ -79,19 +74,19 @@ class Post:
             del self._slots[slot]
 
     def give_up(self, error):
-        """Nobody waits any more: what is under way may arrive or not, and its memory is left to it."""
+        """End all waiting with ``error``. Messages under way may still arrive: their memory is kept."""
         with self._lock:
             told, self.error = self.error is not None, self.error or error
-        for errand in list(self._under_way):
+        for request in list(self._under_way):
             if not told:
-                errand.failed(error)
-            self._done(errand.event)
+                request.failed(error)
+            self._done(request.event)
 
-    def _see_to_it(self):
+    def _call_thread(self):
         self._called.set()
         if not self._runs:
             self._runs = True
-            threading.Thread(target=self._work, name="d2lmgpu post", daemon=True).start()
+            threading.Thread(target=self._work, name="d2lmgpu progress", daemon=True).start()
 
     def _work(self):
         since = time.monotonic()
@@ -117,35 +112,35 @@ class Post:
                 since = time.monotonic()
 
     def _look(self):
-        """Go on with each errand whose request is done; returns whether there was one."""
+        """Go on with each request whose message has arrived or left; returns whether there was one."""
         moved = False
-        for errand in list(self._under_way):
-            before = errand.requests
-            over = errand.go_on()
-            moved = moved or over or errand.requests != before
+        for request in list(self._under_way):
+            before = request.begun
+            over = request.go_on()
+            moved = moved or over or request.begun != before
             if over:
-                self._under_way.remove(errand)
-                self._done(errand.event)
+                self._under_way.remove(request)
+                self._done(request.event)
         return moved
 
     def _done(self, event):
-        with contextlib.suppress(Exception):  # it has happened: given up just now
+        with contextlib.suppress(Exception):  # it has happened already, by `give_up`
             event.set_result(None)
         self._waits.pop(event, None)
 
 
-class _Errand:
+class _Request:
     def __init__(self, work, event, failed):
         self.work, self.event, self.failed = work, event, failed
-        self.request, self.requests = None, 0  # what it waits for, and how many there were
+        self.pending, self.begun = None, 0  # MPI's request that it waits for, and how many it has begun
 
     def go_on(self):
-        """As far as it gets without waiting; returns whether it is done. Then it holds no memory of the message."""
+        """Go on without waiting; returns whether the request is done. Then it holds no memory of the message."""
         try:
-            while self.request is None or self.request.Test():
-                self.request = None
-                self.request = next(self.work)
-                self.requests += 1
+            while self.pending is None or self.pending.Test():
+                self.pending = None
+                self.pending = next(self.work)
+                self.begun += 1
         except StopIteration:
             self.work = None
         except BaseException as error:
@@ -157,12 +152,12 @@ class _Errand:
 class _Slot(Communicator):
     """A `Communicator` beside others that wait at the same time. ``order`` tells which of them is missing first."""
 
-    def __init__(self, post, order, tag):
-        super().__init__(post.comm, post.heard)
-        self.post, self.collectives, self.tag, self.left_behind = post, order, tag, post.left_behind
+    def __init__(self, progress, order, tag):
+        super().__init__(progress.comm, progress.heard)
+        self.progress, self.collectives, self.tag, self.left_behind = progress, order, tag, progress.left_behind
 
     def begin(self):
-        """As of `Communicator`: its number is known."""
+        """As of `Communicator`; the number of the collective is ``order``."""
         self.look()
 
     def send(self, message, rank, tag):
@@ -174,6 +169,6 @@ class _Slot(Communicator):
         return super().receive(room, rank, self.tag + tag)
 
     def look(self):
-        """Gives up when the post has."""
-        if self.post.error is not None:
-            raise self.post.error
+        """Raise the progress thread's error, if it has given up."""
+        if self.progress.error is not None:
+            raise self.progress.error

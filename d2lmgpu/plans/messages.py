@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .plan import device_action
 
 
-class Letter(NamedTuple):
+class Message(NamedTuple):
     """A message of a plan: its number, and its devices."""
 
     number: int
@@ -31,7 +31,7 @@ class Words:
 
     def missing(self, instruction):
         """As of `Exchange`: in words, and whose it is."""
-        device, letter = instruction.device, instruction.transfer
-        other, what = (letter.destination, "take") if instruction.kind == "send" else (letter.source, "send")
+        device, message = instruction.device, instruction.transfer
+        other, what = (message.destination, "take") if instruction.kind == "send" else (message.source, "send")
         text = f"{self.places[device]} waits in {self.where(device)}, for {self.places[other]} to {what} it"
         return text, self.owners[other]
