@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from test_splits import SMALL, StopAfter
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import communicator, exchange, members, part
+from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
-from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.networks import init_params
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execute import give_back, whole_state
@@ -367,3 +369,19 @@ def test_an_error_in_one_process(name, monkeypatch):
     faulty.clusters[0].progress.give_up(ConnectionError("the job ends"))
     faulty.threads[0].join(60)
     assert not faulty.threads[0].is_alive()
+
+
+def test_a_progress_thread_that_does_not_start(monkeypatch):
+    """The request has the error, and its event happens all the same; the next request starts the thread."""
+    progress, errors, lost, event = ProgressThread(comms(1)[0], [0.0]), [], Task(), Task()
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        progress.run(iter([SimpleNamespace(Test=lambda: False)]), lost, errors.append)
+    assert lost.done() and [str(error) for error in errors] == ["can't start new thread"]
+    looks = iter([False, True])
+    progress.run(iter([SimpleNamespace(Test=lambda: next(looks, True))]), event, errors.append)
+    assert event.wait(60) and len(errors) == 1

@@ -50,11 +50,14 @@ class ProgressThread:
         if what is not None:
             self.await_event(event, order, what)
         if not request.go_on():
-            with self._lock:
-                if self.error is None:
-                    self._under_way.append(request)
-                    self._call_thread()
-                    return
+            try:
+                with self._lock:
+                    self._under_way.append(request)  # after an error, too: MPI may still use its memory
+                    if self.error is None:
+                        self._call_thread()
+                        return
+            except RuntimeError as error:  # no thread can be started
+                failed(error)
         self._done(event)
 
     def await_event(self, event, order, what):
@@ -85,8 +88,8 @@ class ProgressThread:
     def _call_thread(self):
         self._called.set()
         if not self._runs:
-            self._runs = True
             threading.Thread(target=self._work, name="d2lmgpu progress", daemon=True).start()
+            self._runs = True  # only now: the start may fail
 
     def _work(self):
         since = time.monotonic()
