@@ -234,12 +234,3 @@ def test_devices_with_different_parts_do_not_add_gradients():
                 own[i].insert(at, crossed)
     with pytest.raises(PlanError, match="collective of grads of stage 3.*: the devices have different parts"):
         prove(plan._replace(actions=tuple(map(tuple, own))))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "k, micro_batches, wrong", [(0, 1, "k, the number of devices, is 0"), (2, 0, "micro_batches is 0")]
-)
-def test_numbers_of_devices_and_micro_batches_that_are_none(name, k, micro_batches, wrong):
-    with pytest.raises(ValueError, match=f"{wrong}; it should be a whole number, at least 1"):
-        PLANS[name](k, micro_batches)

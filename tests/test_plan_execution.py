@@ -303,8 +303,6 @@ def test_what_cannot_be_executed():
         Execution(PLANS["data"](2, network=LENET_BN), init_params(network=LENET_BN), devices)
     with pytest.raises(ValueError, match="params"):
         Execution(plan, params[:3], devices)
-    with pytest.raises(ValueError, match="optimizer 'no' is unknown"):
-        Execution(plan, params, devices, "no")
     with pytest.raises(PlanError, match="never freed"):
         Execution(plan._replace(actions=(plan.actions[0][:-1], plan.actions[1])), params, devices)
     execution = Execution(plan, params, devices)
@@ -313,7 +311,6 @@ def test_what_cannot_be_executed():
         ((X.astype(float), y, 0.1), "X is .*should be float32"),
         ((X[:0], y[:0], 0.1), "X is"),
         ((X, y[:1], 0.1), "label"),
-        ((X, y, "fast"), "lr"),
     ):
         with pytest.raises(ValueError, match=said):
             execution.step(*wrong)

@@ -101,15 +101,3 @@ def simulated(k, late, factors):
                 spans[i].append((begun[i], now))
                 begun[i] = None
     return spans
-
-
-def test_what_cannot_be_measured():
-    plan = PLANS["data"](2, 1, network=SMALL)
-    for arguments, said in (
-        (("plan", [d2l.cpu(0)]), "plan is 'plan'; give one"),
-        ((plan, []), "devices"),
-        ((plan, [d2l.cpu(0)], 0), "batch_size is 0"),
-        ((plan, [d2l.cpu(0)], 6, "sgd", "float32", 0), "rounds is 0"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            measure_costs(*arguments)

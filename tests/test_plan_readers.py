@@ -117,13 +117,11 @@ def test_a_large_picture():
 def test_what_cannot_be_timed():
     plan = PLANS["gpipe"](2, 2)
     for arguments, said in (
-        ({"costs": [{"F": 1}]}, "a list of 2, one for each stage"),
-        ({"costs": {"X": 1}}, "costs of a stage are"),
-        ({"costs": {"F": -1}}, "costs: F is -1"),
+        ({"costs": [{"F": 1}]}, "a list of 2, one a stage"),
+        ({"costs": {"X": 1}}, "costs are .*give a dict of F, B"),
         ({"network": full_switch(1, 1e9)}, "has 1 devices, and the plan 2"),
         ({"network": "fast"}, "network is 'fast'"),
         ({"contention": [1.5, 2]}, "contention begins with 1"),
-        ({"contention": [1, 0.5]}, "a factor is 0.5; it should be a finite number, at least 1"),
     ):
         with pytest.raises(ValueError, match=said):
             simulate(plan, **arguments)

@@ -153,12 +153,6 @@ def test_contributions_without_number():
             prove(plan._replace(actions=tuple(map(tuple, lists))))
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_the_most_devices_of_a_plan(name):
-    with pytest.raises(ValueError, match="k, the number of devices, is 1,?025; .* at most 1,024"):
-        PLANS[name](1025, 1)
-
-
 def test_counts_of_contributions():
     both = Counts.of_one(4, 3).plus(Counts.of_one(1, 3))
     assert both.columns == [1, 4] and both.over([0, 1, 4]).tolist() == [[0, 1, 1]] * 3

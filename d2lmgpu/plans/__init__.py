@@ -11,7 +11,7 @@ from .html import play, write_html
 from .layers import layers
 from .measure import Measured, measure_costs, measure_messages
 from .one_f_one_b import one_f_one_b
-from .plan import MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
+from .plan import MOST_DEVICES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
 from .product import copies_of
 from .prove import PlanProof, prove
 from .simulate import PlanSimulation, estimate_costs, simulate
@@ -36,6 +36,7 @@ Further arguments have defaults: they are LeNet's plans unless ``network`` is gi
 """
 
 __all__ = [
+    "MOST_DEVICES",
     "MOST_MICRO_BATCHES",
     "PLANS",
     "Action",

@@ -29,13 +29,11 @@ multi-billion parameter language models using model parallelism".
 
 import functools
 
-from ..arguments import check_name
 from ..collectives import ALGORITHMS, place
 from ..collectives.schedule import chunk_bounds
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
-from ..networks import LENET, check_network
+from ..networks import LENET
 from .compose import frozen, with_messages
-from .gpipe import check_pipeline
 from .plan import Action, Part, Plan, all_of, stage_of
 from .split import has_weights, splits_of, units_of_outputs
 
@@ -78,9 +76,6 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
 
     Device c·k + i has part i of copy c. ``algorithm``: the allreduce of gradients among copies.
     """
-    check_pipeline(k, micro_batches, copies)
-    check_name("algorithm", algorithm, ALGORITHMS)
-    check_network(network)
     stages = STAGES[name](network)
     parts = [
         [all_of(stage) if split is None else split.part(k, i) for i in range(k)]

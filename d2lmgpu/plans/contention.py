@@ -8,28 +8,19 @@ of the time before, until that stays as it is.
 
 import numpy as np
 
-from ..arguments import check_list, check_number
 from .order import order
 from .plan import COMPUTES
 
 MOST_ROUNDS, CLOSE = 50, 1e-6
 
 
-def check_contention(contention):
-    """The factors as a list. Raises ValueError unless it begins with 1, and none is less."""
-    contention = check_list("contention", contention, of="factors, for 1, 2, … devices that compute")
-    for factor in contention:
-        check_number("contention: a factor", factor, least=1)
-    if not contention or contention[0] != 1:
-        raise ValueError("contention begins with 1: a device that computes alone takes what it costs")
-    return contention
-
-
 def slowed(plan, timing, contention):
     """How many times as long each computation takes: {(device, action): factor}.
 
-    ``timing(factors)`` is the timing of `order` with such factors.
+    ``timing(factors)`` is the timing of `order` with such factors. ValueError unless ``contention`` begins with 1.
     """
+    if contention[0] != 1:
+        raise ValueError("contention begins with 1: a device that computes alone takes what it costs")
     factors = {}
     for number in range(MOST_ROUNDS):
         found = _factors(list(order(plan, timing(factors))), contention)

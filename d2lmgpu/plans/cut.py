@@ -7,9 +7,8 @@ with parameters: LeNet four.
 
 import itertools
 
-from ..arguments import check_list, check_number, check_whole
-from ..networks import check_network, layer_rows
-from .plan import MOST_DEVICES, stage_of
+from ..networks import layer_rows
+from .plan import stage_of
 
 
 def blocks(network):
@@ -25,8 +24,6 @@ def cut(network, count, costs=None):
 
     Raises ValueError if there are more stages than layers with parameters.
     """
-    check_network(network)
-    check_whole("the number of stages", count, most=MOST_DEVICES)
     starts = blocks(network)
     if count > len(starts):
         raise ValueError(
@@ -34,9 +31,6 @@ def cut(network, count, costs=None):
         )
     if costs is None:
         costs = [products for *_, products in layer_rows(network)]
-    costs = check_list("costs", costs, of="numbers, one for each layer", length=len(network))
-    for cost in costs:
-        check_number("costs: one of them", cost, least=0)
     before = [0, *itertools.accumulate(costs)]
     edges = [*starts, len(network)]
     cheapest = {(0, 0): (0, None)}  # (stages, edges passed): cost of the most expensive, the edge before

@@ -10,18 +10,13 @@ device all n parameters, n gradients, the optimiser's state, and one micro-batch
 Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs"; parallel/data.py has it as it is there.
 """
 
-from ..arguments import check_name
-from ..collectives import ALGORITHMS
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
-from .gpipe import check_pipeline
 
 
 def data(k, micro_batches=1, network=LENET, algorithm="ring"):
     """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`."""
-    check_pipeline(k, micro_batches)
-    check_name("algorithm", algorithm, ALGORITHMS)
     order = [in_turn(i, micro_batches, 1) for i in range(k)]
     return compose(order, k * micro_batches, network, cut(network, 1), "data", algorithm)
 

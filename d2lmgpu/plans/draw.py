@@ -5,7 +5,6 @@ stage, where a device has several): forward, backward, or its halves, the input'
 are messages, from the send to the receipt.
 """
 
-from ..arguments import check_flag
 from ..collectives.draw import COLOURS
 from ..words import several
 from .plan import COMPUTES
@@ -57,7 +56,6 @@ def draw(
     """
     from matplotlib.figure import Figure
 
-    check_flag("messages", messages)
     simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, contention)
     figure = Figure(layout="constrained")
     draw_in(figure, plan, simulation, messages, in_seconds=costs is not None or network is not None)

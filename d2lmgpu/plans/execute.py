@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ..arguments import as_array, check_array, check_name, check_number, shown
+from ..arguments import shown
 from ..cluster import Cluster, as_cluster
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, synchronize, to_host
 from ..layers import check_labels
@@ -52,7 +52,6 @@ class Execution:
     def __init__(self, plan, params, devices, optimizer="sgd"):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
-            check_name("optimizer", optimizer, OPTIMIZERS)
             optimizer = OPTIMIZERS[optimizer]
         prove(plan)
         if plan.micro_batches > 1 and channels(plan.network):
@@ -89,7 +88,6 @@ class Execution:
         if self.failed:
             raise ValueError("a step of this execution has failed; begin with a new one")
         X, y = self._check_examples(X, y)
-        check_number("lr", lr)
         with nothing_left_behind(self.devices):
             self._place_examples(X, y)
             step = Step(self, len(y), lr) if self.across is None else self.across.step(len(y), lr)
@@ -120,13 +118,11 @@ class Execution:
         return result
 
     def _check_examples(self, X, y):
-        network = self.plan.network
-        X, y = as_array("X", X), as_array("y", y)
-        check_array("X", X, 1 + len(network.input_shape), "(N, C, H, W)")
+        X, y, network = np.asarray(X), np.asarray(y), self.plan.network
         if X.shape[1:] != network.input_shape or X.dtype != self.dtype or not len(X):
             raise ValueError(f"X is {shown(X)}; it should be {self.dtype} of shape (N, *{network.input_shape})")
         check_labels(y, len(X), network.classes)
-        return X, np.asarray(y, np.int64)
+        return X, y.astype(np.int64)
 
     def _place_examples(self, X, y):
         """Each device gets the micro-batches that it begins or ends with."""

@@ -15,16 +15,13 @@ micro-batches. Bytes: device s sends y to the next and dy to the device before, 
 Source: Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism".
 """
 
-from ..arguments import check_whole
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
-from .plan import MOST_DEVICES, MOST_MICRO_BATCHES
 
 
 def gpipe(k, micro_batches=4, network=LENET, costs=None):
     """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
-    check_pipeline(k, micro_batches)
     return compose(gpipe_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "gpipe")
 
 
@@ -32,11 +29,3 @@ def gpipe_order(k, micro_batches):
     """For each device what it computes, in order."""
     each = range(micro_batches)
     return [[("F", s, m) for m in each] + [("B", s, m) for m in each] for s in range(k)]
-
-
-def check_pipeline(k, micro_batches, copies=1):
-    """Raise ValueError unless there can be ``copies`` times k devices and so many micro-batches."""
-    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
-    check_whole("copies", copies)
-    check_whole("copies · k, the number of devices,", copies * k, most=MOST_DEVICES)
-    check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)

@@ -13,12 +13,10 @@ Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Spl
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
-from .gpipe import check_pipeline
 
 
 def layers(k, micro_batches=1, network=LENET, costs=None):
     """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
-    check_pipeline(k, micro_batches)
     return compose(layers_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "layers")
 
 

@@ -17,18 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_list, check_whole
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
-from ..devices import check_devices, count_cores, put, to_host
+from ..devices import count_cores, put, to_host
 from ..measuring import repeated, seconds_of
 from ..networks import init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
-from .check import check_plan
 from .compose import compose
 from .execute import Execution, numbered_stages
 from .plan import COMPUTES
-from .prove import check_minibatch
 from .sizes import examples_in_each
 from .store import Store
 
@@ -59,10 +56,6 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     cores, beyond which contention is computed. Raises ValueError for a plan in which a device with a part of a stage
     receives messages.
     """
-    check_plan(plan)
-    check_minibatch(batch_size, optimizer, dtype)
-    devices = check_devices(check_list("devices", devices, of="devices, such as [cpu(0)]"))
-    check_whole("rounds", rounds)
     alone = _Alone(plan, max(examples_in_each(batch_size, plan.micro_batches)), optimizer, dtype)
     runs = alone.run(devices[:1], rounds)
     costs = alone.costs(runs)
@@ -76,11 +69,7 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
 
 
 def measure_messages(devices):
-    """The `collectives.network.Network` of virtual devices that fits measured allreduces.
-
-    Raises ValueError for what are no devices.
-    """
-    devices = check_devices(check_list("devices", devices, of="devices, such as [cpu(0)]"))
+    """The `collectives.network.Network` of virtual devices that fits measured allreduces."""
     rows = list(measure_allreduce(devices, ["ring", "naive"], SIZES))
     return virtual_devices(fit_virtual_devices(rows, ALGORITHMS, count_cores()), count_cores())(len(devices))
 

@@ -17,12 +17,10 @@ at the end, as in Narayanan et al. 2021 ("PipeDream-Flush").
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
-from .gpipe import check_pipeline
 
 
 def one_f_one_b(k, micro_batches=4, network=LENET, costs=None):
     """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
-    check_pipeline(k, micro_batches)
     return compose(one_f_one_b_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "1f1b")
 
 

@@ -19,7 +19,7 @@ from ..networks import LENET
 from .channels import STAGES, by_channels
 from .compose import compose
 from .cut import cut
-from .gpipe import check_pipeline, gpipe_order
+from .gpipe import gpipe_order
 from .layers import layers_order
 from .one_f_one_b import one_f_one_b_order
 from .zero_bubble import zero_bubble_order
@@ -43,7 +43,6 @@ def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm="ring")
     check_name("the plan to copy", name, (*ORDERS, *STAGES))
     if name in STAGES:
         return by_channels(name, copies, k, micro_batches, network, algorithm)
-    check_pipeline(k, micro_batches, copies)
     order = [
         [(what, s, m + copy * micro_batches) for what, s, m in todo]
         for copy in range(copies)

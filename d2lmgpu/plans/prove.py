@@ -45,6 +45,8 @@ def prove(plan, batch_size=256, optimizer="sgd", dtype="float32"):
 
     Raises PlanError, which names device, action and micro-batch, if it is not; ValueError for what is no plan.
     """
+    check_plan(plan)
+    check_minibatch(batch_size, optimizer, dtype)
     *_, devices = replay(plan, batch_size, optimizer, dtype)
     memories = [device.memory for device in devices]
     return PlanProof(
@@ -64,8 +66,6 @@ def check_minibatch(batch_size, optimizer, dtype):
 
 def replay(plan, batch_size=256, optimizer="sgd", dtype="float32", timing=at_once):
     """Yield for each action its `Event` and the `AbstractState` of all devices, a list; at the end the list alone."""
-    check_plan(plan)
-    check_minibatch(batch_size, optimizer, dtype)
     cuts = _cuts(plan)
     states = OPTIMIZERS[optimizer].states
     units = UnitTables(plan, cuts)

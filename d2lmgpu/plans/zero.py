@@ -27,13 +27,11 @@ from ..networks import LENET
 from .compose import frozen, with_messages
 from .cut import blocks, cut
 from .data import in_turn
-from .gpipe import check_pipeline
 from .plan import Action, Part, Plan, all_of
 
 
 def zero1(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose optimiser state is sharded."""
-    check_pipeline(k, micro_batches)
     stages = cut(network, 1)
     layout, actions = [], []
     for device in range(k):
@@ -46,7 +44,6 @@ def zero1(k, micro_batches=1, network=LENET):
 
 def zero2(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose optimiser state and gradients are sharded."""
-    check_pipeline(k, micro_batches)
     stages = cut(network, len(blocks(network)))
     layout, actions = [], []
     for device in range(k):
@@ -65,7 +62,6 @@ def zero2(k, micro_batches=1, network=LENET):
 
 def zero3(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose state, gradients and parameters are sharded."""
-    check_pipeline(k, micro_batches)
     stages = cut(network, len(blocks(network)))
     layout, actions = [], []
     for device in range(k):

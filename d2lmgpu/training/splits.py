@@ -19,7 +19,7 @@ from ..cluster import as_cluster, gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
 from ..networks import LENET, channels, is_random
-from ..plans import PLANS, copies_of, prove
+from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -97,7 +97,8 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     check_split(split)
     if pipeline is not None:
         check_name("pipeline", pipeline, PIPELINES)
-    check_whole("micro_batches", micro_batches)
+    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
     check_network_for_split(network)
     _check_choice(split, pipeline, algorithm)
     if pipeline is None and micro_batches > 1:
