@@ -133,7 +133,7 @@ class Timeline:
 
         Means over the devices, which with "waiting" add up to ``seconds``; but for
         "data", to which the host program's own time is added. Of an "allreduce" on the
-        devices' channels only that part counts for which a device did nothing else.
+        devices' comm streams only that part counts for which a device did nothing else.
         """
         synchronize(self.devices)
         self.settle()

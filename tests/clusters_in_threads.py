@@ -18,7 +18,7 @@ hired = []
 class OwnCPU(CPU):
     """A virtual device whose workers are its process's: nobody else's waiting takes them."""
 
-    def _make_channel(self):
+    def _make_comm_stream(self):
         return OwnCPU(self.index, hire(1))
 
 
@@ -70,7 +70,7 @@ def in_each(split, function, eager=True, kinds=None):
 
     ``eager``: as of `comms`. ``kinds``: as of `ThreadsCluster`; virtual devices unless given.
     """
-    names = "device", "channel", "progress"
+    names = "device", "comm stream", "progress"
     communicators = [
         dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
     ]

@@ -192,7 +192,7 @@ def forget_gpus():
         device = kinds._devices.pop(key)
         with contextlib.suppress(Exception):
             device.synchronize()
-        queues = [device, *filter(None, [vars(device).get("_channel")])]
+        queues = [device, *filter(None, [vars(device).get("_comm_stream")])]
         queues += filter(None, [vars(queue).get("_staging") for queue in queues])
         for queue in queues:  # whose threads would stay, thousands in a whole run
             queue._workers._count = 0

@@ -212,7 +212,7 @@ class Faulty:
     """Clusters in threads, each of which does a step of the plan; ``before(step, number, event)`` is called first."""
 
     def __init__(self, plan, split, monkeypatch, before, eager=True):
-        names = "device", "channel", "progress"
+        names = "device", "comm stream", "progress"
         communicators = [
             dict(zip(names, own, strict=True)) for own in zip(*(comms(len(split), eager) for _ in names), strict=True)
         ]

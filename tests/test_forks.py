@@ -48,7 +48,7 @@ def used():
     data = [d2l.put(np.arange(5.0) + i, device) for i, device in enumerate(devices)]
     d2l.allreduce(data, "ring")
     for device in devices:
-        device.channel.submit(lambda: None).result()
+        device.comm_stream.submit(lambda: None).result()
     d2l.synchronize(devices)
     return devices, data
 
@@ -59,11 +59,11 @@ def test_devices_work_in_a_forked_process(used):
     def work():
         d2l.allreduce(data, "ring")
         more = d2l.put(data[0], d2l.cpu(5))  # a device that the parent has not used
-        channel = devices[1].channel.submit(lambda: "channel").result()
-        return d2l.to_host(more + 1).tolist(), d2l.cpu(0) is devices[0], channel
+        stream = devices[1].comm_stream.submit(lambda: "stream").result()
+        return d2l.to_host(more + 1).tolist(), d2l.cpu(0) is devices[0], stream
 
     expected = (3 * (3 * np.arange(5.0) + 3) + 1).tolist()
-    assert in_child(work) == (expected, True, "channel")
+    assert in_child(work) == (expected, True, "stream")
     assert d2l.to_host(data[0]).tolist() == (3 * np.arange(5.0) + 3).tolist()  # the parent's is as it was
 
 

@@ -71,7 +71,7 @@ def test_an_error_on_a_device_changes_no_parameters(make_devices, overlap, faili
         for param, before in zip(params, d2l.init_params(), strict=True):
             np.testing.assert_array_equal(d2l.to_host(param), before)
     for device in devices:
-        device.channel.submit(lambda: None).result(timeout=30)
+        device.comm_stream.submit(lambda: None).result(timeout=30)
 
 
 @LONG_ON_STANDIN

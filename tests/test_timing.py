@@ -102,8 +102,8 @@ def test_a_part_of_a_span_is_not_counted_twice():
 def test_an_overlapped_allreduce_counts_where_a_device_did_nothing_else():
     devices = [d2l.cpu(0), d2l.cpu(1)]
     spans = [(devices[0], "backward", 0, 4), (devices[0], "update", 5, 6), (devices[0], "update", 8, 9)]
-    spans += [(devices[0].channel, "allreduce", begin, end) for begin, end in ((1, 2), (3, 5.5), (5.5, 7), (7, 9))]
-    timeline = clocked([*spans, (devices[1].channel, "allreduce", 2, 3)], devices)
+    spans += [(devices[0].comm_stream, "allreduce", begin, end) for begin, end in ((1, 2), (3, 5.5), (5.5, 7), (7, 9))]
+    timeline = clocked([*spans, (devices[1].comm_stream, "allreduce", 2, 3)], devices)
     phases = timeline.phases(10)
     assert phases["allreduce"] == (1 + 1 + 1 + 1) / 2  # 4 to 5, 6 to 7, 7 to 8; and 2 to 3 of the other
     assert (phases["backward"], phases["update"], phases["waiting"]) == (2, 1, 5)

@@ -1,6 +1,6 @@
 """The communicator of a queue: MPI's, on which the queue's collectives come in the same order in every process.
 
-Devices and their channels have a communicator each, since they exchange at the same time. While a wait lasts, the
+Devices and their comm streams have a communicator each, since they exchange at the same time. While a wait lasts, the
 communicator says what it waits for; the process's watch reads that.
 """
 

@@ -61,8 +61,9 @@ class Cluster(Sequence):
         self._devices[self.first : self.first + len(mine)] = mine
         if world:
             self.watch = Watch(world.Dup(), self.hosts, patience)
-            self._communicators = {name: Communicator(world.Dup(), self.watch.heard) for name in ("device", "channel")}
-            self.progress = ProgressThread(world.Dup(), self.watch.heard)
+            heard = self.watch.heard
+            self._communicators = {queue: Communicator(world.Dup(), heard) for queue in ("device", "comm stream")}
+            self.progress = ProgressThread(world.Dup(), heard)
             self.watch.begin([*self._communicators.values(), self.progress])
             ending.end_together(world, self.watch, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
@@ -126,8 +127,8 @@ class Cluster(Sequence):
                 self.watch.rescue = None
 
     def communicator(self, devices):
-        """The `Communicator` on which work of these devices, or of their channels, exchanges messages."""
-        return self._communicators["device" if devices[0].main is devices[0] else "channel"]
+        """The `Communicator` on which work of these devices, or of their comm streams, exchanges messages."""
+        return self._communicators["device" if devices[0].main is devices[0] else "comm stream"]
 
 
 class Across:
@@ -162,7 +163,7 @@ class Across:
         else:
             part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
             everybody = cluster.places.copy()
-            everybody[cluster.first : cluster.first + len(devices)] = devices  # or their channels
+            everybody[cluster.first : cluster.first + len(devices)] = devices  # or their comm streams
             records = part.note(everybody, flat[0].itemsize)
             arguments = self.name, part, cluster.places, ends, flat, records, communicator
             exchanged = batch.submit_to_all(ends, _carry_out, *arguments)

@@ -28,7 +28,7 @@ def check_nccl(cluster):
 
 
 def add_nccl(batch, cluster, data):
-    """Add to a batch: arrays of this process's GPUs, or of their channels, become the sums over all of the cluster.
+    """Add to a batch: arrays of this process's GPUs, or of their comm streams, become the sums over all of the cluster.
 
     Raises ValueError for a dtype that NCCL has not.
     """

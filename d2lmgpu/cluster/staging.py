@@ -16,7 +16,7 @@ from ..timing import span
 
 
 class Staging(CPU):
-    """The virtual device that stands for ``gpu``, a GPU device or its channel, in exchanges between processes.
+    """The virtual device that stands for ``gpu``, a GPU device or its comm stream, in exchanges between processes.
 
     It has a worker of its own, as its GPU has.
     """

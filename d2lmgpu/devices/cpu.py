@@ -15,8 +15,8 @@ from .memory import Ledger, check_bytes
 from .workers import Workers
 
 _workers = Workers(count_cores())
-_channel_workers = Workers(count_cores())
-"""Channels have workers of their own, as a GPU's copy engines are not its multiprocessors.
+_comm_workers = Workers(count_cores())
+"""Comm streams have workers of their own, as a GPU's copy engines are not its multiprocessors.
 
 Otherwise a device's exchange would only begin when one of the devices has finished what it computes.
 """
@@ -50,8 +50,8 @@ class CPU(Device):
         """
         self.ledger = None if nbytes is None else Ledger(self, check_bytes(nbytes))
 
-    def _make_channel(self):
-        return CPU(self.index, _channel_workers)
+    def _make_comm_stream(self):
+        return CPU(self.index, _comm_workers)
 
 
 def _keep_freed_memory():

@@ -31,14 +31,14 @@ class Device(Queue):
 
     def __init__(self, index, workers):
         self.index = index
-        self.main = self  # of a channel: the device whose memory it shares
+        self.main = self  # of a comm stream: the device whose memory it shares
         self.ledger = None
         self._buffers = {}
         self.is_set_up = False
         super().__init__(workers)
 
     def __repr__(self):
-        return f"{self.kind}({self.index})" + ("" if self.main is self else " channel")
+        return f"{self.kind}({self.index})" + ("" if self.main is self else " comm stream")
 
     def end(self):
         """An event that happens when all that was submitted or launched here so far is done."""
@@ -76,13 +76,13 @@ class Device(Queue):
         return buffer[:size]
 
     @property
-    def channel(self):
+    def comm_stream(self):
         """A second queue on the same memory, for exchanging results while the device computes."""
-        if "_channel" not in vars(self):
-            channel = self._make_channel()
-            channel.main, channel.ledger = self, self.ledger
-            vars(self).setdefault("_channel", channel)
-        return self._channel.set_up()
+        if "_comm_stream" not in vars(self):
+            stream = self._make_comm_stream()
+            stream.main, stream.ledger = self, self.ledger
+            vars(self).setdefault("_comm_stream", stream)
+        return self._comm_stream.set_up()
 
     # What differs between the kinds:
 

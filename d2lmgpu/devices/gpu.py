@@ -134,7 +134,7 @@ class GPU(Device):
 
         return event, known[1] + cupy.cuda.get_elapsed_time(known[0], event) / 1000
 
-    def _make_channel(self):
+    def _make_comm_stream(self):
         return GPU(self.index, self.card)
 
     def await_event(self, event):

@@ -6,9 +6,9 @@ layers' gradients are final long before the first ones'. They are exchanged in
 that a message is worth its cost, small enough that the first is ready early.
 
     device    forward | backward: bucket 0 | bucket 1 ......... | (waits) | update
-    channel                                | allreduce 0 ...... | allreduce 1 |
+    comm stream                            | allreduce 0 ...... | allreduce 1 |
 
-Each device has a second queue for it, its channel, on the same memory.
+Each device has a second queue for it, its comm stream, on the same memory.
 """
 
 from ..collectives import allreduce
@@ -55,20 +55,20 @@ class Overlap:
 
         What is submitted to the devices next comes after the exchange.
         """
-        channels = [device.channel for device in self.devices]
+        streams = [device.comm_stream for device in self.devices]
         for number, bucket in enumerate(self.buckets):
-            for channel, events in zip(channels, self.events, strict=True):
-                batch.wait(channel, events[number])
+            for stream, events in zip(streams, self.events, strict=True):
+                batch.wait(stream, events[number])
             parts = [
-                [DeviceArray(grad.raw, channel) for grad in replica.grads[bucket]]
-                for channel, replica in zip(channels, replicas, strict=True)
+                [DeviceArray(grad.raw, stream) for grad in replica.grads[bucket]]
+                for stream, replica in zip(streams, replicas, strict=True)
             ]
             if self.flat:
                 parts = [[one_buffer(part)] for part in parts]
             for arrays in zip(*parts, strict=True):
                 allreduce(arrays, algorithm, batch)
-        for device, channel in zip(self.devices, channels, strict=True):
-            batch.wait(device, batch.record(channel))
+        for device, stream in zip(self.devices, streams, strict=True):
+            batch.wait(device, batch.record(stream))
 
 
 def _let_go(task, events):
