@@ -81,7 +81,7 @@ def test_messages_in_pieces(name, split, monkeypatch):
 def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
     """Each process notes what its devices send and receive; what is told after a step is left out."""
 
-    class Quiet(part.Part):
+    class Quiet(part.ProcessPart):
         def note(self, everybody, itemsize):
             return {}
 

@@ -65,7 +65,7 @@ class Instruction(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def instructions_of(part, itemsize, piece):
-    """The list of `Instruction` of a `Part`: elements of ``itemsize`` bytes in pieces of at most ``piece`` bytes."""
+    """The list of `Instruction` of a `ProcessPart`: elements of ``itemsize`` bytes, pieces of ``piece`` at most."""
     return _Compiler(part, max(1, piece // itemsize)).all()
 
 

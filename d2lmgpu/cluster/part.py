@@ -30,7 +30,7 @@ class Send(NamedTuple):
 
 
 @dataclass(eq=False)
-class Part:
+class ProcessPart:
     """What one process does of a `Program` for all devices, whose numbers count those of all processes.
 
     ``owners[i]`` is the rank of device i's process. ``phases`` are pairs (device, phase) of this process's devices,
@@ -71,7 +71,7 @@ class Part:
 
 
 def part_of(program, owners, rank):
-    """The `Part` of the process ``rank`` in a `Program` that was compiled without staging every message."""
+    """The `ProcessPart` of the process ``rank`` in a `Program` that was compiled without staging every message."""
     phases = [(device, phase) for device, phase in program.order if owners[device] == rank]
     sends = {}
     for device, phase in program.order:
@@ -80,7 +80,7 @@ def part_of(program, owners, rank):
             if action.kind != "apply" and owners[action.source] == rank:
                 send = Send(action.source, device, action.start, action.stop, action.number)
                 sends.setdefault((action.source, counts[action.source]), []).append(send)
-    return Part(program, owners, rank, phases, sends)
+    return ProcessPart(program, owners, rank, phases, sends)
 
 
 @functools.lru_cache(maxsize=256)

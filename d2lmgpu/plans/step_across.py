@@ -1,0 +1,179 @@
+"""A step of a plan for the devices of one process of several.
+
+Between devices of one process all is as in step.py. A collective is carried out as an allreduce is
+(cluster/exchange.py), among the devices of its group. A receive waits for the message, a free until what was sent has
+left; meanwhile the progress thread (cluster/progress.py) sees to what is under way. A device that waits too long can
+say for what: the plan is known beforehand.
+
+A value travels as two messages with one tag: its shape and the order of its axes in memory, and its elements in that
+order, so that it is the same array there, and what is computed with it has the same bits.
+"""
+
+import functools
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from ..cluster.exchange import Exchange
+from ..cluster.instructions import Instruction
+from ..cluster.part import part_of
+from ..devices.records import note_transfer, timed
+from ..devices.task import Task
+from .plan import device_action
+from .step import Step, compiled
+
+MOST_AXES = 7
+"""Of a value that is sent."""
+
+
+class TaggedMessage(NamedTuple):
+    """A message of a plan between processes: its number, which is its tag, and its devices."""
+
+    number: int
+    source: int
+    destination: int
+
+
+class StepAcross(Step):
+    """`Step` for the devices of one process of several."""
+
+    def __init__(self, execution, batch_size, lr):
+        self.across, self.progress = execution.across, execution.across.progress
+        self.everybody = execution.across.everybody
+        super().__init__(execution, batch_size, lr)
+
+    def fail(self, error):
+        """As of `Step`; nobody here waits for messages any more."""
+        super().fail(error)
+        self.progress.give_up(error)
+
+    def _add_send(self, number, event):
+        message = self.across.messages.get(number)
+        if message is None:
+            super()._add_send(number, event)
+            return
+        store, action, left = self.execution.store[message.source], event.action, Task()
+        place = self.everybody[message.destination]
+        record = note_transfer(store.device, place, self.bytes_of(action))
+        self.received.setdefault((action.key, message.source), []).append((left, message))
+        self.batch.submit(store.device, self._begin, left, self._send, store, action.key, message, record)
+
+    def _add_receive(self, number, event):
+        message = self.across.messages.get(number)
+        if message is None:
+            super()._add_receive(number, event)
+            return
+        store, action, come = self.execution.store[message.destination], event.action, Task()
+        record = note_transfer(self.everybody[message.source], store.device, self.bytes_of(action))
+        wait = self._order(number), (_Words(self, event), Instruction(0, "receive", message.destination, message))
+        self.batch.submit(store.device, self._begin, come, self._receive, store, action.key, message, record, *wait)
+        self.batch.wait(store.device, come)
+
+    def _await_receipt(self, number, event):
+        (i,), device = event.devices, self.execution.store[event.devices[0]].device
+        for sent in self.received.pop((event.action.key, i), ()):
+            if not isinstance(sent, tuple):
+                self.batch.wait(device, sent)
+                continue
+            left, message = sent
+            what = _Words(self, event), Instruction(0, "send", i, message)
+            self.batch.submit(device, self.progress.await_event, left, self._order(number), what)
+            self.batch.wait(device, left)
+
+    def _add_collective(self, number, event):
+        if number not in self.across.first_tags:
+            super()._add_collective(number, event)
+            return
+        stores, action = self._prepare(event), event.action
+        size, first, unit = self._extent(action, stores[0])
+        if size:
+            owners = tuple(self.everybody.owners[i] for i in event.devices)
+            part = _part(action.schedule, first, unit, owners, self.everybody.rank)
+            records = part.note([self.everybody[i] for i in event.devices], self.execution.dtype.itemsize)
+            devices = [store.device for store in stores]
+            self.batch.submit_to_all(devices, self.do, self._exchange, number, event, part, stores, records)
+
+    def _order(self, number):
+        """The number of an event among those of all steps."""
+        return self.execution.steps * self.across.count + number
+
+    # On devices:
+
+    def _begin(self, event, begin, store, key, message, record, order=None, what=None):
+        """Begin a request; its ``event`` happens, whatever goes wrong."""
+        if self.error is None:
+            self.progress.run(begin(store, key, message, record), event, self.fail, order, what)
+        else:
+            event.set_result(None)
+
+    def _send(self, store, key, message, record):
+        elements, order = store.message(key)
+        header = np.zeros(1 + 2 * MOST_AXES, np.int64)
+        header[0], header[1 : 1 + elements.ndim] = elements.ndim, elements.shape
+        header[1 + MOST_AXES :][: elements.ndim] = order
+        rank, tag = self.everybody.owners[message.destination], message.number
+        requests = [self.progress.comm.Isend(header.view(np.uint8), rank, tag)]
+        if elements.size:
+            requests.append(timed(record, self.progress.comm.Isend, elements.reshape(-1).view(np.uint8), rank, tag))
+        yield from requests
+
+    def _receive(self, store, key, message, record):
+        header = np.empty(1 + 2 * MOST_AXES, np.int64)
+        rank, tag = self.everybody.owners[message.source], message.number
+        yield self.progress.comm.Irecv(header.view(np.uint8), rank, tag)
+        axes, begin = header[0], time.perf_counter()
+        elements = store.device.empty(tuple(header[1 : 1 + axes].tolist()), store.dtype)
+        if elements.size:
+            yield self.progress.comm.Irecv(elements.reshape(-1).view(np.uint8), rank, tag)
+        self.progress.heard[rank] = time.monotonic()
+        if record is not None:
+            record.seconds = time.perf_counter() - begin
+        store.accept(key, elements, header[1 + MOST_AXES :][:axes].tolist())
+
+    def _exchange(self, number, event, part, stores, records):
+        here = [i for i, owner in enumerate(part.owners) if owner == part.rank]
+        arrays = {i: store.exchanged(event.action) for i, store in zip(here, stores, strict=True)}
+        devices = {i: store.device for i, store in zip(here, stores, strict=True)}
+        places = [self.everybody.places[i] for i in event.devices]
+        with self.progress.slot(self._order(number), self.across.first_tags[number]) as slot:
+            words = _Words(self, event)
+            _Collective(words, part, places, devices, arrays, records, slot).run()
+
+
+class _Words:
+    """What a device waits for in an event of a step, in words: as `Exchange.missing`.
+
+    cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, action 6 (receive of y of stage 2, micro-batch
+    1, from device 2), for cpu(0) of rank 2 (b) to send it
+    """
+
+    def __init__(self, step, event):
+        self.step, self.event, self.plan = step.execution.steps + 1, event, step.execution.plan.name
+        self.places, self.owners = step.everybody.places, step.everybody.owners
+
+    def where(self, i):
+        """What device i is in."""
+        number = self.event.numbers[self.event.devices.index(i)]
+        return f"training step {self.step} of plan {self.plan}, {device_action(i, number, self.event.action)}"
+
+    def missing(self, instruction):
+        """As of `Exchange`: in words, and whose it is."""
+        device, message = instruction.device, instruction.transfer
+        other, what = (message.destination, "take") if instruction.kind == "send" else (message.source, "send")
+        text = f"{self.places[device]} waits in {self.where(device)}, for {self.places[other]} to {what} it"
+        return text, self.owners[other]
+
+
+class _Collective(Exchange):
+    """An `Exchange` among a group of a plan's devices, whose name is `_Words`."""
+
+    def where(self, device):
+        """As of `Exchange`."""
+        return self.name.where(self.name.event.devices[device])
+
+
+@functools.lru_cache(maxsize=256)
+def _part(schedule, first, unit, owners, rank):
+    """The `ProcessPart` of the process ``rank`` in the schedule of a group, whose devices belong to ``owners``."""
+    return part_of(compiled(schedule, len(owners), False, first, unit), owners, rank)
