@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from ..arguments import check_path, perhaps_meant, plain, shown
 from ..checkpoints import save_checkpoint
 from ..cluster import as_cluster
-from ..data import check_parts, epoch_order, epoch_size
+from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
@@ -34,7 +34,7 @@ from .model import Model, model_state
 from .resume import Position, data_checksum, load_run, restore, snapshot
 from .runner import make_runner, make_test_set
 from .settings import Settings
-from .together import SharedStop, check_replicas, check_together, compare, share_times, statistics_of_all
+from .together import SharedStop, check_together, compare, share_times, statistics_of_all
 
 SETTINGS = [about.name for about in fields(Settings)]
 
@@ -177,10 +177,6 @@ def train(
             peak_memory=runner.peak_memory,
         )
 
-        def evaluate(tell):
-            device_params = [replica.params for replica in replicas]
-            return test_set.evaluate(device_params, [replica.statistics for replica in replicas], tell)
-
         if progress and in_notebook():
             bar.visible = False  # the live plot says it all
             if not any(isinstance(callback, LivePlot) for callback in callbacks):
@@ -191,32 +187,28 @@ def train(
             fingerprint = fingerprint_of(settings, X_train, y_train, network.classes)
         position = Position()
         if resume:
-            position = restore(start, history, runner, replicas, everybody, checksum, fingerprint, changed)
+            position = restore(start, history, runner, everybody, checksum, fingerprint, changed)
         files = {"checkpoint": checkpoint is not None, "checkpoint_steps": checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
         compare(everybody, settings, test_set, replicas, **checked, **files)
         state = None
         if checkpoint is not None:
             state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        emergency = EmergencyCheckpoint(
-            checkpoint, history, runner, replicas, everybody, state, settings.batch_statistics
-        )
+        emergency = EmergencyCheckpoint(checkpoint, history, runner, everybody, state, settings.batch_statistics)
         loop = Loop(
             history=history,
+            settings=settings,
+            everybody=everybody,
             network=network,
             loss=loss,
             test_set=test_set,
-            evaluate=evaluate,
             runner=runner,
-            order=lambda epoch: epoch_order(len(X_train), settings.seed, epoch),
-            rates=lambda epoch: settings.learning_rates(epoch, runner.steps),
+            examples=len(X_train),
             bar=bar,
             timeline=timeline or Timeline(devices),
             callbacks=list(callbacks),
-            save=_saver(checkpoint, history, runner, replicas, everybody, state),
+            save=_saver(checkpoint, history, runner, everybody, state),
             save_steps=checkpoint_steps,
-            check=functools.partial(check_replicas, everybody, replicas, settings.batch_statistics),
-            check_steps=settings.check_every,
             emergency=emergency,
             stop=stop,
         )
@@ -233,13 +225,13 @@ def train(
         return Result(history, model)
 
 
-def _saver(checkpoint, history, runner, replicas, everybody, state):
+def _saver(checkpoint, history, runner, everybody, state):
     """A function that writes a checkpoint for a `Position`, or does nothing."""
     if checkpoint is None:
         return lambda position: None
 
     def save(position):
-        found = snapshot(history, position, runner, replicas, everybody, state)  # for which all are needed
+        found = snapshot(history, position, runner, everybody, state)  # for which all are needed
         if everybody.rank == 0:
             save_checkpoint(checkpoint, found)
 

@@ -32,11 +32,11 @@ class EmergencyCheckpoint:
     has none. ``state``: what stays the same all the time.
     """
 
-    def __init__(self, path, history, runner, replicas, everybody, state, batch_statistics):
+    def __init__(self, path, history, runner, everybody, state, batch_statistics):
         self.path = None if path is None or everybody.size == 1 else os.fspath(path) + ENDING
-        self.history, self.runner, self.replicas, self.state = history, runner, replicas, state
+        self.history, self.runner, self.replicas, self.state = history, runner, runner.replicas, state
         self.devices = len(everybody)
-        self.own_statistics = batch_statistics == "local" and bool(replicas[0].statistics)
+        self.own_statistics = batch_statistics == "local" and bool(self.replicas[0].statistics)
         self.epoch = None  # whose steps are being done
 
     def begin(self, epoch, steps, begin, counted):

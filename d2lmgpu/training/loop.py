@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .. import words
+from ..cluster import Cluster
+from ..data import epoch_order
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, Stop, stop_on_interrupt
@@ -12,8 +14,11 @@ from ..networks import Network
 from ..networks.losses import Loss
 from ..timing import Timeline
 from .accuracy import TestSet
+from .emergency import EmergencyCheckpoint
 from .history import History, why_diverged, why_slow
 from .resume import Position
+from .settings import Settings
+from .together import check_replicas
 
 LOOK = 2**12
 """Steps after which what was measured of them is summed, so that it takes no more memory in long epochs."""
@@ -21,32 +26,28 @@ LOOK = 2**12
 
 @dataclass
 class Loop:
-    """What a run consists of. ``order(epoch)`` and ``rates(epoch)`` give an epoch's examples and learning rates.
+    """What a run consists of, on the devices of a `Cluster`, ``everybody``.
 
-    ``runner`` is an `EagerStep`, a `ClusterStep`, a `GraphStep` or a `SplitStep`; ``evaluate(tell)`` gives what is
-    reached on the test set, a dict, as `TestSet.evaluate` does. ``save(position)`` writes a
-    checkpoint, after every epoch, every ``save_steps`` steps, and when training is stopped. ``check(epoch, step)`` sees
-    whether all devices have the same parameters, every ``check_steps`` steps of the run; 0: never.
-    ``emergency`` is a `EmergencyCheckpoint`.
+    ``runner`` is an `EagerStep`, a `ClusterStep`, a `GraphStep` or a `SplitStep`, ``examples`` how many the training
+    set has. ``save(position)`` writes a checkpoint, after every epoch, every ``save_steps`` steps, and when training
+    is stopped; ``emergency`` one where the processes hang.
     """
 
     history: History
+    settings: Settings
+    everybody: Cluster
     network: Network
     loss: Loss
     test_set: TestSet
-    evaluate: Callable
     runner: object
-    order: Callable
-    rates: Callable
+    examples: int
     bar: Progress
     timeline: Timeline
     callbacks: list
     save: Callable
     save_steps: int
-    check: Callable
-    check_steps: int
-    emergency: Callable
-    stop: Stop = field(default_factory=Stop)
+    emergency: EmergencyCheckpoint
+    stop: Stop
     evaluating: float = 0.0  # seconds, in all
     drawn: tuple = (None, None)  # an epoch, and the order of its examples
 
@@ -97,7 +98,12 @@ class Loop:
         self.tell("on_evaluate", self.history)
         self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
-        tested = self.evaluate(lambda done: self.bar.evaluate(done, self.test_set.size))
+        replicas = self.runner.replicas
+        tested = self.test_set.evaluate(
+            [replica.params for replica in replicas],
+            [replica.statistics for replica in replicas],
+            lambda done: self.bar.evaluate(done, self.test_set.size),
+        )
         self.evaluating += time.perf_counter() - begin
         return tested
 
@@ -105,12 +111,11 @@ class Loop:
         """Do steps up to the end of the epoch, or a stop; returns the new position."""
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
-        looked, before = steps, epoch * self.runner.steps
+        looked, before, check_every = steps, epoch * self.runner.steps, self.settings.check_every
         self.bar.start_epoch(epoch, steps * batch_size)
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are no classes
-        self.runner.start_epoch(
-            self._order_of(epoch), self.rates(epoch), steps, position.losses, epoch, position.correct or 0
-        )
+        rates = self.settings.learning_rates(epoch, self.runner.steps)
+        self.runner.start_epoch(self._order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
 
         self.emergency.begin(epoch, steps, begin, counted)
 
@@ -127,9 +132,9 @@ class Loop:
                 looked = steps
                 self.runner.pause()
                 self.timeline.settle()
-            if self.check_steps and (before + steps) % self.check_steps == 0:
+            if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
-                self.check(epoch + 1, steps)
+                check_replicas(self.everybody, self.runner.replicas, self.settings.batch_statistics, epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.save(reached())
         self._order_of(epoch + 1)  # while the devices do their last steps
@@ -140,7 +145,7 @@ class Loop:
     def _order_of(self, epoch):
         """The order of an epoch's examples, which is drawn once."""
         if self.drawn[0] != epoch:
-            self.drawn = epoch, self.order(epoch)
+            self.drawn = epoch, epoch_order(self.examples, self.settings.seed, epoch)
         return self.drawn[1]
 
     def _unwatched(self, before, steps):
@@ -149,7 +154,7 @@ class Loop:
         ``before``: the steps of the run before this epoch.
         """
         left = self.runner.steps - steps
-        for every, done in ((self.save_steps, steps), (self.check_steps, before + steps)):
+        for every, done in ((self.save_steps, steps), (self.settings.check_every, before + steps)):
             if every:
                 left = min(left, every - done % every)
         return 1 if self.callbacks else left

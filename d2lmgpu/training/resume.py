@@ -128,15 +128,15 @@ def data_checksum(X, y):
     return digest.hexdigest()
 
 
-def snapshot(history, position, runner, replicas, everybody, state):
+def snapshot(history, position, runner, everybody, state):
     """The `Checkpoint` of a run that is paused; ``state``: what stays the same all the time.
 
     All processes of ``everybody``, a `Cluster`, call it.
     """
-    first = replicas[0]  # parameters and the optimiser's state are the same on all devices
+    first = runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
     arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
     arrays["scaling"] = runner.scaling()
-    statistics = statistics_of_all(everybody, replicas)
+    statistics = statistics_of_all(everybody, runner.replicas)
     return checkpoint_of(history, position, arrays, statistics, first.steps, state)
 
 
@@ -147,14 +147,14 @@ def checkpoint_of(history, position, arrays, statistics, steps, state):
     return Checkpoint(state | now, arrays)
 
 
-def restore(checkpoint, history, runner, replicas, everybody, checksum, fingerprint, changed=()):
+def restore(checkpoint, history, runner, everybody, checksum, fingerprint, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
-    ``replicas`` are those of this process's devices of the `Cluster` ``everybody``. ``checksum`` is that of the
+    ``runner`` has the replicas of this process's devices of the `Cluster` ``everybody``. ``checksum`` is that of the
     training set, ``fingerprint`` that of the run's own functions, which may differ in those that ``changed`` names.
     Raises CheckpointError if the run's settings or data are not those of the checkpoint, or its run was given up.
     """
-    saved = History.from_dict(checkpoint.state["history"])
+    saved, replicas = History.from_dict(checkpoint.state["history"]), runner.replicas
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; begin anew, without resume")
     _check_same_run(checkpoint, saved, history, replicas, checksum, fingerprint, changed)
