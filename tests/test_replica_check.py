@@ -110,7 +110,7 @@ def test_all_processes_know_who_differs(split, rank, device, small, flip):
 def test_steps_that_are_launched_together_are_cut_where_somebody_looks():
     def unwatched(before, steps, save_steps=0, check_steps=0, callbacks=()):
         loop = types.SimpleNamespace(runner=types.SimpleNamespace(steps=20), callbacks=callbacks)
-        loop.save_steps, loop.check_steps = save_steps, check_steps
+        loop.save_steps, loop.settings = save_steps, types.SimpleNamespace(check_every=check_steps)
         return Loop._unwatched(loop, before, steps)
 
     assert unwatched(20, 3) == 17

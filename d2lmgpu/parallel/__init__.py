@@ -3,7 +3,7 @@
 from .balance import measure_loads
 from .batch_statistics import BATCH_STATISTICS, check_batch_statistics
 from .data import get_params, loss_and_correct, split_batch, summed_loss, train_batch
-from .eager import EagerStep
+from .eager import EagerStep, Step
 from .graph import GraphStep
 from .graph_limits import check_precision
 from .minibatch_queue import MinibatchQueue, preprocess_batch
@@ -15,6 +15,7 @@ __all__ = [
     "BATCH_STATISTICS",
     "EagerStep",
     "GraphStep",
+    "Step",
     "MinibatchQueue",
     "Replica",
     "check_batch_statistics",

@@ -23,15 +23,44 @@ AHEAD_ON_GPU = 8
 """Steps that may be under way where a device is a GPU."""
 
 
-class EagerStep:
+class Step:
+    """What does the steps of a run, as the training loop asks for it: eager steps, CUDA graphs, a plan.
+
+    ``replicas``: of this process's devices; ``steps`` of an epoch. An epoch is ``start_epoch(order, lr, …)``, then
+    ``several(most)`` time after time, and ``pause()``; then ``correct`` says how many examples were right.
+    """
+
+    peak_memory = None  # bytes, which only plans count
+    known = None  # of whole steps, when other processes hang: see training/emergency.py
+
+    @property
+    def mean_loss(self):
+        """Of the epoch so far per example, as far as steps were waited for; None before the first."""
+        return self.loss / self.examples if self.examples else None
+
+    @property
+    def accuracy(self):
+        """As `mean_loss`, the fraction of examples that were `correct`."""
+        return self.correct / self.examples if self.examples else None
+
+    def close(self):
+        """Nothing: each device does its steps' work in its own queue."""
+
+    def scaling(self):
+        """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
+        return []
+
+    def set_scaling(self, arrays):
+        """Take what `scaling` gave."""
+
+
+class EagerStep(Step):
     """Training on any devices, for each its `Replica`. ``settings`` are those of `submit_step`.
 
     ``prefetch=False``: wait for each step before the next minibatch is prepared.
     ``loads``, ``seed``, ``preprocess`` and ``drop_last`` are those of `MinibatchQueue`, and so is ``everybody``: the
     `Cluster` to whose devices the replicas' belong, if other processes have more.
     """
-
-    peak_memory = None  # bytes, which only plans count
 
     def __init__(
         self,
@@ -70,16 +99,6 @@ class EagerStep:
         self.correct = correct  # examples whose largest logit was their label when their step computed it
         self._under_way = []
 
-    @property
-    def mean_loss(self):
-        """Of the epoch so far per example, as far as steps were waited for; None before the first."""
-        return self.loss / self.examples if self.examples else None
-
-    @property
-    def accuracy(self):
-        """As `mean_loss`, the fraction of examples that were `correct`."""
-        return self.correct / self.examples if self.examples else None
-
     def step(self):
         """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
         draws, examples = self.queue.draws if self.random else None, self.queue.size
@@ -106,11 +125,8 @@ class EagerStep:
         synchronize(self.devices)
         return [self.loss]
 
-    def close(self):
-        """Nothing: each device does its steps' work in its own queue."""
-
     def scaling(self):
-        """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
+        """As `Step.scaling`."""
         return self.replicas[0].precision.arrays()
 
     def set_scaling(self, arrays):

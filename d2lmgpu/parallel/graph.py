@@ -27,6 +27,7 @@ from ..devices import put
 from ..kernels.cuda import capture, finish_card, has_kernels
 from ..kernels.stages import to_the_end
 from ..timing import paused, span
+from .eager import Step
 from .graph_exchange import GraphExchange, let_wait
 from .graph_limits import check_precision
 from .graph_part import GraphPart
@@ -39,7 +40,7 @@ TOGETHER = 8
 """Steps of the longer graph, for when nobody looks in between: one call starts them all."""
 
 
-class GraphStep:
+class GraphStep(Step):
     """Training on GPU devices, a graph launch a step.
 
     ``X`` (M, C, H, W) and ``y`` (M,), both uint8, go to the memory of every
@@ -56,7 +57,7 @@ class GraphStep:
     raises if the step cannot be recorded.
     """
 
-    peak_memory = None  # bytes, which only plans count
+    mean_loss = accuracy = None  # of the epoch so far: known when it is over
 
     def __init__(
         self,
@@ -87,7 +88,6 @@ class GraphStep:
             part = device.submit(GraphPart, images.raw, labels.raw, replica, size, self.steps, precision)
             self.parts.append(part.result())
         self.sync_exchanges, self.exchanges = self._plan_exchanges(algorithm, batch_statistics)
-        self.mean_loss = self.accuracy = None  # of the epoch so far: known when it is over
         self._launched = collections.deque()
         for device in devices[1:]:
             devices[0].wait(device.record())
@@ -173,7 +173,7 @@ class GraphStep:
             self._launched.clear()
 
     def scaling(self):
-        """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
+        """As `Step.scaling`."""
         return list(self.devices[0].submit(self.parts[0].scaling).result()) if self.parts[0].kind else []
 
     def set_scaling(self, arrays):

@@ -12,6 +12,7 @@ from ..devices.trials import tell as tell_user
 from ..monitor import Progress, Stop, stop_on_interrupt
 from ..networks import Network
 from ..networks.losses import Loss
+from ..parallel import Step
 from ..timing import Timeline
 from .accuracy import TestSet
 from .emergency import EmergencyCheckpoint
@@ -28,9 +29,8 @@ LOOK = 2**12
 class Loop:
     """What a run consists of, on the devices of a `Cluster`, ``everybody``.
 
-    ``runner`` is an `EagerStep`, a `ClusterStep`, a `GraphStep` or a `SplitStep`, ``examples`` how many the training
-    set has. ``save(position)`` writes a checkpoint, after every epoch, every ``save_steps`` steps, and when training
-    is stopped; ``emergency`` one where the processes hang.
+    ``examples``: how many the training set has. ``save(position)`` writes a checkpoint, after every epoch, every
+    ``save_steps`` steps, and when training is stopped; ``emergency`` one where the processes hang.
     """
 
     history: History
@@ -39,7 +39,7 @@ class Loop:
     network: Network
     loss: Loss
     test_set: TestSet
-    runner: object
+    runner: Step
     examples: int
     bar: Progress
     timeline: Timeline

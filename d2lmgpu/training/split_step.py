@@ -9,6 +9,7 @@ from ..layers.labels import right_answers
 from ..networks import logits
 from ..networks.losses import on_host
 from ..optimizers import make_optimizer
+from ..parallel import Step
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..plans import Execution, prove
 from ..plans.execute import give_back, whole_state
@@ -20,15 +21,13 @@ from .metrics import sum_metrics
 from .splits import check_memory, limits_of, make_plan
 
 
-class SplitStep:
+class SplitStep(Step):
     """Training as ``settings.split`` says. ``peak_memory``: the bytes on each device, at most, as `prove` counts them.
 
     ``devices``: a list, or a `Cluster`, of whose processes each has one; ``stop``: as of `ClusterStep`.
 
     Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
     """
-
-    known = None  # of whole steps, when others hang: see training/emergency.py
 
     def __init__(self, X, y, params, devices, network, settings, stop=None):
         if np.ndim(y) != 1:
@@ -49,16 +48,6 @@ class SplitStep:
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
         self.loss, self.examples, self.correct = sum(losses), done * self.settings.batch_size, correct
 
-    @property
-    def mean_loss(self):
-        """Of the epoch so far per example; None before the first step."""
-        return self.loss / self.examples if self.examples else None
-
-    @property
-    def accuracy(self):
-        """As `mean_loss`, the fraction of examples whose largest logit was their label."""
-        return self.correct / self.examples if self.examples else None
-
     def several(self, most):
         """Do the next step; how many examples it has, in a list."""
         X, y = self._minibatch()
@@ -73,16 +62,6 @@ class SplitStep:
     def pause(self):
         """The loss summed over the epoch so far, in a list."""
         return [self.loss]
-
-    def close(self):
-        """Nothing: each device does its steps' work in its own queue."""
-
-    def scaling(self):
-        """Nothing: no precision with a loss scale goes together with a split."""
-        return []
-
-    def set_scaling(self, arrays):
-        """Take what `scaling` gave."""
 
     def _minibatch(self):
         size = self.settings.batch_size
