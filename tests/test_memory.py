@@ -23,17 +23,17 @@ def limited():
 
 def test_arrays_are_counted_while_they_live(limited):
     x = d2l.put(np.ones(50, np.float32), limited)  # 200 bytes
-    assert limited.ledger.used == 200
+    assert limited.accounting.used == 200
     views = x[10:], x.T, x.reshape(5, 10)
-    assert limited.ledger.used == 200
+    assert limited.accounting.used == 200
     y = x + x
-    assert limited.ledger.used == 400
+    assert limited.accounting.used == 400
     del x, y
     gc.collect()
-    assert limited.ledger.used == 200  # the views still look at x
+    assert limited.accounting.used == 200  # the views still look at x
     del views
     gc.collect()
-    assert limited.ledger.used == 0
+    assert limited.accounting.used == 0
 
 
 def test_one_too_many(limited):

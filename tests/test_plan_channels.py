@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close, few, long
-from test_plan_execution import GRADIENTS, _PeakLedger, batch, start
+from test_plan_execution import GRADIENTS, _PeakAccounting, batch, start
 from test_plans import DEEP, changed, mutants
 
 import d2lmgpu as d2l
@@ -131,15 +131,15 @@ def test_memory_is_what_was_predicted(name, copies, k, micro_batches, n, network
     proof, devices = prove(plan, n, "adam"), devices[: copies * k]
     try:
         for device in devices:
-            device.ledger = _PeakLedger(device, 2**40)
+            device.accounting = _PeakAccounting(device, 2**40)
         execution = Execution(plan, start(np.float32, network), devices, "adam")
         for _ in range(2):
             execution.step(*batch(n, np.float32, network), 0.01)
-            assert [device.ledger.used for device in devices] == proof.between
-        assert [device.ledger.peak for device in devices] == proof.peak
+            assert [device.accounting.used for device in devices] == proof.between
+        assert [device.accounting.peak for device in devices] == proof.peak
     finally:
         for device in devices:
-            device.ledger = None
+            device.accounting = None
 
 
 def test_pairs_exchange_half_as_often():

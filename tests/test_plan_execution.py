@@ -170,7 +170,7 @@ def test_neighbours_that_may_be_swapped(name, k, micro_batches):
     assert passed or k == 1
 
 
-class _PeakLedger(d2l.devices.memory.Ledger):
+class _PeakAccounting(d2l.devices.memory.MemoryAccounting):
     peak = 0
 
     def enter(self, raw):
@@ -185,15 +185,15 @@ def assert_memory(plan, n, optimizer, dtype):
     proof = prove(plan, len(y), optimizer, np.dtype(dtype).name)
     try:
         for device in devices:
-            device.ledger = _PeakLedger(device, 2**40)
+            device.accounting = _PeakAccounting(device, 2**40)
         execution = Execution(plan, start(dtype, plan.network), devices, optimizer)
         for _ in range(2):
             execution.step(X, y, 0.01)
-            assert [device.ledger.used for device in devices] == proof.between
-        assert [device.ledger.peak for device in devices] == proof.peak
+            assert [device.accounting.used for device in devices] == proof.between
+        assert [device.accounting.peak for device in devices] == proof.peak
     finally:
         for device in devices:
-            device.ledger = None
+            device.accounting = None
 
 
 @pytest.mark.parametrize("optimizer, dtype", [("adam", np.float32), *long(("sgd", np.float64))])

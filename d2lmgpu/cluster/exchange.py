@@ -95,7 +95,7 @@ class Exchange:
         if store is None:
             size = self.part.program.stage_sizes[device] if where == "stage" else AHEAD * (PIECE // self.dtype.itemsize)
             size = max(size, AHEAD)
-            if where == "messages" and self.devices[device].ledger is not None:  # a limit of memory leaves them out
+            if where == "messages" and self.devices[device].accounting is not None:  # a limit of memory leaves them out
                 store = np.empty(size, self.dtype)
             else:
                 store = self.devices[device].buffer(where, size, self.dtype)

@@ -39,8 +39,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         self.raw = raw
         self.device = device
         self.made = moment() if raw.base is None else 0  # of a view nobody knows when its memory was taken
-        if device.ledger is not None:
-            device.ledger.enter(raw)
+        if device.accounting is not None:
+            device.accounting.enter(raw)
 
     def __getattr__(self, name):
         if name in self._ATTRIBUTES:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .device import Device
 from .discovery import count_cores
-from .memory import Ledger, check_bytes
+from .memory import MemoryAccounting, check_bytes
 from .workers import Workers
 
 _workers = Workers(count_cores())
@@ -39,8 +39,8 @@ class CPU(Device):
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
         array = np.empty(shape, dtype)
-        if self.ledger is not None:
-            self.ledger.enter(array)
+        if self.accounting is not None:
+            self.accounting.enter(array)
         return array
 
     def limit_memory(self, nbytes):
@@ -48,7 +48,7 @@ class CPU(Device):
 
         More is a `DeviceMemoryError`. The kernels' scratch paper is not counted.
         """
-        self.ledger = None if nbytes is None else Ledger(self, check_bytes(nbytes))
+        self.accounting = None if nbytes is None else MemoryAccounting(self, check_bytes(nbytes))
 
     def _make_comm_stream(self):
         return CPU(self.index, _comm_workers)

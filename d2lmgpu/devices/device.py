@@ -32,7 +32,7 @@ class Device(Queue):
     def __init__(self, index, workers):
         self.index = index
         self.main = self  # of a comm stream: the device whose memory it shares
-        self.ledger = None
+        self.accounting = None
         self._buffers = {}
         self.is_set_up = False
         super().__init__(workers)
@@ -80,7 +80,7 @@ class Device(Queue):
         """A second queue on the same memory, for exchanging results while the device computes."""
         if "_comm_stream" not in vars(self):
             stream = self._make_comm_stream()
-            stream.main, stream.ledger = self, self.ledger
+            stream.main, stream.accounting = self, self.accounting
             vars(self).setdefault("_comm_stream", stream)
         return self._comm_stream.set_up()
 

@@ -17,7 +17,7 @@ MOST_BYTES = 2**50
 """A pebibyte, which no machine has."""
 
 
-class Ledger:
+class MemoryAccounting:
     """Counts the bytes of live arrays of ``device``; views count as the array that they look at."""
 
     def __init__(self, device, limit):

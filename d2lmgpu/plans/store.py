@@ -196,7 +196,7 @@ class Store:
 
     def _keep(self, name, s, m, value):
         self.values[name, s, m] = value
-        if self.device.ledger is not None:
+        if self.device.accounting is not None:
             for array in arrays_in(value):
                 if memory_of(array).nbytes:
-                    self.device.ledger.enter(array)
+                    self.device.accounting.enter(array)

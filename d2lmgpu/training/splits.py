@@ -139,7 +139,7 @@ def check_memory(plan, devices, split, settings, batch_size):
 
 def limits_of(everybody):
     """The limit of each device of a `Cluster` in bytes, None where there is none."""
-    mine = [[device.ledger.limit if device.ledger else 0] for device in everybody.mine]
+    mine = [[device.accounting.limit if device.accounting else 0] for device in everybody.mine]
     return [int(limit) or None for (limit,) in gather(everybody, mine)]
 
 
