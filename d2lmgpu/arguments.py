@@ -1,7 +1,7 @@
-"""Wrong arguments: what was given, what is allowed, what to do, in one line, whoever says it.
+"""Wrong arguments: what was given, what is allowed, what to do, in one line, wherever it is raised.
 
-Every public function checks what it is given where it begins, with these. All
-raise ValueError, and none looks at the elements of an array: that would be work.
+Front doors check what they are given with these. All raise ValueError, and none
+looks at the elements of an array: that would be work.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 MOST = 10**9
-"""No whole number that somebody means is larger, seeds and bytes aside."""
+"""No sensible whole number is larger, seeds and bytes aside."""
 
 MOST_SEED = 2**64 - 1
 
@@ -29,7 +29,7 @@ def shown(value):
             place = f" on {value.device}" if hasattr(value, "raw") else ""
             return f"an array of {value.dtype} {tuple(value.shape)}{place}"
         text = " ".join(repr(value).split())
-    except Exception:  # whatever somebody's object raises; an int of 5,000 digits is no text, either
+    except Exception:  # whatever an object of the user's raises; an int of 5,000 digits is no text, either
         text = f"<{type(value).__name__}>"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
 

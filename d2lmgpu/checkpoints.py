@@ -65,7 +65,7 @@ def load_checkpoint(path):
         raise CheckpointError(f"{path} was altered: its checksum is not what it should be; take an older one")
     try:
         return _unpack(content)
-    except Exception as error:  # NumPy, zipfile and json raise twenty kinds, of what somebody has put together
+    except Exception as error:  # NumPy, zipfile and json raise twenty kinds for crafted files
         why = " ".join(str(error).split())[:200]
         raise CheckpointError(f"{path} is no checkpoint that this version can read: {why}") from error
 
@@ -96,7 +96,7 @@ def _read_array(archive, member):
             raise ValueError(f"{member.filename} has another format")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
-            raise ValueError(f"{member.filename} has not the numbers that it should have")
+            raise ValueError(f"{member.filename} does not have the numbers that its header announces")
         file.seek(0)
         return np.lib.format.read_array(file, allow_pickle=False)
 

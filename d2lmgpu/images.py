@@ -17,7 +17,7 @@ RANGES = (1, 2**8 - 1, 2**16 - 1, 2**31 - 1)
 """What white may be in a picture of 32 bits a pixel, whose file does not say; 1 for fractions only."""
 
 MOST_SIDE = 256
-"""Pixels: larger pictures are not trained on as they are unless somebody says so."""
+"""Pixels: larger pictures are not trained on as they are unless a shape is given."""
 
 BEYOND = 0.05
 """How far, as a part of white, floats may lie below black or above white: a picture that was resized often does."""

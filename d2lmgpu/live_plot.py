@@ -59,8 +59,8 @@ class LivePlot(Callback):
         narrow = {"width": "auto", "flex": "none"}
         self._button = Button(description="Stop", icon="stop", tooltip=TOOLTIP, layout=narrow)
         self._button.on_click(self._press)
-        # ipykernel 7.4 hands what a widget says to the thread that spoke to it last, here the busy one; without this
-        # note of who that was it goes by the message itself, as other versions do
+        # ipykernel 7.4 hands a widget's messages to the thread that used it last, here the busy one; without this note
+        # of which thread that was it goes by the message itself, as other versions do
         vars(self._button.comm).pop("_reply_subshell_id", None)
         self._label = Label("starting")
         self._widgets = [HBox([self._button, self._label]), self._button, self._label]

@@ -17,12 +17,12 @@ SILENCE = 5.0
 
 
 class Stop:
-    """Whether somebody asked training to end after the current step; ``listening``: whether it still goes on."""
+    """Whether training was asked to end after the current step; ``listening``: whether it still goes on."""
 
     requested, listening = False, True
 
     def settle(self):
-        """After this ``requested`` is as it should be acted upon: at once, where nobody else has to be asked."""
+        """Make ``requested`` final. With one process it already is."""
 
 
 @contextlib.contextmanager
@@ -62,13 +62,13 @@ def stop_on_interrupt(stop=None):
 
 
 def say(text, end="\n", file=None):
-    """Print at once; who can print nothing, to a pipe that is closed or a disk that is full, goes on nevertheless."""
+    """Print at once; where nothing can be printed, to a closed pipe or a full disk, go on nevertheless."""
     with contextlib.suppress(OSError, ValueError):
         print(text, end=end, file=file, flush=True)
 
 
 class Callback:
-    """What `train` calls as it goes on: override what is of interest. Who returns True ends training after the step.
+    """What `train` calls as it goes on: override what is of interest. Returning True ends training after the step.
 
     An error in a callback ends training, unless all it does is to show something (``only_shows``): then training
     goes on without it, and says so.

@@ -1,8 +1,8 @@
 """Where the time of a training step goes: spans of work, by device, on one clock.
 
 Code marks its work with ``with span("forward"):``, which costs nothing until
-somebody measures the device on whose queue it runs. Then a span is its name and
-two readings of the device's clock, about a microsecond in all: nobody waits for
+the device is measured that runs it. Then a span is its name and
+two readings of the device's clock, about a microsecond in all: nothing waits for
 anything. A CPU's clock is the program's. A GPU's work happens later than it is
 launched, so there a reading is a CUDA event in the stream.
 """
@@ -52,7 +52,7 @@ class Timeline:
 
     def __init__(self, devices, spans=False):
         self.devices, self.keeps_spans = list(devices), spans
-        self._readings = []  # of spans since the last `settle`, whose times may not be known yet
+        self._readings = []  # of spans since the last `settle`, with times that may not be known yet
         self._sums = {}  # device (None for the host program): {name: seconds}
         self._spans = []
 
@@ -78,12 +78,12 @@ class Timeline:
             _timelines.pop(device, None)
         _this_thread.timeline = self._outer
 
-    def add(self, device, name, begin, end, whose=()):
+    def add(self, device, name, begin, end, devices=()):
         """Enter a span by two readings of the device's clock (None: the host program's).
 
-        ``whose``: the devices that did the work, if that is not ``device`` alone.
+        ``devices``: the devices that did the work, if that is not ``device`` alone.
         """
-        self._readings.append((device, name, begin, end, whose))
+        self._readings.append((device, name, begin, end, devices))
 
     def settle(self):
         """Sum what was measured since the last `settle` or `leave_out`, to be called when devices are synchronised.
@@ -106,9 +106,9 @@ class Timeline:
         """Times of what was measured since the last call: {device: [(begin, end, name), ...]}, in seconds."""
         readings, self._readings = self._readings, []
         found = {}
-        for device, name, begin, end, whose in readings:
+        for device, name, begin, end, devices in readings:
             begin, end = self._times(device, begin, end)
-            for one in whose or [device]:
+            for one in devices or [device]:
                 found.setdefault(one, []).append((begin, end, name))
                 if self.keeps_spans:
                     self._spans.append(Span("host" if one is None else str(one), name, begin, end))
@@ -183,16 +183,16 @@ def paused(devices):
 
 
 class span:
-    """Mark the ``with`` block as work by name: of the device on whose queue it runs, or of the host program.
+    """Mark the ``with`` block as work by name: of the device that runs it, or of the host program.
 
-    ``begin`` and ``end`` do the same for work that is no block. ``whose``: the devices
+    ``begin`` and ``end`` do the same for work that is no block. ``devices``: the devices
     that all do the work, one of which launches it.
     """
 
-    __slots__ = ("name", "whose", "device", "timeline", "since")
+    __slots__ = ("name", "devices", "device", "timeline", "since")
 
-    def __init__(self, name, whose=()):
-        self.name, self.whose = name, whose
+    def __init__(self, name, devices=()):
+        self.name, self.devices = name, devices
 
     def begin(self):
         """The work begins."""
@@ -208,7 +208,7 @@ class span:
         """The work ends; it may begin again."""
         if self.timeline is not None:
             now = time.perf_counter() if self.device is None else self.device.clock()
-            self.timeline.add(self.device, self.name, self.since, now, self.whose)
+            self.timeline.add(self.device, self.name, self.since, now, self.devices)
 
     __enter__, __exit__ = begin, end
 

@@ -288,7 +288,7 @@ def test_a_run_goes_on_from_what_was_saved(tmp_path, small, saved):
         (put("model", 5), "its model is a int, which should be a dict"),
         (put("model", {}), "its model has other names than it should: ['classes', 'invert', 'loss', 'network']"),
         (drop("model"), "its model is a NoneType, which should be a dict"),
-        (put("model network", None), "its network has layers that are functions of somebody's own"),
+        (put("model network", None), "its network has layers that are functions of your own"),
         (put("model network", {"input_shape": [1, 28, 28], "layers": [["exec", {}]]}), "layer 'exec' is unknown"),
         (put("model classes", ["bag"] * 10**5), "classes: 100000 given"),
         (ARRAYS["parameters of other shapes"], "are not those that there are"),

@@ -90,7 +90,7 @@ def own_layer(shape):
 def test_layers_of_ones_own_are_asked_for(small, tmp_path):
     network = networks.sequential((1, 28, 28), Flatten(), Dense(20), own_layer, Dense(10))
     result = quick([d2l.cpu(0)], small, num_epochs=1, network=network, checkpoint=tmp_path / "file")
-    with pytest.raises(CheckpointError, match=r"functions of somebody's own: give load_model\(FILE, network=...\)"):
+    with pytest.raises(CheckpointError, match=r"functions of your own: give load_model\(FILE, network=...\)"):
         d2l.load_model(tmp_path / "file")
     model = d2l.load_model(tmp_path / "file", network=network)
     assert model.evaluate(*small[2:]) == result.history.test_accuracy[-1]

@@ -142,7 +142,7 @@ def test_predict_with_layers_that_no_checkpoint_holds(squares, tmp_path, capsys)
     assert json.loads(result.read_text())["accuracy"] == accuracy
     capsys.readouterr()
     for wrong, message in (
-        ([], "its network has layers that are functions of somebody's own"),
+        ([], "its network has layers that are functions of your own"),
         (size, "--image-size and --channels are for --network"),
         (["--network", file], "the checkpoint's parameters have shapes"),  # of pictures as they are
         (["--network", "lenet"], "--network lenet: there is no such file"),

@@ -38,7 +38,7 @@ def measure_scaling(
     """Time training on the first k of ``devices``, for each k in ``counts``, 1 among them; returns a `Scaling`.
 
     In each of ``repeats`` rounds each k trains ``steps`` whole steps, as `train` does
-    them (fewer where the data set has not so many minibatches); see `take_rounds`.
+    them (fewer where the data set has fewer minibatches); see `take_rounds`.
     ``batch_size``: of the minibatch in mode "strong", of each device's part in mode
     "weak". ``network``: a name, or what `networks.sequential` makes; ``width``
     multiplies the channels of one by name. ``algorithm``: an allreduce by name. ``data``: X_train,

@@ -202,7 +202,7 @@ def plot_curves(rows):
         raise ValueError("there are no rows to plot")
     longest = max(row["settings"]["num_epochs"] for row in rows)
     names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
-    rows = [row for row in rows if row["history"]]  # which trials that failed have not
+    rows = [row for row in rows if row["history"]]  # trials that failed have none
     figure = Figure(figsize=(11, 4), layout="constrained")
     accuracy, loss = figure.subplots(1, 2)
     for i, row in enumerate(rows):

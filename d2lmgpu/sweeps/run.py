@@ -58,13 +58,13 @@ def sweep(
     themselves). ``invert``: as of `train`. ``progress``: show a table. ``watch``: a function
     that is called after each epoch and each trial with the rows so far, as `plot_curves`
     draws them: those of trials that run have status "running" and in ``history`` their
-    curves. (Of those that an ``executor``'s processes do, it hears when they end.)
+    curves. (Those that an ``executor``'s processes do are reported when they end.)
 
     A trial that fails gets a row that says why, and the others go on. Ctrl-C ends
     trials after their current step; those and what was not begun are "interrupted".
 
     Raises ValueError for trials that make no sense and for a file of something
-    else, DeviceError for devices that this machine has not, OSError if the file or the folder
+    else, DeviceError for devices that this machine does not have, OSError if the file or the folder
     cannot be written, another sweep uses it, or no process can be started.
     """
     _check_ways(executor, mode, workers)

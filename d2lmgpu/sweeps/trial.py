@@ -20,7 +20,7 @@ _turn = None  # a lock: trials in threads of one process would train on the same
 
 @in_forked_process
 def _begin_turns():
-    """In a forked process nobody would ever release a lock that another thread of the parent holds."""
+    """In a forked process a lock that another thread of the parent holds would never be released."""
     global _turn
     _turn = threading.Lock()
 
@@ -29,7 +29,7 @@ _begin_turns()
 
 
 CURVES = ("train_loss", "test_accuracy", "seconds_per_epoch")
-"""What is told of a trial as it goes on, by epoch."""
+"""What is reported of a trial as it goes on, by epoch."""
 
 
 def stopped():
@@ -38,7 +38,7 @@ def stopped():
 
 
 def tell(number, first, curves):
-    """In this process nobody hears how trials go; `workers` gives its processes another."""
+    """In this process how trials go is reported to nothing; `workers` gives its processes another function."""
 
 
 class Report:

@@ -1,4 +1,4 @@
-"""Who does trials at the same time where no executor is given: a process for each core or GPU.
+"""What does trials at the same time where no executor is given: a process for each core or GPU.
 
     Processes ─┬─ thread ── process on core 0, or with GPU 0 as its only one
                ├─ thread ── process on core 1, or GPU 1
@@ -88,7 +88,7 @@ class Processes(Executor):
             raise _death(pool, self._of_thread.process) from None
 
     def _result(self, future, process):
-        """What a process returns. One that is stopped is told of, and goes on when all are to end."""
+        """What a process returns. A line says that it is stopped by a signal; it is continued when all are to end."""
         told = False
         while not wait([future], LOOK).done:
             stopped = _is_stopped(process.pid)

@@ -57,7 +57,7 @@ def image_shape(X):
 
 
 def number_of_outputs(y):
-    """How many outputs a network by name has where nobody named classes: as many as targets (N, K) have numbers."""
+    """The outputs of a network by name without names of classes: as many as targets (N, K) have numbers, or 10."""
     return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else 10
 
 
@@ -114,7 +114,7 @@ def check_images(X, network):
 
 
 def check_checkpoint(checkpoint, checkpoint_steps, resume):
-    """Raise now what would go wrong with the file later; nobody's checkpoint is overwritten by another run."""
+    """Raise now what would go wrong with the file later. The checkpoint of another run is not overwritten."""
     if checkpoint_steps is not None:
         check_whole("checkpoint_steps", checkpoint_steps)
         if checkpoint is None:

@@ -1,15 +1,15 @@
-"""A checkpoint where processes hang: the state of the last whole step, if this process has it, written by its watch.
+"""An emergency checkpoint, where processes hang: the state of the last whole step, written by this process's watch.
 
-Who waits in an exchange of gradients has not begun to update, so that its parameters are those after the step before,
-whole. That is not believed, but seen: each replica counts its updates, when they begin and when they are finished, and
-the host program how many steps it has waited for. Only where all of these agree, before and after the arrays are
-copied, is there a checkpoint.
+A device that waits in an exchange of gradients has not begun to update, so that its parameters are those after the step
+before, whole. This is checked: each replica counts its updates, when they begin and when they are finished, and the
+host program counts the steps that it has waited for. A checkpoint is written only where all of these agree, before and
+after the arrays are copied.
 
     host       waits for step 8, has the losses of 7
     cpu(0)     7 updates begun, 7 finished, waits in the allreduce of step 8      ►  the state after step 7
     cpu(1)     7 updates begun, 7 finished, waits in the allreduce of step 8
 
-The program may still be anywhere, and its devices will never again do anything: so arrays are read where they are.
+The program may be anywhere, and its devices will not run another task: so arrays are read where they are.
 """
 
 import os
@@ -28,8 +28,8 @@ ENDING = ".hang"
 class EmergencyCheckpoint:
     """Called where the processes of a `Cluster` hang, it writes a checkpoint and returns what there is to say of it.
 
-    ``path``: of the run's checkpoint; None: it has none, and neither has this. A single process hangs for nobody, and
-    has none. ``state``: what stays the same all the time.
+    ``path``: of the run's checkpoint; None: it has none, and neither has this. A single process
+    waits for no other, and has none. ``state``: what stays the same all the time.
     """
 
     def __init__(self, path, history, runner, everybody, state, batch_statistics):
@@ -37,7 +37,7 @@ class EmergencyCheckpoint:
         self.history, self.runner, self.replicas, self.state = history, runner, runner.replicas, state
         self.devices = len(everybody)
         self.own_statistics = batch_statistics == "local" and bool(self.replicas[0].statistics)
-        self.epoch = None  # whose steps are being done
+        self.epoch = None  # the one that is being trained
 
     def begin(self, epoch, steps, begin, counted):
         """Steps of an epoch begin, after so many of it; ``begin``: when they would have, had all been done now."""

@@ -26,8 +26,8 @@ class History:
 
     ``settings``: those of the run by name, as `Settings.recorded` gives them; ``history.lr`` is
     ``history.settings["lr"]``. ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples
-    whose largest logit was their label when their step computed it, so before the step's update, while the network was
-    still learning; None where labels are no classes.
+    with the largest logit at their label when their step computed it, so before the step's update, while the network
+    was still learning; None where labels are no classes.
     ``test_accuracy``: where labels are classes; otherwise it stays empty, and ``test_loss``, per example as well, is
     in its place. ``metrics``: lists for those of one's own, by name. Seconds exclude the evaluation. ``phases``: in all
     seconds of the run's epochs (see `Timeline.phases`), and after them those in which the

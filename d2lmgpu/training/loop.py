@@ -52,7 +52,7 @@ class Loop:
     drawn: tuple = (None, None)  # an epoch, and the order of its examples
 
     def run(self, position):
-        """Train from ``position`` on, until all epochs are done, somebody asks to stop, or nothing can be learned."""
+        """Train from ``position`` on, until all epochs are done, a stop is requested, or nothing can be learned."""
         history, seconds = self.history, 0.0
         try:
             with stop_on_interrupt(self.stop), self.timeline:
@@ -149,7 +149,7 @@ class Loop:
         return self.drawn[1]
 
     def _unwatched(self, before, steps):
-        """How many of an epoch's steps may follow these until somebody looks: callbacks, a checkpoint, a check.
+        """How many of an epoch's steps may be launched before the next callback, checkpoint or check.
 
         ``before``: the steps of the run before this epoch.
         """

@@ -112,7 +112,7 @@ def _model(checkpoint, network, loss):
     check_kind("model", model, MODEL)
     if network is None and model["network"] is None:
         raise ValueError(
-            "its network has layers that are functions of somebody's own: give load_model(FILE, network=...), what "
+            "its network has layers that are functions of your own: give load_model(FILE, network=...), what "
             "networks.sequential made of them"
         )
     if network is None:

@@ -1,7 +1,7 @@
 """What a checkpoint holds of a training run, how a file is checked for that, and how a run goes on from it.
 
-A file that is whole, with the right checksum, may still have been written by another program, or by somebody who wants
-to see what happens.
+A file that is whole, with the right checksum, may still have been written by another program, or been altered on
+purpose.
 """
 
 import hashlib

@@ -24,7 +24,7 @@ from .splits import check_memory, limits_of, make_plan
 class SplitStep(Step):
     """Training as ``settings.split`` says. ``peak_memory``: the bytes on each device, at most, as `prove` counts them.
 
-    ``devices``: a list, or a `Cluster`, of whose processes each has one; ``stop``: as of `ClusterStep`.
+    ``devices``: a list, or a `Cluster`, with a `SplitStep` in each of its processes; ``stop``: as of `ClusterStep`.
 
     Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
     """

@@ -45,7 +45,7 @@ def compare(everybody, settings, test_set, replicas, **others):
 class SharedStop(Stop):
     """A `Stop` for the processes of a `Cluster`: a request becomes one when all know of it, after the same step.
 
-    ``wanted``: whether somebody here has asked. A `ClusterStep` tells the others with each step.
+    ``wanted``: whether a stop was requested in this process. A `ClusterStep` tells the others with each step.
     """
 
     def __init__(self, everybody):
@@ -61,7 +61,7 @@ class SharedStop(Stop):
         self.wanted = value
 
     def agree(self):
-        """Somebody has asked, as all processes know by now."""
+        """A stop was requested somewhere, and all processes know it by now."""
         self.agreed = True
 
     def settle(self):
