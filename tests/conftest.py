@@ -12,22 +12,26 @@ tried twice. No test that is there to find races is marked so.
 
 import contextlib
 import ctypes
+import functools
 import gc
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 
 import cuda_machines
+import cuda_on_cpu
 import numpy as np
 import pytest
 import standin_cupy
 from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
+from d2lmgpu import fashion_mnist
 from d2lmgpu.devices import find_gpus, kinds
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
@@ -36,6 +40,17 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "docs"))  # what makes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs of a shell's `&` begin with it ignored
 
+
+SHIPPED = Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
+
+
+def _once(read):
+    """``read(path)``, but a file of the shipped data set is read once: to unpack all takes a quarter of a second."""
+    once = functools.cache(read)
+    return lambda path: (once if Path(path).parent == SHIPPED else read)(path)
+
+
+fashion_mnist._md5, fashion_mnist._read_idx = _once(fashion_mnist._md5), _once(fashion_mnist._read_idx)
 
 REAL_GPU = pytest.param("gpu", marks=pytest.mark.real_gpu)
 """A fixture's parameter, left out where there is no GPU."""
@@ -52,6 +67,17 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):  # not in a process of pytest-xdist, whose reports all come to the first
         config.pluginmanager.register(Passed(config))
+        if hasattr(config, "cache"):
+            os.environ[cuda_on_cpu.COMPILED] = str(_without_old_files(config.cache.mkdir("cuda_on_cpu")))
+
+
+def _without_old_files(folder):
+    """A folder, from which the files that were made a week ago, or earlier, are removed."""
+    for path in folder.glob("*/*"):
+        with contextlib.suppress(OSError):  # another run removes it
+            if path.stat().st_mtime < time.time() - 7 * 24 * 3600:
+                path.unlink()
+    return folder
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks

@@ -13,6 +13,7 @@ a barrier that some threads never reach.
 import ctypes
 import functools
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -146,19 +147,35 @@ def _parameter(text):
     return Parameter(name, kind, DTYPES[kind], "*" in words, "const" in words)
 
 
+COMPILED = "CUDA_ON_CPU"
+"""The variable that names the folder for compiled kernels, which all processes of a test run share, and later runs."""
+
+
 @functools.cache
 def folder():
-    """A folder for compiled kernels, for as long as this process lives, with the shims compiled once for all.
-
-    Skips the test without g++.
-    """
+    """Where kernels are, compiled with these shims, and the shims themselves. Skips the test without g++."""
     if shutil.which("g++") is None:
         pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
-    folder = tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
-    header = Path(folder.name) / "shims.h"
+    what = [gpp(["--version"]), *FLAGS, *(f"{shim}{shim.read_text('utf-8')}" for shim in SHIMS)]
+    folder = Path(os.environ.get(COMPILED) or tempfile.mkdtemp(prefix="cuda_on_cpu_"), _sum("".join(what)))
+    folder.mkdir(parents=True, exist_ok=True)
+    header = folder / "shims.h"
     header.write_text("".join(f'#include "{shim}"\n' for shim in SHIMS))
-    gpp([*FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"])
+    _made(folder / "shims.h.gch", lambda path: gpp([*FLAGS, "-x", "c++-header", str(header), "-o", path]))
     return folder
+
+
+def _made(path, make):
+    """The file ``path``, which ``make(path)`` makes unless it is there; other processes see it when it is complete."""
+    if not path.exists():
+        part = path.with_suffix(f".{os.getpid()}")
+        make(str(part))
+        part.replace(path)
+    return path
+
+
+def _sum(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 _compiling = threading.Lock()
@@ -173,13 +190,12 @@ def compile_for_cpu(code, options):
 
 @functools.cache
 def _compile(code, options):
-    folder_path = Path(folder().name)
     defines = "".join(f"#define {option[2:].replace('=', ' ', 1)}\n" for option in options)
     found = signatures(gpp(["-E", "-P", "-x", "c++", "-"], defines + code))
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
     text = "\n".join(['#include "shims.h"', defines, "#line 1", code, *launchers])  # the shims see no macros
-    path = folder_path / (hashlib.sha256(text.encode()).hexdigest()[:16] + ".so")
-    gpp([*FLAGS, "-shared", "-I", str(folder_path), "-o", str(path), "-x", "c++", "-"], text)
+    options = [*FLAGS, "-shared", "-I", str(folder()), "-x", "c++", "-"]
+    path = _made(folder() / f"{_sum(text)}.so", lambda path: gpp([*options, "-o", path], text))
     return ctypes.CDLL(str(path)), found
 
 
