@@ -137,7 +137,7 @@ class Crash(d2l.Callback):
 
 
 @pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["the walk", "a plan"])
-@pytest.mark.parametrize("steps, at", [(5, (0, 4)), *long((9, (1, 2))), (17, (2, 4))])
+@pytest.mark.parametrize("steps, at", [(5, (0, 4)), *long((9, (1, 2)), (17, (2, 4)))])
 def test_learning_rates_go_on_where_they_were(small, tmp_path, steps, at, split):
     """Each step has another, in the warm-up and after it; the checkpoint is of the middle of an epoch of 6."""
     devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"

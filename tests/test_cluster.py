@@ -299,6 +299,7 @@ else:
     assert said == ["said rank 1 did not come to d2l.cluster() within 3 s, where rank 0 waits"]
 
 
+@pytest.mark.long
 def test_the_command_measures_across_processes(tmp_path):
     program = "import sys; from d2lmgpu.cli import main; sys.exit(main())"
     file = tmp_path / "rows.json"

@@ -219,6 +219,7 @@ ON_STANDIN = Path(__file__).with_name("on_standin.py")
 TRAIN = "--limit 60 --batch-size 24 --epochs 1 --init he --seed 3 --json".split()
 
 
+@pytest.mark.long
 def test_processes_of_a_machine_take_its_gpus(tmp_path):
     """Of three processes on two cards two compute, and learn what one process with both cards does."""
     several, one = tmp_path / "several.json", tmp_path / "one.json"
@@ -243,6 +244,7 @@ def test_named_devices_are_taken_where_there_are_gpus(tmp_path):
     assert [name[:6] for name in json.loads(out.read_text())["devices"]] == ["cpu(0)", "cpu(1)"] * 2
 
 
+@pytest.mark.long
 def test_allreduces_of_gpus_are_measured(tmp_path):
     out = tmp_path / "out.json"
     arguments = "allreduce --algorithms ring,mpi --sizes 4K --json".split()

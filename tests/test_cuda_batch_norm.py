@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import few, long
+from conftest import few
 from cuda_machines import close, normal, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_program import make_gpus  # noqa: F401
@@ -219,8 +219,9 @@ def make(rng, name, N):
     return X.astype(np.float32), y, [p.astype(np.float32) for p in params], network
 
 
-@pytest.mark.parametrize("N", [6, *long(0, 1)])
-@pytest.mark.parametrize("name", few(NETWORKS, "as in LeNet"))
+@pytest.mark.long
+@pytest.mark.parametrize("N", [6, 0, 1])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_as_the_layers(make_gpus, rng, name, N):  # noqa: F811
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, name, N)

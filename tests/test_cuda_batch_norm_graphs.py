@@ -68,7 +68,7 @@ def test_other_optimizers(make_gpus, rng, optimizer, precision):  # noqa: F811
     same(run, d2l.train([d2l.cpu(0)], **given), 2e-5 if precision == "float32" else 5e-3)
 
 
-@pytest.mark.parametrize("statistics", BATCH_STATISTICS)
+@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
 def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rng, statistics):  # noqa: F811
     """To the bit the same on all devices, or not; and the recording has changed nothing."""
     X, y = rng.integers(0, 256, (12, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 12).astype(np.uint8)

@@ -51,7 +51,7 @@ def graded(folder, outside, *options, names="cut,updates_per_epoch"):
     return rows, done.stdout
 
 
-@pytest.mark.parametrize("names", [SAMPLE, *long(HOSTILE)], ids=["sample", "all"])
+@pytest.mark.parametrize("names", long(SAMPLE, HOSTILE), ids=["sample", "all"])
 def test_the_honest_have_the_same_marks_beside_the_hostile(tmp_path, names):
     alone, beside, kept, out = (tmp_path / name for name in ("alone", "beside", "kept", "out"))
     for folder in (kept, out):
