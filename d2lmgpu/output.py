@@ -1,57 +1,39 @@
 """Result files: checked before the work begins, written whole or not at all, by one program at a time.
 
-Beside a file ``NAME`` that is being written lie ``.NAME.lock``, which the operating system gives free when its
-holder ends, however that comes, and ``.NAME.part``, which becomes ``NAME`` when it is complete. What a program
-that was killed has left of them is taken over, and removed, by the next that writes ``NAME``.
+Beside a file ``NAME`` that is being written lie its lock (locks.py) and ``.NAME.part``, which becomes ``NAME`` when it
+is complete. What a program that was killed has left of them is removed by the next that writes ``NAME``.
 """
 
 import contextlib
-import errno
 import itertools
 import json
 import os
 import stat
-import threading
-import time
 import unicodedata
 from pathlib import Path
 
 from .arguments import shown
-from .devices import in_forked_process
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    import msvcrt
-
-    fcntl = None
+from .locks import PATIENCE, beside, holding, is_stream, naming, target
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
-PATIENCE = 3.0
-"""Seconds for which a file may be in the hands of another that writes a result to it."""
-
-STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
-"""What these names stand for is written to, and never replaced, be it a file."""
-
-_held = {}  # files that are held: by which thread, and the open file that has the lock
 
 
 def check_writable(path):
     """Raise OSError now if a result could not be written to ``path`` later; leaves what is there as it is."""
-    path = _target(path)
+    path = target(path)
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder")
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"cannot write {path}: permission denied")
     if not is_stream(path):
-        with holding(path, PATIENCE), _naming(path):
-            os.close(_create(_beside(path, "part")))
-            _beside(path, "part").unlink()
+        with holding(path, PATIENCE), naming(path):
+            os.close(_create(beside(path, "part")))
+            beside(path, "part").unlink()
 
 
 def check_folder(path):
     """As `check_writable`, for a folder of results, which will be made where there is none."""
-    path = _target(path)
+    path = target(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"cannot write into {path}: it is no folder; give another name")
     new = [parent for parent in (path, *path.parents) if not parent.exists()]
@@ -76,28 +58,28 @@ def check_apart(outputs, inputs, patterns):
         for other, taken in _each_path(inputs):
             if same_file(path, taken):
                 raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
-            if Path(os.path.realpath(taken)) in _target(path).parents:
+            if Path(os.path.realpath(taken)) in target(path).parents:
                 raise ValueError(f"{name} {path} would lie among what {other} {taken} holds; give another folder")
         for other, taken in (*outputs, *_each_path(inputs)):
-            if name in patterns and _target(taken).parent == _target(path) and _target(taken).match(patterns[name]):
+            if name in patterns and target(taken).parent == target(path) and target(taken).match(patterns[name]):
                 raise ValueError(f"{name} {path} might be written over {other} {taken}; give another folder")
 
 
 def same_file(path, other):
     """Whether two paths are one file, or will be: through links, and where upper and lower case are the same."""
-    path, other = _target(path), _target(other)
+    path, other = target(path), target(other)
     if path == other or is_stream(path) or is_stream(other):
         return path == other and not is_stream(path)
     if path.exists() and other.exists():
         return path.samefile(other)
     if path.exists() or other.exists() or _folded(path) != _folded(other) or not path.parent.is_dir():
         return False
-    with holding(path, PATIENCE), _naming(path):  # neither is there: try what the folder makes of such names
+    with holding(path, PATIENCE), naming(path):  # neither is there: try what the folder makes of such names
         try:
-            os.close(_create(_beside(path, "part")))
-            return _beside(other, "part").exists()
+            os.close(_create(beside(path, "part")))
+            return beside(other, "part").exists()
         finally:
-            _beside(path, "part").unlink(missing_ok=True)
+            beside(path, "part").unlink(missing_ok=True)
 
 
 def write_file(path, write, like=None):
@@ -106,13 +88,13 @@ def write_file(path, write, like=None):
     A failure leaves an older file as it was. A new file gets the permissions of an older one, or else of the file
     ``like``. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
     """
-    path = _target(path)
+    path = target(path)
     if is_stream(path):
-        with _naming(path), open(path, "ab") as file:
+        with naming(path), open(path, "ab") as file:
             write(file)
         return
-    part = _beside(path, "part")
-    with holding(path, PATIENCE), _naming(path):
+    part = beside(path, "part")
+    with holding(path, PATIENCE), naming(path):
         try:
             with os.fdopen(_create(part, path if path.exists() else like), "wb") as file:
                 write(file)
@@ -128,7 +110,7 @@ def keep_aside(path):
 
     Returns the copy's path, which is an older one's if that has the same content. Raises OSError.
     """
-    path = _target(path)
+    path = target(path)
     with holding(path, PATIENCE):
         content = path.read_bytes()
         for number in itertools.count(1):
@@ -197,65 +179,6 @@ def save_figure(path, draw):
     write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150))
 
 
-@contextlib.contextmanager
-def holding(path, patience=0.0):
-    """Within the ``with`` block nobody but this thread writes to ``path``; None is nothing to be held.
-
-    Raises OSError if somebody else holds it for longer than ``patience`` seconds. Where the
-    file system knows no locks, nothing is held.
-    """
-    path = None if path is None else _target(path)
-    if path is None or is_stream(path) or (path in _held and _held[path][0] == threading.get_ident()):
-        yield
-        return
-    lock = _wait_for_lock(path, time.monotonic() + patience)
-    _held[path] = threading.get_ident(), lock
-    try:
-        yield
-    finally:
-        if _held.get(path, (None, None))[1] is lock:  # in a process that was forked in the block it is the parent's
-            del _held[path]
-            if fcntl is None:  # Windows removes no open file
-                lock.close()
-            with contextlib.suppress(OSError):
-                _beside(path, "lock").unlink()
-            lock.close()  # elsewhere who opens it now finds that it has no name any more
-
-
-@in_forked_process
-def _hold_nothing():
-    """What the parent holds is the parent's: else both would write, and the lock outlive who has it."""
-    for _, lock in _held.values():
-        lock.close()
-    _held.clear()
-
-
-def _wait_for_lock(path, end):
-    """An open file that has the lock. Unlike a bare descriptor it is closed, too, if an interrupt loses it."""
-    while True:
-        with _naming(path):
-            lock = open(_beside(path, "lock"), "ab", buffering=0)
-        locked = _lock(lock.fileno())
-        if locked and os.fstat(lock.fileno()).st_nlink:
-            return lock
-        lock.close()
-        if not locked and time.monotonic() >= end:
-            raise OSError(f"cannot write {path}: another run is writing it; wait for its end, or give another name")
-        time.sleep(0 if locked else 0.01)  # locked without a name: its last holder has just removed it
-
-
-def _lock(descriptor):
-    """Whether the lock is had, or there is none to be had on this file system."""
-    try:
-        if fcntl is None:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in (errno.EACCES, errno.EAGAIN)
-    return True
-
-
 def _create(part, older=None):
     """A descriptor of a new file ``part``, with the permissions of the file ``older`` if there is one."""
     part.unlink(missing_ok=True)  # of one that was killed
@@ -268,17 +191,6 @@ def _create(part, older=None):
     return descriptor
 
 
-@contextlib.contextmanager
-def _naming(path):
-    """Let an OSError within the ``with`` block say which file could not be written."""
-    try:
-        yield
-    except OSError as error:
-        named = type(error)(f"cannot write {path}: {error.strerror or error}")
-        named.errno = error.errno
-        raise named from error
-
-
 def _each_path(named):
     """(name, path) for each path of a dict of paths and lists of them."""
     each = [(name, paths if isinstance(paths, list) else [paths]) for name, paths in named.items()]
@@ -288,18 +200,3 @@ def _each_path(named):
 def _folded(path):
     """What is the same for two names that some folder might take for one."""
     return path.parent, unicodedata.normalize("NFKC", path.name).casefold()
-
-
-def _beside(path, ending):
-    return path.with_name(f".{path.name}.{ending}")
-
-
-def _target(path):
-    """The file itself where ``path`` is a link to it."""
-    return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
-
-
-def is_stream(path):
-    """Whether it is written to, and never replaced."""
-    path = _target(path)
-    return str(path).startswith(STREAMS) or (path.exists() and not path.is_file() and not path.is_dir())

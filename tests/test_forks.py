@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.output import holding, write_json
+from d2lmgpu.locks import holding
+from d2lmgpu.output import write_json
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),

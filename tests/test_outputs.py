@@ -13,9 +13,10 @@ import pytest
 from conftest import long
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, output
+from d2lmgpu import cli, locks, output
 from d2lmgpu.checkpoints import load_checkpoint
-from d2lmgpu.output import check_writable, each_output, holding, keep_aside, same_file, write_file, write_json
+from d2lmgpu.locks import holding
+from d2lmgpu.output import check_writable, each_output, keep_aside, same_file, write_file, write_json
 
 
 def names(folder):
@@ -24,7 +25,7 @@ def names(folder):
 
 def python(code, *arguments, **settings):
     """A process that runs ``code``, after this module's imports."""
-    imports = "import os, signal, sys, time\nfrom d2lmgpu.output import *\n"
+    imports = "import os, signal, sys, time\nfrom d2lmgpu.locks import holding\nfrom d2lmgpu.output import *\n"
     return subprocess.Popen([sys.executable, "-c", imports + code, *map(str, arguments)], text=True, **settings)
 
 
@@ -202,14 +203,14 @@ def test_who_holds_a_file_is_alone_with_it(tmp_path, monkeypatch):
 
 def test_a_lock_without_a_name_is_none(tmp_path, monkeypatch):
     """Its last holder has removed the file after it was opened here: whoever comes next would make another."""
-    lock, file = output._lock, tmp_path / "file"
+    lock, file = locks._lock, tmp_path / "file"
 
     def too_late(descriptor):
-        monkeypatch.setattr(output, "_lock", lock)
+        monkeypatch.setattr(locks, "_lock", lock)
         (tmp_path / ".file.lock").unlink()
         return lock(descriptor)
 
-    monkeypatch.setattr(output, "_lock", too_late)
+    monkeypatch.setattr(locks, "_lock", too_late)
     with holding(file):
         assert names(tmp_path) == [".file.lock"]
 
@@ -238,7 +239,7 @@ def test_without_locks_files_are_written_nevertheless(tmp_path, monkeypatch):
     def unknown(*args):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(output.fcntl, "flock", unknown)
+    monkeypatch.setattr(locks.fcntl, "flock", unknown)
     with holding(tmp_path / "file"):
         write_json(tmp_path / "file", [1])
     assert names(tmp_path) == ["file"]
@@ -284,7 +285,7 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
 
 def test_where_upper_and_lower_case_are_the_same(tmp_path, monkeypatch):
     """As on Windows and macOS: neither file is there yet, so the folder itself is asked."""
-    monkeypatch.setattr(output, "_beside", lambda path, ending: path.with_name(f".{path.name.lower()}.{ending}"))
+    monkeypatch.setattr(output, "beside", lambda path, ending: path.with_name(f".{path.name.lower()}.{ending}"))
     assert same_file(tmp_path / "Result.json", tmp_path / "result.JSON")
     assert not same_file(tmp_path / "Result.json", tmp_path / "results.json") and names(tmp_path) == []
 

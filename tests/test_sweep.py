@@ -22,9 +22,9 @@ from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.locks import holding
 from d2lmgpu.monitor import Stop
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
-from d2lmgpu.output import holding
 from d2lmgpu.sweeps import DEFAULTS, plot_curves, results, run, workers
 from d2lmgpu.sweeps.plot import plot_sweep
 from d2lmgpu.sweeps.progress import Table

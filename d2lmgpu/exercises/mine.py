@@ -25,7 +25,8 @@ import textwrap
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from ..output import PATIENCE, holding, keep_aside, write_file
+from ..locks import PATIENCE, holding
+from ..output import keep_aside, write_file
 from .results import kind
 
 FILE = "mine.py"

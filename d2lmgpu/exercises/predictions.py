@@ -9,7 +9,8 @@ import re
 import sys
 
 from ..arguments import check_name, check_text, is_number, shown
-from ..output import PATIENCE, holding, keep_aside, read_json, write_json
+from ..locks import PATIENCE, holding
+from ..output import keep_aside, read_json, write_json
 from ..words import several
 from . import notebook
 

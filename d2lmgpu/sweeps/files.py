@@ -14,7 +14,8 @@ import os
 from pathlib import Path
 
 from ..arguments import check_path
-from ..output import check_writable, holding
+from ..locks import holding
+from ..output import check_writable
 from .results import FINISHED
 from .trials import identity
 

@@ -7,9 +7,9 @@ from concurrent.futures import BrokenExecutor, Future
 from ..arguments import check_name, check_whole
 from ..data import check_parts
 from ..devices.errors import one_line
+from ..locks import holding
 from ..monitor import stop_on_interrupt
 from ..networks import FASHION_MNIST, Network, find_loss
-from ..output import holding
 from ..training.checks import check_data, find_network, image_shape, number_of_outputs
 from .files import trial_files
 from .progress import Record, Table

@@ -11,10 +11,10 @@ from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
+from ..locks import holding
 from ..monitor import Progress, Stop
 from ..networks import find_loss, init_params, try_loss
 from ..networks.losses import EXAMPLES
-from ..output import holding
 from ..timing import Timeline
 from .checks import (
     check_checkpoint,
