@@ -3,7 +3,6 @@
 import functools
 from dataclasses import replace
 
-from ..cluster import as_cluster
 from ..devices import DeviceError
 from ..devices.trials import tell
 from ..networks import CROSS_ENTROPY, find_loss
@@ -16,16 +15,15 @@ from .accuracy import TestSet
 from .split_step import SplitStep, SplitTestSet
 
 
-def make_runner(X, y, params, devices, network, settings, note=print, saved_loads=None, stop=None):
+def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
     """A `GraphStep` or an `EagerStep` on new ``replicas``, and the `Settings` with the loads that it has.
 
-    Where the settings have a split, a `SplitStep`.
+    ``everybody``: a `Cluster`. Where the settings have a split, a `SplitStep`.
 
     ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`. Steps that
     should be graphs but cannot be recorded are launched one by one, with a message. On a `Cluster` of several
     processes it is a `ClusterStep`, with ``stop``.
     """
-    everybody = as_cluster(devices)
     devices = everybody.mine
     if settings.split:
         return SplitStep(X, y, params, everybody, network, settings, stop), settings

@@ -24,7 +24,7 @@ from .splits import check_memory, limits_of, make_plan
 class SplitStep(Step):
     """Training as ``settings.split`` says. ``peak_memory``: the bytes on each device, at most, as `prove` counts them.
 
-    ``devices``: a list, or a `Cluster`, with a `SplitStep` in each of its processes; ``stop``: as of `ClusterStep`.
+    ``devices``: a `Cluster`, with a `SplitStep` in each of its processes; ``stop``: as of `ClusterStep`.
 
     Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
     """
@@ -35,8 +35,8 @@ class SplitStep(Step):
         self.X, self.y, self.stop, self.settings = np.asarray(X), np.asarray(y), stop, settings
         batch_size, k = min(settings.batch_size, len(X)), len(devices)
         self.plan = make_plan(settings.split, k, settings.pipeline, settings.micro_batches, network, settings.algorithm)
-        check_memory(self.plan, devices, settings.split, settings, batch_size)
         self.peak_memory = prove(self.plan, batch_size, settings.optimizer).peak
+        check_memory(network, devices, self.peak_memory, settings, batch_size)
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.whole = Whole(self.plan, params, devices, make_optimizer(settings))

@@ -14,8 +14,8 @@ import math
 import re
 
 from .. import words
-from ..arguments import check_name, check_whole, perhaps_meant, shown
-from ..cluster import as_cluster, gather
+from ..arguments import check_name, check_whole, shown
+from ..cluster import gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
 from ..networks import LENET, channels, is_random
@@ -33,14 +33,10 @@ TOGETHER |= {"loss": "cross_entropy", "check_every": 0}
 
 def check_split(split):
     """Raise ValueError unless it is None, a name of `SPLITS`, or a product such as "data=2,layers=2"."""
-    if split is None or (isinstance(split, str) and split in SPLITS):
-        return
-    if not isinstance(split, str) or "=" not in split:
-        meant = perhaps_meant(split, SPLITS) if isinstance(split, str) else ""
-        raise ValueError(
-            f"split {shown(split)} is unknown; choose from {', '.join(SPLITS)}, or a product such as {EXAMPLE}{meant}"
-        )
-    _factors(split)
+    if isinstance(split, str) and "=" in split:
+        _factors(split)
+    elif split is not None:
+        check_name("split", split, SPLITS, also=f", or a product such as {EXAMPLE}")
 
 
 def check_together(settings):
@@ -114,26 +110,23 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     return maker(k, micro_batches, network, **options)
 
 
-def check_memory(plan, devices, split, settings, batch_size):
-    """Raise DeviceMemoryError if a device has a limit below what the plan needs there, with the splits that would fit.
+def check_memory(network, everybody, peaks, settings, batch_size):
+    """Raise DeviceMemoryError if a device has a limit below what a plan needs there, with the splits that would fit.
 
-    ``devices``: a list, or a `Cluster`, of which all processes call this. ``split``: its name. ``batch_size``: of the
-    largest minibatch.
+    ``everybody``: a `Cluster`, of which all processes call this. ``peaks``: the bytes that the plan needs on each
+    device. ``batch_size``: of the largest minibatch.
     """
-    everybody = as_cluster(devices)
     limits = limits_of(everybody)
-    if not any(limits):
-        return
-    proof = prove(plan, batch_size, settings.optimizer)
-    lacking = [peak - limit if limit else 0 for peak, limit in zip(proof.peak, limits, strict=True)]
+    lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
     most = max(lacking)
     if most <= 0:
         return
     i = lacking.index(most)
-    fits = _that_fit(plan.network, limits, settings, batch_size)
+    fits = _that_fit(network, limits, settings, batch_size)
     advice = f"{words.listed(fits)} would fit" if fits else "no split would fit; more devices or micro-batches may help"
     raise DeviceMemoryError(
-        f"split {split} needs {proof.peak[i]:,} bytes on {everybody.names[i]}, {most:,} more than its limit; {advice}"
+        f"split {settings.split} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} more than its limit; "
+        f"{advice}"
     )
 
 
