@@ -25,7 +25,7 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu import collectives
 from d2lmgpu.devices import count_cores
-from d2lmgpu.devices.table import processor_name
+from d2lmgpu.devices.discovery import processor_name
 
 N = 129_068
 SHORT = sys.modules["d2lmgpu.collectives.execute"].SHORT

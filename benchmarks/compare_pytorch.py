@@ -26,7 +26,7 @@ import numpy as np
 from contenders import BATCH, DDP, SGEMM, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
-from d2lmgpu.devices.table import processor_name
+from d2lmgpu.devices.discovery import processor_name
 
 PART = {"cpu": 10, "gpu": 1}  # a round is an epoch's whole minibatches over this
 TOLERANCE = {"float32": 1e-4, "tf32": 2e-3, "mixed": 2e-2}  # of losses; PyTorch's mixed precision is with bfloat16

@@ -12,7 +12,7 @@ import numpy as np
 from .collectives import allreduce
 from .collectives.execute import are_connected
 from .devices import DeviceError, cpu, find_gpus, put, to_host
-from .devices.kinds import GPU
+from .devices.gpu import GPU
 from .devices.trials import all_again, trials, works
 from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
 from .networks import kernels_work

@@ -32,7 +32,7 @@ from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
 from d2lmgpu import fashion_mnist
-from d2lmgpu.devices import find_gpus, kinds
+from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
 
@@ -214,8 +214,8 @@ LONG_ON_STANDIN = pytest.mark.parametrize("device_kind", ["cpu", *long("standin"
 
 def forget_gpus():
     """What their threads still have to do, they do now: later ``import cupy`` may give something else."""
-    for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
-        device = kinds._devices.pop(key)
+    for key in [key for key in choose._devices if key[0] is choose.GPU]:
+        device = choose._devices.pop(key)
         with contextlib.suppress(Exception):
             device.synchronize()
         queues = [device, *filter(None, [vars(device).get("_comm_stream")])]

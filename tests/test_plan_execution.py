@@ -10,6 +10,7 @@ from test_plans import DEEP, mutants
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.devices.cpu import MemoryAccounting
 from d2lmgpu.networks import LENET, LENET_BN, init_params
 from d2lmgpu.optimizers import OPTIMIZERS, Optimizer
 from d2lmgpu.plans import PLANS, Execution, PlanError, copies_of, cut, execute, prove
@@ -170,7 +171,7 @@ def test_neighbours_that_may_be_swapped(name, k, micro_batches):
     assert passed or k == 1
 
 
-class _PeakAccounting(d2l.devices.memory.MemoryAccounting):
+class _PeakAccounting(MemoryAccounting):
     peak = 0
 
     def enter(self, raw):

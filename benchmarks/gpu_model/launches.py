@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import kinds, trials
+from d2lmgpu.devices import choose, trials
 from d2lmgpu.kernels.cuda import Program
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.parallel import GraphStep, Replica
@@ -65,18 +65,18 @@ def recording(cards):
     """Within the ``with`` block ``import cupy`` gives a module that writes down: yields its `Recorder`."""
     names = [name for name in sys.modules if name == "cupy" or name.startswith("cupy.")]
     real = {name: sys.modules.pop(name) for name in names}
-    devices = {key: kinds._devices.pop(key) for key in list(kinds._devices) if key[0] is kinds.GPU}
+    devices = {key: choose._devices.pop(key) for key in list(choose._devices) if key[0] is choose.GPU}
     recorder = Recorder(cards)
     known, trials._trials = trials._trials, _AllWorks()
     sys.modules["cupy"], sys.modules["cupy.cuda"] = recorder.module, recorder.module.cuda
     try:
         yield recorder
     finally:
-        for key in [key for key in kinds._devices if key[0] is kinds.GPU]:
-            kinds._devices[key].synchronize()  # their threads import cupy, too
-            del kinds._devices[key]
+        for key in [key for key in choose._devices if key[0] is choose.GPU]:
+            choose._devices[key].synchronize()  # their threads import cupy, too
+            del choose._devices[key]
         trials._trials = known
-        kinds._devices.update(devices)
+        choose._devices.update(devices)
         for name in ("cupy", "cupy.cuda"):
             del sys.modules[name]
         sys.modules.update(real)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arguments import shown
 from ..devices import nothing_left_behind, put, record_transfers, synchronize, to_host
-from ..devices.memory import MOST_BYTES
+from ..devices.device import MOST_BYTES
 from ..measuring import fit, repeated, repeats_in, seconds_of
 from ..words import name_of
 from .network import shared_cores

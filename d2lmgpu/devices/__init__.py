@@ -2,16 +2,25 @@
 
 from .array import DeviceArray, array_module, on_device
 from .batch import Batch, all_in_c
-from .choose import ENVIRONMENTS, check_devices, choose_devices, choose_indices, parse_devices
+from .choose import (
+    ENVIRONMENTS,
+    MOST_DEVICES,
+    check_devices,
+    choose_devices,
+    choose_indices,
+    cpu,
+    gpu,
+    parse_devices,
+    try_all_gpus,
+    try_gpu,
+)
 from .device import Device
-from .discovery import count_cores, find_gpus
+from .discovery import count_cores, device_table, find_gpus
 from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
 from .failures import Failures, nothing_left_behind, synchronize
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .forks import in_forked_process
-from .kinds import MOST_DEVICES, cpu, gpu, try_all_gpus, try_gpu
 from .records import TransferRecord, record_transfers
-from .table import device_table
 from .task import HAPPENED, Task
 from .transfer import put, to_host
 from .workers import current_device

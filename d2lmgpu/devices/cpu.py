@@ -1,24 +1,29 @@
 """Virtual devices: a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 
-Setting up the first one holds BLAS to one thread in the whole process (through
-threadpoolctl), so that k devices are k cores' worth of arithmetic and not k times
-all cores.
+Setting up the first one limits BLAS to one thread in the whole process (through threadpoolctl), so k devices do the
+arithmetic of k cores, and not k times that of all cores.
+
+A GPU has so much memory and no more. A virtual device has the machine's, unless it is given a limit: then it counts the
+arrays that it holds, and refuses one too many, as a GPU does. No memory is reserved beforehand: it is taken as arrays
+are made.
 """
 
 import ctypes
+import threading
+import weakref
 
 import numpy as np
 
 from .device import Device
 from .discovery import count_cores
-from .memory import MemoryAccounting, check_bytes
+from .errors import DeviceMemoryError
 from .workers import Workers
 
 _workers = Workers(count_cores())
 _comm_workers = Workers(count_cores())
 """Comm streams have workers of their own, as a GPU's copy engines are not its multiprocessors.
 
-Otherwise a device's exchange would only begin when one of the devices has finished what it computes.
+Without them an exchange would only begin when one of the devices has finished what it computes.
 """
 
 
@@ -43,15 +48,41 @@ class CPU(Device):
             self.accounting.enter(array)
         return array
 
-    def limit_memory(self, nbytes):
-        """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
-
-        More is a `DeviceMemoryError`. The kernels' scratch paper is not counted.
-        """
-        self.accounting = None if nbytes is None else MemoryAccounting(self, check_bytes(nbytes))
+    def _limit_memory(self, nbytes):
+        self.accounting = None if nbytes is None else MemoryAccounting(self, nbytes)
 
     def _make_comm_stream(self):
         return CPU(self.index, _comm_workers)
+
+
+class MemoryAccounting:
+    """Counts the bytes of live arrays of ``device``; views count as the array that they look at."""
+
+    def __init__(self, device, limit):
+        self.device, self.limit, self.used = device, limit, 0
+        self._lock = threading.RLock()  # an array may be freed while another is entered
+        self._known = set()  # the identities of the arrays counted
+
+    def enter(self, raw):
+        """Count a plain array. Raises DeviceMemoryError if it is one too many."""
+        while isinstance(raw.base, np.ndarray):
+            raw = raw.base
+        with self._lock:
+            if id(raw) in self._known:
+                return
+            if self.used + raw.nbytes > self.limit:
+                raise DeviceMemoryError(
+                    f"{self.device} is out of memory: {raw.nbytes:,} bytes asked for, {self.used:,} of its limit of "
+                    f"{self.limit:,} are in use; more devices help, a higher limit, and in training smaller minibatches"
+                )
+            self.used += raw.nbytes
+            self._known.add(id(raw))
+        weakref.finalize(raw, self._leave, id(raw), raw.nbytes)
+
+    def _leave(self, key, nbytes):
+        with self._lock:
+            self._known.remove(key)
+            self.used -= nbytes
 
 
 def _keep_freed_memory():

@@ -14,8 +14,12 @@ import time
 
 import numpy as np
 
+from ..arguments import check_whole
 from .failures import synchronize
 from .queue import Queue
+
+MOST_BYTES = 2**50
+"""A pebibyte, which no machine has."""
 
 
 class Device(Queue):
@@ -60,6 +64,16 @@ class Device(Queue):
             self.is_set_up = True
 
     # Memory:
+
+    def limit_memory(self, nbytes):
+        """Let arrays made here from now on take ``nbytes`` together at most; None: as many as there are.
+
+        One too many is a `DeviceMemoryError`, on a GPU CuPy's error; both are MemoryErrors. On a virtual device the
+        kernels' scratch memory is not counted.
+        """
+        if nbytes is not None:
+            check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
+        self._limit_memory(None if nbytes is None else int(nbytes))
 
     def buffer(self, name, size, dtype):
         """A plain array of ``size`` elements in this device's memory, for results that are soon used up.

@@ -7,7 +7,6 @@ from ..arguments import in_a_clone
 from .device import Device
 from .discovery import CUDA_IS_GONE
 from .errors import DeviceError
-from .memory import check_bytes
 from .workers import Workers
 
 OLDEST = 75
@@ -50,12 +49,8 @@ class GPU(Device):
         if cupy.cuda.runtime.getDevice() != self.card:  # the end of a `with` block failed
             cupy.cuda.runtime.setDevice(self.card)
 
-    def limit_memory(self, nbytes):
-        """Let arrays that are made here from now on take so many bytes together at most; None: as many as there are.
-
-        More is an error of CuPy's, a MemoryError.
-        """
-        self.submit(self._use_pool, 0 if nbytes is None else check_bytes(nbytes)).result()
+    def _limit_memory(self, nbytes):
+        self.submit(self._use_pool, nbytes or 0).result()
 
     def _use_pool(self, nbytes):
         """Runs on this device's thread, which gets a memory pool of its own. It grows on demand; 0: without limit."""
