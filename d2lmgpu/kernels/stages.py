@@ -1,12 +1,85 @@
-"""What programs for the CPU and for GPUs have in common: cutting a network into stages, and work in parts."""
+"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, idle programs.
+
+Both compute as generators, which pause where devices add up their sums.
+"""
 
 import functools
+import itertools
 
 from ..devices import array_module
 
 
+class Stages:
+    """A network's ``stages`` and, as slices, which parameters belong to each, the ``owners``."""
+
+    def __init__(self, stages, owners):
+        self.stages, self.owners = stages, owners
+        self.norms = [stage for stage in stages if hasattr(stage, "measure")]
+        self.written = [stage for stage in stages if isinstance(stage, WrittenLayer)]
+
+    def use_statistics(self, sync_statistics=(), statistics=()):
+        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
+        sync_statistics = sync_statistics or [None] * len(self.norms)
+        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
+        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
+            norm.sync, norm.statistics = sync, fixed
+
+    def use_draws(self, draws):
+        """From what random layers draw; with None nothing is random."""
+        for number, stage in enumerate(stage for stage in self.written if stage.layer.random):
+            stage.draws = draws and draws._replace(layer=number)
+
+
+class WrittenLayer:
+    """A layer without a fast body: its own two functions.
+
+    ``draws`` are those of a random layer, as long as it is to be one.
+    """
+
+    draws = None
+
+    def __init__(self, layer, input_grad):
+        self.layer, self.input_grad = layer, input_grad
+
+    def compute(self, x, params):
+        """→ y."""
+        options = {} if self.draws is None else {"draws": self.draws}
+        y, self.cache = self.layer.forward(x, *params, **options)
+        return y
+
+    def compute_back(self, dy):
+        """→ dx, and a list of the parameters' gradients."""
+        if not self.layer.shapes:
+            return self.layer.backward(dy, self.cache), []
+        dx, *grads = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
+        return dx, grads
+
+
+class Idle:
+    """Programs that nothing uses at the moment, at most so many; a key says what each is for.
+
+    Changed by single calls, so that it needs no lock.
+    """
+
+    def __init__(self, most):
+        self.most, self._programs, self._numbers = most, {}, itertools.count()
+
+    def take(self, key):
+        """The program of this key that was given back last, or None."""
+        for number, (other, program) in reversed(list(self._programs.items())):
+            if other == key and self._programs.pop(number, None) is not None:  # else another thread was faster
+                return program
+        return None
+
+    def give_back(self, key, program):
+        """Keep it, and forget those that were not used for longest."""
+        self._programs[next(self._numbers)] = key, program
+        for number in list(self._programs)[: -self.most]:
+            self._programs.pop(number, None)
+
+
 def make_stages(network, params, x, one_image, make_stage):
-    """The stages of a network and, as slices, which parameters belong to each.
+    """The `Stages` of a network: a list of them and, as slices, which parameters belong to each.
 
     ``x`` is the first stage's input, ``one_image`` (1, C, H, W) any image like
     those in it. ``make_stage(layers, x, shapes, input_grad)`` makes the stage that

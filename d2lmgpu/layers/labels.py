@@ -1,5 +1,7 @@
 """Labels and other targets: what outputs are compared with. One check for all who take them, and one count."""
 
+import math
+
 import numpy as np
 
 from ..arguments import as_array
@@ -61,7 +63,7 @@ def check_targets(y, n, outputs=None, any_shape=False):
 
 def classes_of(y):
     """Of plain labels (N,) themselves; of one-hot and soft labels, or others (N, ...), the largest's place."""
-    return y if y.ndim == 1 else y.reshape(len(y), -1).argmax(axis=1)
+    return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
 
 def right_answers(logits, y):

@@ -16,7 +16,7 @@ share of the sums is written and goes on when the sums are complete.
 import itertools
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels.stages import no_images, to_the_end
+from ..kernels.stages import to_the_end
 from ..layers import batch_moments, batch_norm_sums, make_sync_statistics
 from ..layers.labels import with_right_answers
 from ..timing import span
@@ -37,8 +37,6 @@ def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, d
 
 def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
     """`in_parts` as one thinks of it, without its gradients: through the layers one by one, and back."""
-    if len(X) == 0:
-        return (yield from no_images(X, grads, ready, sync_statistics))
     rest, caches, drawing = iter(params), [], itertools.count()
     for layer, sync in zip(network, _one_each(network, sync_statistics), strict=True):
         own = [next(rest) for _ in layer.shapes]

@@ -19,17 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import layers
-from ..arguments import MOST, check_array, check_list, check_number, check_whole, shown
+from ..arguments import check_array, check_list, check_number, check_whole, shown
 from ..devices.errors import message_of
 
-LIMITS = {
-    "outputs": (1, 10**6),
-    "kernel_size": (1, 2**10),
-    "stride": (1, 2**10),
-    "padding": (0, 2**10),
-    "size": (1, MOST),
-}
-"""Of the whole numbers that are arguments of recipes: the least and the most."""
+MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
+"""The largest whole numbers that are arguments of recipes; the least is 1, of padding 0."""
 
 TAKES_ROWS = ("Dense",)
 TAKES_IMAGES = ("Conv2d", "AvgPool2d", "MaxPool2d", "Flatten")
@@ -100,8 +94,8 @@ def _recipe(function):
         arguments = inspect.signature(function).bind(*args, **named)
         arguments.apply_defaults()
         for name, value in arguments.arguments.items():
-            if name in LIMITS:
-                check_whole(f"{function.__name__}: {name}", value, *LIMITS[name])
+            if name in MOST_OF:
+                check_whole(f"{function.__name__}: {name}", value, int(name != "padding"), MOST_OF[name])
         return Recipe(function.__name__, dict(arguments.arguments), function(*args, **named))
 
     RECIPES[function.__name__] = call

@@ -11,7 +11,7 @@ from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
-from ..kernels.stages import to_the_end
+from ..kernels.stages import no_images, to_the_end
 from ..layers import Draws, batch_norm_fixed, make_sync_statistics
 from ..layers.labels import right_answers
 from .as_written import as_written, loss_and_grads_as_written
@@ -73,16 +73,7 @@ def logits(X, params, network=LENET, statistics=()):
 
 @on_device
 def loss_and_grads(
-    X,
-    y,
-    params,
-    network=LENET,
-    out=None,
-    ready=None,
-    sync_statistics=None,
-    scale=1.0,
-    draws=None,
-    loss="cross_entropy",
+    X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0, draws=None, loss="cross_entropy"
 ):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
@@ -120,16 +111,7 @@ def loss_and_grads(
 
 
 def in_parts(
-    X,
-    y,
-    params,
-    network=LENET,
-    out=None,
-    ready=None,
-    sync_statistics=None,
-    scale=1.0,
-    draws=None,
-    loss=CROSS_ENTROPY,
+    X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0, draws=None, loss=CROSS_ENTROPY
 ):
     """`loss_and_grads` of plain arrays as a generator, which pauses where ``sync_statistics`` are to be summed.
 
@@ -144,6 +126,8 @@ def in_parts(
         sync_statistics = make_sync_statistics(channels(network), array_module(X))
     check_drawing(network, draws)
     grads = zeros_in_one_buffer(params) if out is None else out
+    if len(X) == 0:
+        return (yield from no_images(X, grads, ready, sync_statistics)), grads
     kernels = kernels_for(X, params)
     arguments = X, y, params, network, grads, ready, sync_statistics, scale
     if kernels is None:
@@ -156,7 +140,7 @@ def in_parts(
 @on_device
 def count_correct(X, y, params, network=LENET, statistics=()):
     """How many of the images ``X`` (N, C, H, W) get their label of ``y`` (N,) as the largest logit (0-d)."""
-    kernels = kernels_for(X, params)
+    kernels = kernels_for(X, params) if len(X) else None
     if kernels is not None:
         return array_module(X).asarray(kernels.count_correct(X, y, params, network, statistics))
     return right_answers(logits(X, params, network, statistics), y)

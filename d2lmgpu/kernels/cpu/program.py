@@ -4,7 +4,7 @@ A program is made once for a network, a size of image and an n, and is then used
 again and again: in the steady state a step allocates nothing. Layers that belong
 together become one stage; a layer without a fast body is a stage as it is written.
 
-Programs are no device's memory but a core's scratch paper: whoever computes borrows
+Programs are no device's memory but a core's scratch paper: each computation borrows
 the one that was given back last, so that k devices taking turns on few cores all
 find it in the core's cache.
 """
@@ -18,10 +18,10 @@ import numpy as np
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import classes_of
 from ...timing import span
-from ..stages import function_of, make_stages, no_images, output_shapes, to_the_end
+from ..stages import Idle, Stages, function_of, make_stages, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
-from .stages import AsWritten, OtherLoss, SoftmaxCrossEntropy
+from .stages import OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64
 """Images that go through the network at a time, at most.
@@ -35,11 +35,10 @@ MOST_OUTPUTS = 2**24
 """Numbers that all layers together may put out for a micro-batch: it is smaller where images or networks are large."""
 
 MOST_IDLE = 12
-"""Lists of programs that are kept while nobody uses them, of all networks and all numbers of images together."""
+"""Lists of programs that are kept while they are not used, of all networks and all numbers of images together."""
 
 _outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
-_idle = {}  # number: (key, programs), those used last at the end; changed by single calls, so that it needs no lock
-_numbers = itertools.count()
+_idle = Idle(MOST_IDLE)  # lists of programs
 
 
 def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
@@ -59,8 +58,6 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it and its
     gradient with respect to the outputs.
     """
-    if len(X) == 0:
-        return (yield from no_images(X, grads, ready, sync_statistics))
     with borrowed_programs(network, params, X) as programs:
         for program in programs:
             program.use_statistics(sync_statistics)
@@ -79,8 +76,6 @@ def count_correct(X, y, params, network, statistics=()):
 
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    if len(X) == 0:
-        return 0
     right = 0
     with borrowed_programs(network, params, X, one_by_one=len(statistics) > 0) as programs:
         sync_statistics = () if statistics else make_sync_statistics([len(norm.x) for norm in programs[0].norms])
@@ -97,7 +92,7 @@ def _count_correct(assigned, y):
 
 
 def rounds_of(programs, N):
-    """Who takes which of N images, and when: rounds, in each of which every program takes a part, (program, slice)."""
+    """Which program takes which of N images, and when: rounds, in each of which every one takes a part, a slice."""
     rounds, start = [], 0
     while start < N:
         assigned = []
@@ -140,7 +135,7 @@ def _backward(assigned, sync_statistics, scale, grads, ready):
 
 @contextlib.contextmanager
 def borrowed_programs(network, params, X, one_by_one=False):
-    """Programs with ``params`` loaded for the images ``X``, of nobody else until they are given back; made if need be.
+    """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
     One program, which takes a part of the images after the other, since layers treat
     each image by itself. Batch norm needs all of them in the middle of the
@@ -162,32 +157,20 @@ def borrowed_programs(network, params, X, one_by_one=False):
     if batch_norm in others and not one_by_one:
         sizes = [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))]
     key = (*key, *sizes)
-    programs = _take_idle(key) or [Program(network, params, X.shape[1:], X.dtype, n) for n in sizes]
+    programs = _idle.take(key) or [Program(network, params, X.shape[1:], X.dtype, n) for n in sizes]
     for program in programs:
         program.load(params)
     yield programs  # if work with them fails, they are not given back
-    _idle[next(_numbers)] = key, programs
-    for number in list(_idle)[:-MOST_IDLE]:
-        _idle.pop(number, None)
+    _idle.give_back(key, programs)
 
 
-def _take_idle(key):
-    """Programs of this kind that nobody else has, or None."""
-    for number, (other, programs) in reversed(list(_idle.items())):
-        if other == key and _idle.pop(number, None) is not None:  # else another thread was faster
-            return programs
-    return None
-
-
-class Program:
+class Program(Stages):
     """The stages of a network for images of ``shape`` (C, H, W), n at a time."""
 
     def __init__(self, network, params, shape, dtype, n):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
-        self.stages, self.owners = make_stages(network, params, self.x, np.zeros((1, *shape), dtype), make_stage)
-        self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
-        self.random = [stage for stage in self.stages if isinstance(stage, AsWritten) and stage.layer.random]
+        super().__init__(*make_stages(network, params, self.x, np.zeros((1, *shape), dtype), make_stage))
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.loss = self.cross_entropy = SoftmaxCrossEntropy(self.stages[-1].y)
 
@@ -195,13 +178,6 @@ class Program:
         """Take a step's parameters, and begin new sums of gradients."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             stage.load(params[owned])
-
-    def use_statistics(self, sync_statistics=(), statistics=()):
-        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
-        sync_statistics = sync_statistics or [None] * len(self.norms)
-        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
-            norm.sync, norm.statistics = sync, fixed
 
     def use_loss(self, function):
         """Take another loss than the cross-entropy of labels, unless it is None."""
@@ -216,8 +192,7 @@ class Program:
         timing.begin()
         self._take(X)
         self.m = len(X)
-        for number, stage in enumerate(self.random):
-            stage.draws = draws and draws._replace(layer=number)
+        self.use_draws(draws)
         for stage in self.stages:
             if isinstance(stage, BatchNorm) and stage.statistics is None:
                 stage.measure()

@@ -6,6 +6,7 @@ Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which set
 
 import numpy as np
 
+from ..stages import WrittenLayer
 from .products import RunningSum
 from .squares import Squares, places_of, pooled_shape
 
@@ -135,35 +136,24 @@ class Half(_WithoutParameters):
         np.copyto(target, self.small)
 
 
-class AsWritten:
-    """A layer without a fast body: its own two functions, with images first as they expect.
-
-    ``draws`` are those of a random layer, as long as it is to be one.
-    """
-
-    draws = None
+class AsWritten(WrittenLayer):
+    """A layer without a fast body, with images first as its functions expect."""
 
     def __init__(self, x, layer, y_shape, input_grad):
-        self.layer, self.x, self.input_grad = layer, x, input_grad
-        self.y = np.empty((*y_shape, x.shape[-1]), x.dtype)
+        super().__init__(layer, input_grad)
+        self.x, self.y = x, np.empty((*y_shape, x.shape[-1]), x.dtype)
 
     def load(self, params):
         self.params = params
         self.sums = [np.zeros_like(param) for param in params]
 
     def forward(self):
-        options = {} if self.draws is None else {"draws": self.draws}
-        y, self.cache = self.layer.forward(np.moveaxis(self.x, -1, 0), *self.params, **options)
-        np.copyto(self.y, np.moveaxis(y, 0, -1))
+        np.copyto(self.y, np.moveaxis(self.compute(np.moveaxis(self.x, -1, 0), self.params), 0, -1))
 
     def backward(self, dy):
-        dy = np.moveaxis(dy, -1, 0)
-        if self.layer.shapes:
-            dx, *grads = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
-            for total, grad in zip(self.sums, grads, strict=True):
-                total += grad
-        else:
-            dx = self.layer.backward(dy, self.cache)
+        dx, grads = self.compute_back(np.moveaxis(dy, -1, 0))
+        for total, grad in zip(self.sums, grads, strict=True):
+            total += grad
         self.dx = None if dx is None else np.ascontiguousarray(np.moveaxis(dx, 0, -1))
 
     def store(self, grads):

@@ -16,15 +16,15 @@ import numpy as np
 from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
 from ...timing import span
-from ..stages import make_stages, no_images, to_the_end
+from ..stages import Idle, Stages, make_stages, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, run
-from .stages import PRECISIONS, AsWritten, WinogradConvolution, make_stage, rounds_output
+from .stages import PRECISIONS, WinogradConvolution, make_stage, rounds_output
 
 MOST_IDLE = 4
-"""Programs that a device keeps: one for each network and number of images."""
+"""Programs that a thread keeps: one for each network and number of images."""
 
 _thread = threading.local()
 
@@ -49,8 +49,6 @@ def in_parts(
     Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it and its
     gradient with respect to the outputs.
     """
-    if len(X) == 0:
-        return (yield from no_images(X, grads, ready, sync_statistics))
     with borrowed_program(network, params, X, precision, with_loss=loss is None) as program:
         program.use_statistics(sync_statistics)
         program.use_draws(draws)
@@ -81,8 +79,6 @@ def count_correct(X, y, params, network, statistics=()):
 
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    if len(X) == 0:
-        return X.sum().astype(np.int32)
     with borrowed_program(network, params, X) as program:
         program.use_statistics(() if statistics else program.own_sync_statistics(), statistics)
         program.use_draws(None)
@@ -93,20 +89,18 @@ def count_correct(X, y, params, network, statistics=()):
 
 @contextlib.contextmanager
 def borrowed_program(network, params, X, precision="float32", with_loss=True):
-    """This device's program for these sizes, of nobody else until it is given back; made if there is none.
+    """This device's program for these sizes, in use here alone until it is given back; made if there is none.
 
-    Raises what the layers raise if nothing fits.
+    Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
     key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision, with_loss)
-    programs = _thread.__dict__.setdefault("programs", {})
-    program = programs.pop(key, None) or Program(network, params, X.shape[1:], len(X), precision, with_loss=with_loss)
+    idle = _thread.__dict__.setdefault("idle", Idle(MOST_IDLE))
+    program = idle.take(key) or Program(network, params, X.shape[1:], len(X), precision, with_loss=with_loss)
     yield program  # if work with it fails, it is not given back
-    programs[key] = program  # last in order: used last
-    if len(programs) > MOST_IDLE:
-        del programs[next(iter(programs))]
+    idle.give_back(key, program)
 
 
-class Program:
+class Program(Stages):
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
     ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
@@ -128,9 +122,7 @@ class Program:
         self.half_x = rounds_output(self.kind, network)  # whoever writes x is to round it
         make = functools.partial(make_stage, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
-        self.stages, self.owners = make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make)
-        self.norms = [stage for stage in self.stages if isinstance(stage, BatchNorm)]
-        self.random = [stage for stage in self.stages if isinstance(stage, AsWritten) and stage.layer.random]
+        super().__init__(*make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make))
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
@@ -154,18 +146,6 @@ class Program:
         if self.with_loss:
             self.labels[...] = y
 
-    def use_statistics(self, sync_statistics=(), statistics=()):
-        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
-        sync_statistics = sync_statistics or [None] * len(self.norms)
-        statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
-            norm.sync, norm.statistics = sync, fixed
-
-    def use_draws(self, draws):
-        """From what random layers draw; with None nothing is random."""
-        for number, stage in enumerate(self.random):
-            stage.draws = draws and draws._replace(layer=number)
-
     def sums(self):
         """The loss, and the number of right answers, of what went forward last: a new array of two."""
         import cupy
@@ -175,7 +155,7 @@ class Program:
         return sums
 
     def own_sync_statistics(self):
-        """New ones, for sums over nobody else's images."""
+        """New ones, for sums over this device's images alone."""
         import cupy
 
         return make_sync_statistics([norm.x.shape[1] for norm in self.norms], cupy)

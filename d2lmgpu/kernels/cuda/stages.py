@@ -11,7 +11,7 @@ import contextlib
 import numpy as np
 
 from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu, rounded_to_half
-from ..stages import function_of
+from ..stages import WrittenLayer, function_of
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .run import run
@@ -205,34 +205,25 @@ class Pooling:
         run(self.launch_grad, dy, self.mask, self.dx, self.planes)
 
 
-class AsWritten:
-    """A layer without a kernel: its own two functions. ``half``: y is rounded to float16.
-
-    ``draws`` are those of a random layer, as long as it is to be one.
-    """
-
-    draws = None
+class AsWritten(WrittenLayer):
+    """A layer without a kernel. ``half``: y is rounded to float16."""
 
     def __init__(self, x, layer, y_shape, input_grad, half):
         import cupy
 
-        self.layer, self.x, self.input_grad, self.half = layer, x, input_grad, half
-        self.y = cupy.empty((len(x), *y_shape), np.float32)
+        super().__init__(layer, input_grad)
+        self.x, self.y, self.half = x, cupy.empty((len(x), *y_shape), np.float32), half
 
     def forward(self, *params):
-        options = {} if self.draws is None else {"draws": self.draws}
-        y, self.cache = self.layer.forward(self.x, *params, **options)
+        y = self.compute(self.x, params)
         self.y[...] = rounded_to_half(y) if self.half else y
 
     def backward(self, dy, params, grads):
         import cupy
 
-        if self.layer.shapes:
-            dx, *values = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
-            for grad, value in zip(grads, values, strict=True):
-                grad[...] = value
-        else:
-            dx = self.layer.backward(dy, self.cache)
+        dx, values = self.compute_back(dy)
+        for grad, value in zip(grads, values, strict=True):
+            grad[...] = value
         self.dx = None if dx is None else cupy.ascontiguousarray(dx)
 
 
