@@ -126,8 +126,6 @@ def _option(action):
     if action.option_strings and action.metavar:
         shown = f"`{_names(action)[0]} {action.metavar}`"
     meaning, default = re.fullmatch(r"(.*?)(?:(?: \(|; )default: ([^()]*)\)?)?", action.help).groups()
-    if default == "None":
-        default = None
     return shown, _marked_up(default or ""), _marked_up(meaning)
 
 

@@ -15,8 +15,9 @@ from ..output import check_apart, check_writable, each_output
 
 
 def add_option(command, flag, kind, default, help):
-    """Add an option with a default value, which its help tells; returns it."""
-    return command.add_argument(flag, type=kind, default=default, metavar="X", help=f"{help} (default: {default})")
+    """Add an option with a default value, which its help tells unless it is None; returns it."""
+    help = help if default is None else f"{help} (default: {default})"
+    return command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
 
 
 def whole(text):

@@ -10,15 +10,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from ..devices.errors import one_line
-from ..networks import NETWORKS, Network
+from ..networks import Network
 from ..training.metrics import check_metrics
-from .options import add_option, declare_input
-
-
-def add_network(command):
-    """Add --network: a name, or a file."""
-    action = add_option(command, "--network", str, "lenet", f"{', '.join(NETWORKS)}, or a file FILE.py")
-    declare_network(command, action)
+from .options import declare_input
 
 
 def declare_network(command, action):

@@ -10,13 +10,13 @@ from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..networks import FASHION_MNIST
-from ..optimizers import OPTIMIZERS
 from ..output import check_plot, save_figure, write_json
 from ..plans import Measured, draw, estimate_costs, measure_costs, measure_messages, simulate, write_html
 from ..training.checks import find_network
-from ..training.splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, make_plan
+from ..training.splits import EXAMPLE, SPLITS, make_plan
 from .options import add_option, add_output, number, whole, write_results
-from .own_file import add_network, is_file, made_by
+from .own_file import is_file, made_by
+from .settings import add_settings
 
 HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""
@@ -40,20 +40,14 @@ def add_to(commands):
     )
     command.set_defaults(command=run)
     add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}")
-    pipelines = f"{', '.join(PIPELINES)}, of a split over layers (default: {USUAL_PIPELINE} of several micro-batches)"
-    command.add_argument("--pipeline", metavar="X", help=pipelines)
-    add_option(command, "--micro-batches", whole, 1, "parts of the minibatch, as of train")
     add_option(command, "--devices", whole, 4, "how many")
-    add_network(command)
-    add_option(command, "--width", number, 1, "times as many channels, of a network by name")
-    add_option(command, "--batch-size", whole, 256, "examples in a minibatch, all devices together")
-    add_option(command, "--optimizer", str, "sgd", ", ".join(OPTIMIZERS))
     add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}")
     add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join((*TOPOLOGIES, HERE))}")
     add_option(command, "--speed", number, 1e12, f"multiplications a second of each device, unless on {HERE}")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)
     add_output(command, "--html", "write a page on which the plan plays, in any browser")
+    add_settings(command, names=("pipeline", "micro_batches", "network", "width", "batch_size", "optimizer"))
 
 
 def run(options):

@@ -3,7 +3,6 @@
 import sys
 
 from .. import words
-from ..collectives import TRAINING_NAMES
 from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_plot, save_figure, write_json
 from ..scaling import (
@@ -17,10 +16,13 @@ from ..scaling import (
 from ..scaling.machines import MORE
 from ..training import Settings
 from .data import add_data, find_data
-from .options import add_option, add_output, listed, number, whole, write_results
-from .own_file import add_network, network_from
+from .options import add_option, add_output, listed, whole, write_results
+from .own_file import network_from
 from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
+
+WHAT = ("network", "width", "algorithm")
+"""Settings that the functions which measure take beside `HOW`."""
 
 
 def add_to(commands):
@@ -51,9 +53,6 @@ def add_to(commands):
     add_option(command, "--batch-size", whole, 256, "examples in a minibatch: in all if strong, on each device if weak")
     add_data(command)
     command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only")
-    add_network(command)
-    add_option(command, "--width", number, 1, "times as many channels, of a network by name")
-    add_option(command, "--allreduce", str, "ring", ", ".join(TRAINING_NAMES))
     add_option(command, "--steps", whole, 20, "training steps in a turn")
     add_option(command, "--repeats", whole, 5, "rounds that count")
     command.add_argument(
@@ -61,7 +60,7 @@ def add_to(commands):
     )
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)", check=check_plot)
-    add_settings(command, names=HOW)
+    add_settings(command, names=(*WHAT, *HOW))
 
 
 def run(options):
@@ -82,9 +81,7 @@ def _what(options):
     return {
         "mode": options.mode,
         "batch_size": options.batch_size,
-        "network": network_from(options.network, data),
-        "width": options.width,
-        "algorithm": options.allreduce,
+        **settings(options, WHAT) | {"network": network_from(options.network, data)},
         "steps": options.steps,
         "repeats": options.repeats,
         "data": data,

@@ -7,8 +7,6 @@ from .options import add_option, listed, number, whole
 from .own_file import declare_network
 
 READ = {int: whole, float: number, str: str}
-
-
 ALL = [about.name for about in fields(Settings)]
 
 
@@ -26,7 +24,8 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
             group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
         else:
             read = as_splits if about.name == "split" and as_type is listed else as_type(READ[about.type])
-            action = add_option(group, flag, read, about.default, meaning(about))
+            also = ", or a file FILE.py" if about.name == "network" else ""
+            action = add_option(group, flag, read, about.default, meaning(about) + also)
             if about.name == "network":
                 declare_network(group, action)
 
