@@ -59,8 +59,8 @@ def test_of_two_the_second_is_said_to_differ():
 def test_the_checksum_of_the_code_is_of_all_its_files(tmp_path, monkeypatch):
     package = tmp_path / "d2lmgpu"
     (package / "cluster").mkdir(parents=True)
-    module = sys.modules["d2lmgpu.cluster.agree"]
-    monkeypatch.setattr(module, "__file__", str(package / "cluster" / "agree.py"))
+    module = sys.modules["d2lmgpu.cluster.rendezvous"]
+    monkeypatch.setattr(module, "__file__", str(package / "cluster" / "rendezvous.py"))
     found = set()
     for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("cluster/b.py", ""), ("notes.txt", "other")):
         (package / name).write_text(text)

@@ -19,7 +19,7 @@ from mpi_in_threads import comms
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster.own_devices import share_cards
+from d2lmgpu.cluster.launch import share_cards
 from d2lmgpu.collectives import ALGORITHMS
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})

@@ -7,7 +7,7 @@ import pytest
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import Wires, measure_wires, messages, network_of
+from d2lmgpu.cluster import Wires, measure, measure_wires, network_of
 from d2lmgpu.collectives import ALGORITHMS, simulate
 from d2lmgpu.collectives.hierarchical import hierarchical
 
@@ -17,25 +17,25 @@ WIRES = Wires(
 
 
 def test_constants_are_found_again():
-    tries = [(nbytes, rounds) for nbytes in messages.SIZES for rounds in (1, 4)]
+    tries = [(nbytes, rounds) for nbytes in measure.SIZES for rounds in (1, 4)]
     for startup, alpha, beta in ((1e-4, 2e-5, 8e-8), (0.0, 1e-3, 1e-10), (3e-4, 0.0, 2e-9)):
         seconds = [startup + rounds * (alpha + beta * nbytes) for nbytes, rounds in tries]
-        found = messages.fit_rounds(tries, seconds)
+        found = measure.fit_rounds(tries, seconds)
         np.testing.assert_allclose(found, (startup, alpha, beta), rtol=1e-6, atol=1e-12)
     noisy = [seconds - 1e-4 for seconds in (4e-4, 1e-3)]
-    assert min(messages.fit_rounds([(2**20, 1), (2**20, 4)], noisy)) >= 0
+    assert min(measure.fit_rounds([(2**20, 1), (2**20, 4)], noisy)) >= 0
 
 
 def test_a_wire_that_lets_the_first_bytes_pass_at_once_is_not_taken_for_a_faster_one():
     """Seconds that were measured over a wire of 1 Gbit/s, whose first 64 KB after a pause are free."""
     tries = [(nbytes, rounds) for nbytes in (2**12, 2**16, 2**18, 2**20, 2**22) for rounds in (1, 4)]
     seconds = [0.093, 0.146, 0.155, 1.971, 1.928, 8.606, 8.496, 34.951, 35.548, 145.912]
-    *_, per_byte = messages.fit_rounds(tries, [1e-3 * each for each in seconds])
+    *_, per_byte = measure.fit_rounds(tries, [1e-3 * each for each in seconds])
     assert per_byte == pytest.approx(8e-9, rel=0.1)
 
 
 def test_what_is_sent_both_ways_comes_back():
-    schedule = messages.both_ways(4, 11, 1, 3, 3)
+    schedule = measure.both_ways(4, 11, 1, 3, 3)
     assert all(
         t.op == "copy" and t.size == 5 and {t.source, t.destination} == {1, 3} for step in schedule for t in step
     )
@@ -71,7 +71,7 @@ def test_a_hierarchy_by_hand():
 
 def test_levels_that_were_not_measured():
     wires = Wires(0.0, {"process": 1e-6, "hosts": 1e-4}, {"process": 1e-10, "hosts": 1e-8}, 0.0)
-    assert [wires.level(name) for name in messages.LEVELS] == ["process", "hosts", "hosts"]
+    assert [wires.level(name) for name in measure.LEVELS] == ["process", "hosts", "hosts"]
     assert Wires(0.0, {"process": 1.0}, {"process": 1.0}, 0.0).level("hosts") == "process"
 
 
@@ -83,8 +83,8 @@ def test_messages_need_two_devices():
 def test_messages_are_measured():
     program = """
 import json, d2lmgpu as d2l
-from d2lmgpu.cluster import measure_wires, messages
-messages.SIZES, messages.REPEATS = (2**10, 2**14), 1
+from d2lmgpu.cluster import measure, measure_wires
+measure.SIZES, measure.REPEATS = (2**10, 2**14), 1
 cluster = d2l.cluster(2)
 wires = measure_wires(cluster)
 if cluster.rank == 1:

@@ -1,14 +1,11 @@
 """The devices of several processes, on one machine or on many: MPI carries the messages between them."""
 
-from .agree import agree, checksum_of_code
 from .communicator import HangError
 from .gather import add_gather, gather, rows_of
-from .launch import begin_together, started_together
-from .measure import measure_across
+from .launch import NoDeviceError, begin_together, started_together
+from .measure import Wires, measure_across, measure_wires, network_of
 from .members import Across, Cluster, Place, as_cluster, cluster
-from .messages import Wires, measure_wires, network_of
-from .own_devices import NoDeviceError
-from .rendezvous import PATIENCE
+from .rendezvous import PATIENCE, agree, checksum_of_code
 
 __all__ = [
     "PATIENCE",

@@ -1,11 +1,24 @@
-"""MPI's own allreduce, beside the schedules and under the same name."""
+"""Allreduces of libraries between processes, beside the schedules and under the same name: MPI's own, and NCCL's.
+
+NCCL goes from card to card, over NVLink, InfiniBand or what else there is. MPI only brings NCCL's unique id from rank 0
+to the others; then each device joins the communicator of all devices under its number in the cluster.
+
+Source: the NVIDIA NCCL documentation, "Creating a Communicator": one process for each, or several threads.
+"""
 
 import contextlib
 import ctypes
+import functools
 
 import numpy as np
 
+from ..collectives.library import all_reduce_with, check_nccl_dtype, nccl_library
+from ..devices import DeviceError
+from ..devices.discovery import places_of_cards
 from ..timing import span
+from ..words import listed
+from .communicator import Communicator
+from .rendezvous import rendezvous
 
 M_ARENA_MAX = -8
 """In glibc's malloc.h."""
@@ -40,3 +53,61 @@ def all_reduce(flat, communicator):
         communicator.wait_in("MPI_Allreduce", communicator.comm.Allreduce, MPI.IN_PLACE, total, MPI.SUM)
         for array in flat[1:]:
             np.copyto(array, total)
+
+
+def check_nccl(cluster):
+    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it at the same time.
+
+    The first time it makes the communicators.
+    """
+    others = [place for place in cluster.places if not place.device.startswith("gpu")]
+    if others:
+        raise DeviceError(f"allreduce 'nccl' needs GPUs everywhere, but there is {others[0]}; use 'ring' or 'mpi'")
+    _nccl_communicators(cluster)
+
+
+def add_nccl(batch, cluster, data):
+    """Add to a batch: arrays of this process's GPUs, or of their comm streams, become the sums over all of the cluster.
+
+    Raises ValueError for a dtype that NCCL has not.
+    """
+    kind = check_nccl_dtype(data[0].dtype)
+    for array, (nccl, communicator) in zip(data, _nccl_communicators(cluster), strict=True):
+        batch.submit(array.device, _all_reduce, nccl, array.raw, kind, array.device, communicator)
+
+
+def _all_reduce(nccl, raw, kind, device, communicator):
+    """Runs on the device's thread, and waits there, where the process's watch sees it."""
+    communicator.begin()
+    communicator.wait_in("NCCL's allReduce", _and_wait, nccl, raw, kind, device)
+
+
+def _and_wait(nccl, raw, kind, device):
+    all_reduce_with(nccl, raw, kind, device)
+    device.finish()
+
+
+@functools.lru_cache(maxsize=16)
+def _nccl_communicators(cluster):
+    """For each device of this process its NCCL communicator, and the `Communicator` in which it says that it waits."""
+    library, cards = nccl_library(), places_of_cards()
+    here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
+    present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
+    places = [(host, card) for host, (_, cards) in zip(cluster.hosts, present, strict=True) for card in cards]
+    if len(set(places)) < len(places):
+        twice = listed(place for place, card in zip(cluster.places, places, strict=True) if places.count(card) > 1)
+        raise DeviceError(f"allreduce 'nccl' needs a card for each device, but {twice} share cards; use 'ring'")
+    communicators = [Communicator(None, cluster.watch.heard) for _ in cluster.mine]
+    cluster.watch.communicators.extend(communicators)
+    joined = [
+        device.submit(_join, library, len(cluster), present[0][0], number, communicator)
+        for number, (device, communicator) in enumerate(zip(cluster.mine, communicators, strict=True), cluster.first)
+    ]
+    return [(task.result(), communicator) for task, communicator in zip(joined, communicators, strict=True)]
+
+
+def _join(library, k, unique_id, number, communicator):
+    """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all have got there."""
+    made = []
+    communicator.wait_in("ncclCommInitRank", lambda: made.append(library.NcclCommunicator(k, unique_id, number)))
+    return made[0]

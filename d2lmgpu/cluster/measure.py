@@ -1,13 +1,38 @@
-"""How fast is an allreduce across processes? As collectives/measure.py, with times that all processes agree upon."""
+"""How fast is an allreduce across processes? As collectives/measure.py, with times on which all processes agree.
 
+And what does a message cost? Between two devices of one process, of two processes of a host, and of two hosts.
+
+Messages are measured, never a collective that is to be predicted from them. In each round two devices send each other n
+bytes at the same time, which they have just received, so that no round begins before the last has ended:
+
+    device i ◄──► device j      startup + rounds·(α + β·n) seconds (Hockney 1994)
+
+One round and several, of messages of several sizes, give the three constants. What adding a byte takes is measured
+apart.
+"""
+
+import copy
 import functools
+import statistics
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..collectives import ALGORITHMS, Measurement, allreduce
+from ..collectives import ALGORITHMS, Measurement, Transfer, allreduce
 from ..collectives.measure import row_of, value_of
+from ..collectives.network import NO_LINK, Network
 from ..devices import nothing_left_behind, put, synchronize, to_host
-from ..measuring import repeats_in, seconds_of, take_rounds
+from ..measuring import fit, repeated, repeats_in, seconds_of, take_rounds
+from .gather import gather
+from .members import Across
+
+SIZES = (2**12, 2**16, 2**18, 2**20, 2**22)
+"""Bytes of the messages that are timed."""
+
+ROUNDS, REPEATS = 4, 5
+
+LEVELS = ("process", "host", "hosts")
+"""Two devices are of one process; of two processes of a host; of two hosts."""
 
 
 def measure_across(cluster, algorithms, sizes, budget=0.3):
@@ -24,7 +49,9 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
         with nothing_left_behind(cluster.mine):
             correct = [_check(cluster, *each, nbytes) for each in across]
             data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # the sums of which stay
-            contenders = {i: functools.partial(_time, cluster, ours, data) for i, (_, ours) in enumerate(across)}
+            contenders = {
+                i: functools.partial(_time_allreduce, cluster, ours, data) for i, (_, ours) in enumerate(across)
+            }
             repeats = {i: repeats_in(budget, *_mean(cluster, [once()])) for i, once in contenders.items()}
             seconds = take_rounds(contenders, repeats).values()
             for (algorithm, _), sums, times in zip(across, correct, seconds, strict=True):
@@ -35,7 +62,7 @@ def _check(cluster, algorithm, across, nbytes):
     """Warm up; whether the sums are right, None for "none"."""
     k, n = len(cluster), nbytes // 4
     data = [put(value_of(cluster.first + i, n), device) for i, device in enumerate(cluster.mine)]
-    _time(cluster, across, data)
+    _time_allreduce(cluster, across, data)
     if algorithm == "none":
         return None
     total = np.sum([value_of(i, n) for i in range(k)], axis=0)
@@ -54,7 +81,7 @@ def _row(cluster, algorithm, nbytes, seconds, correct) -> Measurement:
     return row_of(algorithm, k, nbytes, seconds, sent, steps, correct)
 
 
-def _time(cluster, across, data):
+def _time_allreduce(cluster, across, data):
     """Seconds of one allreduce, after all processes have come to it."""
     _mean(cluster, [0])
     return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
@@ -65,3 +92,134 @@ def _mean(cluster, numbers):
     data = [put(np.array(numbers, float), device) for device in cluster.mine]
     allreduce(data, cluster.across("recursive_doubling"))
     return (to_host(data[0]) / len(cluster)).tolist()
+
+
+@dataclass
+class Wires:
+    """What messages cost on a cluster: a dict of seconds and seconds a byte for each of `LEVELS` that it has.
+
+    ``startup``: seconds until an exchange begins. ``add_seconds_per_byte``: for a byte that is added.
+    """
+
+    startup: float
+    latency: dict
+    seconds_per_byte: dict
+    add_seconds_per_byte: float
+
+    as_dict = asdict
+
+    def level(self, name):
+        """The level of that name, or, if it was not there to be measured, the next wider one, or the widest."""
+        wider = LEVELS[LEVELS.index(name) :]
+        return next((level for level in wider if level in self.latency), list(self.latency)[-1])
+
+
+def measure_wires(cluster):
+    """The `Wires` of a `Cluster` of at least two devices. All processes call it, and get the same.
+
+    Raises ValueError for a single device.
+    """
+    if len(cluster) < 2:
+        raise ValueError("messages are between devices; give a cluster of two at least")
+    startups, latency, per_byte = [], {}, {}
+    with nothing_left_behind(cluster.mine):
+        for level, (i, j) in _pairs(cluster).items():
+            tries = [(nbytes, rounds) for nbytes in SIZES for rounds in (1, ROUNDS)]
+            seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
+            startup, latency[level], per_byte[level] = fit_rounds(tries, seconds)
+            startups.append(startup)
+        adding = gather(cluster, [[_seconds_to_add()]] * len(cluster.mine)).mean()
+    return Wires(statistics.median(startups), latency, per_byte, float(adding))
+
+
+def fit_rounds(tries, seconds):
+    """The startup, α and β of pairs (bytes of a message, rounds), each of which took so many ``seconds``.
+
+    The fit is robust: otherwise a few odd times would decide, such as those of a wire that lets the first bytes after
+    a pause pass at once.
+    """
+    return tuple(fit([(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries], seconds, robust=True).tolist())
+
+
+def network_of(wires, devices=1, processes=1):
+    """Hosts of so many ``processes``, each of so many ``devices``, joined by such `Wires`: a function of k.
+
+    A process has one thread for its devices' messages, and a host one card for those to others.
+    """
+
+    def network(k):
+        process = np.arange(k) // devices
+        host = process // processes
+        counts = [process[-1] + 1, process[-1] + 1, host[-1] + 1]
+        begins = np.cumsum([0, *counts[:1], 2 * counts[1], 2 * counts[2]])
+        names = [f"within process {p}" for p in range(counts[0])]
+        names += [f"{way} process {p}" for way in ("out of", "into") for p in range(counts[1])]
+        names += [f"{way} host {h}" for way in ("out of", "into") for h in range(counts[2])]
+        levels = [wires.level(name) for name in LEVELS]
+        costs = [wires.seconds_per_byte[level] for level in levels]
+        bandwidth = np.repeat([1 / max(cost, 1e-30) for cost in costs], [counts[0], 2 * counts[1], 2 * counts[2]])
+        alphas = np.array([wires.latency[level] for level in levels])
+
+        def far(sources, destinations):
+            return (process[sources] != process[destinations]) + 0 + (host[sources] != host[destinations])
+
+        def route(sources, destinations):
+            level = far(sources, destinations)
+            out = np.choose(level, [process[sources], begins[1] + process[sources], begins[2] + host[sources]])
+            into = [process[sources], begins[1] + counts[1] + process[destinations]]
+            into = np.choose(level, [*into, begins[2] + counts[2] + host[destinations]])
+            return np.stack([out, np.where(level == 0, NO_LINK, into)], axis=1)
+
+        return Network(
+            name=f"hosts of {processes} processes of {devices} devices, {k} devices",
+            k=k,
+            links=names,
+            bandwidth=bandwidth,
+            occupancy=np.zeros(len(names)),
+            route=route,
+            latency=lambda sources, destinations: alphas[far(sources, destinations)],
+            reduce_seconds_per_byte=wires.add_seconds_per_byte,
+            startup=wires.startup,
+        )
+
+    return network
+
+
+def both_ways(k, n, i, j, rounds):
+    """A schedule of k devices in whose rounds i and j send each other n / 2 elements, which they got in the last."""
+    halves = [(0, n // 2), (n // 2, 2 * (n // 2))]
+    return [
+        [Transfer(i, j, *halves[number % 2], "copy"), Transfer(j, i, *halves[1 - number % 2], "copy")]
+        for number in range(rounds)
+    ]
+
+
+def _pairs(cluster):
+    """The first two devices that are so far from each other, for each of `LEVELS` that there is."""
+    pairs = {}
+    for j in range(1, len(cluster)):
+        for i in range(j):
+            a, b = cluster.places[i], cluster.places[j]
+            level = LEVELS[(a.rank != b.rank) + (a.rank != b.rank and a.host != b.host)]
+            pairs.setdefault(level, (i, j))
+    return {level: pairs[level] for level in LEVELS if level in pairs}
+
+
+def _time_messages(cluster, i, j, n, rounds):
+    """The median of the seconds that device i sees."""
+    as_given = copy.copy(cluster)
+    as_given.schedules = lambda algorithm: algorithm  # which is no allreduce, as others must be
+    across = Across(as_given, functools.partial(both_ways, i=i, j=j, rounds=rounds))
+    data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
+
+    def once():
+        gather(cluster, [[0.0]] * len(cluster.mine))  # all are there
+        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
+
+    return float(np.median(gather(cluster, [repeated(once, REPEATS)] * len(cluster.mine))[i]))
+
+
+def _seconds_to_add(n=2**20):
+    """For a byte."""
+    a, b = np.ones(n, np.float32), np.ones(n, np.float32)
+    return statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS)) / a.nbytes

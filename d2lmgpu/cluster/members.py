@@ -12,16 +12,13 @@ from ..devices import MOST_DEVICES, DeviceError, check_devices, choose_devices
 from ..devices.choose import given_devices
 from ..words import listed, name_of
 from . import ending
-from .agree import agree, checksum_of_code
 from .communicator import Communicator
 from .exchange import Exchange
-from .launch import begin_together, find_world
-from .library import all_reduce
-from .nccl import add_nccl, check_nccl
-from .own_devices import NoDeviceError, own_devices
+from .launch import NoDeviceError, begin_together, find_world, own_devices
+from .library import add_nccl, all_reduce, check_nccl
 from .part import part_of_algorithm
 from .progress import ProgressThread
-from .rendezvous import PATIENCE, rendezvous
+from .rendezvous import PATIENCE, agree, checksum_of_code, rendezvous
 from .staging import add_down, add_up, endpoint
 from .watch import Watch
 

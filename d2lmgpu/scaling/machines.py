@@ -4,7 +4,7 @@
     2   every device trains on its part of a minibatch, and exchanges nothing; on smaller parts, too, as more have them
     3   all train together
 
-Each of ``repeats`` rounds has 1, 2 and 3. From 1, 2 and messages (cluster/messages.py) a step is predicted as
+Each of ``repeats`` rounds has 1, 2 and 3. From 1, 2 and messages (cluster/measure.py) a step is predicted as
 `predict_scaling` does it: of the devices that there are, to be compared with 3, and of more processes like these.
 """
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ..cluster import agree, gather
-from ..cluster.agree import usual_of
+from ..cluster.rendezvous import usual_of
 from ..devices import to_host
 from ..monitor import Stop
 from ..timing import PHASES
