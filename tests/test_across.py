@@ -272,7 +272,7 @@ def test_mpi_trains_with_every_split(count, devices, tmp_path):
     ways += [{"split": "layers", "pipeline": name, "micro_batches": 3} for name in PIPELINES]
     ways += [{"split": f"data=2,{name}={k // 2}", "micro_batches": 2} for name in ("layers", "channels") if k == 4]
     ways = [{"algorithm": "ring", "optimizer": "adam", "lr": 0.003, "num_epochs": 1, **way} for way in ways]
-    ways += [{"algorithm": "tree", "split": "data"}, {"algorithm": "ring"}]  # and the walk, after plans
+    ways += [{"algorithm": "tree", "split": "data"}, {"algorithm": "ring"}]  # and data parallelism, after plans
     done = mpiexec(count, "-c", AS_ONE, devices, tmp_path / "rows.json", json.dumps(ways), timeout=600)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "rows.json").read_text()) == [[True, True]] * len(ways)

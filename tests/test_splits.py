@@ -1,4 +1,4 @@
-"""Training with a split: it learns what the walk learns, keeps to a limit of memory, and refuses what cannot be."""
+"""Training with a split: it learns what is learned without, keeps to a limit of memory, and refuses what cannot be."""
 
 import json
 import re
@@ -44,8 +44,8 @@ def cpus(k):
 _walked = {}
 
 
-def walked(data, devices=1, **settings):
-    """The `Result` of the walk."""
+def without_split(data, devices=1, **settings):
+    """The `Result` of training without a split."""
     key = repr(settings)
     if key not in _walked:
         _walked[key] = quick(cpus(devices), data, **settings)
@@ -62,15 +62,18 @@ def assert_like(result, expected):
 
 
 @pytest.mark.parametrize("split, pipeline, micro_batches, k", WAYS)
-def test_a_split_learns_what_the_walk_learns(data, split, pipeline, micro_batches, k):
+def test_a_split_learns_what_is_learned_without(data, split, pipeline, micro_batches, k):
     settings = {"optimizer": "momentum", "lr": 0.02, "batch_size": 40, "network": SMALL, "seed": 2}
     chosen = {"split": split, "pipeline": pipeline, "micro_batches": micro_batches}
     result = quick(cpus(k), data, **settings, **chosen)
-    assert_like(result, walked(data, **settings))
+    assert_like(result, without_split(data, **settings))
     history = result.history
     assert {name: getattr(history, name) for name in chosen} == chosen
     assert history.peak_memory == prove(make_plan(*chosen_plan(chosen, k)), 40, "momentum").peak
-    assert d2l.History.from_dict(history.as_dict()) == history and walked(data, **settings).history.peak_memory is None
+    assert (
+        d2l.History.from_dict(history.as_dict()) == history
+        and without_split(data, **settings).history.peak_memory is None
+    )
     assert set(history.utilisation) == {f"cpu({i})" for i in range(k)}
 
 
@@ -89,7 +92,7 @@ def chosen_plan(chosen, k):
 )
 def test_other_settings_are_those_of_the_walk(data, settings):
     settings = {"network": SMALL, "lr": 0.05, "batch_size": 30, **settings}
-    assert_like(quick(cpus(3), data, split="data", micro_batches=2, **settings), walked(data, **settings))
+    assert_like(quick(cpus(3), data, split="data", micro_batches=2, **settings), without_split(data, **settings))
 
 
 @pytest.mark.long
@@ -97,14 +100,14 @@ def test_other_settings_are_those_of_the_walk(data, settings):
 def test_the_deep_network_in_half_its_width(data, split, k):
     settings = {"network": "deep", "width": 0.5, "lr": 0.02, "num_epochs": 1}
     result = quick(cpus(k), data, split=split, micro_batches=2, **settings)
-    assert_like(result, walked(data, **settings))
+    assert_like(result, without_split(data, **settings))
 
 
 @LONG_ON_STANDIN
 def test_on_other_devices(make_devices, data):
     settings = {"network": SMALL, "batch_size": 60, "num_epochs": 1}
     result = quick(make_devices(2), data, split="zero3", **settings)
-    assert_like(result, walked(data, **settings))
+    assert_like(result, without_split(data, **settings))
 
 
 class StopAfter(d2l.Callback):

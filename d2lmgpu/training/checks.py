@@ -39,11 +39,6 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
         if classes is not None and len(classes) != network.classes:
             raise ValueError(f"the network has {network.classes} classes and the data {len(classes)}")
         return "custom", network
-    if not isinstance(network, str):
-        raise ValueError(
-            f"network is a {type(network).__name__}; choose from {', '.join(NETWORKS)}, or give what "
-            "networks.sequential makes"
-        )
     check_name("network", network, NETWORKS, also=", or give what networks.sequential makes")
     outputs = outputs if classes is None else len(classes)
     if outputs == 10 and input_shape == FASHION_MNIST and width == 1:
