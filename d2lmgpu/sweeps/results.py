@@ -25,7 +25,8 @@ FINISHED = STATUSES[:2]
 
 ROW = {"settings": dict, "status": str, "message": (str, None), "seconds": (float, None), "history": (dict, None)}
 ROW |= {"model": (str, None)}
-"""The kinds of what a row tells, as `make_row` makes it."""
+CONTENT = {"format": str, "version": int, "data": ([str], None), "rows": [ROW], "running": [ROW]}
+"""The kinds of what a row tells, as `make_row` makes it, and a file."""
 
 PAUSE, COST = 1.0, 0.05
 """Seconds from one time that running trials are written to the next, at least, and the part of the time for it."""
@@ -106,12 +107,11 @@ def read_results(path):
         raise ValueError(f"results {path} is of version {version}; this program reads version {VERSION}")
     content.setdefault("running", [])
     try:
-        for part, statuses in (("rows", STATUSES), ("running", ("running",))):
-            check_kind(part, content.get(part), [ROW])
-            for row in content[part]:
-                _check_row(row, statuses)
-        if "data" not in content:
-            raise ValueError("it does not say of which data they are")
+        check_kind("content", content, CONTENT)
+        for row in content["rows"]:
+            _check_row(row, STATUSES)
+        for row in content["running"]:
+            _check_row(row, ("running",))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
     return content
