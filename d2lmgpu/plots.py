@@ -3,7 +3,6 @@
 import itertools
 import math
 
-from .arguments import as_array, check_array, check_list, check_shape, check_whole, shown
 from .collectives.draw import BLUE, COLOURS, ORANGE
 from .timing import rows_of
 from .words import listed, several
@@ -16,14 +15,8 @@ def plot_history(history, losses=()):
 
     Side by side; returns the figure.
 
-    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs. Raises
-    ValueError for what is no history, or no such pairs.
+    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
     """
-    if not all(hasattr(history, name) for name in ("train_loss", "train_accuracy", "test_accuracy")):
-        raise ValueError(f"plot_history: {shown(history)} is no history; give what train returns first")
-    losses = check_list("losses", losses, of="pairs of a time in epochs and a loss")
-    for pair in losses:
-        check_list("losses: a pair", pair, of="a time in epochs and a loss", length=2)
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -75,10 +68,8 @@ def plot_timeline(spans, steps=2):
 
     ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps after the first
     two, which are slower than the rest; all there are if there are not so many.
-    Spans may have names of one's own: they get the colours that are left. Raises
-    ValueError for what are no spans.
+    Spans may have names of one's own: they get the colours that are left.
     """
-    check_whole("steps", steps)
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -101,12 +92,7 @@ def plot_timeline(spans, steps=2):
 
 
 def plot_confusion(matrix, names):
-    """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure.
-
-    Raises ValueError unless the matrix is square, with a name for each row.
-    """
-    names = check_list("names", names, of="the classes' names")
-    check_shape("matrix", matrix, (len(names), len(names)))
+    """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure."""
     import numpy as np
     from matplotlib.figure import Figure
 
@@ -130,17 +116,7 @@ def plot_mistakes(X, y, probabilities, names, count=20):
     """The pictures about which the network is most sure and wrong, with what it says; returns the matplotlib figure.
 
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
-
-    Raises ValueError if they do not fit together.
     """
-    names = check_list("names", names, of="the classes' names")
-    check_array("X", X, 4, "(N, C, H, W)")
-    y = as_array("y", y, 1, "(N,)", kinds="iu")
-    if X.shape[1] not in (1, 3):
-        raise ValueError(f"X is {shown(X)}; pictures have 1 channel (grey) or 3 (colour)")
-    check_shape("y", y, (len(X),))
-    check_shape("probabilities", probabilities, (len(X), len(names)))
-    check_whole("count", count)
     import numpy as np
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
 """One reader of schedules: draw them.
 
-`draw_steps` shows who holds what after each step, `draw_bytes` is the heat map
-of who sends how much to whom, and `plot_times` compares algorithms on networks, with the sizes or numbers of
+`draw_steps` shows what each device holds after each step, `draw_bytes` is the
+heat map of bytes from device to device, and `plot_times` compares algorithms on networks, with the sizes or numbers of
 devices where another one becomes the best. All return matplotlib objects.
 """
 
@@ -21,7 +21,7 @@ OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
 def draw_steps(schedule, k, n, columns=4):
-    """Who holds which shares of which piece: a panel for the start and for each step.
+    """Which shares of which piece each device holds: a panel for the start and for each step.
 
     A row is a device, a column a piece of the array; the darker a cell, the more
     shares are in it, and with up to eight devices they are named. Arrows are the

@@ -107,14 +107,14 @@ def add_phases(batch, program, devices, flat, records):
         before = [done[other][count] for other, count in phase.waits if count]
         done[i].append(batch.submit(devices[i], _do_phase, phase, i, devices, flat, program, records, before))
     for device, readers in zip(devices, program.readers, strict=True):
-        for reader in readers:  # what overwrites the array next comes after those who still read it
+        for reader in readers:  # work that overwrites the array comes after what still reads it
             batch.wait(device, done[reader][-1])
 
 
 def _do_phase(phase, i, devices, flat, program, records, before):
     """Runs on device i; its result, a mark of the phase's end, makes the task an event.
 
-    ``before``: others' phases that are done. If one of them failed, so does this one, and whoever waits for its device.
+    ``before``: others' phases that are done. If one of them failed, so does this one, and all that wait for it.
     """
     for task in before:
         if task.error:

@@ -3,7 +3,7 @@
     machine A: 0 1      step 1        0 ⇄ 1    2 ⇄ 3      within: chunk c is added up on the
     machine B: 2 3      step 2, 3     0 ⇄ 2    1 ⇄ 3              machine's c-th device
                         step 4        0 ⇄ 1    2 ⇄ 3      between: a ring of the c-th devices
-                                                          within: finished chunks to everybody
+                                                          within: finished chunks to all
 
 Between machines, where wires are slow, travels only what a machine has already
 added up. Bytes: with m devices in each of g groups, every device sends

@@ -1,4 +1,4 @@
-"""One reader of schedules: a page that plays in a browser who sends what to whom when, and who holds whose shares."""
+"""One reader of schedules: a page that plays in a browser which device sends what when, and what each one holds."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from .prove import check_form, pieces, replay
 from .simulate import simulate
 
 MOST_NAMED = 8
-"""Devices up to which it is told whose shares are held, and not only how many."""
+"""Up to so many devices the shares that are held are named; with more they are only counted."""
 OPS = {"add": "added where it arrives", "copy": "copied"}
 
 
@@ -62,7 +62,7 @@ def _said(t, number):
 
 
 def _holds(schedule, k, n, times):
-    """Who holds whose shares of which piece, from the start and from the end of each step on."""
+    """The shares of each piece that each device holds, from the start and from the end of each step on."""
     cuts = pieces(schedule, n)
     columns = [
         f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in zip(cuts, cuts[1:], strict=False)
@@ -75,6 +75,6 @@ def _holds(schedule, k, n, times):
 
 
 def _shares(counts, k):
-    """A text and a number: whose shares there are, one that is contained twice named twice, and how many."""
+    """A text and a number: the devices that the shares are of (twice if one is there twice), and how many they are."""
     shares = np.repeat(np.arange(k), counts.astype(np.intp))
     return [" ".join(map(str, shares)) if k <= MOST_NAMED else str(len(shares)), len(shares)]

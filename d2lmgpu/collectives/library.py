@@ -14,7 +14,7 @@ def nccl(batch, data):
     """Add to a batch: sum arrays over GPU devices, in place, with NCCL's allReduce on each device's stream.
 
     Raises DeviceError unless there are two devices or more, all GPUs, each on a
-    card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL has not.
+    card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
     """
     devices = [array.device for array in data]
     names = ", ".join(map(str, devices))
@@ -29,7 +29,7 @@ def nccl(batch, data):
 
 
 def check_nccl_dtype(dtype):
-    """NCCL's number for a dtype. Raises ValueError for one that it has not, DeviceError where there is no NCCL."""
+    """NCCL's number for a dtype. ValueError for one that it does not support, DeviceError where there is no NCCL."""
     library = nccl_library()
     kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
     if str(dtype) not in kinds:

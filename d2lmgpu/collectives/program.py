@@ -3,8 +3,8 @@
 A schedule says what happens in a step; devices run on their own, and wait only
 where they must. The rules, from which `compile_schedule` derives the waiting:
 
-1. Who reads an array waits until its owner has written what earlier steps put there.
-2. Who writes to its array waits until others have read what earlier steps take from there.
+1. A device that reads an array waits until its owner has written what earlier steps put there.
+2. A device that writes to its array waits until others have read what earlier steps take from there.
 3. Within a step all reads come before all writes. Where a step overwrites what
    it also reads, the message is *fetched* into a staging buffer first, and
    *applied* in a second phase; otherwise the reader adds or copies it directly.
@@ -130,7 +130,7 @@ class _Compiler:
         self.steps, self.order = [], []
         self.phases = [0] * k  # of each device, so far
         self.written = [0] * k  # the number of phases of each device after which its array is up to date
-        self.readers = [{} for _ in range(k)]  # for each device: who read from it since, in which of its phases
+        self.readers = [{} for _ in range(k)]  # for each device: which devices read from it since, in which phase
         self.stage_sizes = [0] * k
 
     def add(self, actions, writing):
@@ -154,5 +154,5 @@ class _Compiler:
 
 
 def _read(actions):
-    """Whose arrays are read."""
+    """The devices from whose arrays they read."""
     return [action.source for action in actions if action.kind != "apply"]

@@ -20,7 +20,7 @@ from .schedule import MOST_ELEMENTS, Transfer, chunk_bounds
 
 
 class ScheduleError(ValueError):
-    """A schedule does not do what it should; the message says who lacks or double-counts what, and since when."""
+    """A schedule does not do what it should; the message says what a device lacks or double-counts, and since when."""
 
 
 @dataclass
@@ -44,9 +44,9 @@ GOALS = ("allreduce", "reduce_scatter", "all_gather", "broadcast")
 def prove(schedule, k, n, goal="allreduce"):
     """Prove that a schedule for k devices and n elements reaches its goal; returns a `Proof`.
 
-    Goals: "allreduce" (everybody ends with the sum of all), "reduce_scatter"
-    (device i with the sum of chunk i), "all_gather" (everybody with device i's
-    chunk i, for each i), "broadcast" (everybody with what device 0 had). Chunks
+    Goals: "allreduce" (all devices end with the sum of all), "reduce_scatter"
+    (device i with the sum of chunk i), "all_gather" (all with device i's
+    chunk i, for each i), "broadcast" (all with what device 0 had). Chunks
     are those of `chunk_bounds`.
 
     Raises ScheduleError if it does not, ValueError for an unknown goal.

@@ -37,7 +37,7 @@ def reduce_scatter(k, n):
 
 
 def all_gather(k, n):
-    """The second half: device i's chunk i goes to everybody."""
+    """The second half: device i's chunk i goes to all."""
     return [[_send(i, i - step, "copy", k, n) for i in range(k)] for step in range(k - 1)]
 
 

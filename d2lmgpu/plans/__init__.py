@@ -32,7 +32,7 @@ PLANS = {
 }
 """Ways to split a training step by name: functions of k devices and of micro-batches, which return a `Plan`.
 
-Further arguments have defaults: they are LeNet's plans unless ``network`` is given.
+Other arguments are optional: they are LeNet's plans unless ``network`` is given.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""From what is computed to a whole plan: who writes down F and B in order, gets the rest.
+"""From what is computed to a whole plan: F and B in order are written down, and the rest is added.
 
 `compose` takes for each device a list of ("F", stage, micro_batch), ("B", …), ("I", …) and ("W", …). A stage's
 parameters are on each device that computes it. Added are:
@@ -87,7 +87,7 @@ def frozen(schedule):
 def with_messages(computations, device, owners, stages):
     """A device's computations with what they receive and send, and the frees of what is used up.
 
-    ``owners``: who computes what, by (is it forward, stage, micro-batch).
+    ``owners``: the device that computes it, by (is it forward, stage, micro-batch).
     """
     todo = []
     for action in computations:
@@ -123,7 +123,7 @@ def _with_frees_of_sent(plan):
     """The plan with a free of each value that was sent.
 
     In an order in which all can happen, if F takes 1, B 2, I and W 1: a free comes after the receipt and one more
-    computation of the sender, so that a receiver who is a little late holds up nobody.
+    computation of the sender, so that a receiver that is a little late delays no other device.
     """
     times, received = [[] for _ in plan.actions], [{} for _ in plan.actions]
     with contextlib.suppress(PlanError):  # which `prove` will tell

@@ -1,4 +1,4 @@
-"""One reader of plans: draw who does what when, and below it who holds how much.
+"""One reader of plans: draw what each device does when, and below it how much memory it holds.
 
 A row is a device, time goes to the right. Boxes are computations, with the number of the micro-batch (and of the
 stage, where a device has several): forward, backward, or its halves, the input's gradient and the weights'. Arrows
@@ -10,30 +10,20 @@ from ..words import several
 from .plan import COMPUTES
 from .simulate import simulate
 
-FILLS = {
-    "F": "#9ecae1",
-    "B": "#fdae6b",
-    "I": "#fdae6b",
-    "W": "#a1d99b",
-    "collective of params": "#bcbddc",
-    "collective of grads": "#e7969c",
-    "collective of y": "#9edae5",
-    "collective of dy": "#f7b6d2",
-    "update": "#969696",
+BOXES = {
+    "F": ("F: forward", "#9ecae1"),
+    "B": ("B: backward", "#fdae6b"),
+    "I": ("I: the input's gradient", "#fdae6b"),
+    "W": ("W: the weights' gradients", "#a1d99b"),
+    "collective of params": ("collective of parameters", "#bcbddc"),
+    "collective of grads": ("collective of gradients", "#e7969c"),
+    "collective of y": ("collective of y", "#9edae5"),
+    "collective of dy": ("collective of dy", "#f7b6d2"),
+    "update": ("update", "#969696"),
 }
-NAMES = {
-    "F": "F: forward",
-    "B": "B: backward",
-    "I": "I: the input's gradient",
-    "W": "W: the weights' gradients",
-    "collective of params": "collective of parameters",
-    "collective of grads": "collective of gradients",
-    "collective of y": "collective of y",
-    "collective of dy": "collective of dy",
-    "update": "update",
-}
-MESSAGES = {"y": COLOURS[0], "dy": COLOURS[1]}
-MESSAGE_NAMES = {"y": "y, handed on", "dy": "dy, handed back"}
+MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
+"""By kind the name and the colour."""
+
 MOST_NUMBERS = 400
 """Boxes that still have their numbers."""
 MOST_LINES = 8
@@ -57,27 +47,20 @@ def draw(
     from matplotlib.figure import Figure
 
     simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, contention)
-    figure = Figure(layout="constrained")
-    draw_in(figure, plan, simulation, messages, in_seconds=costs is not None or network is not None)
-    return figure
-
-
-def draw_in(figure, plan, simulation, messages, in_seconds):
-    """Draw in an empty figure; returns the axes of the devices, and of their memory."""
     boxes = sum(event.action.what in COMPUTES for event in simulation.events)
     high = min(8, 0.45 * plan.k) + 0.4
-    figure.set_size_inches(min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7)
+    figure = Figure(figsize=(min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7), layout="constrained")
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=[high, 1.6])
     _draw_events(top, plan, simulation)
     if messages:
         for message in simulation.messages:
             _draw_message(top, message)
     _draw_memory(below, plan, simulation)
-    below.set_xlabel("time" + (", seconds" if in_seconds else ", in units of the costs"))
+    below.set_xlabel("time, in units of the costs" if costs is None and network is None else "time, seconds")
     handles, columns = _legend(simulation, messages), int(figure.get_figwidth() / 1.6)
     figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=7, frameon=False)
     top.set_title(f"{title_of(plan)}, {simulation.bubble:.0%} bubble", fontsize=10, loc="left")
-    return top, below
+    return figure
 
 
 def title_of(plan):
@@ -87,7 +70,7 @@ def title_of(plan):
 
 
 def kind_of(action):
-    """The kind of box in `FILLS`, or else, as of what takes no time, what it does."""
+    """The kind of box in `BOXES`, or else, as of what takes no time, what it does."""
     return f"collective of {action.value}" if action.what == "collective" else action.what
 
 
@@ -104,11 +87,11 @@ def have_several_stages(plan):
 
 
 def _draw_events(axes, plan, simulation):
-    boxes = [event for event in simulation.events if kind_of(event.action) in FILLS]
+    boxes = [event for event in simulation.events if kind_of(event.action) in BOXES]
     with_stage = have_several_stages(plan)
     numbers = sum(event.action.what in COMPUTES for event in boxes) <= MOST_NUMBERS
     for event in boxes:
-        colour = FILLS[kind_of(event.action)]
+        _, colour = BOXES[kind_of(event.action)]
         text = label_of(event.action, with_stage).replace(" ", "\n") if numbers else ""
         for device in event.devices:
             if event.end == event.start:  # it takes no time: a mark
@@ -125,15 +108,11 @@ def _draw_events(axes, plan, simulation):
         axes.spines[side].set_visible(False)
 
 
-def ends_of(message):
-    """Where a message's arrow begins and ends: (time, height) at the edges of the devices' rows."""
-    towards = 0.4 if message.destination > message.source else -0.4
-    return (message.start, message.source + towards), (message.end, message.destination - towards)
-
-
 def _draw_message(axes, message):
-    begin, end = ends_of(message)
-    colour = MESSAGES[message.action.value]
+    """An arrow between the edges of the devices' rows."""
+    towards = 0.4 if message.destination > message.source else -0.4
+    begin, end = (message.start, message.source + towards), (message.end, message.destination - towards)
+    _, colour = MESSAGES[message.action.value]
     style = {"arrowstyle": "-|>", "color": colour, "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", end, begin, arrowprops=style, zorder=3)
 
@@ -161,6 +140,6 @@ def _legend(simulation, messages):
 
     kinds = {kind_of(event.action) for event in simulation.events}
     values = {message.action.value for message in simulation.messages} if messages else set()
-    boxes = [Patch(color=FILLS[kind], label=NAMES[kind]) for kind in FILLS if kind in kinds]
-    lines = [Line2D([], [], color=MESSAGES[name], label=MESSAGE_NAMES[name]) for name in MESSAGES if name in values]
+    boxes = [Patch(color=colour, label=name) for kind, (name, colour) in BOXES.items() if kind in kinds]
+    lines = [Line2D([], [], color=colour, label=name) for value, (name, colour) in MESSAGES.items() if value in values]
     return boxes + lines

@@ -87,8 +87,8 @@ class Exchanges:
                     raise Wrong(f"step {number}: elements {t.start} to {t.stop} are not of the devices' part")
                 message = after[t.source][part].copy()
                 if action.value == "params" and (message == GONE).any():
-                    who = members[t.source].number
-                    raise Wrong(f"step {number}: device {who} does not have elements {t.start} to {t.stop}")
+                    device = members[t.source].number
+                    raise Wrong(f"step {number}: device {device} does not have elements {t.start} to {t.stop}")
                 messages.append((part, message))
                 sent[t.source] += t.size
             for t, (part, message) in zip(step, messages, strict=True):
@@ -97,7 +97,7 @@ class Exchanges:
                 there = after[t.destination][part]
                 result = added(there, message) if t.op == "add" else message
                 if (there == result).all():
-                    who = members[t.destination].number
-                    raise Wrong(f"step {number} sends device {who} what it has: {what} {t.start} to {t.stop}")
+                    device = members[t.destination].number
+                    raise Wrong(f"step {number} sends device {device} what it has: {what} {t.start} to {t.stop}")
                 there[...] = result
         return after, sent

@@ -112,10 +112,7 @@ class Execution:
                 whole[s][slice(*part.params)] = to_host(DeviceArray(store.own_params(s), store.device))
         if self.across is not None:
             whole = self.across.completed(whole, "params")
-        splits, result = splits_of(self.plan.network, self.plan.stages), []
-        for stage, split, flat in zip(self.plan.stages, splits, whole, strict=True):
-            result += map(np.ascontiguousarray, views(flat, split, shapes_of(stage, self.plan.network), all_of(stage)))
-        return result
+        return [np.ascontiguousarray(array) for array in _in_shapes(whole, self.plan)]
 
     def _check_examples(self, X, y):
         X, y, network = np.asarray(X), np.asarray(y), self.plan.network

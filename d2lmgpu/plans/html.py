@@ -1,4 +1,4 @@
-"""One reader of plans: a page that plays in a browser who does what when, and who holds how much.
+"""One reader of plans: a page that plays in a browser what each device does when, and how much memory it holds.
 
 `play` shows such a page in a notebook, of plans and of schedules.
 """
@@ -9,7 +9,7 @@ from ..arguments import check_whole, shown
 from ..collectives.html import film_of as film_of_schedule
 from ..collectives.prove import check_steps
 from ..player import Player, write_page
-from .draw import FILLS, MESSAGE_NAMES, MESSAGES, NAMES, have_several_stages, kind_of, label_of, title_of
+from .draw import BOXES, MESSAGES, have_several_stages, kind_of, label_of, title_of
 from .plan import Plan
 from .simulate import simulate
 
@@ -63,8 +63,8 @@ def film_of(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dty
         "end": float(simulation.seconds),
         "facts": _facts(plan, simulation),
         "devices": [f"device {i}" for i in range(plan.k)],
-        "kinds": {kind: [NAMES[kind], FILLS[kind]] for kind in FILLS if kind in kinds},
-        "ways": {value: [MESSAGE_NAMES[value], MESSAGES[value]] for value in MESSAGES if value in values},
+        "kinds": {kind: list(BOXES[kind]) for kind in BOXES if kind in kinds},
+        "ways": {value: list(MESSAGES[value]) for value in MESSAGES if value in values},
         "events": [
             [
                 list(e.devices),

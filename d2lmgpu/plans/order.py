@@ -1,4 +1,4 @@
-"""What all readers of plans share: who waits for whom, and the order in which actions happen.
+"""What all readers of plans share: which device waits for which, and the order in which actions happen.
 
 receive       begins when the value has been sent, and has arrived
 free          when what was sent has been received
@@ -13,7 +13,7 @@ from .plan import PlanError, device_action
 
 
 class Event(NamedTuple):
-    """An action by all who take part: ``devices``, whose action number ``numbers`` it is; from ``start`` to ``end``."""
+    """An action of ``devices``, with its number in the list of each of them, from ``start`` to ``end``."""
 
     devices: tuple
     numbers: tuple

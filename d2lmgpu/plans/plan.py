@@ -42,13 +42,15 @@ A stage may be *split* by its units, channels or a dense layer's outputs (split.
 gives a device a part, and with that alone it computes. What it has of values is then not all:
 
     "columns"  its y is a part, of the units that are its own; its dy of the stage before is a share, one summand
+               (Megatron's column-parallel layers)
     "rows"     from its part of y of the stage before it makes a share of y; its dy of the stage before is a part
+               (Megatron's row-parallel layers)
 
 and B takes what of dy is its own. A collective of y or dy makes the whole array, zero where nothing was, in which
 its schedule, whose elements are units (of all examples), adds and copies: so parts are gathered, and shares added.
 All others need the whole. The last stage may be without layers: the loss alone.
 
-Whoever reads a plan (to execute, time, draw or prove it) needs no more than this page.
+The readers of plans, which execute, time, draw and prove them, need no more than this page.
 """
 
 import math
@@ -69,7 +71,7 @@ OF_STAGES = ("params", "grads")
 
 
 class Action(NamedTuple):
-    """What a device does at a time: ("F", stage, micro_batch) and the like, or with the fields further on.
+    """What a device does at a time: ("F", stage, micro_batch) and the like, or with the other fields.
 
     ``value``: of "send", "receive", "collective" and "free", which one, of this stage and micro-batch.
     ``peer``: the other device of "send" and "receive". ``group`` and ``schedule``: of "collective", whose schedule's

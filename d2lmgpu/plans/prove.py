@@ -116,7 +116,7 @@ def _cuts(plan):
 
 
 def _check_layout(plan, devices):
-    """Parts make up the whole: each element is somebody's, and somebody's to update."""
+    """Raise PlanError unless each element is held by some device, and updated by some device."""
     for number, parts in enumerate(plan.layout):
         if len({part.stage for part in parts}) < len(parts):
             raise PlanError(f"the layout of device {number} lists a stage twice")

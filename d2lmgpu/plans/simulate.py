@@ -1,4 +1,4 @@
-"""One reader of plans: how long would a step take, who waits, and who holds how much when?
+"""One reader of plans: how long would a step take, which devices wait, and how much memory do they hold when?
 
 Each device does its actions one after the other. A computation takes what it is said to cost. A message
 
@@ -69,8 +69,8 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
 
     ``network``: of `collectives.network`, for at least the plan's devices; without one messages take no time.
     ``costs``: seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one for each;
-    `EQUAL` unless given. What a dict leaves out costs nothing. "update" is of all the stage's elements; who updates a
-    part takes that part of it. ``contention``: how many times as long a computation takes
+    `EQUAL` unless given. What a dict leaves out costs nothing. "update" is of all the stage's elements; a device that
+    updates a part of them takes that part of it. ``contention``: how many times as long a computation takes
     while 1, 2, … devices compute, the last for more of them, too. `measure_costs` finds both.
 
     Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.

@@ -51,7 +51,7 @@ def stage_sizes(network, stages, dtype, held=None):
     """
     if held is None or not any(stage.split for stage in stages):
         stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
-    few = 2 if any(stage.split for stage in stages) else 1  # one example's channels lie in memory as nobody's else
+    few = 2 if any(stage.split for stage in stages) else 1  # one example's channels lie in memory as no others do
     runs = [_run(network, stages, dtype, examples, held) for examples in (few, few + 1)]
     found = []
     for a, b in zip(*runs, strict=True):

@@ -5,11 +5,13 @@ A layer's work is a matrix product, y = x @ weight, and a matrix can be cut in t
     columns    each device has some of the outputs:  its part of y = x @ some columns
     rows       each device has some of the inputs:   its share of y = its part of x @ some rows; y is the sum of shares
 
+which Megatron calls column-parallel and row-parallel.
+
 A device's part is to be a run of the stage's flat array. So the parameters of a split stage are numbered unit by unit:
 with columns an output's weights and then its bias, with rows an input's weights, and all biases after the last one.
-With u units and parameters p for each, units a to b are the elements a·p to b·p; with rows the biases belong to who has
-the last unit, so that they are added once. After a convolution and `flatten`, a unit of a dense layer's input is a
-channel, all of its pixels.
+With u units and parameters p for each, units a to b are the elements a·p to b·p; with rows the biases belong to the
+device that has the last unit, so that they are added once. After a convolution and `flatten`, a unit of a dense layer's
+input is a channel, all of its pixels.
 """
 
 import functools
@@ -108,7 +110,7 @@ def numbered(arrays, split, xp):
 def views(flat, split, shapes, part):
     """Of ``flat``, a stage's elements ``part`` (start, stop), which are whole units: views as its layers take them.
 
-    A part without the biases gets new ones, of zeros, which nobody keeps.
+    A part without the biases gets new ones, of zeros, which are not kept.
     """
     if split is None:
         return parts_of(flat, [_Sized(shape, math.prod(shape)) for shape in shapes])

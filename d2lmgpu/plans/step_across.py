@@ -44,7 +44,7 @@ class StepAcross(Step):
         super().__init__(execution, batch_size, lr)
 
     def fail(self, error):
-        """As of `Step`; nobody here waits for messages any more."""
+        """As of `Step`; no device of this process waits for messages any more."""
         super().fail(error)
         self.progress.give_up(error)
 
@@ -158,7 +158,7 @@ class _Words:
         return f"training step {self.step} of plan {self.plan}, {device_action(i, number, self.event.action)}"
 
     def missing(self, instruction):
-        """As of `Exchange`: in words, and whose it is."""
+        """As of `Exchange`: in words, and the rank that it waits for."""
         device, message = instruction.device, instruction.transfer
         other, what = (message.destination, "take") if instruction.kind == "send" else (message.source, "send")
         text = f"{self.places[device]} waits in {self.where(device)}, for {self.places[other]} to {what} it"

@@ -1,4 +1,4 @@
-"""Zero bubble: the weights' gradients, for which nobody waits, fill the time in which a device would wait.
+"""Zero bubble: the weights' gradients, for which no device waits, fill the time in which a device would wait.
 
 B is cut in two: I, the input's gradient, which the device before waits for, and W, the weights' gradients.
 Four stages, four micro-batches:

@@ -1,4 +1,4 @@
-"""Films in a browser: one HTML file that plays who does what when, and needs nothing else."""
+"""Films in a browser: one HTML file that plays what each device does when, and needs nothing else."""
 
 from .page import Player, film_in, write_page
 

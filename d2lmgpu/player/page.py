@@ -1,4 +1,4 @@
-"""Films in a browser: one HTML file that plays who does what when, and needs nothing else.
+"""Films in a browser: one HTML file that plays what each device does when, and needs nothing else.
 
 A *film* is a dict for JSON. `plans.write_html` and `collectives.write_html` make films; ``player.js`` plays them, on
 such a page or on any other: ``playFilm(film, element)``. Times are in ``unit``, counted from 0 to ``end``.

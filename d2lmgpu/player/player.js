@@ -162,7 +162,7 @@ function addNow(player, root) {
     return { does, bar, bytes: add(cell, "span"), messages: add(row, "td", { class: "sends" }) };
   });
   if (!film.holds) return;
-  add(root, "h2", {}, "Who holds whose shares of which elements");
+  add(root, "h2", {}, "Which shares of which elements each device holds");
   const holds = add(add(root, "div", { class: "sheet" }), "table", { class: "holds" });
   const columns = add(holds, "tr");
   for (const name of ["", ...film.holds.columns]) add(columns, "th", { scope: "col" }, name);
@@ -189,7 +189,7 @@ function addTable(film, root) {
     if (rows.length > MOST_ROWS_TOLD) add(details, "p", {}, `The first ${MOST_ROWS_TOLD} of ${rows.length} lines.`);
     const table = add(add(details, "div", { class: "sheet" }), "table");
     const head = add(table, "tr");
-    for (const name of ["from", "to", "who", "does"]) add(head, "th", { scope: "col" }, name);
+    for (const name of ["from", "to", "device", "does"]) add(head, "th", { scope: "col" }, name);
     for (const [start, end, who, what] of rows.slice(0, MOST_ROWS_TOLD)) {
       const row = add(table, "tr");
       for (const text of [timeText(film, start), timeText(film, end), who, what]) add(row, "td", {}, text);
