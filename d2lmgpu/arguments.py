@@ -29,7 +29,7 @@ def shown(value):
             place = f" on {value.device}" if hasattr(value, "raw") else ""
             return f"an array of {value.dtype} {tuple(value.shape)}{place}"
         text = " ".join(repr(value).split())
-    except Exception:  # whatever an object of the user's raises; an int of 5,000 digits is no text, either
+    except Exception:  # an object's repr may raise anything; so does that of an int of 5,000 digits
         text = f"<{type(value).__name__}>"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
 
@@ -86,7 +86,7 @@ def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, b
 
 
 def is_number(value):
-    """Whether it is a real number (no bool, no array of one, none that is beyond all floats)."""
+    """Whether it is a real number: no bool, no array of one number, nothing beyond the range of floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         return False
     try:
@@ -125,7 +125,7 @@ def check_function(name, value):
 
 
 def check_list(name, value, of, length=None):
-    """``value``, whatever can be gone through but a text, an array or a dict, as a list; ``of`` says of what."""
+    """``value`` as a list: any iterable but a text, an array or a dict; ``of`` says what it should hold."""
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable) or hasattr(value, "dtype"):
         raise ValueError(f"{name}: {shown(value)} should be a list of {of}")
     value = list(value)
@@ -178,5 +178,5 @@ def check_path(name, value):
 
 
 def in_a_clone(extra):
-    """What to type for more packages: d2lmgpu is on no index, so that only a clone can be installed."""
+    """What to type to install an extra: d2lmgpu is on no package index, so it is installed from a clone."""
     return f"pip install -e '.[{extra}]' in the clone of d2lmgpu"

@@ -29,7 +29,7 @@ def check_machine():
     with all_again():
         gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
         for pair in itertools.combinations(gpus, 2):
-            with contextlib.suppress(DeviceError):  # of two between which nothing works: then the sum says so
+            with contextlib.suppress(DeviceError):  # nothing works between the two: then the sum says so
                 are_connected({gpu.card for gpu in pair})
             works(" and ".join(map(str, pair)), "a sum over both", "", lambda pair=pair: _try_sum(pair, "ring"))
         if len(gpus) > 1:
@@ -41,16 +41,17 @@ def check_machine():
 
 
 def _try_card(card):
-    """Try what a GPU does by itself; returns it, or None where it is of no use at all.
+    """Try what a GPU does by itself; returns it, or None if it cannot be used at all.
 
-    It is nobody else's device, so that nothing that fails here, or between this card and another, is left behind.
+    The device is made for this alone, so that failures, also between this card and another, leave nothing behind in
+    the one that `gpu` returns.
     """
     name, made = f"gpu({card})", []
 
     if not works(name, "a stream of its own", "", lambda: made.append(GPU(card, card).set_up())):
         return None
     for task in made[0].submit(_try_precisions, made[0]), made[0].submit(graphs_work):
-        if task.exception():  # it has not come to trying anything
+        if task.exception():  # it failed before anything could be tried
             works(name, "work in its queue", "", task.result)
     return made[0]
 

@@ -66,7 +66,7 @@ def check_apart(outputs, inputs, patterns):
 
 
 def same_file(path, other):
-    """Whether two paths are one file, or will be: through links, and where upper and lower case are the same."""
+    """Whether two paths are one file, or will be: also through links, and on file systems that ignore upper case."""
     path, other = target(path), target(other)
     if path == other or is_stream(path) or is_stream(other):
         return path == other and not is_stream(path)
@@ -154,10 +154,10 @@ def write_json(path, value, indent=2):
 
 
 def read_json(text):
-    """What is in a JSON text (str or bytes), or None if it is none: whoever reads a file says what it should be."""
+    """What is in a JSON text (str or bytes), or None if it is not JSON: the caller says what it should be."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # also of bytes that are no text, and of a thousand brackets
+    except (ValueError, RecursionError):  # also for bytes that are not text, and for a thousand brackets
         return None
 
 
@@ -181,12 +181,12 @@ def save_figure(path, draw):
 
 def _create(part, older=None):
     """A descriptor of a new file ``part``, with the permissions of the file ``older`` if there is one."""
-    part.unlink(missing_ok=True)  # of one that was killed
+    part.unlink(missing_ok=True)  # left by a program that was killed
     mode = stat.S_IMODE(older.stat().st_mode) if older is not None and older.exists() else None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(part, flags, 0o666 if mode is None else 0o600)  # of the former the system takes the umask
+    descriptor = os.open(part, flags, 0o666 if mode is None else 0o600)  # the system applies the umask to the former
     if mode is not None:
-        with contextlib.suppress(OSError):  # of a file system that has no permissions
+        with contextlib.suppress(OSError):  # on a file system without permissions
             os.chmod(part, mode)
     return descriptor
 
@@ -198,5 +198,5 @@ def _each_path(named):
 
 
 def _folded(path):
-    """What is the same for two names that some folder might take for one."""
+    """A key that is equal for two names that a file system might take for one."""
     return path.parent, unicodedata.normalize("NFKC", path.name).casefold()

@@ -1,7 +1,7 @@
 """Numbers and names in words, for lines that people read."""
 
 FEW = 8
-"""Names that are listed one by one; of more only the first two and the last."""
+"""As many names are listed one by one; of more only the first two and the last."""
 
 
 def several(number, noun):
@@ -16,7 +16,7 @@ def listed(names):
 
 
 def seconds(time, places=1):
-    """A number of seconds without the unit, "2.2", with as many digits also where it is short: "0.034"."""
+    """A number of seconds without the unit, "2.2", with as many digits if it is short: "0.034"."""
     return f"{time:.{places}f}" if time >= 1 else f"{time:#.{places + 1}g}"
 
 
@@ -31,7 +31,7 @@ REACHED = {
     "test_accuracy": "test acc",
     "test_loss": "test loss",
 }
-"""The lists of a history that tell how good a network is, and what they are called in a line."""
+"""The lists of a history that say how good a network is, and their names in printed lines."""
 
 
 def figures(reached):

@@ -20,7 +20,7 @@ from .parser import parse
 from .ranks import are_together
 
 PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
-"""What is written on an output that has no such character."""
+"""What stands for these characters on an output whose encoding does not have them."""
 
 COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, check, grade)
 
@@ -48,14 +48,14 @@ def main(arguments=None):
 
 
 def _one_line(error):
-    """What an error says: a file's name and what is wrong with it, where it is the system's."""
+    """An error's message; of an error of the operating system, the file's name and what is wrong with it."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{' '.join(str(error.filename).split())}: {error.strerror}"
     return message_of(error)
 
 
 def _write_what_the_output_can(*streams):
-    """Let streams that are not UTF-8 write something like the characters that they have not."""
+    """Let streams that are not UTF-8 write something similar for characters that they cannot encode."""
     codecs.register_error("d2lmgpu", _plain)
     for stream in streams:
         if hasattr(stream, "reconfigure"):

@@ -11,7 +11,7 @@ from ..images import load_image_data, picture_shape
 from .options import add_input, whole
 
 MOST_PIXELS = 2**14
-"""Of a side of a picture."""
+"""Most pixels of a picture's side."""
 
 
 def add_data(command):
@@ -43,7 +43,7 @@ def _size(text):
 
 
 def find_data(options, limit=None):
-    """The data set as `train` takes it, Fashion-MNIST or a folder's, of which ``limit`` `first_examples`."""
+    """The data set as `train` takes it, Fashion-MNIST or a folder's; of it the `first_examples` up to ``limit``."""
     check_limit(limit)
     if options.data is None:
         for name in ("invert", "image_size", "channels"):
@@ -73,5 +73,5 @@ def _input_shape(options):
 
 
 def picture_folders(options):
-    """The folders within the --data folder, if there is one, whose pictures are read."""
+    """The folders from which pictures are read: those in the --data folder; None without it."""
     return [str(Path(options.data, part)) for part in ("train", "test")] if options.data else None

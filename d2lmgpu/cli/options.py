@@ -1,4 +1,4 @@
-"""What several commands have in common: how options look and are read, and the checks of what they were given."""
+"""What several commands have in common: how options look and are read, and which files they read and write."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ def add_option(command, flag, kind, default, help):
 
 
 def whole(text):
-    """A whole number from an option's text; what it may be, the function says that it is for."""
+    """A whole number from an option's text; its limits are checked by the function that takes it."""
     return _number(int, text, "a whole number, such as 4")
 
 
@@ -38,7 +38,7 @@ def _number(kind, text, wanted):
 
 
 def listed(kind):
-    """What reads "0.1,0.2" as a list of what ``kind`` reads."""
+    """A function that reads "0.1,0.2" as a list, each part with ``kind``."""
     return lambda text: [kind(part.strip()) for part in text.split(",")]
 
 
@@ -52,7 +52,7 @@ def file_name(text):
 
 
 class NamedFile(NamedTuple):
-    """What an option, which a person calls ``name``, says of files: ``find(options)`` is a path, several, or None.
+    """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of them, or None.
 
     ``check(path)`` raises what would go wrong when it is written; None for what is read. ``pattern``: what files are
     called that are written into it, if it is a folder.
@@ -76,7 +76,7 @@ def add_input(command, name, help, metavar="FILE", find=None, **more):
 
 
 def declare_input(command, action, find=None):
-    """Say of any option that ``find(options)`` is read, see `NamedFile`."""
+    """Declare that the files ``find(options)`` are read because of this option, see `NamedFile`."""
     _declare(command, action, find)
 
 
@@ -87,7 +87,7 @@ def _declare(command, action, find, check=None, pattern=None):
 
 
 def check_files(options):
-    """Raise, before any work, what would go wrong when the files are written that a command line names.
+    """Before any work, raise the error that writing the files named in a command line would raise later.
 
     ValueError if one of them is also another, or is read, and for a name that it cannot have; OSError where nothing can
     be written.
@@ -105,7 +105,7 @@ def check_files(options):
 
 
 def write_results(*results):
-    """``write(path, result)`` for each (path, write, result) whose path a person has given, see `each_output`."""
+    """``write(path, result)`` for each (path, write, result) with a path; errors are raised last, see `each_output`."""
     with each_output() as attempt:
         for path, write, result in results:
             if path:
@@ -113,7 +113,7 @@ def write_results(*results):
 
 
 def add_devices(command, default, environments=ENVIRONMENTS):
-    """Add --environment and --devices, of which ``default`` is the text that the help tells."""
+    """Add --environment, --devices and --memory-limit; the help tells ``default`` as the default of --devices."""
     add_option(command, "--environment", str, "auto", ", ".join(environments))
     help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
@@ -121,7 +121,7 @@ def add_devices(command, default, environments=ENVIRONMENTS):
 
 
 def find_devices(options, default=None, environment=None):
-    """The environment and the devices that were asked for, and a word where several of them are one GPU.
+    """The environment and the devices that were asked for; prints a note if several devices share a GPU.
 
     ``environment``: another than the options have.
     """
@@ -137,7 +137,7 @@ def find_devices(options, default=None, environment=None):
 
 
 def limit_memory(options, devices):
-    """Hold the devices to --memory-limit, where the command has it and it is given."""
+    """Apply --memory-limit to the devices, if the command has it and it is given."""
     if getattr(options, "memory_limit", None) is not None:
         for device in devices:
             device.limit_memory(parse_size(options.memory_limit))

@@ -16,7 +16,7 @@ from .options import declare_input
 
 
 def declare_network(command, action):
-    """Say of an option for networks that files among them are read."""
+    """Declare that an option for networks reads those that are files."""
     declare_input(command, action, lambda options: [text for text in _texts(options.network) if is_file(text)])
 
 
@@ -110,7 +110,7 @@ def _defined_in(path, name):
 
     Raises whatever goes wrong in the file.
     """
-    loader = SourceFileLoader(f"{name}_of_ones_own", path)  # of a file that ends in anything
+    loader = SourceFileLoader(f"{name}_of_ones_own", path)  # whatever the file's name ends in
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(loader.name, path, loader=loader))
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:

@@ -22,10 +22,10 @@ HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""
 
 MANY = 200
-"""Devices of a plan that takes its time: work grows with their square, or cube."""
+"""More devices than these take a while: the work grows with their square, or cube."""
 
 CLASSES = 10
-"""Of a network in a file, which is made for Fashion-MNIST."""
+"""For a network in a file, which is made for Fashion-MNIST."""
 
 
 def add_to(commands):
@@ -80,7 +80,7 @@ def _minibatch(options):
 
 
 def _machine(options, plan):
-    """The network, what computations cost (`Measured`), and a word on where these are from."""
+    """The network, what computations cost (`Measured`), and a line that says where the numbers come from."""
     check_name("network", options.on, (*TOPOLOGIES, HERE))
     check_number("speed", options.speed, above=0)
     if options.on != HERE:

@@ -10,6 +10,7 @@ from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..images import class_names, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
 from ..output import check_plot, save_figure, write_json
+from ..plots import plot_confusion, plot_mistakes
 from .data import add_size, picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
@@ -26,7 +27,7 @@ def add_to(commands):
     command.set_defaults(command=run)
     add_input(command, "checkpoint", "a file that d2lmgpu train --checkpoint wrote", "CHECKPOINT")
     add_input(command, "files", "pictures, of any size", nargs="*", default=[])
-    test_set = "whose test set, FOLDER/test/CLASS/ (default: Fashion-MNIST)"
+    test_set = "with the test set, in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
     add_input(command, "--data", test_set, "FOLDER", picture_folders)
     command.add_argument(
         "--invert", action=BooleanOptionalAction, help="for dark things on a bright ground (default: as in training)"
@@ -63,20 +64,14 @@ def run(options):
         result = _say_accuracy(y, probabilities, names)
     write_results(
         (options.json, write_json, result),
-        (options.confusion, save_figure, lambda: _plots().plot_confusion(np.array(result["confusion"]), names)),
-        (options.mistakes, save_figure, lambda: _plots().plot_mistakes(X, y, probabilities, names)),
+        (options.confusion, save_figure, lambda: plot_confusion(np.array(result["confusion"]), names)),
+        (options.mistakes, save_figure, lambda: plot_mistakes(X, y, probabilities, names)),
     )
     return 0
 
 
-def _plots():
-    from .. import plots  # matplotlib, which takes a while to import
-
-    return plots
-
-
 def _load(options):
-    """The model; where its network is in a file, this is made for images of the size that is asked for."""
+    """The model; a network from a file is made for images of the size that is asked for."""
     from ..training import load_model
 
     if options.network is None:

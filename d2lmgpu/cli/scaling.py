@@ -22,7 +22,7 @@ from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
 WHAT = ("network", "width", "algorithm")
-"""Settings that the functions which measure take beside `HOW`."""
+"""Settings that both functions that measure take as arguments of their own; those of `HOW` they take together."""
 
 
 def add_to(commands):
@@ -130,7 +130,7 @@ def _print_cluster(scaling):
 
 
 def _tell(number, turns):
-    """A word on standard error after a round, in which each number of devices (and whoever predicts) had a turn."""
+    """A line on standard error after a round, in which each number of devices had a turn."""
     seconds = ", ".join(
         f"{k}: {words.seconds(mine[-1].seconds, 2)} s" for k, mine in turns.items() if isinstance(k, int)
     )

@@ -1,4 +1,4 @@
-"""The options of the command line for `Settings`, one for each field that a person can type."""
+"""The options of the command line for `Settings`, one for each field."""
 
 from dataclasses import fields
 
@@ -13,7 +13,7 @@ ALL = [about.name for about in fields(Settings)]
 def add_settings(command, as_type=lambda kind: kind, names=ALL):
     """Add an option for each setting of these names.
 
-    ``as_type`` of a type is what reads an option's text, flags and loads aside.
+    ``as_type(kind)`` is the function that reads an option's text; flags and loads have their own.
     """
     group = command.add_argument_group("settings")
     for about in (about for about in fields(Settings) if about.name in names):

@@ -12,7 +12,7 @@ from .own_file import find_networks
 from .settings import add_settings, settings
 
 PAUSE, COST = 1.0, 0.05
-"""Seconds from one drawing of the plots to the next, at least, and the part of the time that goes into it."""
+"""At least so many seconds from one drawing of the plots to the next; at most this part of the time goes into it."""
 
 
 def add_to(commands):

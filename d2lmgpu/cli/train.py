@@ -4,6 +4,7 @@ from .. import terminated, words
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
 from ..output import check_folder, check_plot, check_writable, is_plot, same_file, save_figure, write_json
+from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
@@ -63,7 +64,7 @@ def _train(options, everybody=None):
     data = find_data(options, options.limit)
     network, metrics = network_from(options.network, data), metrics_from(options.metrics)
     if options.data:
-        find_network(network, data[4], data[0].shape[1:], width=options.width)  # an error comes before a word
+        find_network(network, data[4], data[0].shape[1:], width=options.width)  # errors come before any output
         say_pictures(data[0])
     timeline = Timeline(everybody.mine if everybody else devices, spans=options.trace is not None)
     callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
@@ -90,7 +91,7 @@ def _train(options, everybody=None):
     print(history.summary(), flush=True)  # before anything that could fail
     write_results(
         (options.json, write_json, history.as_dict()),
-        (options.plot, save_figure, lambda: _plots().plot_history(history)),
+        (options.plot, save_figure, lambda: plot_history(history)),
         (options.trace, _save_trace, timeline.all_spans()),
     )
     if history.diverged:
@@ -99,7 +100,7 @@ def _train(options, everybody=None):
 
 
 def _only_read(options):
-    """The checkpoint to go on from, unless the run is to go on in it."""
+    """The checkpoint to go on from; None if the run is also written to it."""
     goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
     return None if goes_on else options.resume
 
@@ -108,14 +109,8 @@ def _check_trace(path):
     check_plot(path) if is_plot(path) else check_writable(path)
 
 
-def _plots():
-    from .. import plots  # matplotlib, which takes a while to import
-
-    return plots
-
-
 def _save_trace(path, spans):
     if is_plot(path):
-        save_figure(path, lambda: _plots().plot_timeline(spans))
+        save_figure(path, lambda: plot_timeline(spans))
     else:
         write_json(path, chrome_trace(spans), indent=None)
