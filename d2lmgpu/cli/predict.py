@@ -11,6 +11,7 @@ from ..images import class_names, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
 from ..output import check_plot, save_figure, write_json
 from ..plots import plot_confusion, plot_mistakes
+from ..training import confusion_matrix, load_model
 from .data import add_size, picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
@@ -72,8 +73,6 @@ def run(options):
 
 def _load(options):
     """The model; a network from a file is made for images of the size that is asked for."""
-    from ..training import load_model
-
     if options.network is None:
         if options.image_size or options.channels:
             raise ValueError(
@@ -118,8 +117,6 @@ def _say_predictions(files, probabilities, names):
 
 
 def _say_accuracy(y, probabilities, names):
-    from ..training import confusion_matrix
-
     matrix = confusion_matrix(y, probabilities.argmax(axis=1), len(names))
     accuracy = float(matrix.trace() / len(y))
     print(f"test acc: {accuracy:.4f}")

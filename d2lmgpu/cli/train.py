@@ -6,6 +6,7 @@ from ..monitor import TensorBoard
 from ..output import check_folder, check_plot, check_writable, is_plot, same_file, save_figure, write_json
 from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
+from ..training import train
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
 from .options import add_devices, add_input, add_output, find_devices, whole, write_results
@@ -56,8 +57,6 @@ def run(options):
 
 def _train(options, everybody=None):
     """``everybody``: a `Cluster` to train on, instead of the devices that the options name."""
-    from ..training import train
-
     environment, devices = ("parallel", everybody) if everybody else find_devices(options)
     if options.environment == "auto" and options.devices is None and devices[0].kind == "cpu" and count_cores() > 1:
         print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
