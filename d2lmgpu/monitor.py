@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from .arguments import check_path, in_a_clone
+from .arguments import in_a_clone
 from .terminated import listened_to, note
 from .words import figures, several
 
@@ -99,14 +99,12 @@ class TensorBoard(Callback):
     """Writes loss, accuracy and speed as event files, which ``tensorboard --logdir DIR`` shows.
 
     Its `SummaryWriter` has a thread of its own, which a full disk ends, and then waits for it for ever: events are
-    written here. Raises ValueError unless tensorboardX is installed, and for what names no
-    folder.
+    written here. Raises ValueError unless tensorboardX is installed.
     """
 
     only_shows = True
 
     def __init__(self, folder):
-        check_path("TensorBoard: folder", folder)
         try:
             from tensorboardX import RecordWriter, record_writer
         except ImportError:

@@ -65,14 +65,9 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     medians, and bars go from the least to the most; lines then lie side by side, of
     which the title tells. Below are the trials that have no result: they diverged,
     failed or were interrupted.
-
-    Raises ValueError for axes that there are not, or without rows.
     """
     from matplotlib.figure import Figure
 
-    check_axes(x, y, by)
-    if not rows:
-        raise ValueError("there are no rows to plot")
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
     heights = [4.0, 0.3 * len(lost)] if lost else [4.0]
     figure = Figure(figsize=(8, 1 + sum(heights)), layout="constrained")
@@ -193,13 +188,11 @@ def plot_curves(rows):
     """Test accuracy and training loss by epoch, a line for each trial; returns the matplotlib figure.
 
     ``rows`` as `sweep` returns them, or ``watch`` is given, or `load_sweep`. Lines of trials that have not ended are
-    dashed. Raises ValueError without rows.
+    dashed.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    if not rows:
-        raise ValueError("there are no rows to plot")
     longest = max(row["settings"]["num_epochs"] for row in rows)
     names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
     rows = [row for row in rows if row["history"]]  # trials that failed have none
