@@ -136,7 +136,7 @@ class Crash(d2l.Callback):
             raise Stopped
 
 
-@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["the walk", "a plan"])
+@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["data parallelism", "a plan"])
 @pytest.mark.parametrize("steps, at", [(5, (0, 4)), *long((9, (1, 2)), (17, (2, 4)))])
 def test_learning_rates_go_on_where_they_were(small, tmp_path, steps, at, split):
     """Each step has another, in the warm-up and after it; the checkpoint is of the middle of an epoch of 6."""
@@ -164,7 +164,7 @@ class Heard(Crash):
         super().on_step(epoch, step, loss)
 
 
-@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["the walk", "a plan"])
+@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["data parallelism", "a plan"])
 def test_examples_of_the_break_count_once(small, tmp_path, split):
     """In the losses that callbacks are told, and in the speed: of all epochs' examples and seconds."""
     devices, file, settings = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file", {"batch_size": 250, "num_epochs": 3, **split}

@@ -98,7 +98,7 @@ def _check_loss(loss, params, X, y, case):
     expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
     loss, total = read(loss, float, case, hint), float(loss_and_grads(X, y, params)[0])
     mistakes = (
-        (total / len(y), "the mean", "the walk keeps sums: who wants the mean divides once, at the end"),
+        (total / len(y), "the mean", "gradients stay sums: for the mean, divide once, at the end"),
         (loss > 1.5 * total / len(y), "some examples are missing", "add up the losses of all devices, not only of one"),
     )
     hint = "a mean of the devices' means is not the mean where shards differ: add up sums"

@@ -54,7 +54,7 @@ def _height_of(film):
     k = len(film["devices"])
     picture = 190 + k * (50 if k <= 16 else 20)
     tables = (2 if film["holds"] else 1) * (60 + 30 * k)
-    return min(900, 230 + picture + tables)
+    return min(1000, 270 + picture + tables)
 
 
 def film_in(page):

@@ -61,7 +61,7 @@ def train_batch__a_mean_of_means(X, y, device_params, devices, lr):
 
 
 def train_batch__returns_the_mean(X, y, device_params, devices, lr):
-    """the walk keeps sums: who wants the mean divides once, at the end"""
+    """gradients stay sums: for the mean, divide once, at the end"""
     return d2l.train_batch(X, y, device_params, devices, lr) / len(y)
 
 
