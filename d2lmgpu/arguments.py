@@ -155,13 +155,6 @@ def as_array(name, value, ndim=None, shape="", kinds="biuf"):
     return value
 
 
-def check_shape(name, value, shape):
-    """Raise ValueError unless ``value`` is an array of numbers of this shape."""
-    check_array(name, value)
-    if value.shape != shape:
-        raise ValueError(f"{name} is {shown(value)}; its shape should be {shape}")
-
-
 def check_sized(name, value):
     """Raise ValueError unless ``value`` has a length and can be indexed, as lists and arrays can."""
     single = isinstance(value, (str, bytes, dict)) or getattr(value, "ndim", 1) == 0
