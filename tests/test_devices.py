@@ -329,7 +329,7 @@ def test_choosing_devices(device_kind):
 def test_impossible_choices(arguments, message):
     with pytest.raises(ValueError, match=message):
         d2l.choose_devices(*arguments)
-    with pytest.raises(d2l.DeviceError, match="of the command train, for processes that mpiexec starts"):
+    with pytest.raises(d2l.DeviceError, match="for the command train in processes that mpiexec starts"):
         d2l.choose_devices("parallel")
 
 

@@ -1,7 +1,7 @@
 """Devices: places with memory and a queue, arrays that know their place, and transfers."""
 
 from .array import DeviceArray, array_module, on_device
-from .batch import Batch, all_in_c
+from .batch import Batch
 from .choose import (
     ENVIRONMENTS,
     MOST_DEVICES,
@@ -20,7 +20,7 @@ from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
 from .failures import Failures, nothing_left_behind, synchronize
 from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
 from .forks import in_forked_process
-from .records import TransferRecord, record_transfers
+from .records import record_transfers
 from .task import HAPPENED, Task
 from .transfer import put, to_host
 from .workers import current_device
@@ -37,8 +37,6 @@ __all__ = [
     "DeviceMismatchError",
     "Failures",
     "Task",
-    "TransferRecord",
-    "all_in_c",
     "array_module",
     "check_devices",
     "choose_devices",

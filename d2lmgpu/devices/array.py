@@ -1,11 +1,9 @@
 """An array that knows its place.
 
-`DeviceArray` holds a plain NumPy or CuPy array and the device whose memory it
-is. Whatever NumPy can do with it (operators, functions such as
-``np.concatenate``, ``out=``, indexing, assignment) passes through one gate:
-*all arrays of an operation are in one place*, or the operation is an error.
-The work itself is done in the device's queue, after all that was submitted
-before it.
+`DeviceArray` holds a plain NumPy or CuPy array and the device in whose memory it lies. Everything that NumPy can do
+with it (operators, functions such as ``np.concatenate``, ``out=``, indexing, assignment) passes through one gate: *all
+arrays of an operation are in one place*, or the operation is an error. The work itself is done in the device's queue,
+after all work submitted before it.
 
 The gate is built on NumPy's two protocols for array-like classes:
 ``__array_ufunc__`` (NEP 13) and ``__array_function__`` (NEP 18).
@@ -21,10 +19,9 @@ from .workers import current_device, moment
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array in the memory of ``device``. Made by `put` and by work that ran there.
+    """An array in the memory of ``device``, made by `put` or by work that ran there.
 
-    ``raw`` is the plain array: for reading the code of this package, not for
-    getting around the rules.
+    ``raw`` is the plain array. It is for this package's own code, not for getting around the rules.
     """
 
     __slots__ = ("raw", "device", "made", "__weakref__")
@@ -38,7 +35,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, raw, device):
         self.raw = raw
         self.device = device
-        self.made = moment() if raw.base is None else 0  # of a view nobody knows when its memory was taken
+        self.made = moment() if raw.base is None else 0  # when a view's memory was taken is not known
         if device.accounting is not None:
             device.accounting.enter(raw)
 
@@ -47,14 +44,14 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             return getattr(self.raw, name)
         if name in self._METHODS:
             return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
-        if name == "grad":  # which PyTorch's tensors have
+        if name == "grad":  # as PyTorch's tensors have it
             raise AttributeError("a device array has no 'grad'; d2l.loss_and_grads(X, y, params) returns the gradients")
         works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
         raise AttributeError(f"a device array has no {name!r}{works}")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
         for value in inputs:
-            if isinstance(value, (list, tuple)):  # data of the program, so of the host
+            if isinstance(value, (list, tuple)):  # the program's data lie on the host
                 raise DeviceMismatchError(ufunc.__name__, self.device, HOST)
         function = getattr(array_module(self), ufunc.__name__)
         if method != "__call__":
@@ -69,7 +66,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return apply(function.__name__, function, *args, **kwargs)
 
     def __array__(self, dtype=None, copy=None):
-        # NumPy asks for this when host code is about to read a device array silently.
+        # NumPy calls this when host code is about to read a device array without saying so.
         raise DeviceMismatchError("conversion to a NumPy array", HOST, self.device)
 
     def __getitem__(self, index):
@@ -77,7 +74,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
             if not any(part is ... for part in parts):
                 parts += (...,)  # with it NumPy gives a view even of one element
-            return DeviceArray(self.raw[parts], self.device)  # nothing is read, so nothing is waited for
+            return DeviceArray(self.raw[parts], self.device)  # reads nothing, so it waits for nothing
         return apply("indexing", lambda array, i: array[i], self, index)
 
     def __setitem__(self, index, value):
@@ -123,7 +120,7 @@ def read_back(x):
 
 
 def copy_to_host(x, done):
-    """A copy of the device array ``x`` as a NumPy array, in its device's turn. ``done``: its record, or None."""
+    """A copy of the device array ``x`` as a NumPy array, made in its device's queue. ``done``: its record, or None."""
     copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
     return x.device.submit(timed, done, copy).result()
 
@@ -131,8 +128,7 @@ def copy_to_host(x, done):
 def array_module(x):
     """The module whose functions work on ``x``: ``numpy`` or ``cupy``.
 
-    The body of every layer begins with ``xp = array_module(x)`` and is then the
-    same for both.
+    The body of every layer begins with ``xp = array_module(x)`` and is the same for both.
     """
     raw = x.raw if isinstance(x, DeviceArray) else x
     if hasattr(raw, "__cuda_array_interface__"):
@@ -143,15 +139,14 @@ def array_module(x):
 
 
 def on_device(function):
-    """Let a function of plain arrays take device arrays too: it then runs whole on their device.
+    """Let a function of plain arrays take device arrays too: it then runs as a whole on their device.
 
-    The call waits for its turn in the device's queue and for its result. To go
-    on without waiting, submit it: ``device.run(function, ...)``.
+    The call waits for its turn in the device's queue and for the result. ``device.run(function, ...)`` does not wait.
     """
 
     @functools.wraps(function)
     def place(*args, **kwargs):
-        inside = current_device() is not None  # called by a device's own work, whose arrays are plain
+        inside = current_device() is not None  # work that runs on a device has plain arrays
         device = None if inside else common_device((args, kwargs), function.__name__)
         if device is None:
             return function(*args, **kwargs)
@@ -228,7 +223,7 @@ def _leaves(value):
 
 
 def _map(function, value):
-    """``value`` with ``function`` applied to all leaves; lists and the like in which none changes stay as they are."""
+    """``value`` with ``function`` applied to all leaves; a list or tuple without changes is returned itself."""
     if not isinstance(value, (list, tuple, dict)):
         return function(value)
     items = [_map(function, item) for item in (value.values() if isinstance(value, dict) else value)]

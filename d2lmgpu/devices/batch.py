@@ -1,16 +1,15 @@
-"""Work for several devices that is submitted in one act.
+"""Work for several devices, submitted all at once.
 
-A collective, a copy between two devices and a training step consist of work on
-several devices that belongs together: if an interrupt ended the host program when
-half of it is submitted, devices would wait for what never comes, or their
-parameters drift apart. So it is gathered first, and then goes to all queues in one call:
+The parts of a collective, of a copy between two devices or of a training step belong together. If an interrupt ended
+the host program when half of them were submitted, devices would wait for ever, or their parameters would drift apart.
+So the parts are gathered first, and then go to all queues in one call:
 
     batch  [ A on cpu(0) | B on cpu(1), after A | C on both ]
 
                   commit      queue of cpu(0)  ... A C
                  ───────►     queue of cpu(1)  ... B C
 
-Nothing comes in between, so that two collectives also come in the same order on all devices.
+Nothing comes in between, so two collectives are also in the same order on all devices.
 """
 
 import collections
@@ -22,9 +21,9 @@ from .workers import current_device
 
 
 class Batch:
-    """Tasks of any devices, which come into being when `commit` is called, all of them, or never.
+    """Tasks of any devices. `commit` submits all of them; without it none is submitted.
 
-    Until then nobody may wait for them. Work that runs on a device may have a batch for that device only, whose tasks
+    Do not wait for a task before `commit`. Work that runs on a device may make a batch for that device only; its tasks
     are done at once.
     """
 
@@ -40,10 +39,10 @@ class Batch:
         return self.submit_to_all([device], function, *args)
 
     def submit_to_all(self, devices, function, *args):
-        """Submit work of all the ``devices`` together, virtual ones if there are several; returns its `Task`.
+        """Submit one piece of work that all ``devices`` do together; returns its `Task`. Several must be virtual ones.
 
-        It is done when all have got there, by one thread for all of them: waking a thread for each takes longer than a
-        short piece of work.
+        It begins when it is the next task of each of them, and one thread does it for all: waking a thread for each
+        takes longer than a short piece of work.
         """
         after = [event for device in devices for event in self._after.pop(device, ())]
         task = Task(tuple(devices), function, args, after)
@@ -52,7 +51,7 @@ class Batch:
         return task
 
     def record(self, device):
-        """An event: all work of the device before this place in the batch is done."""
+        """An event: the device has done all its work before this place in the batch."""
         return self.submit(device, device.mark)
 
     def wait(self, device, event):
@@ -61,27 +60,27 @@ class Batch:
 
     def commit(self):
         """Submit everything."""
-        for device in list(self._after):  # waits after which nothing was submitted
+        for device in list(self._after):  # it waits, and nothing was submitted to it afterwards
             self.submit(device, nothing)
         tasks, self._tasks = self._tasks, []
         queues = [device.tasks for task in tasks for device in task.devices]
         entries = [task for task in tasks for _ in task.devices]
         all_in_c(collections.deque.append, queues, entries)
         for device in {device: None for task in tasks for device in task.devices}:
-            device.wake()  # an interrupt may come before: then whoever waits wakes it
+            device.wake()  # if an interrupt comes first, waiting for a task wakes its devices
 
 
 def all_in_c(function, *arguments):
-    """Call ``function``, one of those written in C, with the items of each list; no interrupt comes in between.
+    """Call ``function``, which is written in C, with the items of each list; no interrupt comes in between.
 
-    Python looks for signals, and lets other threads go on, between the instructions of its own functions; while one of
-    C's is at work there are none.
+    Python handles signals, and switches threads, between the instructions of Python functions. `map` and `deque` are
+    written in C, so there are no such instructions here.
     """
     collections.deque(map(function, *arguments), maxlen=0)
 
 
 def bind(device, function, args, kwargs):
-    """What `run` submits: ``function`` of plain arrays for one of device arrays, with its arguments.
+    """What `run` submits: a function without arguments that calls ``function`` with plain arrays and wraps its results.
 
     Raises DeviceMismatchError if an argument is an array of another place.
     """
@@ -90,9 +89,9 @@ def bind(device, function, args, kwargs):
 
 
 def is_inside(devices, task):
-    """Do the task at once if the caller is itself work of its device; returns whether it is.
+    """Do the task at once if it is submitted by work that runs on its device; returns whether it is.
 
-    Raises DeviceError for work that uses another device, and for a device that is gone.
+    Raises DeviceError if that work runs on another device, and for a device that is gone.
     """
     for device in devices:
         if device.gone:
@@ -121,4 +120,4 @@ def check_event(event):
 
 
 def nothing():
-    """Work that only takes its turn."""
+    """Work that does nothing when its turn comes."""

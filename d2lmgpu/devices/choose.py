@@ -19,7 +19,7 @@ from .peers import connect
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 
 MOST_DEVICES = 2**12
-"""Of a kind. Each has parameters and arrays of its own: far fewer are too many for any machine's memory."""
+"""Of a kind. Each has its own parameters and arrays, so far fewer already fill any machine's memory."""
 
 _devices = {}
 
@@ -39,7 +39,7 @@ def cpu(i=0):
 def gpu(i=0):
     """GPU number ``i``; on a machine with fewer cards, devices share them in turn.
 
-    Raises DeviceError where there is no GPU, or none that can exchange data with those in use, saying why.
+    Raises DeviceError, with the reason, where there is no GPU, or where it cannot exchange data with those in use.
     """
     cards, reason = find_gpus()
     if cards == 0:
@@ -58,8 +58,7 @@ def gpu(i=0):
 def try_gpu(i=0):
     """``gpu(i)`` on a machine with a GPU, otherwise ``cpu(i)``.
 
-    One machine always answers with one kind, so that a list made with
-    ``[try_gpu(i) for i in range(k)]`` never mixes GPUs and CPUs.
+    On one machine it is always the same kind, so ``[try_gpu(i) for i in range(k)]`` never mixes GPUs and CPUs.
     """
     return gpu(i) if find_gpus()[0] else cpu(i)
 
@@ -70,16 +69,13 @@ def try_all_gpus():
 
 
 def choose_devices(environment="auto", devices=None):
-    """The environment and devices for a request; returns (environment, list of devices).
+    """The environment and the devices for a request, as a pair (environment, list of devices).
 
-    ``environment``: "auto" takes GPUs if there are any and CPU devices
-    otherwise; "cpu"; "gpu"; "multi-gpu" takes all GPUs unless told how many.
-    ``devices``: how many (1 unless given), a list of indices such as [0, 2], or
-    of names such as ["gpu:0", "cpu:0"], which may be of both kinds: with names
-    the environment is "auto".
+    ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all
+    GPUs unless told how many. ``devices``: how many (1 unless given), a list of indices such as [0, 2], or a list of
+    names such as ["gpu:0", "cpu:0"]. Names may be of both kinds; with them the environment must be "auto".
 
-    Raises ValueError for a request that makes no sense and DeviceError for one
-    that this machine cannot serve.
+    Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot serve.
     """
     if isinstance(devices, (list, tuple)) and any(isinstance(name, str) for name in devices):
         return _named(environment, devices)
@@ -89,10 +85,10 @@ def choose_devices(environment="auto", devices=None):
 
 
 def choose_indices(environment="auto", devices=None):
-    """What `choose_devices` answers, with the devices' indices instead of devices; none is made."""
+    """As `choose_devices`, but with the devices' indices: no device is made."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
-            "environment 'parallel' is of the command train, for processes that mpiexec starts; here choose auto, cpu, "
+            "environment 'parallel' is for the command train in processes that mpiexec starts; here choose auto, cpu, "
             "gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
         )
     check_name("environment", environment, ENVIRONMENTS)
@@ -153,7 +149,7 @@ def check_devices(devices):
 
 
 def given_devices(devices):
-    """The list of devices, checked; ``[try_gpu(0)]`` for None, where nobody has given any."""
+    """The list of devices, checked; ``[try_gpu(0)]`` for None."""
     return [try_gpu(0)] if devices is None else check_devices(devices)
 
 

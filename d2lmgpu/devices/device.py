@@ -3,11 +3,9 @@
     host program --run()--> queue of cpu(0) --> a thread     --> its arrays
                  --run()--> queue of gpu(1) --> its thread   --> its stream --> its arrays
 
-The host program submits work and goes on; work of one device happens in the
-order of submission, work of different devices at the same time. A result is
-waited for with ``task.result()``, a whole device with ``synchronize()``.
-Functions that run *on* a device touch that device's arrays only: everything
-between devices is issued by the host program.
+The host program submits work and goes on. Work of one device happens in the order of submission, work of different
+devices at the same time. ``task.result()`` waits for a result, ``synchronize()`` for a whole device. Functions that run
+*on* a device use only its own arrays: everything between devices is issued by the host program.
 """
 
 import time
@@ -23,19 +21,19 @@ MOST_BYTES = 2**50
 
 
 class Device(Queue):
-    """What ``cpu(i)`` and ``gpu(i)`` have in common: a name, a queue, through which ``workers`` work, and memory.
+    """What ``cpu(i)`` and ``gpu(i)`` have in common: a name, memory, and a queue whose work is done by ``workers``.
 
-    Compare devices with ``is``: the same index always gives the same object.
+    The same index always gives the same object, so devices are compared with ``is``.
     """
 
     kind = None
-    clock_name = None  # whose clock it is: the program's, or a card's
-    clock_is_late = False  # whether readings of the clock are known only when the work is done
-    gone = None  # why the device cannot be used any more
+    clock_name = None  # the card whose clock is read; None: the program's clock
+    clock_is_late = False  # whether a reading of the clock is known only when the work is done
+    gone = None  # the reason, if the device can no longer be used
 
     def __init__(self, index, workers):
         self.index = index
-        self.main = self  # of a comm stream: the device whose memory it shares
+        self.main = self  # for a comm stream: the device whose memory it shares
         self.accounting = None
         self._buffers = {}
         self.is_set_up = False
@@ -49,11 +47,11 @@ class Device(Queue):
         return self.record()
 
     def synchronize(self):
-        """Wait until all work submitted so far is done; raise the error of a task nobody waited for."""
+        """Wait until all work submitted so far is done; raise the first error that has not been raised yet."""
         synchronize([self])
 
     def set_up(self):
-        """Have the first work of this device's thread done, unless it is; returns the device."""
+        """Prepare the device for work, once; returns the device."""
         if not self.is_set_up:
             self.submit(self._set_up_once).result()
         return self
@@ -78,15 +76,15 @@ class Device(Queue):
     def buffer(self, name, size, dtype):
         """A plain array of ``size`` elements in this device's memory, for results that are soon used up.
 
-        Each call with the same name and dtype gives the same memory, which grows
-        when it must: the contents last until the next work that asks for it.
+        Calls with the same name and dtype give the same memory, which grows when needed: the contents last until the
+        next call.
         """
         key = name, np.dtype(dtype)
         buffer = self._buffers.get(key)
         if buffer is None or buffer.size < size:
             buffer = self._buffers[key] = self.empty(size, dtype)
             if self.kind == "cpu":
-                buffer.fill(0)  # after an error elsewhere it may be summed as it is: no garbage, of which NumPy warns
+                buffer.fill(0)  # it may be summed unwritten after an error elsewhere; NumPy warns of garbage
         return buffer[:size]
 
     @property
@@ -101,20 +99,20 @@ class Device(Queue):
     # What differs between the kinds:
 
     def _set_up(self):
-        """First work of the thread."""
+        """Called once on this device's thread, before any other work."""
 
     def start_clock(self):
-        """Called on this device's thread: what `read_clock` needs."""
+        """Called on this device's thread: the reading that `read_clock` starts from."""
 
     def clock(self):
-        """Called on this device's thread: a reading that says when the work so far is done."""
+        """Called on this device's thread: a reading of the clock when the work so far is done."""
         return time.perf_counter()
 
     def finish(self):
-        """Wait until what was launched here is done, which on a CPU it is."""
+        """Wait until what was launched here is done; a CPU has done it already."""
 
     def mark(self):
         """Called on this device's thread: a mark of the work done so far; a CPU needs none."""
 
     def await_mark(self, mark):
-        """Called on this device's thread: what follows happens after another device's mark."""
+        """Called on this device's thread: what follows comes after another device's mark."""

@@ -14,9 +14,9 @@ CUDA_IS_GONE = (
     "multiprocessing.get_context('spawn')"
 )
 GLANCE = 0.1
-"""Seconds over which it is looked how busy the cores are."""
+"""Seconds over which it is measured how busy the cores are."""
 
-_found = 0  # GPUs, by this process or the one that it was forked from
+_found = 0  # GPUs found by this process, or by the one that it was forked from
 _forked_from_cuda = False
 
 
@@ -30,10 +30,9 @@ def count_cores():
 def find_gpus():
     """The number of GPUs that CuPy can use, and the reason if there is none.
 
-    CuPy can be installed and imported without a GPU or a driver, so that only
-    counting the devices tells. Raises DeviceError in a process that was forked from
-    one that has found GPUs: they cannot be used there, and CPUs in their place would
-    be a surprise.
+    CuPy can be installed and imported without a GPU or a driver, so the devices must be counted. Raises DeviceError in
+    a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs would be
+    a surprise.
     """
     global _found
     if _forked_from_cuda:
@@ -51,7 +50,7 @@ def find_gpus():
 
 
 def places_of_cards():
-    """Where on the machine's bus each GPU is that CuPy can use: texts such as "0000:04:00.0"."""
+    """The place on the machine's bus of each GPU that CuPy can use: texts such as "0000:04:00.0"."""
     count, _ = find_gpus()
     if count == 0:
         return []
@@ -68,10 +67,9 @@ def _note_fork():
 
 @dataclass
 class DeviceRow:
-    """A line of the device table. Memory in bytes; ``card`` and ``compute_capability`` for GPUs only.
+    """A row of the device table. Memory is in bytes; ``card`` and ``compute_capability`` are for GPUs only.
 
-    ``busy``: how much of the time the device works just now, for whomever, in
-    per cent; None if nobody knows.
+    ``busy``: the per cent of the time for which the device works just now, for any program; None if unknown.
     """
 
     name: str
@@ -113,7 +111,7 @@ def _gpu_row(index):
 
 
 def _gpu_busy(bus):
-    """What NVIDIA's tool says of the GPU at this place of the PCI bus."""
+    """What ``nvidia-smi`` says of the GPU at this place on the PCI bus; None if it cannot be asked."""
     command = ["nvidia-smi", f"--id={bus}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     try:
         return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout)
@@ -122,7 +120,7 @@ def _gpu_busy(bus):
 
 
 def processor_name():
-    """The CPU's name, from the kernel where it tells (Linux), else what Python knows."""
+    """The CPU's name: from /proc/cpuinfo on Linux, otherwise what Python knows."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:

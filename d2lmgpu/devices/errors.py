@@ -1,19 +1,19 @@
 """The errors of the device rules."""
 
 HOST = "host"
-"""Where plain NumPy arrays live: the program's own memory, which is no device's."""
+"""The place of plain NumPy arrays: the program's own memory, which belongs to no device."""
 
 
 class DeviceError(RuntimeError):
-    """A device that is not there, or that is used against the rules."""
+    """A device does not exist, or is used against the rules."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device has not as much memory as is asked for, or may not take it."""
+    """A device does not have, or may not take, as much memory as is asked for."""
 
 
 class DeviceMismatchError(DeviceError):
-    """One operation was given arrays of different places.
+    """One operation was given arrays in different places.
 
     The message names both places and says how to move the data.
     """
@@ -34,10 +34,10 @@ class DeviceMismatchError(DeviceError):
 
 
 def message_of(error):
-    """What an exception says, in one line; its kind if that is nothing, as of many a MemoryError."""
+    """An exception's message in one line; its kind if the message is empty, as many a MemoryError's is."""
     try:
         message = " ".join(str(error).split())
-    except Exception:  # somebody's code, which fails
+    except Exception:  # the class is a user's, and its __str__ fails
         message = "(its message cannot be read)"
     return message or type(error).__name__
 

@@ -1,27 +1,21 @@
-"""Errors of work that nobody has asked for yet: remembered until somebody does, and told to whoever comes next."""
+"""Errors of tasks whose results were never requested: kept, and raised by the next `synchronize` or `to_host`."""
 
 import builtins
 import collections
 import contextlib
 import traceback
 
-from ..arguments import check_list, shown
 from .errors import one_line
 from .task import drained
 from .trials import tell
 
 GROUP = getattr(builtins, "BaseExceptionGroup", ())  # since Python 3.11
-LEADS = (
-    BaseException.__traceback__,
-    BaseException.__cause__,
-    BaseException.__context__,
-)  # not what a class makes of them
 MOST = 100
-"""Errors that are remembered for a device; only the first is ever raised."""
+"""Errors that are kept for a device; only the first of them is ever raised."""
 
 
 class Failures:
-    """A device's failed tasks whose results nobody waited for."""
+    """A device's failed tasks whose results were not requested."""
 
     def __init__(self):
         self._tasks = collections.deque()  # with their errors
@@ -29,7 +23,7 @@ class Failures:
     def enter(self, task, error):
         """Called by a worker: ``task`` is about to fail with ``error``.
 
-        The frames of an error hold the arrays that it came up with, so only the first error keeps them.
+        An error keeps alive the frames that it passed through, and so their arrays: only the first one keeps them.
         """
         if task.asked or len(self._tasks) >= MOST:
             return
@@ -38,7 +32,7 @@ class Failures:
         self._tasks.append((task, error))
 
     def forget(self, task):
-        """Somebody has asked for the task."""
+        """The task's result has been requested."""
         for entry in list(self._tasks):
             if entry[0] is task:
                 with contextlib.suppress(ValueError):  # another thread was faster
@@ -51,7 +45,7 @@ class Failures:
     def look(self, since):
         """Raise the first error of work that was submitted after the `moment` ``since``, and forget it.
 
-        Older errors are not those of who looks: they stay.
+        Older errors stay: they have nothing to do with what the caller looks at.
         """
         for task, error in self._tasks.copy():
             if task.submitted > since and not task.asked:
@@ -60,37 +54,29 @@ class Failures:
 
 
 def clear_frames(error):
-    """Let go of the local variables of all functions that an error came through, and those that led to it.
+    """Let go of the local variables of all functions that an error passed through, and the errors that led to it.
 
-    They may lead to each other in a circle.
+    Errors may lead to each other in a circle.
     """
     errors, seen = [error], set()
     while errors:
         error = errors.pop()
         if error is not None and id(error) not in seen:
             seen.add(id(error))
-            trace, *causes = (attribute.__get__(error) for attribute in LEADS)
-            traceback.clear_frames(trace)
-            errors += causes
+            traceback.clear_frames(error.__traceback__)
+            errors += [error.__cause__, error.__context__]
             if isinstance(error, GROUP):
-                errors += GROUP.exceptions.__get__(error)
+                errors += error.exceptions
 
 
 def synchronize(devices):
-    """Wait until every device has done all its work; raise the first error of a task nobody waited for.
-
-    Raises ValueError for what are no devices.
-    """
-    devices = check_list("synchronize: devices", devices, of="devices, such as [cpu(0), cpu(1)]")
-    for device in devices:
-        if not hasattr(device, "failures"):
-            raise ValueError(f"synchronize: {shown(device)} is no device; make one with cpu(i), gpu(i) or try_gpu(i)")
+    """Wait until every device has done all its work; raise the first error that has not been raised yet."""
     for error in _settled(devices):
         raise error
 
 
 def _settled(devices):
-    """Wait for the devices; the errors nobody asked for, which are then forgotten."""
+    """Wait for the devices; the errors that were not requested, which are then forgotten."""
     for end in [device.end() for device in devices]:
         end.wait()
     return [error for device in devices for error in device.failures.take()]
@@ -98,16 +84,15 @@ def _settled(devices):
 
 @contextlib.contextmanager
 def nothing_left_behind(devices):
-    """Keep what happens in the ``with`` block apart from what was before and what comes after.
+    """Keep the errors of the ``with`` block apart from those before and after it.
 
-    Errors of earlier work that nobody asked for are told in a line each, and are not
-    raised in the block. After an error in it the devices are waited for, and what
-    else failed on them because of it is forgotten.
+    Errors of earlier work that have not been raised are printed, a line each, and not raised in the block. If the block
+    fails, the devices are waited for, and the other errors that this caused on them are forgotten.
     """
     for error in _settled(devices):
         tell(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
     try:
         yield
     except BaseException:
-        _settled(devices)  # the first error is told already
+        _settled(devices)  # the first error is raised already
         raise

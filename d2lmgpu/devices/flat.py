@@ -1,7 +1,7 @@
-"""Flat buffers: several arrays as consecutive parts of one, so that they travel as one message.
+"""Flat buffers: several arrays as consecutive parts of one buffer, so that they travel as one message.
 
-A message costs time for being sent, however short it is. LeNet's eight gradients
-as views of one buffer are one message of 516 kB instead of eight, six of them tiny.
+Each message costs some time, however short it is. LeNet's eight gradients, as views of one buffer, are one message of
+516 kB instead of eight, six of them tiny.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from .array import DeviceArray, array_module
 
 
 def zeros_in_one_buffer(arrays):
-    """Zeros like each of the plain ``arrays`` (of one dtype), in the order of the list in one buffer."""
+    """Zeros like each of the plain ``arrays`` (of one dtype), one after the other in one buffer."""
     return parts_of(array_module(arrays[0]).zeros(sum(array.size for array in arrays), arrays[0].dtype), arrays)
 
 
@@ -54,7 +54,7 @@ def _address(array):
 
 
 def one_buffer(arrays):
-    """The buffer that the device arrays are the parts of, as one flat device array.
+    """The buffer whose parts the device arrays are, as one flat device array.
 
     Raises ValueError unless they were made by `zeros_in_one_buffer` or `get_params`.
     """

@@ -1,7 +1,7 @@
-"""What becomes of devices in a forked process: a copy of this one that has its memory, but only one of its threads.
+"""Devices in a forked process: it has a copy of the parent's memory, but only one of its threads.
 
-Queues and locks are begun anew there. Work that was under way is the parent's: its tasks fail in the child, instead of
-never being done. On CPUs that is all; CUDA does not survive a fork, so a child's GPUs are gone.
+Queues and locks start anew there. Work that was under way stays with the parent: in the child its tasks fail, so that
+waiting for them ends. For CPUs that is all. CUDA does not survive a fork, so a child cannot use GPUs.
 """
 
 import os
@@ -13,7 +13,7 @@ _renewed = weakref.WeakSet()
 
 
 def renew(thing):
-    """Have ``thing.after_fork()`` called in forked processes; it returns tasks that will never be done there."""
+    """Have ``thing.after_fork()`` called in forked processes; it returns the tasks that are never done there."""
     _renewed.add(thing)
 
 

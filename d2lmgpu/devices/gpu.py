@@ -1,4 +1,4 @@
-"""CUDA devices: a queue whose work launches CuPy's on a stream of its own."""
+"""CUDA devices: the work in a GPU's queue launches CuPy's work on a stream of its own."""
 
 import contextlib
 import time
@@ -13,14 +13,14 @@ OLDEST = 75
 """Compute capability, times ten, of the oldest GPUs that CUDA 13 compiles for."""
 
 CLOCK_READINGS = 10
-"""Of which the best says what the program's time is on a card's clock."""
+"""The best of which relates a card's clock to the program's."""
 
 
 class GPU(Device):
     """A CUDA device: a worker thread that launches on its own stream of card ``card``.
 
-    Devices outnumbering the cards share them: on a machine with one GPU, gpu(0)
-    and gpu(1) are two queues with separate arrays on card 0.
+    If there are more devices than cards, they share cards: on a machine with one GPU, gpu(0) and gpu(1) are two queues
+    with separate arrays on card 0.
     """
 
     kind = "gpu"
@@ -28,7 +28,7 @@ class GPU(Device):
     def __init__(self, index, card):
         self.card = card
         self._pool = contextlib.ExitStack()
-        super().__init__(index, Workers(1))  # a thread of its own, on which its stream is the current one
+        super().__init__(index, Workers(1))  # a thread of its own, whose current stream is the device's
 
     def _set_up(self):
         import cupy
@@ -40,20 +40,20 @@ class GPU(Device):
                 f"needs {OLDEST / 10}. For CUDA 12: {in_a_clone('gpu-cuda12')}. Or use cpu({self.index})."
             )
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream.__enter__()  # never left: what `use` makes current, CuPy forgets after the next `with stream`
+        self.stream.__enter__()  # never left: after `with stream`, CuPy forgets what `use` has made current
 
     def prepare(self):
-        """Called on this device's thread before each piece of work: its card is current, whatever happened before."""
+        """Called on this device's thread before each piece of work: makes its card current, if it is not."""
         import cupy
 
-        if cupy.cuda.runtime.getDevice() != self.card:  # the end of a `with` block failed
+        if cupy.cuda.runtime.getDevice() != self.card:  # as after a `with` block whose end failed
             cupy.cuda.runtime.setDevice(self.card)
 
     def _limit_memory(self, nbytes):
         self.submit(self._use_pool, nbytes or 0).result()
 
     def _use_pool(self, nbytes):
-        """Runs on this device's thread, which gets a memory pool of its own. It grows on demand; 0: without limit."""
+        """Runs on this device's thread: gives it a memory pool of at most ``nbytes``; 0: no limit."""
         import cupy
 
         pool = cupy.cuda.MemoryPool()
@@ -83,10 +83,10 @@ class GPU(Device):
 
     def record(self):
         """An event that happens when all work submitted here so far is done."""
-        return self.submit(self.mark)  # a task is done when its kernels are launched, the event when they ran
+        return self.submit(self.mark)  # a task is done when its kernels are launched, a mark when they have run
 
     def end(self):
-        """An event that happens when all that was launched here so far is done: only the stream knows."""
+        """An event that happens when all that was launched here so far is done, which only the stream knows."""
         return self.submit(self.finish)
 
     def after_fork(self):
@@ -97,7 +97,7 @@ class GPU(Device):
     def start_clock(self):
         """Called on this device's thread: an event, and the program's time when it happened.
 
-        Of several the one that the program learned of soonest.
+        Several events are tried; returned is the one of which the program heard soonest.
         """
         readings = []
         for _ in range(CLOCK_READINGS):
@@ -116,14 +116,14 @@ class GPU(Device):
         return self.card
 
     def clock(self):
-        """Called on this device's thread: an event at the end of its stream, whose time is known later."""
+        """Called on this device's thread: an event at the end of its stream; its time is known later."""
         return self.stream.record()
 
     def read_clock(self, known, event):
-        """``event``, which must have happened, with the program's time, in seconds, at which it did.
+        """``event``, which must have happened, with the program's time in seconds when it happened.
 
-        ``known``: another event with its time, as `start_clock` and this function give them. CUDA tells the time
-        between two events as milliseconds in float32: after ten minutes to 62 microseconds only.
+        ``known``: another event with its time, from `start_clock` or this function. CUDA gives the time between two
+        events as milliseconds in float32: after ten minutes they are exact to 62 microseconds only.
         """
         import cupy
 
@@ -135,7 +135,7 @@ class GPU(Device):
     def await_event(self, event):
         """Called on this device's thread: what its stream is given next runs after ``event``.
 
-        If that failed, there is no mark to wait for, but maybe something that was launched before.
+        A task that failed has no mark to wait for, but it may have launched something: its devices are waited for.
         """
         if event.error is None:
             self.await_mark(_mark(event))
@@ -160,5 +160,5 @@ class GPU(Device):
 
 
 def _mark(event):
-    """The CUDA event that a GPU's task has as its result; None for a task of a CPU, which is done when it is done."""
+    """The CUDA event that is the result of a GPU's task; None for a CPU's task, after which nothing is under way."""
     return event.value if hasattr(event.value, "synchronize") else None

@@ -1,7 +1,7 @@
 """Cards that use each other's memory: over NVLink or PCI Express, without the host in between.
 
-CUDA allows that only when it was asked to, for each card and each direction. Otherwise a copy between two cards takes
-the way through the host's memory, a kernel cannot read the other card's arrays, and no graph can hold such a copy.
+CUDA must be asked for it, for each card and each direction. Otherwise a copy between two cards goes through the host's
+memory, a kernel cannot read the other card's arrays, and no graph can hold such a copy.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ from .errors import DeviceError
 from .trials import works
 
 PROBE = 4099
-"""Elements that are copied to try a way."""
+"""Elements that are copied to try a connection."""
 
 
 def connect(card, other):
-    """Let two cards use each other's memory, if they can. Returns whether they do; tried once for each pair.
+    """Let two cards use each other's memory; returns whether that works. It is tried once for each pair.
 
     Raises DeviceError for two cards between which not even copies through the host work.
     """
@@ -43,7 +43,7 @@ def _connect(ways):
             _let(runtime.deviceEnablePeerAccess, here, there)
         _try_copies(ways)
     except Exception:
-        for here, there in ways:  # otherwise CUDA would go on copying this way
+        for here, there in ways:  # otherwise CUDA would still copy directly
             with contextlib.suppress(runtime.CUDARuntimeError):  # of a way that was not enabled
                 _let(runtime.deviceDisablePeerAccess, here, there)
         raise
@@ -57,7 +57,7 @@ def _let(change, card, other):
         try:
             change(other)
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            if "already" not in str(error):  # somebody else's code in this process did it: as good
+            if "already" not in str(error):  # other code in this process has done it
                 raise
 
 
@@ -69,9 +69,10 @@ def _try_copies(ways):
 
 
 def across(card, other, numbers, work):
-    """What ``work(target, source, stream)`` makes of a target of ones on ``card``.
+    """The target, as a NumPy array, after ``work(target, source, stream)``.
 
-    ``numbers`` (n,) are the source's, on the ``other`` card; the stream is one of ``card``, which is current.
+    The target (n,) is of ones on ``card``, the source holds ``numbers`` (n,) on the ``other`` card. ``card`` is
+    current, and the stream is one of its own.
     """
     import cupy
 
@@ -87,7 +88,7 @@ def across(card, other, numbers, work):
 def copy_async(target, source, stream):
     """Copy between plain contiguous CuPy arrays of one size, in ``stream``, whose card is current.
 
-    ``memcpyPeerAsync`` would do the same, but not while a graph is captured; this call finds the cards by itself.
+    ``memcpyPeerAsync`` would do the same, but not while a graph is captured; ``memcpyAsync`` finds the cards by itself.
     """
     import cupy
 

@@ -1,4 +1,4 @@
-"""The queue of a device: tasks in the order in which they were submitted, done one after the other by workers.
+"""The queue of a device: its tasks in the order of submission, done one after the other by workers.
 
     idle ── wake ──► in line ── a worker calls work ──► at work ── no task is left ──► idle
                         ▲                                │ ▲  │
@@ -12,9 +12,8 @@
     at work    some         has the turn    None
     waiting    some         none            the event
 
-The host program only ever appends to the queue, in one call in C, and then calls
-for a worker. An interrupt between the two does no harm: whoever waits for a task
-calls again. All else is done by workers, which no interrupt reaches.
+The host program only appends to the queue, in one call in C, and then calls for a worker. An interrupt between the two
+does no harm: waiting for a task calls again. Everything else is done by workers, which no interrupt reaches.
 """
 
 import collections
@@ -27,7 +26,7 @@ from .task import HAPPENED, Task
 
 
 class Queue:
-    """A device as those see it who submit work, and the workers who do it."""
+    """What a device is to the program that submits work, and to the workers that do it."""
 
     def __init__(self, workers):
         self.failures = Failures()
@@ -39,30 +38,29 @@ class Queue:
     def _begin(self):
         self.tasks = collections.deque()  # the first stays there until it is done
         self._turn = threading.Lock()  # held by the worker that is at work here; only workers take it
-        self._waits_for = None  # the event that is not done and that the first task waits for
+        self._waits_for = None  # the event that the first task waits for
 
     def run(self, function, *args, **kwargs):
         """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
 
-        Device arrays among the arguments (also inside lists, tuples and dicts)
-        must live here. The function receives them as plain NumPy or CuPy arrays,
-        and the arrays that it returns become device arrays again.
+        Device arrays among the arguments (also inside lists, tuples and dicts) must be on this device. The function
+        receives them as plain NumPy or CuPy arrays, and the arrays that it returns become device arrays again.
 
         Raises DeviceMismatchError if an argument is an array of another place.
         """
         return self.submit(*bind(self, function, args, kwargs))
 
     def submit(self, function, *args):
-        """Submit work on *plain* arrays: what `run` and the transfers are made of."""
+        """Submit work on *plain* arrays, from which `run` and the transfers are built; returns its `Task`."""
         return self._submit(function, args)
 
     def wait(self, event):
         """Let work submitted here from now on start only after ``event``, a `Task` of any device.
 
-        The host program goes on at once. Each event comes from work submitted
-        earlier, so devices that wait for each other cannot form a circle.
+        The host program goes on at once. Each event comes from work submitted earlier, so devices cannot wait for each
+        other in a circle.
 
-        Raises TypeError for anything that is no `Task`.
+        Raises TypeError for anything that is not a `Task`.
         """
         self._submit(nothing, (), (check_event(event),))
 
@@ -83,12 +81,13 @@ class Queue:
         return last
 
     def wake(self, task=None):
-        """Call for a worker, unless one is here or all is done. Anybody may do so at any time, more than once.
+        """Call for a worker, unless one is at work here or all is done. Any thread may do so, at any time and again.
 
-        ``task``: somebody waits for it. If this device waits itself, whom it waits for is woken.
+        A device that is itself waiting wakes the devices of the event it waits for, unless that is the ``task`` which
+        calls this.
         """
         event = self._waits_for
-        if not self.tasks or self._turn.locked():  # who has the turn looks again after giving it back
+        if not self.tasks or self._turn.locked():  # the worker that has the turn looks again after giving it back
             return
         if event is None or event.done():
             self._workers.serve(self)
@@ -98,7 +97,7 @@ class Queue:
     # For workers:
 
     def work(self):
-        """Called by a worker: do the next task, unless that must wait. Returns whether to call again."""
+        """Called by a worker: do the next task, unless it must wait. Returns whether the worker should call again."""
         if not self._turn.acquire(blocking=False):
             return False
         try:
@@ -109,7 +108,7 @@ class Queue:
         return bool(self.tasks) and (self._waits_for is None or self._waits_for.done())
 
     def _may_begin(self, task):
-        if task.done():  # by a worker of another of its devices
+        if task.done():  # for all its devices, by a worker of another one
             self.tasks.popleft()
             self._waits_for = None
             return False
@@ -118,7 +117,7 @@ class Queue:
                 return self._look_again_after(event)
         if task.arrivals is not None and (
             self._waits_for is task or next(task.arrivals) < len(task.devices)
-        ):  # one of its devices has not got there yet
+        ):  # it is not yet the next task of all its devices
             return self._look_again_after(task)
         self._waits_for = None
         return True
@@ -131,7 +130,7 @@ class Queue:
         return False
 
     def do(self, task):
-        """Do a task, and tell of it last: who waits for it may find the device idle."""
+        """Do a task. It counts as done only after the rest, so a thread that waits for it may find the device idle."""
         task.begin()
         result, error = self._outcome(task.after, task.function, task.args)
         try:
@@ -139,7 +138,7 @@ class Queue:
                 for device in task.devices:
                     device.failures.enter(task, error)
         finally:
-            if self.tasks and self.tasks[0] is task:  # not if it belongs to other work
+            if self.tasks and self.tasks[0] is task:  # not if it was submitted by work that runs here
                 self.tasks.popleft()
             task.finish(result, error)
 
@@ -153,16 +152,16 @@ class Queue:
             return None, error
 
     def after_fork(self):
-        """In a forked process, which has none of the parent's threads: begin anew. Returns tasks that are not done."""
+        """In a forked process, which has none of the parent's threads: start anew. Returns the tasks not done."""
         tasks = list(self.tasks)
         self._begin()
         self.failures = Failures()
         return tasks
 
-    # What a device makes of it:
+    # What the kinds of device add:
 
     def prepare(self):
         """Called by the worker before each piece of work."""
 
     def await_event(self, event):
-        """Called by the worker when ``event`` has happened: for a stream to wait for its mark."""
+        """Called by the worker when ``event`` has happened; a GPU's stream then waits for the event's mark."""

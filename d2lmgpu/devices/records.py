@@ -1,6 +1,6 @@
-"""The record of transfers: what went from where to where, how many bytes, and how long it took.
+"""The record of transfers: from where to where, how many bytes, and how long it took.
 
-Whoever lets data leave a device notes it first, and times the copy itself.
+Code that lets data leave a device calls `note_transfer` first, and does the copy through `timed`.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _logs = []
 
 @dataclass
 class TransferRecord:
-    """One transfer: names of the two places, bytes moved, seconds that the copy itself took.
+    """One transfer: the names of the two places, the bytes, and the seconds that the copy itself took.
 
     ``seconds`` is None until the copy is done.
     """
@@ -34,9 +34,9 @@ def record_transfers():
     >>> transfers
     [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
 
-    When the block ends, the devices that took part are waited for, so that all
-    times are known; an error of work that was submitted since they took part, and
-    that nobody waited for, is raised. While a record is kept, each copy on a GPU is waited for.
+    The end of the block waits for the devices that took part, so that all times are known, and raises the first error
+    of their work in the meantime, unless it has been raised already. While a record is kept, each copy on a GPU is
+    waited for.
     """
     log = _Log()
     _logs.append(log)
@@ -53,11 +53,11 @@ def record_transfers():
 class _Log:
     def __init__(self):
         self.records = []
-        self.devices = {}  # with the moment at which each took part first, in this order
+        self.devices = {}  # each with the moment at which it first took part
 
 
 def note_transfer(source, destination, nbytes):
-    """Enter a transfer into all open logs; returns its record, or None if nobody keeps one."""
+    """Enter a transfer into all open logs; returns its record, or None if no log is open."""
     if not _logs:
         return None
     record = TransferRecord(str(source), str(destination), nbytes)
@@ -70,7 +70,7 @@ def note_transfer(source, destination, nbytes):
 
 
 def timed(record, function, *args, **kwargs):
-    """``function(*args)`` on the thread of a device; its time is added to the record, if there is one."""
+    """Call ``function(*args)`` on a device's thread, and add its time to the record, if there is one."""
     if record is None:
         return function(*args, **kwargs)
     _drain_stream()

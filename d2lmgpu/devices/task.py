@@ -1,13 +1,12 @@
-"""A task: work that was submitted to devices, its result to come, and the event that it is done.
+"""A task: work that was submitted to devices, its future result, and the event that it is done.
 
-An interrupt (Ctrl-C, a notebook's ■, a signal's handler) may end or delay the host
-program between any two of its instructions. Were it to hold a lock at that moment,
-the device's worker would wait for that lock for ever. So a task has none, unlike
-Python's futures: whatever a thread does to it is a single call in C (an append, a
-release), after which either side finds what the other has done.
+An interrupt (Ctrl-C, a notebook's ■, a signal's handler) may end or delay the host program between any two of its
+instructions. If it held a lock at that moment, the device's worker would wait for the lock for ever. So a task has no
+lock, unlike Python's futures: each change is a single call in C (an append, a release), after which either side finds
+what the other has done. A *bell* is a lock that only the waiting thread acquires:
 
-    who waits     adds a bell      then looks whether it is done      then sleeps until the bell rings
-    who works     marks it done    then rings the bells that are there
+    waiting thread    adds a bell            then looks whether the task is done      then sleeps until the bell rings
+    worker            marks the task done    then rings the bells that are there
 """
 
 import collections
@@ -26,12 +25,12 @@ from .workers import current_device, moment
 class Task(Future):
     """The future result of work that was submitted to ``devices``; also the event that this work is done.
 
-    What was submitted is done: `cancel` never succeeds, and who stops waiting for a result (in asyncio, for example)
-    only does without it. A task of no devices is an event that somebody brings about with `set_result`.
-    ``places`` are the devices whose work it marks the end of, which an event may have, too.
+    Submitted work is always done: `cancel` never succeeds, and a program that stops waiting (in asyncio, for example)
+    only does without the result. A task without devices is an event, which happens by `set_result`. ``places``: the
+    devices whose work it marks the end of; an event may have them, too.
     """
 
-    asked = False  # whether somebody has waited for the result, so that an error is told
+    asked = False  # whether the result was requested, and with it a possible error
 
     def __init__(self, devices=(), function=None, args=(), after=(), places=None):
         self._state, self._result, self._exception = PENDING, None, None
@@ -40,8 +39,8 @@ class Task(Future):
         self.devices, self.function, self.args = devices, function, args
         self.places = devices if places is None else places
         self.submitted = moment()
-        self.after = after  # events before which it does not begin
-        self.arrivals = itertools.count(1) if len(devices) > 1 else None  # of devices that have come to it
+        self.after = after  # events that must happen before it begins
+        self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices whose next task it is
 
     def __repr__(self):
         places = ", ".join(map(str, self.devices))
@@ -59,7 +58,7 @@ class Task(Future):
         try:
             raise error
         finally:
-            del self, error  # else the error would hold this frame, and that the error
+            del self, error  # otherwise the error would keep this frame alive, and the frame the error
 
     def exception(self, timeout=None):
         """Wait for the work, then return what it raised, or None."""
@@ -72,7 +71,7 @@ class Task(Future):
         return self._exception
 
     def wait(self, timeout=None):
-        """Wait until the work is done, however it ends, or for ``timeout`` seconds. Returns whether it is done."""
+        """Wait until the work is done or has failed, or for ``timeout`` seconds. Returns whether it has ended."""
         if self.done():
             return True
         if current_device() in self.devices:
@@ -83,7 +82,7 @@ class Task(Future):
         if not self.done():
             self.wake()
             if not bell.acquire(timeout=-1 if timeout is None else max(0, timeout)):
-                with contextlib.suppress(ValueError):  # it rings just now
+                with contextlib.suppress(ValueError):  # the worker has just taken it
                     self._bells.remove(bell)
         return self.done()
 
@@ -96,51 +95,51 @@ class Task(Future):
         return self._state == RUNNING
 
     def cancel(self):
-        """False: work that was submitted is done in its turn."""
+        """False: submitted work is done in its turn."""
         return False
 
     def cancelled(self):
-        """False, likewise."""
+        """False: no task is ever cancelled."""
         return False
 
     def add_done_callback(self, function):
-        """Call ``function(task)`` when the work is done: on the device's thread, or now if it is done already."""
+        """Call ``function(task)`` when the work is done: on the device's thread, or at once if it is done already."""
         self._done_callbacks.append(function)
         if self.done():
             self._call_back()
 
     def set_result(self, result):
-        """Bring about an event. Raises InvalidStateError for a device's work, whose result is what it returns."""
+        """Let an event happen. Raises InvalidStateError for a device's work, and for an event that has happened."""
         self._check_event()
         self.finish(result)
 
     def set_exception(self, exception):
-        """Bring about an event that is an error, likewise."""
+        """Let an event happen as an error, likewise."""
         self._check_event()
         self.finish(None, exception)
 
     def _check_event(self):
         if self.devices or self.done():
-            raise InvalidStateError(f"{self!r}: its result is not set by hand, and not twice")
+            raise InvalidStateError(f"{self!r}: only an event's result is set by hand, and only once")
 
     # For devices:
 
     @property
     def error(self):
-        """What the work has raised, or None: a look at it, after which it still counts as not asked for."""
+        """What the work has raised, or None. Unlike `exception`, this does not count as requesting it."""
         return self._exception
 
     @property
     def value(self):
-        """What the work has returned, likewise."""
+        """What the work has returned, or None; likewise."""
         return self._result
 
     def begin(self):
-        """The work is being done from now on."""
+        """The work begins."""
         self._state = RUNNING
 
     def finish(self, result, error=None):
-        """The work is done: lets go of what it was given, and tells everybody who waits."""
+        """The work is done: let go of its arguments, and wake every thread that waits."""
         self.function = self.args = None
         self.after = ()
         self._result, self._exception = result, error
@@ -152,13 +151,13 @@ class Task(Future):
             threading.Thread(target=self._tell_waiters, name="d2lmgpu", daemon=True).start()
 
     def abandon(self, error):
-        """In a forked process, where nobody will ever do the work: it has failed, and nobody is told."""
+        """In a forked process, where the work will never be done: it has failed, without any callback."""
         self._done_callbacks.clear()
         self.function = self.args = None
         self._exception, self._state = error, FINISHED
 
     def wake(self):
-        """See to it that somebody is at work on what this waits for."""
+        """Let workers be at work on all that this task waits for."""
         for device in self.devices:
             device.wake(self)
 
@@ -171,23 +170,23 @@ class Task(Future):
                     raise  # an interrupt of the host program
                 with contextlib.suppress(
                     Exception if current_device() is None else BaseException
-                ):  # of a log's handler
+                ):  # raised by the log's handler
                     logging.getLogger("d2lmgpu").exception("a callback of %r failed", self)
 
     @property
     def _condition(self):
-        """What `concurrent.futures.wait` and its like lock while they enter themselves in ``_waiters``."""
+        """The lock of `concurrent.futures.wait` and the like, held while they add themselves to ``_waiters``."""
         return vars(self).setdefault("_own_condition", threading.Condition())
 
     def _tell_waiters(self):
-        """Runs on a thread of its own, since whoever was interrupted in `concurrent.futures.wait` may hold the lock."""
+        """Runs on a thread of its own: an interrupted `concurrent.futures.wait` may still hold the lock."""
         with self._condition:
             for waiter in self._waiters:
                 (waiter.add_result if self._exception is None else waiter.add_exception)(self)
 
 
 def drained(items):
-    """Take the items of a deque from its left until there are none; several threads may do so at a time."""
+    """Take the items of a deque from the left until it is empty; several threads may do so at the same time."""
     while True:
         try:
             item = items.popleft()

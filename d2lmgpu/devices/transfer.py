@@ -1,7 +1,6 @@
 """Transfers: the only way for data to leave a device.
 
-A copy between two devices is ordered with the work of both, without stopping
-the host program:
+A copy between two devices is ordered with the work of both, and the host program does not wait:
 
     source        ... work A |event a|              |waits for b| work B ...
                                     \\               /
@@ -23,13 +22,12 @@ from .records import note_transfer, timed
 def put(x, device):
     """A copy of ``x`` in the memory of ``device``.
 
-    ``x`` is a device array of any device, or anything that NumPy makes an array
-    of. The copy from another device may still be under way when `put` returns;
-    work that is submitted to either device afterwards is ordered after it.
+    ``x`` is an array of any device, or anything from which NumPy makes an array. A copy from another device may still
+    be under way when `put` returns; work submitted to either device afterwards comes after it.
 
     Transfers are issued by the host program, not by work that runs on a device.
 
-    Raises DeviceError if ``device`` is no device, ValueError for an array of something else than numbers.
+    Raises DeviceError if ``device`` is not a device, ValueError for an array of anything but numbers.
     """
     if not hasattr(device, "submit"):
         raise DeviceError(f"put: copies go to a device such as cpu(0), not to {shown(device)}")
@@ -45,9 +43,9 @@ def put(x, device):
 def to_host(x):
     """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
 
-    Raises the error of work on the device that nobody waited for, such as a collective's part, if it was
-    submitted after ``x`` was made: ``x`` may be wrong. ValueError for what is no
-    array and no list that NumPy makes one of.
+    Raises the first error of work that was submitted to the device after ``x`` was made, such as a part of a
+    collective, unless it has been raised already: ``x`` may be wrong. Raises ValueError if NumPy cannot make an array
+    of ``x``.
     """
     if not isinstance(x, DeviceArray):
         return np.array(as_array("to_host: x", x, kinds="biufcSU"))
@@ -55,9 +53,9 @@ def to_host(x):
 
 
 def result_to_host(x):
-    """`to_host` of a finished task's result that nobody has changed: later work of its device is not waited for.
+    """`to_host` of a finished task's unchanged result, without waiting for the device's later work.
 
-    On a GPU it is, since there a task is finished when its kernels are launched.
+    On a GPU it does wait: there a task is finished when its kernels are launched.
     """
     done = note_transfer(x.device, HOST, x.nbytes)
     return timed(done, x.raw.copy) if x.device.kind == "cpu" else copy_to_host(x, done)
@@ -75,7 +73,7 @@ def _from_host(x, device, done):
 
 def _between(x, device, done):
     source, raw = x.device, x.raw
-    if not raw.flags.c_contiguous:  # what travels is one run of bytes
+    if not raw.flags.c_contiguous:  # a copy is of one run of bytes
         raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
     target = device.empty(raw.shape, raw.dtype)
     batch = Batch()
@@ -91,7 +89,7 @@ def _between(x, device, done):
 
 
 def _receive(target, device, raw, source, done):
-    """Runs on the destination; its result, a mark of the copy's end, makes the task an event."""
+    """Runs on the destination. Returns a mark of the copy's end, so that other devices can wait for the task."""
     timed(done, copy_between, target, device, raw, source)
     return device.mark()
 

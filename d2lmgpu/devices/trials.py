@@ -1,7 +1,7 @@
-"""What the program relies on is tried before it is relied upon; what does not work is named, and something slower used.
+"""Fast ways are tried before they are used; if one does not work, that is said, and a slower way is taken.
 
-A card may be too old, a driver too new, a cable missing. Who finds a fast way tries it once, through `works`, which
-remembers the outcome, tells it in one line if it is a failure, and lists all of them in `trials`.
+A card may be too old, a driver too new, a cable missing. Code that has a fast way tries it once, through `works`, which
+remembers the outcome and prints a line about a failure. `trials` lists all outcomes.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from .forks import in_forked_process
 
 
 class Trial(NamedTuple):
-    """Something that was tried on a device, or between two: ``works``, or ``why`` not; ``seconds`` that it took."""
+    """What was tried on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
 
     device: str
     tried: str
@@ -25,14 +25,14 @@ class Trial(NamedTuple):
 
 
 _trials = {}
-_turns = {}  # a lock for each: whoever asks for what is being tried waits, and nobody else
+_turns = {}  # a lock for each trial, so that threads wait only for the one that they need
 _lock = threading.Lock()  # of both
 _silent = False
 
 
 @in_forked_process
 def _begin_anew():
-    """Whoever held a lock is a thread of the parent's."""
+    """In a forked process: locks may be held by threads that only the parent has."""
     global _lock
     _lock = threading.Lock()
     _turns.clear()
@@ -41,8 +41,8 @@ def _begin_anew():
 def works(device, tried, instead, attempt):
     """Whether ``attempt()`` succeeds, tried once for each ``device`` (a name) and ``tried`` (what is tried).
 
-    It fails by raising anything; then one line on standard error says why, and what is done ``instead``. Where there
-    is nothing else to do (None), it is tried again the next time.
+    It fails by raising any exception; then a line on standard error says why, and what is done ``instead``. If
+    ``instead`` is None, there is no other way, and the next call tries again.
     """
     key = device, tried
     with _lock:
@@ -60,7 +60,7 @@ def _try(device, tried, instead, attempt):
     begin, why = time.perf_counter(), None
     try:
         attempt()
-    except Exception as error:  # whatever it is: this way is not taken
+    except Exception as error:  # of any kind: this way is not taken
         why = one_line(error)
         if not _silent:
             tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
@@ -68,13 +68,13 @@ def _try(device, tried, instead, attempt):
 
 
 def tell(message):
-    """One line on standard error."""
+    """Print a note on standard error."""
     print(f"note: {message}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def all_again():
-    """Try everything again within the ``with`` block, without notes on failures."""
+    """Within the ``with`` block everything is tried again, without notes about failures."""
     global _silent
     forget_trials()
     _silent = True
@@ -85,7 +85,7 @@ def all_again():
 
 
 def trials():
-    """All that was tried so far, in order."""
+    """Every `Trial` so far, in order."""
     with _lock:
         return list(_trials.values())
 

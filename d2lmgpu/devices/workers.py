@@ -4,10 +4,9 @@
     queue of cpu(1) ─┼─→ devices with work to do ─┤
     queue of cpu(2) ─┘                            └─→ thread, on a core
 
-There may be many more virtual devices than cores. A thread for each would share
-the cores among all of them at all times, wake and be woken at every meeting, and
-push each other's numbers out of the caches. Instead a thread takes a device, does
-its work up to where it must wait for another's, and takes the next device.
+There may be many more virtual devices than cores. With a thread for each, the cores would be shared among all of them
+all the time, every exchange would wake threads, and the threads would push each other's numbers out of the caches.
+Instead a thread takes a device, does its work until that must wait for another device, and takes the next device.
 """
 
 import _thread
@@ -20,17 +19,17 @@ import time
 from . import forks
 
 PATIENCE = 0.1
-"""Seconds without progress after which threads are added: those there are may be waiting for the devices in line."""
+"""Seconds without progress after which threads are added: the present ones may all wait for devices in line."""
 
 _this_thread = threading.local()
 
 
 moment = itertools.count(1).__next__
-"""A number larger than all it gave before, which tells what was first: a task was submitted, an array was made."""
+"""The next of a growing series of numbers. It tells whether a task was submitted before or after an array was made."""
 
 
 def current_device():
-    """The device whose work this thread is doing, or None on the host program's threads."""
+    """The device whose work this thread is doing; None on the host program's threads."""
     return getattr(_this_thread, "device", None)
 
 
@@ -40,42 +39,42 @@ def _forget_device():
 
 
 class Workers:
-    """Up to ``count`` threads for any number of devices; more while work that blocks holds all of them.
+    """Up to ``count`` threads for any number of devices; more while all of them are blocked by their work.
 
-    `join` and `serve` are called by the host program, which may be interrupted anywhere
-    in them: they take no lock, and can be called again.
+    The host program calls `join` and `serve`, and may be interrupted anywhere in them: they take no lock, and can be
+    called again.
     """
 
     def __init__(self, count):
         self._count = count
-        self._devices = {}  # those that are served, as keys
+        self._devices = {}  # the devices that are served, as keys
         self.after_fork()
         forks.renew(self)
 
     def after_fork(self):
-        """There are no threads; they are started when they are needed."""
+        """Without threads: they are started when they are needed."""
         self._threads = 0
         self._watched = False
-        self._enough_for = 0  # as many devices have the threads that they need
-        self._called = self._came = 0  # calls for `_hire`, and how many of them a thread has begun to answer
+        self._enough_for = 0  # the number of devices for which there are enough threads
+        self._called = self._came = 0  # threads started for `_hire`, and how many of them have begun
         self._in_line = queue.SimpleQueue()  # devices with work to do
         self._progress = 0  # pieces of work that were done
         self._lock = threading.Lock()  # of the threads here, never of the host program
-        self._wanted = threading.Lock()  # held while nobody was called for, as far as the watching thread knows
+        self._wanted = threading.Lock()  # held by the watching thread; `serve` releases it to wake that thread
         return []
 
     def join(self, device):
-        """One device more will be served."""
+        """Serve this device, too."""
         self._devices[device] = None
 
     def serve(self, device):
-        """Let a thread call ``device.work()`` until that says that there is nothing more to do now."""
+        """Let a thread call ``device.work()`` until it returns that there is nothing to do now."""
         self._in_line.put(device)
         if self._watched:
             self._tell_watch()
         if self._enough_for < len(self._devices) and self._called <= self._came:
             _thread.start_new_thread(self._hire, ())
-            self._called += 1  # after it: an interrupt between the two costs one call too many, not the only one
+            self._called += 1  # after it: an interrupt in between costs one thread too many, not the only one
 
     def _tell_watch(self):
         if self._wanted.locked():
@@ -83,9 +82,9 @@ class Workers:
                 self._wanted.release()
 
     def _hire(self):
-        """Runs on a thread that is soon over: ``Thread.start`` holds locks, which nothing may interrupt."""
+        """Runs on a short-lived thread: ``Thread.start`` takes locks, so an interrupt must not reach it."""
         with self._lock:
-            self._came += 1  # before looking: a device that joins later is worth another call
+            self._came += 1  # before counting: a device that joins later needs another call
             devices = len(self._devices)
             while self._threads < min(self._count, devices):
                 self._add_thread()
@@ -105,7 +104,7 @@ class Workers:
             while more:
                 try:
                     more = device.work()
-                except BaseException:  # by something that a task left in this thread, such as a trace function
+                except BaseException:  # raised by what a task has left in this thread, such as a trace function
                     more = True
                 self._progress += 1
             _this_thread.device = None
@@ -116,7 +115,7 @@ class Workers:
                         return
 
     def _watch(self):
-        """Work on devices should not wait for other devices. If it does all the same, it must not wait for ever."""
+        """Add threads if none makes progress: work should not block until another device has worked, but it may."""
         while True:
             self._wanted.acquire()
             before = self._progress
