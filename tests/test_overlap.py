@@ -57,14 +57,14 @@ def test_the_last_layers_gradients_are_ready_first(rng):
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_on_a_device_changes_no_parameters(make_devices, overlap, failing):
-    """Nor may anybody wait for gradients that will never be ready."""
+    """Images too small fail on their device. Nor may another wait for gradients that will never be ready."""
     devices = make_devices(2)
     device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
     images = [np.zeros((2, 1, 28, 28), np.float32)] * 2
-    images[failing] = np.zeros((2, 1, 3, 3), np.float32)  # too small
+    images[failing] = np.zeros((2, 1, 3, 3), np.float32)
     X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
     y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
-    with pytest.raises(ValueError, match="images of"):
+    with pytest.raises(ValueError):
         summed_loss(submit_step(X_shards, y_shards, replicas(device_params, devices), 0.1, "ring", True, overlap))
     d2l.synchronize(devices)
     for params in device_params:

@@ -114,8 +114,8 @@ def batch_norm_fixed(x, weight, bias, mean, variance):
 
 
 @on_device
-def track_statistics(mean, variance, moments, momentum=MOMENTUM):
-    """Move the running ``mean`` and ``variance`` (C,), in place, by ``momentum`` towards those of ``moments``.
+def track_statistics(mean, variance, moments):
+    """Move the running ``mean`` and ``variance`` (C,), in place, by `MOMENTUM` towards those of ``moments``.
 
     The variance is the unbiased estimate, with n - 1 for n, as in PyTorch. Moments of no images change nothing.
     """
@@ -123,7 +123,7 @@ def track_statistics(mean, variance, moments, momentum=MOMENTUM):
     batch_mean, batch_variance = mean_and_variance(moments)
     batch_variance *= count / array_module(moments).maximum(count - 1, 1)
     for running, value in ((mean, batch_mean), (variance, batch_variance)):
-        running += ((value - running) * (momentum * (count > 0))).astype(running.dtype)
+        running += ((value - running) * (MOMENTUM * (count > 0))).astype(running.dtype)
 
 
 def _axes(x):

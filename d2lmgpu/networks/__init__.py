@@ -22,7 +22,7 @@ from .build import (
 )
 from .compute import count_correct, in_parts, kernels_work, lenet, logits, loss_and_grads
 from .describe import described, layer_rows, layer_table, restored
-from .initial import INITS, check_init, init_params, init_statistics
+from .initial import INITS, init_params, init_statistics
 from .known import (
     CNN,
     DEEP,
@@ -31,8 +31,6 @@ from .known import (
     LENET_BN,
     NETWORKS,
     check_width,
-    cnn_network,
-    deep_network,
     known_network,
     lenet_network,
 )
@@ -61,14 +59,11 @@ __all__ = [
     "ReLU",
     "channels",
     "check_images",
-    "check_init",
     "check_network",
     "check_params",
     "check_running",
     "check_width",
-    "cnn_network",
     "count_correct",
-    "deep_network",
     "described",
     "find_loss",
     "half_weights",

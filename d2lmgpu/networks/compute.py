@@ -177,10 +177,8 @@ def try_kernels(xp, precision="float32"):
     places = [xp.array(param.astype(np.float32)) for param in params]
     found = [xp.zeros(param.shape, np.float32) for param in params]
     X, y = xp.array(X), xp.array(y)
-    if xp is np:
-        found_loss = cpu_kernels.loss_and_grads(X, y, places, TRIED, found)
-    else:
-        found_loss = cuda_kernels.loss_and_grads(X, y, places, TRIED, found, precision=precision)
+    kernels, options = (cpu_kernels, {}) if xp is np else (cuda_kernels, {"precision": precision})
+    found_loss = to_the_end(kernels.in_parts(X, y, places, TRIED, found, **options))[0]
     pairs = zip([found_loss, *found], [loss, *grads], strict=True)
     error = max(np.linalg.norm(_as_floats(one) - other) / np.linalg.norm(other) for one, other in pairs)
     if not error <= TOLERANCES[precision]:

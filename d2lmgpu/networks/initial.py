@@ -21,7 +21,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
 
     Raises ValueError for an unknown ``init``, and for what is no seed, scale, dtype or network.
     """
-    check_init(init)
+    check_name("init", init, INITS)
     check_seed(seed)
     check_number("scale", scale, least=0)
     check_layers(network)
@@ -38,11 +38,6 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
             else:
                 params.append(np.full(shape, {"zeros": 0, "ones": 1}[kind], dtype))
     return params
-
-
-def check_init(name):
-    """Raise ValueError unless there are initial weights of this name."""
-    check_name("init", name, INITS)
 
 
 def init_statistics(network=LENET, dtype=np.float32):

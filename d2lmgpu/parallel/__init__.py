@@ -1,7 +1,7 @@
 """How a training step is spread over devices."""
 
 from .balance import measure_loads
-from .batch_statistics import BATCH_STATISTICS, check_batch_statistics
+from .batch_statistics import BATCH_STATISTICS
 from .data import get_params, loss_and_correct, split_batch, summed_loss, train_batch
 from .eager import EagerStep, Step
 from .graph import GraphStep
@@ -18,7 +18,6 @@ __all__ = [
     "Step",
     "MinibatchQueue",
     "Replica",
-    "check_batch_statistics",
     "check_loads",
     "check_precision",
     "get_params",

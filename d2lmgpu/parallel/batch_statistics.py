@@ -8,7 +8,6 @@ import functools
 
 import numpy as np
 
-from ..arguments import check_name
 from ..collectives import allreduce
 from ..devices import put
 from ..devices.array import unwrap
@@ -22,11 +21,6 @@ local: each device over its own, in training and for the running statistics (the
 aggregated: each over its own in training, but the running statistics are of all images (MATLAB's guide).
 synchronised: over all devices' images, so that k devices equal one.
 """
-
-
-def check_batch_statistics(name):
-    """Raise ValueError unless it is one of `BATCH_STATISTICS`."""
-    check_name("batch_statistics", name, BATCH_STATISTICS)
 
 
 def with_statistics(exchange):
@@ -76,7 +70,7 @@ def loss_and_grads_synchronised(batch, X_shards, y_shards, replicas, algorithm):
 def _advance(batch, works):
     tasks = [batch.run(work.device, work.advance) for work in works]
     for task in tasks:
-        task.asked = True  # an error comes up again in the last part, for which somebody waits
+        task.asked = True  # an error comes up again in the last part, which is waited for
     return tasks
 
 

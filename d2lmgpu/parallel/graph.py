@@ -29,7 +29,6 @@ from ..kernels.stages import to_the_end
 from ..timing import paused, span
 from .eager import Step
 from .graph_exchange import GraphExchange, let_wait
-from .graph_limits import check_precision
 from .graph_part import GraphPart
 from .shards import epoch_shards, most_examples
 
@@ -52,8 +51,7 @@ class GraphStep(Step):
     `BATCH_STATISTICS`. The step is recorded here; it changes nothing, and
     if it cannot be recorded, the devices are as they were.
 
-    Raises ValueError for an unknown precision or a network with a layer that has
-    no kernel, DeviceError if a GPU is too old for the precision, and what CuPy
+    Raises ValueError for a network with a layer that has no kernel, and what CuPy
     raises if the step cannot be recorded.
     """
 
@@ -73,7 +71,6 @@ class GraphStep(Step):
     ):
         self.replicas = replicas
         self.devices = devices = [replica.device for replica in replicas]
-        check_precision(precision, devices)
         if not has_kernels(replicas[0].network):
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
         self.batch_size = min(batch_size, len(X))

@@ -10,7 +10,6 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import as_array, check_flag, check_seed
 from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray, put
@@ -56,17 +55,14 @@ class MinibatchQueue:
     devices are done with all they were given before the last was asked for. Copy
     what you want to keep.
 
-    Raises ValueError for arguments that make no sense or leave no minibatch.
+    Raises ValueError for labels that are none, loads that make no sense, and what leaves no minibatch.
     """
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False):
-        X, y = as_array("MinibatchQueue: X", X), as_array("MinibatchQueue: y", y)
-        if X.ndim == 0 or len(X) == 0:
+        if len(X) == 0:
             raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
         self.everybody = as_cluster(devices)
         self.X, self.y, self.devices = np.asarray(X), np.asarray(y), self.everybody.mine
-        check_seed(seed)
-        check_flag("drop_last", drop_last)
         check_targets(self.y, len(self.X), any_shape=True)
         self.batch_size, self.seed, self.drop_last = batch_size, seed, drop_last
         self.preprocess = find_transform(preprocess)
@@ -170,7 +166,7 @@ class MinibatchQueue:
         """Copy a minibatch to the slot whose turn it is."""
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
-            event.wait()  # an error is for those who wait for the result
+            event.wait()  # an error is raised where the result is waited for
         X_shards, y_shards, slot = [], [], self._slots[0]
         for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
             X_shard, y_shard = X_place[: stop - start], y_place[: stop - start]

@@ -40,44 +40,27 @@ class FullPrecision:
         """Take what `arrays` gave."""
 
 
-class MixedPrecision:
+class MixedPrecision(LossScale):
     """Copies of the parameters, weights rounded to float16, and a loss that is scaled; the parameters are the masters.
 
     See networks/mixed.py and loss_scale.py.
     """
 
     def __init__(self, params, network, device):
+        super().__init__()
         self.masters, self.network = params, in_half(network)
-        self.loss_scale = LossScale()
         raws = device.submit(self._rounded).result()
         self.params = [DeviceArray(raw, device) for raw in raws]
-
-    @property
-    def scale(self):
-        """What gradients are multiplied by, which an update divides by."""
-        return self.loss_scale.scale
 
     def quiet(self):
         """A context in which NumPy does not warn of infinite gradients: they are found and left out."""
         return np.errstate(over="ignore", invalid="ignore")
-
-    def accept(self, grads):
-        """Whether the summed gradients, plain arrays, are to be used: all are finite. Adapts the scale."""
-        return self.loss_scale.accept(grads)
 
     def follow(self):
         """Runs on the device, after the parameters have changed: rounds them anew."""
         for copy, rounded in zip(self.params, self._rounded(), strict=True):
             if copy.raw is not rounded:  # what is not rounded is the parameter itself
                 copy.raw[...] = rounded
-
-    def arrays(self):
-        """For a checkpoint."""
-        return self.loss_scale.arrays()
-
-    def set_arrays(self, scale, good_steps):
-        """Take what `arrays` gave."""
-        self.loss_scale.set_arrays(scale, good_steps)
 
     def _rounded(self):
         return half_weights([param.raw for param in self.masters])

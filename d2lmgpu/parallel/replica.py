@@ -25,14 +25,7 @@ class Replica:
     """
 
     def __init__(
-        self,
-        params,
-        device,
-        network=LENET,
-        optimizer="sgd",
-        statistics=None,
-        precision="float32",
-        loss=CROSS_ENTROPY,
+        self, params, device, network=LENET, optimizer="sgd", statistics=None, precision="float32", loss=CROSS_ENTROPY
     ):
         dtype = params[0].dtype
         self.device, self.params, self.loss = device, params, loss

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..arguments import check_whole, shown
+from ..arguments import shown
 from ..collectives import chunk_bounds
 
 
@@ -54,7 +54,6 @@ def _shares(n, loads):
 
 def check_loads(loads, k):
     """The loads as an array of k floats; ValueError unless none is negative, and their sum finite and not 0."""
-    check_whole("k, the number of devices,", k)
     try:
         numbers = np.asarray(loads, float)
     except (TypeError, ValueError, OverflowError):

@@ -5,6 +5,6 @@ n images is an array (C, H, W, n), so that whatever is done to a pixel is done
 to n neighbours in memory.
 """
 
-from .program import MICRO_BATCH, count_correct, in_parts, loss_and_grads
+from .program import MICRO_BATCH, count_correct, in_parts
 
-__all__ = ["MICRO_BATCH", "count_correct", "in_parts", "loss_and_grads"]
+__all__ = ["MICRO_BATCH", "count_correct", "in_parts"]

@@ -41,22 +41,14 @@ _outputs = {}  # key without n: numbers that all layers put out for an image, an
 _idle = Idle(MOST_IDLE)  # lists of programs
 
 
-def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0):
-    """The cross-entropy summed over examples, as a float; its gradients are written to ``grads``.
-
-    ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,).
-    ``ready(i)`` is called as soon as the gradients from number ``i`` on are written.
-    All gradients are multiplied by ``scale``. For networks without batch norm and dropout: see `in_parts`.
-    """
-    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale))[0]
-
-
 def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None):
-    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
+    """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
-    It returns an array of two: the loss, and how many images have their label as the largest logit.
-    Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it and its
-    gradient with respect to the outputs.
+    ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over
+    examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called as soon as those
+    from number ``i`` on are written. It returns an array of two: the loss, and how many images have their label as the
+    largest logit. Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it
+    and its gradient with respect to the outputs.
     """
     with borrowed_programs(network, params, X) as programs:
         for program in programs:

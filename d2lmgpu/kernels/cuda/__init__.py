@@ -4,7 +4,7 @@ from .branches import Branches
 from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
-from .program import Program, count_correct, in_parts, loss_and_grads
+from .program import Program, count_correct, in_parts
 from .run import current_card, finish_card, read, run, sources
 from .stages import PRECISIONS, has_kernels
 
@@ -21,7 +21,6 @@ __all__ = [
     "graphs_work",
     "has_kernels",
     "in_parts",
-    "loss_and_grads",
     "read",
     "run",
     "sources",

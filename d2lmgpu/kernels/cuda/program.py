@@ -29,25 +29,17 @@ MOST_IDLE = 4
 _thread = threading.local()
 
 
-def loss_and_grads(X, y, params, network, grads, ready=None, scale=1.0, precision="float32"):
-    """The cross-entropy summed over examples, a new 0-d array; its gradients are written to ``grads``.
-
-    ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this
-    device. ``ready(i)`` is called when all work that gives the gradients from
-    number ``i`` on is in the stream. All gradients are multiplied by ``scale``.
-    ``precision`` is one of `PRECISIONS`. For networks without batch norm and dropout: see `in_parts`.
-    """
-    return to_the_end(in_parts(X, y, params, network, grads, ready, scale=scale, precision=precision))[0]
-
-
 def in_parts(
     X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, precision="float32", draws=None, loss=None
 ):
-    """`loss_and_grads` as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
+    """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
-    It returns an array of two: the loss, and how many images have their label as the largest logit.
-    Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it and its
-    gradient with respect to the outputs.
+    ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this device. The cross-entropy is summed
+    over examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called when all
+    work that gives those from number ``i`` on is in the stream. It returns an array of two: the loss, and how many
+    images have their label as the largest logit. ``precision`` is one of `PRECISIONS`. Random layers draw from
+    ``draws``. ``loss``: another, a function of outputs and targets that gives it and its gradient with respect to the
+    outputs.
     """
     with borrowed_program(network, params, X, precision, with_loss=loss is None) as program:
         program.use_statistics(sync_statistics)
