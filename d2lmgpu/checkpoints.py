@@ -52,7 +52,7 @@ def save_checkpoint(path, checkpoint):
 def load_checkpoint(path):
     """The `Checkpoint` in a file.
 
-    Raises CheckpointError if it is no checkpoint, of another version, cut short or
+    Raises CheckpointError if it is not a checkpoint, of another version, cut short or
     altered; OSError if it cannot be read.
     """
     check_path("load_checkpoint: path", path)

@@ -149,7 +149,7 @@ def download(url, most, seconds, name):
     def work():
         try:
             result.append(_read(url, most, min(WAIT, seconds), name, late))
-        except Exception as error:  # urllib raises many kinds for answers that are none
+        except Exception as error:  # urllib raises many kinds for answers that are not HTTP
             result.append(error)
 
     # a thread, since a timeout of urllib's begins anew with every byte, of the answer's head, too

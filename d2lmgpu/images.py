@@ -34,7 +34,7 @@ def read_images(paths, input_shape, invert=False):
     ``invert``: black becomes white, last of all, so that what is transparent
     becomes black. (Fashion-MNIST's things are bright on black, unlike most pictures.)
 
-    Raises ValueError for a file that is no whole picture, or too large a one, or another C, OSError for a file that
+    Raises ValueError for a file that is not a whole picture, or too large a one, or another C, OSError for a file that
     cannot be read.
     """
     from PIL import Image

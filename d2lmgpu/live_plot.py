@@ -35,7 +35,7 @@ class LivePlot(Callback):
     """Shows in a notebook how training goes: a plot that grows, a line of figures, and a Stop button.
 
     `train` has one in every notebook, unless told ``progress=False``. While a cell
-    runs, its kernel hears of a button only where the messages of widgets have a
+    runs, its kernel is told of a button only where the messages of widgets have a
     thread of their own, a "subshell": JupyterLab 4.4.4 with ipykernel 7, or newer.
     Elsewhere interrupt the kernel, which ends training in the same way.
 

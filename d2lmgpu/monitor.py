@@ -13,7 +13,7 @@ from .terminated import listened_to, note
 from .words import figures, several
 
 SILENCE = 5.0
-"""Seconds without a line after which one tells how far an epoch is, where there is no progress bar."""
+"""Seconds without a line after which one says how far an epoch is, where there is no progress bar."""
 
 
 class Stop:
@@ -170,7 +170,7 @@ class TensorBoard(Callback):
 class Progress:
     """A progress bar for each epoch on standard error, and a line for each on standard output.
 
-    Where standard error is no terminal, a line there tells how far an epoch is, after
+    Where standard error is not a terminal, a line there says how far an epoch is, after
     each `SILENCE`.
     """
 
@@ -192,7 +192,7 @@ class Progress:
             desc=self._epoch,
             unit=" examples",
             leave=False,
-            disable=None if self.visible and sys.stderr else True,  # None: wherever standard error is no terminal
+            disable=None if self.visible and sys.stderr else True,  # None: wherever standard error is not a terminal
         )
 
     def step(self, num_examples, loss, accuracy=None):

@@ -25,7 +25,7 @@ _thread = threading.local()
 def sgd(params, grads, lr, batch_size):
     """Minibatch stochastic gradient descent: param -= lr · g.
 
-    Raises ValueError for gradients that are not like the parameters, and for numbers with which there is no step.
+    Raises ValueError for gradients that are not like the parameters, a rate that is not finite, a batch size of 0.
     """
     _check(params, grads, lr, batch_size)
     xp = array_module(params[0])

@@ -185,7 +185,7 @@ def paused(devices):
 class span:
     """Mark the ``with`` block as work by name: of the device that runs it, or of the host program.
 
-    ``begin`` and ``end`` do the same for work that is no block. ``devices``: the devices
+    ``begin`` and ``end`` do the same for work that is not a block. ``devices``: the devices
     that all do the work, one of which launches it.
     """
 

@@ -133,7 +133,7 @@ def batch_sizes(mode, counts, batch_size):
 def check_steps(steps, repeats, batches, examples):
     """How many steps a turn can have: ``steps``, or as many as the data set has minibatches of the largest size.
 
-    Raises ValueError for numbers that are none, and for minibatches larger than the data set.
+    Raises ValueError for numbers below 1, and for minibatches larger than the data set.
     """
     check_whole("steps", steps)
     check_whole("repeats", repeats)

@@ -140,7 +140,7 @@ def load_sweep(path, running=False):
 
     ``running``: and after them rows of the trials that were running when it was written, with their curves.
 
-    Raises ValueError for a file that is no results file of a sweep, OSError if it cannot be read.
+    Raises ValueError for a file that is not a sweep's results file, OSError if it cannot be read.
     """
     check_flag("running", running)
     content = read_results(path)
@@ -154,7 +154,7 @@ MEASURES = {
     "training loss": lambda history: history["train_loss"][-1],
     "seconds per epoch": lambda history: sum(history["seconds_per_epoch"]) / len(history["seconds_per_epoch"]),
 }
-"""What is asked of a trial's history: of all epochs, or after the last; None where there is no such thing."""
+"""What is asked of a trial's history: of all epochs, or after the last; None if it has none."""
 
 
 def measure(row, name):

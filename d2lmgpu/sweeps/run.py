@@ -46,8 +46,8 @@ def sweep(
     it is not shut down. However a trial is done, its history is that of `train`, bit
     for bit (seconds aside).
 
-    ``results``: a file that at any time has the rows so far. A trial that it has a
-    result of is not done again, one that failed is. While a sweep uses it another is
+    ``results``: a file that at any time has the rows so far. A trial with a
+    result in it is not done again, one that failed is. While a sweep uses it another is
     refused. ``keep_models``: a folder where each trial that is done leaves a checkpoint,
     which `load_model` opens; its row says under "model" where it is. With either, a trial
     that was interrupted goes on where it was, the next time, and ends as it would have
@@ -197,6 +197,6 @@ def _row(future, settings):
     if future.cancelled():
         return make_row(settings, "failed", "cancelled by its executor")
     error = future.exception()
-    if isinstance(error, NoWorker):  # nor will there be one for the next
+    if isinstance(error, NoWorker):  # and the next trial would have none either
         raise error
     return future.result() if error is None else make_row(settings, "failed", one_line(error))

@@ -66,7 +66,7 @@ def run_trial(settings, data=None, stop=None, invert=False, checkpoint=None, rep
     "done": trained to the end; "diverged": given up by `train`; "interrupted":
     stopped from outside; "failed": an error, and no history. ``data``: as of
     `train`; else Fashion-MNIST, read once in each process. ``stop``: a
-    `monitor.Stop` that may end the trial; a copy of it in another process hears nothing.
+    `monitor.Stop` that may end the trial; a copy of it in another process has no effect.
     ``invert``: as of `train`. ``checkpoint``: a file that is written as that of `train`;
     if it is there, the trial goes on from it, and ends as it would have without a break.
     ``report(first, curves)``: called as it begins and after each epoch with the values of

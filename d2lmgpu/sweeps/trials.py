@@ -29,7 +29,7 @@ def grid(**values):
     """All combinations of the values, as a list of dicts: the last name's values change fastest.
 
     ``grid(devices=[1, 2], lr=[0.1, 0.2], num_epochs=3)`` makes four trials: a value
-    that is no list stands for itself. Networks of your own may have names, with which
+    that is not a list stands for itself. Networks of your own may have names, with which
     tables and plots tell them: ``grid(network={"small": network, "LeNet": "lenet"})``.
 
     Raises ValueError for an empty list, and for networks with layers of functions of your own.
@@ -53,7 +53,7 @@ def complete_trials(trials, mode=None):
     """Each trial with all its settings, `DEFAULTS` where it gives none.
 
     ``mode``: that of `sweep` in which they will be done on this machine, or None if
-    somewhere else. Raises ValueError for a setting that there is not, for values
+    somewhere else. Raises ValueError for an unknown setting, for values
     with which nothing can be trained, and for a trial that is there twice;
     DeviceError for devices that are not here.
     """
@@ -81,7 +81,7 @@ def complete_trials(trials, mode=None):
 def complete_trial(trial):
     """A trial with all its settings, on whatever machine.
 
-    Raises ValueError or TypeError for a setting that there is not, and for values with which nothing can be trained.
+    Raises ValueError or TypeError for an unknown setting, and for values with which nothing can be trained.
     """
     if not isinstance(trial, dict):
         raise ValueError(f"{shown(trial)} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")

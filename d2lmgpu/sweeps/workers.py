@@ -73,7 +73,7 @@ class Processes(Executor):
         self.shutdown(cancel_futures=True)
 
     def _begin_thread(self):
-        if hasattr(signal, "pthread_sigmask"):  # a process hears of Ctrl-C what the thread hears that starts it
+        if hasattr(signal, "pthread_sigmask"):  # a process inherits the mask of the thread that starts it
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._of_thread.card = self._cards.get()
         self._of_thread.pool = None

@@ -35,7 +35,7 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
     shards fall: correct answers are counted, and divided once.
 
     ``loss``: that of training. The class of one-hot or soft labels, floats (N, classes) for the cross-entropy, is the
-    largest. Other targets than whole numbers are no classes; then the result is no accuracy but the loss per example.
+    largest. Other targets than whole numbers are not classes: then the result is the loss per example.
 
     With ``metrics``, functions by name (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each of
     them, per example.
@@ -44,7 +44,7 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
     of the process's own devices.
 
     Raises ValueError if there are no examples, or not one label for each, a whole number below the network's classes,
-    and for metrics that are none.
+    and for metrics that are not functions by name.
     """
     metrics = check_metrics(metrics)
     tested = TestSet(X, y, devices, network, find_loss(loss), metrics).evaluate(params_or_device_params, statistics)

@@ -43,7 +43,7 @@ def takes_settings(function):
     """Let ``function(devices, settings, …)`` be called with settings by name, too: ``function(devices, lr=0.1)``.
 
     Or in their order, as in the textbook: ``function(devices, 256, 0.1)``. Where a `Settings` is
-    given, names change it. Raises TypeError for arguments that there are not.
+    given, names change it. Raises TypeError for unknown arguments.
     """
     _, _, *own = inspect.signature(function).parameters.values()
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -105,7 +105,7 @@ def train(
     "network", "schedule", "preprocess", "loss".
 
     ``callbacks``: `monitor.Callback` objects, which are called as training goes on
-    and may end it. ``timeline``: a `Timeline` that is to keep what the devices did when.
+    and may end it. ``timeline``: a `Timeline` that records what the devices did when.
     ``environment``: a name for the history. ``invert``: whether the pictures in ``data``
     were inverted when they were read: it is kept in the history, and so in a checkpoint,
     so that ``d2lmgpu predict`` does the same with others. ``progress``: show a bar and a
@@ -113,19 +113,19 @@ def train(
     ``metrics``: functions of outputs and labels, by name, that are evaluated on the test set after each
     epoch, for ``history.metrics``; they return sums over images, see metrics.py.
 
-    Ctrl-C ends training after the current step; what was learned is returned,
-    and said in ``history.interrupted``. A run that diverges ends after the epoch
-    in which it did, and says so in ``history.diverged``.
+    Ctrl-C ends training after the current step; what was learned is returned, and
+    ``history.interrupted`` says how far the run was. A run that diverges ends after
+    that epoch, and ``history.diverged`` says so.
 
     Of a `Cluster` (``d2l.cluster()``) all processes call this, with the same arguments. The minibatch and the test
     set are split over all devices, of which each process feeds its own, and all get the same result, with the
     bits of one process that has all the devices. A file to resume from must be there for all of them; rank 0 alone
-    shows the progress and writes the checkpoint, and a stop that any of them asks for is one of all.
+    shows the progress and writes the checkpoint, and a stop requested in any of them stops all.
 
-    Raises TypeError for an argument that there is not, ValueError for settings that make no sense, DataError if the
-    data set cannot be loaded, CheckpointError for a file that is no complete checkpoint of this run, or of one that was
-    given up, OSError for one that cannot be read or written, DriftError where ``check_every`` finds devices whose
-    parameters differ.
+    Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the
+    data set cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or of one that
+    was given up, OSError for one that cannot be read or written, DriftError where ``check_every`` finds devices with
+    different parameters.
     """
     everybody = as_cluster(devices)
     devices, settings, checkpoint_steps = everybody.mine, settings.on(everybody), plain(checkpoint_steps)

@@ -29,7 +29,7 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
     A network by name is for images of ``input_shape``, has as many ``outputs`` where no names are given, and ``width``
     times its usual channels.
 
-    Raises ValueError for a name that there is not, another number of classes, or a width that cannot be.
+    Raises ValueError for an unknown name, another number of classes, or a width that is not allowed.
     """
     if classes is not None and len(set(classes)) < max(2, len(classes)):
         raise ValueError(f"classes are {', '.join(map(str, classes))}; there should be two or more, of different names")

@@ -27,14 +27,14 @@ class History:
     ``settings``: those of the run by name, as `Settings.recorded` gives them; ``history.lr`` is
     ``history.settings["lr"]``. ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples
     with the largest logit at their label when their step computed it, so before the step's update, while the network
-    was still learning; None where labels are no classes.
+    was still learning; None where labels are not classes.
     ``test_accuracy``: where labels are classes; otherwise it stays empty, and ``test_loss``, per example as well, is
     in its place. ``metrics``: lists for those of one's own, by name. Seconds exclude the evaluation. ``phases``: in all
     seconds of the run's epochs (see `Timeline.phases`), and after them those in which the
     test set was evaluated, "evaluate". ``batch_size`` and ``lr`` are those of a step, after scaling.
     ``classes`` are the names of the
     classes or None where the data came without, ``invert`` whether pictures were
-    inverted when they were read. ``processes``: how many have the devices. ``interrupted`` is None, or for a
+    inverted when they were read. ``processes``: how many the devices belong to. ``interrupted`` is None, or for a
     run that was stopped a dict of ``epoch`` (the one it was in, from 1), ``steps``
     done in it (all, if the stop came at its end), and the ``train_loss``, ``train_accuracy`` and
     ``test_accuracy`` (or ``test_loss``) reached. ``utilisation``: of each device, by name, the part of
@@ -63,7 +63,7 @@ class History:
     diverged: str = None
     peak_memory: list = None
 
-    def __getattr__(self, name):  # which Python calls for what is no field
+    def __getattr__(self, name):  # Python calls it for names that are not fields
         try:
             return vars(self)["settings"][name]
         except KeyError:

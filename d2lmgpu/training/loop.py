@@ -113,7 +113,7 @@ class Loop:
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
         looked, before, check_every = steps, epoch * self.runner.steps, self.settings.check_every
         self.bar.start_epoch(epoch, steps * batch_size)
-        counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are no classes
+        counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
         self.runner.start_epoch(self._order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
 

@@ -56,7 +56,7 @@ class Model:
     def evaluate(self, X, y, devices=None, metrics=None):
         """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
 
-        Where targets are no classes, the loss per example; with ``metrics`` a dict: see `evaluate`. Raises ValueError
+        Where targets are not classes, the loss per example; with ``metrics`` a dict: see `evaluate`. Raises ValueError
         as `predict`, and unless there is a label for each.
         """
         return evaluate(self.params, X, y, given_devices(devices), self.network, self.statistics, self.loss, metrics)

@@ -27,7 +27,7 @@ MOST = 2**53
 class Position:
     """How far a run is: complete epochs, steps done in the next, and of these steps the summed losses and seconds.
 
-    ``correct``: for how many of their examples the largest logit was the label; None where labels are no classes.
+    ``correct``: for how many of their examples the largest logit was the label; None where labels are not classes.
     """
 
     epoch: int = 0
@@ -83,7 +83,7 @@ def check_kind(what, value, kind):
 def load_run(path):
     """The `Checkpoint` of a training run in a file.
 
-    Raises CheckpointError for a file that is none, damaged, or of something else; OSError if it cannot be read.
+    Raises CheckpointError for a file that is not a run's checkpoint, or damaged; OSError if it cannot be read.
     """
     checkpoint = load_checkpoint(path)
     try:

@@ -71,7 +71,7 @@ class Settings:
     A value like any other: printed, compared, copied with changes by
     `dataclasses.replace`. Numbers of NumPy become Python's.
 
-    Raises ValueError for what makes no sense on whatever devices.
+    Raises ValueError for what makes no sense on any devices.
     """
 
     batch_size: int = setting(
