@@ -41,7 +41,7 @@ def linear(classes=10):
 
 
 def own_layer():
-    """A network with a layer that is made by a function of somebody's own."""
+    """A network with a layer that is made by a function of your's own."""
     return sequential((1, 28, 28), lambda shape: Flatten()(shape), Dense(10))
 
 

@@ -4,14 +4,14 @@
 
 It is the one layer in which images see each other: mean and variance are over all
 images, and all places, of a channel. When devices share a minibatch, "all images"
-may mean a device's own or everybody's. Therefore forward and backward can be cut
-in two where sums over images are needed; in between, devices may add theirs up:
+may mean those of one device or of all. So forward and backward can be cut in two
+where sums over images are needed; in between, devices may add up theirs:
 
     batch_moments(x)            → moments (3, C), to be summed → batch_norm(x, weight, bias, moments)
     batch_norm_sums(dy, cache)  → sums (2, C), to be summed    → batch_norm_grad(dy, cache, sums)
 
-What is passed on is float64, so that the variance, a difference of large sums,
-keeps its digits. Dense layers' outputs (N, C) are images of one place.
+The sums are float64, so that the variance, a difference of large sums, keeps its
+digits. A dense layer's outputs (N, C) count as images of one place.
 """
 
 from typing import NamedTuple
@@ -21,16 +21,16 @@ import numpy as np
 from ..devices import array_module, on_device
 
 EPSILON = 1e-5
-"""Added to the variance, so that a channel of equal values divides by no zero."""
+"""Added to the variance, so that a channel of equal values does not divide by zero."""
 
 MOMENTUM = 0.1
-"""How far a step moves the running statistics towards those of its images."""
+"""The part of the way that a step moves the running statistics towards those of its images."""
 
 
 class SyncStatistics(NamedTuple):
     """A batch norm layer's sums over images: moments (3, C) and sums (2, C), float64.
 
-    The layer writes its device's; where statistics are synchronised, all devices' are then added up.
+    The layer writes those of its own device; where statistics are synchronised, they are then summed over all devices.
     """
 
     moments: object
@@ -38,13 +38,13 @@ class SyncStatistics(NamedTuple):
 
 
 def make_sync_statistics(channels, xp=np):
-    """A `SyncStatistics` for each layer, of which ``channels`` lists the numbers of channels."""
+    """A `SyncStatistics` for each layer; ``channels`` lists the layers' numbers of channels."""
     return [SyncStatistics(xp.zeros((3, C)), xp.zeros((2, C))) for C in channels]
 
 
 @on_device
 def batch_moments(x):
-    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): of each channel how many values, their sum, their squares' sum."""
+    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): each channel's count of values, their sum and sum of squares."""
     axes = _axes(x)
     xp = array_module(x)
     count = x.size // x.shape[1]
@@ -82,7 +82,7 @@ def batch_norm(x, weight, bias, moments=None):
 
 @on_device
 def batch_norm_sums(dy, cache):
-    """``dy`` like y → float64 (2, C): of each channel the sums of dy and of dy · x̂; gradients of bias and weight."""
+    """``dy`` like y → float64 (2, C): each channel's sums of dy and of dy · x̂, the gradients of bias and weight."""
     x_hat, axes = cache[0], _axes(dy)
     return array_module(dy).stack([dy.sum(axes, dtype=np.float64), (dy * x_hat).sum(axes, dtype=np.float64)])
 

@@ -1,8 +1,8 @@
 """Layers that treat each number by itself: ReLU, dropout, and rounding to half precision.
 
-**Dropout**: in training, each input is left out with probability p, each time others (Srivastava et al. 2014). What is
-left is divided by 1 - p ("inverted" dropout), so that the mean stays what it is, and nothing is to be done where the
-network is used: there dropout lets everything through. Which inputs are left out follows from `Draws`, and not from
+**Dropout**: in training, each input is left out with probability p, anew each time (Srivastava et al. 2014). What is
+left is divided by 1 - p ("inverted" dropout), so that the mean stays the same, and nothing needs to be done when the
+network is used: dropout then lets everything through. Which inputs are left out follows from `Draws`, and not from
 the device that computes: k devices leave out what one leaves out.
 
 **Half precision**: numbers rounded to float16, which has 11 significant bits and ends at 65504. Rounded numbers keep

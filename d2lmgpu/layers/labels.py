@@ -1,4 +1,4 @@
-"""Labels and other targets: what outputs are compared with. One check for all who take them, and one count."""
+"""Labels and other targets, with which outputs are compared: their check, and how right answers are counted."""
 
 import math
 
@@ -11,9 +11,9 @@ from ..devices import DeviceArray, array_module
 def check_labels(y, n, classes=None):
     """Raise ValueError unless ``y`` (n,) has a whole number from 0 to ``classes`` - 1 for each of n images.
 
-    Without ``classes`` there may be any number of them. Of an array on a device (a
-    `DeviceArray`, or CuPy's) only shape and type are checked: its values would have to
-    be waited for. On the host it takes some microseconds.
+    Without ``classes`` labels may be any whole numbers from 0 on. Of an array on a device (a `DeviceArray`, or CuPy's)
+    only shape and type are checked: reading its values would mean to wait for the device. On the host the check takes
+    some microseconds.
     """
     y = as_array("labels", y)
     if y.ndim == 1 and len(y) != n:
@@ -36,9 +36,9 @@ def check_labels(y, n, classes=None):
 def check_targets(y, n, outputs=None, any_shape=False):
     """Raise ValueError unless ``y`` has for each of n images a label, see `check_labels`, or floats, (n, outputs).
 
-    Such floats are one-hot or soft labels, or numbers to be learned. ``any_shape``: they may be (n, ...), for a loss
-    of one's own. Without ``outputs`` there may be any number of them. Of an array on a device only shape and type
-    are checked, as there.
+    Such floats are one-hot or soft labels, or numbers to be learned. ``any_shape``: they may be (n, ...), for a user's
+    own loss. Without ``outputs`` there may be any number of them. Of an array on a device only shape and type are
+    checked, as there.
     """
     y = as_array("labels", y)
     of_floats, floats = y.dtype.kind == "f", f"floats of shape ({n}, {'outputs' if outputs is None else outputs})"
@@ -62,7 +62,7 @@ def check_targets(y, n, outputs=None, any_shape=False):
 
 
 def classes_of(y):
-    """Of plain labels (N,) themselves; of one-hot and soft labels, or others (N, ...), the largest's place."""
+    """Plain labels (N,) as they are; of one-hot or soft labels, or others (N, ...), the index of the largest number."""
     return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
 

@@ -167,7 +167,7 @@ def _check_arrays(name, arrays, shapes, made_by):
     if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
         raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as of {made_by}")
     for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
-        raw = getattr(array, "raw", array)  # whose attributes are quick to read
+        raw = getattr(array, "raw", array)  # its attributes are quick to read
         if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype") or raw.dtype.kind != "f":
             raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
 

@@ -29,7 +29,7 @@ def described(network):
 
 
 def restored(description, shapes=None):
-    """The `Network` that was `described`, whose parameters have these ``shapes``, in their order, if they are known.
+    """The `Network` that was `described`. ``shapes``: of its parameters, in their order, if they are known.
 
     Raises ValueError for anything that `described` did not make: before memory is taken for a layer, its parameters
     are compared with the shapes.

@@ -1,4 +1,4 @@
-"""Losses: those with a name, and those of one's own, a pair of functions (forward, grad).
+"""Losses: those with a name, and a user's own, a pair of functions (forward, grad).
 
 As those of layers/loss.py, for outputs (n, K) of the network and targets (n, ...), plain arrays of NumPy or CuPy:
 
@@ -7,7 +7,7 @@ As those of layers/loss.py, for outputs (n, K) of the network and targets (n, ..
 
 Targets are what the data have as labels: whole numbers (n,), or floats (n, ...).
 
-A loss of one's own is tried before it is trained with: what goes wrong with it would go wrong in each step.
+A user's own loss is tried before training: what goes wrong with it would go wrong in each step.
 """
 
 from collections.abc import Callable
@@ -83,11 +83,11 @@ def find_loss(loss):
 
 
 def missing_loss(name):
-    """A `Loss` of somebody's own, of which only the name is known: to compute it raises a ValueError that says so."""
+    """A user's own `Loss`, of which only the name is known: computing it raises a ValueError that says so."""
 
     def forward(outputs, y):
         raise ValueError(
-            f"the loss {name} is a function of somebody's own, which no file holds: give "
+            f"the loss {name} is a function of your own, which no file holds: give "
             f"load_model(FILE, loss=({name}, its gradient))"
         )
 

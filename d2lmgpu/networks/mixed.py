@@ -8,7 +8,7 @@ and all sums stay as they are.
          │        │                    │       │      │
          (rounded forward)             (rounded forward and backward)
 
-The weights are rounded by whoever holds them, once a step: see `half_weights`.
+The weights are rounded once a step, where they are kept: see `half_weights`.
 In CUDA graphs the same numbers are rounded by the kernels: see kernels/cuda/choose.py.
 """
 

@@ -5,8 +5,8 @@
     rank 1                4 5 │ 6 7
 
 Gradients are summed over all devices by an allreduce across the cluster, so that every process updates its parameters
-alike. After it each device tells its loss and its right answers: all processes add up the same numbers in the same
-order, as one process would with all the devices.
+in the same way. After it each device sends its loss and its right answers to all processes, which add up the same
+numbers in the same order, as one process would with all the devices.
 """
 
 import functools
@@ -22,8 +22,8 @@ from .variants import submit_step
 class ClusterStep(EagerStep):
     """`EagerStep` for the ``replicas`` of one process; ``everybody`` is the `Cluster`, with several processes.
 
-    ``stop``: what says, as ``stop.wanted``, whether somebody here wants training to stop, and is told, by
-    ``stop.agree()``, that somebody anywhere does, after the same step in all processes.
+    ``stop.wanted``: whether this process wants training to stop. When any process does, all call ``stop.agree()``
+    after the same step.
     """
 
     def __init__(self, X, y, replicas, *, everybody, stop, algorithm, **settings):
@@ -48,7 +48,7 @@ class ClusterStep(EagerStep):
 
 
 class Told:
-    """What each device tells all processes in a step, after the exchange of gradients: three numbers."""
+    """What each device sends to all processes in a step, after the exchange of gradients: three numbers."""
 
     def __init__(self, everybody, wanted):
         self.everybody, self.wanted = everybody, wanted

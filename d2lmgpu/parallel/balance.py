@@ -1,7 +1,7 @@
 """Loads by measurement: devices of different speed should finish their shards at the same time.
 
 All devices compute the gradients of their shards of a few minibatches, at the same
-time as in training. Whoever took long gets fewer examples. A device's time need not
+time as in training. A device that took long gets fewer examples. A device's time need not
 be in proportion to its examples (some of it is spent whatever their number), so
 that this is done a few times over, each time with the loads found before. At last
 they must show, against equal parts, that they are worth it: no two measurements are
@@ -20,7 +20,7 @@ from .shards import shard_bounds
 
 ROUNDS = 3
 STEPS = 3
-"""Minibatches in a round, of whose times the median counts; not that of one before them, which may compile things."""
+"""Minibatches in a round: the median of their times counts; one before them, which may compile kernels, does not."""
 
 TRIALS = 7
 """Pairs of steps with equal parts and with the loads found, of which five must agree; after one that may compile."""

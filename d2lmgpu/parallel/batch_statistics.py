@@ -84,7 +84,7 @@ class _Work:
         self.parts = self.error = None
 
     def advance(self):
-        """Runs on the device: the next part. The last returns the result; after an error all further ones raise it."""
+        """Runs on the device: the next part. The last returns the result; after an error all later ones raise it."""
         if self.error:
             raise self.error
         try:

@@ -59,7 +59,7 @@ class EagerStep(Step):
 
     ``prefetch=False``: wait for each step before the next minibatch is prepared.
     ``loads``, ``seed``, ``preprocess`` and ``drop_last`` are those of `MinibatchQueue`, and so is ``everybody``: the
-    `Cluster` to whose devices the replicas' belong, if other processes have more.
+    `Cluster` with all devices, if other processes have some.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class EagerStep(Step):
         self.rates = iter(np.broadcast_to(lr, self.steps).tolist()[done:])
         self.loss, self.examples = sum(losses), done * self.queue.batch_size  # of the steps that were waited for
         self.known = done, self.loss, correct  # of as many steps of the epoch: read by other threads, and so in one
-        self.correct = correct  # examples whose largest logit was their label when their step computed it
+        self.correct = correct  # examples with their label as the largest logit, when their step computed it
         self._under_way = []
 
     def step(self):

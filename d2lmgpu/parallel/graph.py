@@ -2,7 +2,7 @@
 
 LeNet's step is some twenty kernels of a few microseconds each. Launching them
 one by one from Python takes longer than they run. A *graph* is the step as a
-recording: kernels, their arguments, and who waits for whom, over the streams of
+recording: kernels, their arguments, and which waits for which, over the streams of
 all devices. One call then starts it all.
 
     a minibatch  ──►  forward ► backward ─┐
@@ -36,7 +36,7 @@ AHEAD = 8
 """Launches that the host program may be ahead of the devices."""
 
 TOGETHER = 8
-"""Steps of the longer graph, for when nobody looks in between: one call starts them all."""
+"""Steps of the longer graph, for when nothing is read in between: one call starts them all."""
 
 
 class GraphStep(Step):
@@ -162,7 +162,7 @@ class GraphStep(Step):
         """Let what all devices are given next come after the steps so far; to be called before this is let go.
 
         The graph uses all devices' memory, but runs in the first one's stream: the
-        others would give that memory to somebody else while it is still in use.
+        others would give that memory to new arrays while it is still in use.
         """
         if self._launched:
             for device in self.devices[1:]:

@@ -26,7 +26,8 @@ class GraphExchange:
     def issue(self):
         """Give the devices' streams their parts.
 
-        Who still reads what others have done with need not be waited for: it is written in the next step.
+        A device that still reads what the others have finished with need not be waited for: it is written in the next
+        step only.
         """
         devices = self.devices
         done = [[record(device)] for device in devices]  # each is there; to be followed by the ends of its phases

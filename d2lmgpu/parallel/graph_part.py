@@ -114,7 +114,7 @@ class GraphPart:
         self.saved = [(array, array.copy()) for array in self._changing()]
 
     def restore(self):
-        self.branches.join()  # a step that failed has not come to it
+        self.branches.join()  # a step that failed did not get that far
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None

@@ -34,8 +34,8 @@ class MinibatchQueue:
     ragged rest of fewer than ``batch_size`` examples: others in each epoch, since
     the order, which follows from ``seed``, is another. Images of uint8 become
     float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
-    the number of minibatches. ``devices`` may be a `Cluster`, whose processes each have such a queue, which
-    reads the shards of the process's own devices only.
+    the number of minibatches. ``devices`` may be a `Cluster`: each process then has such a queue, which
+    reads the shards of its own devices only.
 
     ``preprocess``: names of `transforms`, or a function (X, y, rng) → (X, y), called once for each minibatch,
     on the host, before it is split. It may change its X (n, C, H, W), floats, and
@@ -163,7 +163,7 @@ class MinibatchQueue:
         self._given = [[]] * SLOTS  # events: when the devices are done with what is in each slot
 
     def _fill(self, X, y, bounds):
-        """Copy a minibatch to the slot whose turn it is."""
+        """Copy a minibatch to the next slot."""
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
             event.wait()  # an error is raised where the result is waited for

@@ -8,7 +8,7 @@ that a message is worth its cost, small enough that the first is ready early.
     device    forward | backward: bucket 0 | bucket 1 ......... | (waits) | update
     comm stream                            | allreduce 0 ...... | allreduce 1 |
 
-Each device has a second queue for it, its comm stream, on the same memory.
+Each device has a second queue for the exchange, its comm stream, on the same memory.
 """
 
 from ..collectives import allreduce
@@ -32,7 +32,7 @@ class Overlap:
     def compute(self, batch, X_shards, y_shards, replicas):
         """Add the computation of gradients to a batch; returns its tasks.
 
-        If one fails, nobody waits for what will never be ready.
+        If one fails, no device waits for gradients that will never be ready.
         """
         hooked = [replica.with_hook(self._hook(i)) for i, replica in enumerate(replicas)]
         tasks = self._compute(batch, X_shards, y_shards, hooked)

@@ -1,9 +1,9 @@
 """Batch normalisation with the ReLU and pooling that follow it, as one stage: images last, arrays made once.
 
 There is little to compute with each number, so that the time goes into moving
-them. Therefore all that is to be done with a few channels is done before the
-next ones are taken, while they are in the core's cache, and only x, y and dx go
-through memory: what lies between is computed again on the way back.
+them. So everything is done with a few channels, while they are in the core's
+cache, before the next ones are taken, and only x, y and dx go through memory:
+what lies between is computed again on the way back.
 """
 
 import numpy as np

@@ -63,7 +63,7 @@ class LongProduct:
 
 
 class RunningSum:
-    """A sum over micro-batches: whoever adds writes to ``term`` and calls `add`; the first term is the sum itself."""
+    """A sum over micro-batches: write to ``term`` and call `add`; the first term is the sum itself."""
 
     def __init__(self, shape, dtype):
         self.total = np.empty(shape, dtype)
@@ -76,7 +76,7 @@ class RunningSum:
 
     @property
     def term(self):
-        """Where the next term is to be written."""
+        """Where to write the next term."""
         return self.total if self._is_first else self._other
 
     def add(self):

@@ -38,7 +38,7 @@ class Dense:
     def backward(self, dy):
         if self.squares.relu:
             self.squares.backward(None, dy)
-            dy = self.y  # which now holds the gradient before the ReLU: nobody needs the output any more
+            dy = self.y  # which now holds the gradient before the ReLU: the output is no longer needed
         np.matmul(self.x, dy.T, out=self.weight_grads.term)
         self.weight_grads.add()
         np.add.reduce(dy, axis=1, out=self.bias_grads.term)

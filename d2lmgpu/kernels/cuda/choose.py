@@ -9,7 +9,7 @@ By prediction (benchmarks/predict_gpu.py, an H100), the rule is:
   did not pay for them.
 - A dense layer: on tensor cores if the precision has factors with fewer bits, else in float32.
 
-In mixed precision (networks/mixed.py) factors are rounded by whoever writes them: a convolution rounds its y, if that
+In mixed precision (networks/mixed.py) factors are rounded where they are written: a convolution rounds its y, if that
 is ``multiplied`` next by another one, and its dx, a dense layer its dx. Weights, and what a dense layer multiplies, are
 rounded as they are read.
 """

@@ -96,9 +96,9 @@ class Program(Stages):
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
     ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
-    nothing in the program waits for is computed beside the main stream: who calls
-    `backward` then joins them. Without ``with_loss`` forward ends with the logits, and who calls
-    `backward` writes ``dlogits`` before.
+    nothing in the program waits for is computed beside the main stream: the caller
+    of `backward` then joins them. Without ``with_loss`` forward ends with the logits, and the
+    caller of `backward` writes ``dlogits`` before.
     """
 
     def __init__(self, network, params, shape, N, precision="float32", branches=None, with_loss=True):
@@ -111,7 +111,7 @@ class Program(Stages):
         self.scale = cupy.ones(1, np.float32)  # of all gradients
         self.step = cupy.zeros(1, np.int32)  # how often the program went forward
         self.kind = PRECISIONS[precision]
-        self.half_x = rounds_output(self.kind, network)  # whoever writes x is to round it
+        self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
         make = functools.partial(make_stage, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         super().__init__(*make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make))

@@ -262,7 +262,7 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
 
 
 def rounds_output(kind, following):
-    """Whether what the layers ``following`` read is rounded by who writes it, as a convolution rounds only weights."""
+    """Whether what the ``following`` layers read is rounded where it is written: a convolution rounds only weights."""
     return kind == "float16" and bool(following) and function_of(following[0])[0] is conv2d
 
 
