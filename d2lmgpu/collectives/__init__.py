@@ -103,7 +103,8 @@ def allreduce(data, algorithm="naive", batch=None):
         LIBRARIES[algorithm](whole, data)
     else:
         schedule = schedules_of(algorithm)
-        add_program(whole, compile_algorithm(schedule, len(data), data[0].size, needs_staging(data)), data)
+        staged = needs_staging([array.device for array in data], data[0].dtype)
+        add_program(whole, compile_algorithm(schedule, len(data), data[0].size, staged), data)
     if batch is None:
         whole.commit()
 

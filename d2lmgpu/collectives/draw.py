@@ -17,6 +17,8 @@ COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A
 """Told apart by colour-blind readers too (Okabe and Ito 2008, and two more)."""
 BLUE, ORANGE = COLOURS[:2]
 MARKERS = "os^vDP*X<"
+MOST_NAMED = 8
+"""Up to so many devices the shares that are held are named; with more they are only counted."""
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
@@ -167,17 +169,24 @@ def _draw_state(axes, held, k, cuts):
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
     for device in range(k):
         for piece in range(count):
-            counts = held[device, piece].astype(np.intp)  # which `repeat` takes on machines of 32 bits, too
-            shares = np.repeat(np.arange(k), counts)  # one that is contained twice is named twice
-            text = " ".join(map(str, shares)) if k <= 8 else str(len(shares))
+            text, _ = named_shares(held[device, piece])
             axes.text(piece, device, text, ha="center", va="center", fontsize=8)
-    labels = [
-        f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in zip(cuts, cuts[1:], strict=False)
-    ]
     axes.set(xticks=range(count), yticks=_ticks(k), xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
-    axes.set_xticklabels(labels if count <= 8 else [""] * count, fontsize=7)
+    axes.set_xticklabels(piece_names(cuts) if count <= 8 else [""] * count, fontsize=7)
     axes.set_xlabel("elements", fontsize=8)
     axes.set_ylabel("device", fontsize=8)
+
+
+def named_shares(counts):
+    """The devices whose shares are there, in a text, and how many shares; one that is there twice is named twice."""
+    shares = np.repeat(np.arange(len(counts)), counts.astype(np.intp))  # which it takes on machines of 32 bits, too
+    return " ".join(map(str, shares)) if len(counts) <= MOST_NAMED else str(len(shares)), len(shares)
+
+
+def piece_names(cuts):
+    """ "0–2", or "3" for a piece of a single element."""
+    bounds = zip(cuts, cuts[1:], strict=False)
+    return [f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in bounds]
 
 
 def _draw_arrows(axes, step, cuts):

@@ -67,12 +67,13 @@ def execute(schedule, arrays):
     afterwards, and `to_host`, come after the collective.
 
     Raises ValueError for arrays that are not alike, contiguous, and one a device,
-    and ScheduleError for transfers between devices or of elements that there are not.
+    and ScheduleError for transfers between devices or of elements that do not exist.
     """
     arrays = check_arrays(arrays)
     schedule = check_form(schedule, len(arrays), arrays[0].size)
+    staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
     batch = Batch()
-    add_program(batch, compile_schedule(schedule, len(arrays), needs_staging(arrays)), arrays)
+    add_program(batch, compile_schedule(schedule, len(arrays), staged), arrays)
     batch.commit()
 
 
@@ -127,16 +128,16 @@ def _do_phase(phase, i, devices, flat, program, records, before):
     return devices[i].mark()
 
 
-def needs_staging(arrays):
+def needs_staging(devices, dtype):
     """Whether every message must be staged: where a device's code cannot read another's memory.
 
     That is so where some devices are GPUs and others not, between cards that do not
     use each other's memory, and for dtypes that no kernel of ours adds.
     """
-    places = {getattr(array.device, "card", "host") for array in arrays}
+    places = {getattr(device, "card", "host") for device in devices}
     if len(places) == 1:
         return False
-    return "host" in places or str(arrays[0].dtype) not in add.DTYPES or not are_connected(places)
+    return "host" in places or str(dtype) not in add.DTYPES or not are_connected(places)
 
 
 def are_connected(cards):

@@ -4,12 +4,10 @@ import numpy as np
 
 from ..player import write_page
 from ..words import several
-from .draw import OP_COLOURS
+from .draw import OP_COLOURS, named_shares, piece_names
 from .prove import check_form, pieces, replay
 from .simulate import simulate
 
-MOST_NAMED = 8
-"""Up to so many devices the shares that are held are named; with more they are only counted."""
 OPS = {"add": "added where it arrives", "copy": "copied"}
 
 
@@ -64,17 +62,8 @@ def _said(t, number):
 def _holds(schedule, k, n, times):
     """The shares of each piece that each device holds, from the start and from the end of each step on."""
     cuts = pieces(schedule, n)
-    columns = [
-        f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in zip(cuts, cuts[1:], strict=False)
-    ]
     states = [
-        [time, [[_shares(counts, k) for counts in device] for device in held]]
+        [time, [[list(named_shares(counts)) for counts in device] for device in held]]
         for time, held in zip([0.0, *times[1:]], replay(schedule, k, cuts), strict=True)
     ]
-    return {"columns": columns, "most": k, "states": states}
-
-
-def _shares(counts, k):
-    """A text and a number: the devices that the shares are of (twice if one is there twice), and how many they are."""
-    shares = np.repeat(np.arange(k), counts.astype(np.intp))
-    return [" ".join(map(str, shares)) if k <= MOST_NAMED else str(len(shares)), len(shares)]
+    return {"columns": piece_names(cuts), "most": k, "states": states}

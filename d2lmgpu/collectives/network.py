@@ -72,28 +72,20 @@ def check_network(network):
 def full_switch(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
     """Every device has one wire in and one out, each of ``bandwidth`` bytes/s, to a switch that never blocks."""
     links = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
-    return _network(
-        f"switch, {k} devices",
-        k,
-        links,
-        bandwidth,
-        lambda sources, destinations: np.stack([sources, k + destinations], axis=1),
-        latency,
-        reduce_seconds_per_byte,
-    )
+
+    def route(sources, destinations):
+        return np.stack([sources, k + destinations], axis=1)
+
+    return _network(f"switch, {k} devices", k, links, bandwidth, route, latency, reduce_seconds_per_byte)
 
 
 def pcie_bus(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
     """One bus of ``bandwidth`` bytes/s in all, which every message crosses."""
-    return _network(
-        f"bus, {k} devices",
-        k,
-        ["bus"],
-        bandwidth,
-        lambda sources, destinations: np.zeros((len(sources), 1), int),
-        latency,
-        reduce_seconds_per_byte,
-    )
+
+    def route(sources, destinations):
+        return np.zeros((len(sources), 1), int)
+
+    return _network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency, reduce_seconds_per_byte)
 
 
 def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..collectives import compile_algorithm, needs_staging, schedules_of
 from ..collectives.execute import do_action
-from ..devices import DeviceArray
 
 
 class GraphExchange:
@@ -17,10 +16,9 @@ class GraphExchange:
 
     def __init__(self, flats, devices, algorithm):
         self._flats, self.devices = flats, devices
-        arrays = [DeviceArray(flat, device) for flat, device in zip(flats, devices, strict=True)]
-        staging = needs_staging(arrays)
-        self.program = compile_algorithm(schedules_of(algorithm), len(devices), arrays[0].size, staging)
-        sizes, dtype = self.program.stage_sizes, np.dtype(arrays[0].dtype)
+        staging = needs_staging(devices, flats[0].dtype)
+        self.program = compile_algorithm(schedules_of(algorithm), len(devices), flats[0].size, staging)
+        sizes, dtype = self.program.stage_sizes, np.dtype(flats[0].dtype)
         self._stages = [device.empty(size, dtype) for device, size in zip(devices, sizes, strict=True)]
 
     def issue(self):

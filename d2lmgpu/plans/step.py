@@ -7,9 +7,6 @@ collective    as collectives/execute.py does it, on arrays that come into being 
 
 import functools
 import threading
-from typing import NamedTuple
-
-import numpy as np
 
 from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
@@ -65,7 +62,7 @@ class Step:
     def _add_collective(self, number, event):
         stores = self._prepare(event)
         devices = [store.device for store in stores]
-        staged = needs_staging([_Like(device, self.execution.dtype) for device in devices])
+        staged = needs_staging(devices, self.execution.dtype)
         size, first, unit = self._extent(event.action, stores[0])
         if size:
             program = compiled(event.action.schedule, len(stores), staged, first, unit)
@@ -109,13 +106,6 @@ class Step:
         """What travels in a send or receive."""
         start, stop = examples_of(self.batch_size, self.execution.plan.micro_batches, action.micro_batch)
         return self.execution.sizes[action.stage].y(stop - start)
-
-
-class _Like(NamedTuple):
-    """Of an array that is yet to come: where it will be."""
-
-    device: object
-    dtype: np.dtype
 
 
 class _Arrays:
