@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from .apart import MEMORY, run_apart
+from .apart import MEMORY, SPOKE, run_apart
 from .checking import Verdict, judge, not_yet, what_ends
 from .results import in_words
 from .time_limit import SECONDS
@@ -41,7 +41,7 @@ def judged(name, outcome):
         case {"right": bool(right), "says": str(says)}:
             verdict = Verdict(right, says)
         case _:
-            verdict = not_yet(name, f"your answer {outcome.ended or 'spoke in the place of the check'}", HINT)
+            verdict = not_yet(name, f"your answer {outcome.ended or SPOKE}", HINT)
     return Judged(verdict, outcome.output)
 
 

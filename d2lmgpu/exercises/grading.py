@@ -10,10 +10,9 @@ from typing import NamedTuple
 from ..arguments import check_seed
 from ..devices import count_cores
 from .answers import judged
-from .apart import MEMORY
+from .apart import MEMORY, Supervisor
 from .checking import Verdict, not_yet
 from .copies import JUDGE, temporary_folder
-from .forked import Warm
 from .results import in_words
 from .submissions import FIND, MINE
 from .time_limit import check_seconds
@@ -103,12 +102,12 @@ def _each(grader, students):
         finally:
             grader.stop()
             threads.shutdown(cancel_futures=True)
-            for warm in grader.all:
-                warm.end()
+            for supervisor in grader.all:
+                supervisor.close()
 
 
 class _Grader:
-    """Grades students, several at a time, in warmed-up processes that it keeps until the end."""
+    """Grades students, several at a time, by supervisors that it keeps until the end."""
 
     def __init__(self, names, worth, seconds, student_seconds, memory, seed, isolate):
         self.isolate = isolate
@@ -119,30 +118,30 @@ class _Grader:
     def stop(self):
         """From another thread: end what is under way, and begin nothing."""
         self.over = True
-        for warm in self.all:
-            warm.end_for_good()
+        for supervisor in self.all:
+            supervisor.close_for_good()
 
     def grade(self, student):
         """The marks of one student."""
         try:
-            warm = self.free.pop()
+            supervisor = self.free.pop()
         except IndexError:
-            warm = Warm()
-            self.all.append(warm)
+            supervisor = Supervisor(self.isolate)
+            self.all.append(supervisor)
         try:
             with temporary_folder(self.folder) as made:
-                return self._marks(warm, student, made)
+                return self._marks(supervisor, student, made)
         except Exception as error:  # whatever is the matter with one student, the others are graded
             what = f"this could not be graded: {in_words(error)}"
             return [Mark(student.name, name, False, 0, not_yet(name, what, "look at it").says) for name in self.names]
         finally:
             if self.isolate:
-                warm.end()
-            self.free.append(warm)
+                supervisor.close()
+            self.free.append(supervisor)
 
-    def _marks(self, warm, student, made):
+    def _marks(self, supervisor, student, made):
         files, limits = {}, {"seconds": min(SECONDS, self.student_seconds), "memory": self.memory}
-        outcome = warm.run(FIND, str(student), self.names, str(made), **limits)
+        outcome = supervisor.run(FIND, str(student), self.names, str(made), **limits)
         stop = time.monotonic() + self.student_seconds
         match outcome.result:
             case {"files": dict(files), "unusable": list(unusable)}:
@@ -151,9 +150,9 @@ class _Grader:
                 pass
             case _:
                 none = f"reading the folder {outcome.ended}"
-        return [self._mark(warm, student, name, files.get(name), none, stop) for name in self.names]
+        return [self._mark(supervisor, student, name, files.get(name), none, stop) for name in self.names]
 
-    def _mark(self, warm, student, name, file, none, stop):
+    def _mark(self, supervisor, student, name, file, none, stop):
         if self.over:
             raise KeyboardInterrupt
         verdict, output = Verdict(False, f"✗ {name}: {none}"), ""
@@ -161,15 +160,15 @@ class _Grader:
         if file is not None and left <= 0:
             verdict = not_yet(name, f"the {self.student_seconds:g} seconds for all answers were over before it", SLOW)
         elif file is not None:
-            verdict, output = self._judge(warm, student, name, file, min(self.seconds, left))
+            verdict, output = self._judge(supervisor, student, name, file, min(self.seconds, left))
         worth = self.worth[name] if verdict.right else 0
         return Mark(student.name, name, verdict.right, worth, verdict.says, output)
 
-    def _judge(self, warm, student, name, file, seconds):
+    def _judge(self, supervisor, student, name, file, seconds):
         with temporary_folder(self.folder) as outer:
             (copy := outer / "answers").mkdir()
             where = {"seconds": seconds, "memory": self.memory, "folder": str(copy)}
-            outcome = warm.run(JUDGE, name, str(student), str(copy), file, self.seed, **where)
+            outcome = supervisor.run(JUDGE, name, str(student), str(copy), file, self.seed, **where)
             try:
                 verdict, output = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run
