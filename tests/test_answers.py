@@ -15,7 +15,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.exercises import apart, check, judge_file
+from d2lmgpu.exercises import check, jobs, judge_file
 from d2lmgpu.exercises.time_limit import TimeIsUp, time_limit
 
 FILES = {  # what an answer does: a file, and what the verdict on it should say
@@ -60,7 +60,7 @@ def judged(tmp_path_factory):
 def test_whatever_an_answer_does(judged, name):
     verdict, output = judged[name]
     assert not verdict.right and verdict.says.startswith("✗ ring: ") and FILES[name][1] in verdict.says
-    assert len(output) < apart.OUTPUT_LIMIT + 100
+    assert len(output) < jobs.OUTPUT_LIMIT + 100
 
 
 def test_what_an_answer_prints(judged):

@@ -32,7 +32,6 @@ from d2lmgpu.exercises import (
     judge,
     look_back,
     my_framework,
-    notebook,
     write_my_page,
 )
 from d2lmgpu.exercises.course import copy_course, find_notebooks
@@ -55,7 +54,7 @@ def copy(tmp_path_factory):
 def begun(tmp_path, monkeypatch):
     """A notebook of a copy, which is this process's current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(notebook, "_begun", [])
+    monkeypatch.setattr(course, "_begun", [])
     begin("05_training")
     return tmp_path
 
@@ -264,7 +263,7 @@ def test_a_folder_that_cannot_be_written_ends_no_notebook(begun, capsys):
 
 def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(notebook, "_begun", [])
+    monkeypatch.setattr(course, "_begun", [])
     compare("step", None, 1.5, how="simulated")
     assert capsys.readouterr().out == "step: simulated 1.5.\n"
     with pytest.raises(ValueError, match="compare: unit is 3; it should be a text"):
@@ -609,7 +608,7 @@ def test_what_goes_into_mine(begun, cells, capsys):
 
 
 def test_in_the_repository_solutions_are_put_to_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(notebook, "_begun", [])
+    monkeypatch.setattr(course, "_begun", [])
     own = my_framework()
     assert set(own.whose.values()) == {"the course's solution"} and set(own.answers) == set(CORE)
     assert add_to_mine(lambda: None) is None

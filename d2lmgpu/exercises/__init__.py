@@ -14,9 +14,9 @@ from ..arguments import check_text
 from ..output import write_json
 from .answers import Judged, judge_file
 from .checking import Exercise, Verdict, judge
+from .course import begin, begun
 from .framework import Framework, add_to_mine, my_framework, write_my_page
 from .mine import FILE, CannotKeep, keep
-from .notebook import begin, begun
 from .predictions import compare, look_back
 from .results import Wrong
 from .time_limit import SECONDS, check_seconds

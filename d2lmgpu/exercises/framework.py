@@ -25,9 +25,8 @@ from ..output import write_file
 from ..parallel import split_batch
 from ..plans import play
 from .checking import judge
-from .course import find_notebooks
+from .course import begun, find_notebooks
 from .mine import FILE, MODULE, CannotKeep, keep
-from .notebook import begun
 from .results import in_words
 from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS

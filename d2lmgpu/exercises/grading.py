@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from ..arguments import check_seed
 from ..devices import count_cores
-from .answers import judged
+from .answers import JUDGE_A_COPY, judged, temporary_folder
 from .apart import MEMORY, Supervisor
 from .checking import Verdict, not_yet
-from .copies import JUDGE, temporary_folder
 from .results import in_words
 from .submissions import FIND, MINE
 from .time_limit import check_seconds
@@ -168,7 +167,7 @@ class _Grader:
         with temporary_folder(self.folder) as outer:
             (copy := outer / "answers").mkdir()
             where = {"seconds": seconds, "memory": self.memory, "folder": str(copy)}
-            outcome = supervisor.run(JUDGE, name, str(student), str(copy), file, self.seed, **where)
+            outcome = supervisor.run(JUDGE_A_COPY, name, str(student), str(copy), file, self.seed, **where)
             try:
                 verdict, output = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run

@@ -7,7 +7,7 @@ from ..devices import cpu, put
 from ..words import several
 from .checking import Exercise, random_numbers, with_hidden
 from .results import Empty, call_recorded, close, compare, expect, short
-from .ways import RAW
+from .watching import RAW
 
 STAGES = "stage 1 shares out the state, stage 2 the gradients as well, stage 3 the parameters, too"
 WHOLE = "where k does not divide, the largest part has one number more: round up"

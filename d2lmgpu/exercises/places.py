@@ -6,7 +6,7 @@ from ..devices import DeviceArray, cpu, put, record_transfers, to_host
 from .checking import Exercise, random_numbers
 from .pretend import Clock, PretendDevice
 from .results import Empty, Wrong, call, close, compare, expect, read, result_of, same, short
-from .ways import RAW
+from .watching import RAW
 
 PUT = "arrays of two devices do not mix: d2l.put(x, device) copies x to the device"
 

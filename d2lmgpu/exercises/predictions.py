@@ -12,7 +12,7 @@ from ..arguments import check_name, check_text, is_number, shown
 from ..locks import PATIENCE, holding
 from ..output import keep_aside, read_json, write_json
 from ..words import several
-from . import notebook
+from . import course
 
 FILE = "predictions.json"
 """Where a copy of the course keeps them: a dict from a notebook to dicts from what was compared to a list of entries.
@@ -41,7 +41,7 @@ def compare(what, predicted, found, unit="", how="measured"):
     check_name("compare: how", how, WAYS)
     if predicted is ...:
         predicted = None
-    mine = notebook.begun()
+    mine = course.begun()
     entry = {"predicted": predicted and float(predicted), "found": float(found), "unit": unit, "how": how}
     seen = _keep(mine, what, entry) if mine else True
     if predicted is None and not seen:
@@ -55,7 +55,7 @@ def look_back():
 
     Raises ValueError unless it has begun, as the notebooks of a student's copy do.
     """
-    mine = notebook.begun()
+    mine = course.begun()
     if not mine:
         raise ValueError("look_back: predictions are kept in a copy of the course, which d2lmgpu course DIR makes")
     try:

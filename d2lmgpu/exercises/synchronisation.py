@@ -6,7 +6,7 @@ from ..devices import DeviceArray, cpu, put, to_host
 from ..words import several
 from .checking import Exercise, random_numbers, with_hidden
 from .results import Empty, Wrong, call_recorded, close, compare, expect, kind, read, result_of, same_things
-from .ways import check_ways
+from .watching import check_ways
 
 CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
 """Examples and devices: some that divide, some that do not, and fewer examples than devices."""

@@ -8,9 +8,8 @@ from ..devices import cpu, put, to_host
 from ..networks import init_params, loss_and_grads
 from ..words import several
 from .checking import Exercise, random_numbers, with_hidden
-from .overlap import watch
 from .results import Empty, Wrong, call_recorded, close, compare, expect, read, same_things
-from .ways import check_ways
+from .watching import check_ways, watch
 
 LR = 0.5
 

@@ -3,6 +3,6 @@
 import matplotlib.pyplot  # noqa: F401
 
 from . import answers  # noqa: F401
-from .apart import hide
+from .jobs import hide
 
 hide()

@@ -1,0 +1,237 @@
+"""The processes that `apart.Supervisor` starts: the supervisor's, and one of each job, which it forks.
+
+No read is unlimited in bytes or in time. A job's result goes through a socket: another process of the same user could
+open a pipe (/proc/PID/fd), and write to it.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import io
+import json
+import multiprocessing
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+import psutil
+
+LARGEST_FILE = 2**28
+"""Bytes of a file that a job may write."""
+OUTPUT_LIMIT = 4_000
+"""Bytes that are kept of what is printed: a screen or two."""
+RESULT_LIMIT = 2**20
+"""Bytes of a result."""
+PATIENCE = 10.0
+"""Seconds beyond a limit after which a process is taken for dead."""
+ENVIRONMENT = {  # few threads, so that there is room for data; no windows
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
+    "MPLBACKEND": "Agg",
+}
+ADOPT, END_WITH_PARENT, SHOWN = 36, 1, 4  # PR_SET_CHILD_SUBREAPER, _PDEATHSIG and _DUMPABLE of Linux's prctl.h
+
+
+class Outcome(NamedTuple):
+    """What came of a job: its ``result``, or how it ``ended`` instead, in words; and what it printed."""
+
+    result: Any
+    ended: str | None
+    output: str
+
+
+def supervise(connection, ready):
+    """The supervisor's process: do jobs until there are no more."""
+    hide()
+    sys.dont_write_bytecode = True
+    sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
+    importlib.import_module(ready)
+    if hasattr(os, "fork"):
+        os.setsid()
+        _prctl(ADOPT, 1)  # a process whose parent is gone becomes this one's child, and is ended, too
+    connection.send_bytes(b"ready")
+    with contextlib.suppress(EOFError):
+        while True:
+            job = json.loads(connection.recv_bytes())
+            outcome = _do(job) if job["forks"] else _do_here(job)
+            connection.send_bytes(json.dumps([job["number"], *outcome]).encode())
+
+
+def hide():
+    """Let only root look into this process and its jobs, and let it print nothing."""
+    _prctl(SHOWN, 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+
+
+def _prctl(option, value):
+    """Linux's system call of this name."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def _result_of(job):
+    """Settle in the job's folder and environment, and call its function."""
+    os.environ.clear()
+    os.environ.update(job["environment"] | ENVIRONMENT)
+    os.chdir(job["folder"] or job["here"])
+    if job["folder"]:
+        os.environ.update({"HOME": job["folder"], "TMPDIR": job["folder"]})
+    module, _, name = job["function"].partition(":")
+    return getattr(importlib.import_module(module), name)(*job["arguments"])
+
+
+def _do_here(job):
+    """The `Outcome` of a job, where there is no fork: this process does it itself."""
+    with tempfile.TemporaryFile() as printed:
+        for stream in (1, 2):
+            os.dup2(printed.fileno(), stream)
+        result = _result_of(job)
+        sys.stdout.flush()
+        printed.seek(0)
+        return Outcome(result, None, printed.read(OUTPUT_LIMIT).decode(errors="replace"))
+
+
+def _do(job):
+    """The `Outcome` of a job, which is done in a copy of this process."""
+    word = secrets.token_bytes(16)  # begins a result, so that a job that writes to all files has none
+    (results, result), (prints, output) = map(socket.socket.detach, socket.socketpair()), os.pipe()
+    process = os.fork()
+    if process == 0:
+        _work(job, word, result, output)
+    os.close(result)
+    os.close(output)
+    try:
+        found, printed, lost, status = _listen(process, results, prints, word, time.monotonic() + job["seconds"])
+    finally:
+        _end_group(process)
+        os.close(results)
+        os.close(prints)
+    text = printed.decode(errors="replace") + (f"\n… ({lost:,} bytes more)" if lost else "")
+    if found.startswith(word) and found.endswith(b"\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return Outcome(json.loads(found[len(word) :]), None, text)
+    if status is None:
+        return Outcome(None, late(job["seconds"]), text)
+    spoke = found and not found.startswith(word)
+    return Outcome(None, SPOKE if spoke else how_it_ended(os.waitstatus_to_exitcode(status)), text)
+
+
+SPOKE = "spoke in the place of the check"
+
+
+def _work(job, word, result, output):
+    """The job's process: call the function, tell its result, and end, whatever threads there are."""
+    code = 1
+    try:
+        process = os.getpid()
+        os.setsid()
+        _prctl(END_WITH_PARENT, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        multiprocessing.current_process().daemon = False  # it may start processes
+        _take_over(os.open(os.devnull, os.O_RDONLY), output, result)
+        _limit_memory(job["memory"])
+        found = json.dumps(_result_of(job))
+        _limit_memory(None)
+        if os.getpid() == process:  # and not a copy of it, made by fork
+            os.write(RESULT, word + found.encode() + b"\n")
+        code = 0
+    finally:
+        os._exit(code)
+
+
+RESULT = 3  # the file descriptor of a job's result
+
+
+def _take_over(nothing, output, result):
+    """Let these be standard input, output and errors, and `RESULT`, and close all else that was inherited."""
+    for here, there in enumerate((nothing, output, output, result)):
+        os.dup2(there, here)
+    os.set_inheritable(RESULT, False)
+    os.closerange(RESULT + 1, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin = open(0, closefd=False)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        raw = open(fd, "wb", buffering=0, closefd=False)
+        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+        setattr(sys, name, text)
+
+
+def _limit_memory(size):
+    """Hold this process to so many bytes of data; None: to as many as before. No crash leaves a file."""
+    import resource  # which Windows does not have
+
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most if size is None else size, most))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _listen(process, results, prints, word, stop):
+    """What comes from a job until it has told its result, ended, or used up its time.
+
+    Returns the result, what it printed, how many bytes more, and its status, None if it goes on.
+    """
+    found, printed, lost, pipes, status = b"", b"", 0, [results, prints], None
+    while time.monotonic() < stop:
+        ready = select.select(pipes, [], [], min(0.05, max(0, stop - time.monotonic())))[0]
+        for pipe in ready:
+            part = os.read(pipe, 1 << 16)
+            if not part:
+                pipes.remove(pipe)
+            elif pipe == results:
+                found = (found + part)[:RESULT_LIMIT]
+            else:
+                room = OUTPUT_LIMIT - len(printed)
+                printed, lost = printed + part[:room], lost + len(part[room:])
+        if found.startswith(word) and found.endswith(b"\n") and prints not in ready:
+            break
+        if status is not None and not ready:
+            break
+        status = _status(process) if status is None else status
+    return found, printed, lost, _status(process) if status is None else status
+
+
+def _status(process):
+    """How a process ended; None if it has not."""
+    ended, status = os.waitpid(process, os.WNOHANG)
+    return status if ended else None
+
+
+def _end_group(process):
+    """End a job with all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)
+    stop = time.monotonic() + PATIENCE / 2
+    while (started := psutil.Process().children(recursive=True)) and time.monotonic() < stop:
+        end_all(started)  # again, since one that forks meanwhile may have been missed
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def end_all(processes):
+    """Kill processes, those that are gone left out."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def late(seconds):
+    """Of a job that used up its time."""
+    return f"did not end within {seconds:g} seconds"
+
+
+def how_it_ended(code):
+    """How a process ended that gave no result."""
+    if code >= 0:
+        return f"ended the program (exit code {code})"
+    with contextlib.suppress(ValueError):
+        return f"crashed ({signal.Signals(-code).name})"
+    return f"crashed (signal {-code})"
