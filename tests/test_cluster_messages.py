@@ -7,7 +7,7 @@ import pytest
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import Wires, measure, measure_wires, network_of
+from d2lmgpu.cluster import Wires, measure, network_of
 from d2lmgpu.collectives import ALGORITHMS, simulate
 from d2lmgpu.collectives.hierarchical import hierarchical
 
@@ -73,11 +73,6 @@ def test_levels_that_were_not_measured():
     wires = Wires(0.0, {"process": 1e-6, "hosts": 1e-4}, {"process": 1e-10, "hosts": 1e-8}, 0.0)
     assert [wires.level(name) for name in measure.LEVELS] == ["process", "hosts", "hosts"]
     assert Wires(0.0, {"process": 1.0}, {"process": 1.0}, 0.0).level("hosts") == "process"
-
-
-def test_messages_need_two_devices():
-    with pytest.raises(ValueError, match="give a cluster of two at least"):
-        measure_wires(d2l.cluster())
 
 
 def test_messages_are_measured():

@@ -56,7 +56,11 @@ ENDS = {
         1,
         r"is stopped, by signal \d+ \(SIGSTOP\), for \S+ s",
     ),
-    "waiting": ("tell('patience 0.1'); time.sleep(60)", 1, "waited 0 s for all others where MPI begins; missing is .*"),
+    "waiting": (
+        "tell('patience 0.1'); time.sleep(60)",
+        1,
+        "waited 0 s for all others where MPI begins; missing are .*",
+    ),
 }
 
 

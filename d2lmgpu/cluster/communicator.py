@@ -1,7 +1,7 @@
 """The communicator of a queue: MPI's, on which the queue's collectives come in the same order in every process.
 
-Devices and their comm streams have a communicator each, since they exchange at the same time. While a wait lasts, the
-communicator says what it waits for; the process's watch reads that.
+Devices and their comm streams have a communicator each, since they exchange at the same time. While a thread waits for
+a message, the communicator says for which one; the process's watch reads that.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import NamedTuple
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 SPIN = 2e-4
-"""Seconds for which a wait yields its core; after that it also sleeps, a share of the time that it took so far."""
+"""Seconds for which a wait yields its core; after that it also sleeps, each time a share of its duration so far."""
 
 SLEEP_SHARE, LONGEST_SLEEP = 0.02, 0.002
 
@@ -26,11 +26,11 @@ def most_tags(comm):
         return LEAST_TAGS
     from mpi4py import MPI
 
-    return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # a part of it may not be told, as by Open MPI
+    return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI does not give it for other communicators
 
 
 class HangError(RuntimeError):
-    """Another process did not come, or did not answer, in an interpreter that is to live on; see `ending.lives_on`."""
+    """Another process did not come, or did not answer. Raised only where a process lives on, see `ending.lives_on`."""
 
 
 class Waiting(NamedTuple):
@@ -44,67 +44,60 @@ class Waiting(NamedTuple):
     what: tuple | str
 
 
-def pause(waited):
-    """Let others go on, after so many seconds of waiting, before the next look."""
-    if waited < SPIN:
-        yield_core()
-    else:
-        time.sleep(sleep_after(waited))
-
-
 def sleep_after(waited):
-    """The seconds to sleep between two looks."""
+    """The seconds to sleep before the next look, after so many seconds of waiting."""
     return min(SLEEP_SHARE * waited, LONGEST_SLEEP)
 
 
 class Communicator:
-    """``comm`` is a communicator of mpi4py's, or what does as it does; ``heard[rank]`` when a message last came."""
+    """``comm``: a communicator of mpi4py, or a stand-in; ``heard[rank]``: when a message last came from a rank."""
 
     def __init__(self, comm, heard):
         self.comm, self.heard = comm, heard
         self.waiting = self.error = None
-        self.collectives = 0  # so far, in every process the same
-        self.left_behind = []  # what had messages under way when it gave up: their memory
+        self.collectives = 0  # so far; the same in every process
+        self.left_behind = []  # exchanges that gave up with messages under way: this keeps the messages' memory
 
     def begin(self):
-        """A collective begins."""
+        """Begin a collective."""
         self.look()
         self.collectives += 1
 
     def send(self, message, rank, tag):
-        """Begin to send bytes; returns the request."""
+        """Begin to send bytes; returns MPI's request."""
         return self.comm.Isend(message, rank, tag)
 
     def receive(self, room, rank, tag):
-        """Begin to receive bytes; returns the request."""
+        """Begin to receive bytes; returns MPI's request."""
         return self.comm.Irecv(room, rank, tag)
 
     def wait(self, request, exchange, instruction):
-        """Wait for a message that the `Instruction` of an exchange has sent or asked for."""
+        """Wait until the message that an exchange's ``instruction`` has begun to send or receive is through."""
         begin = time.monotonic()
         self.waiting = Waiting(begin, self.collectives, (exchange, instruction))
         try:
             while not request.Test():
                 self.look()
-                pause(time.monotonic() - begin)
+                waited = time.monotonic() - begin
+                yield_core() if waited < SPIN else time.sleep(sleep_after(waited))
         finally:
             self.waiting = None
 
     def note(self, rank):
-        """Something has come from this rank."""
+        """A message has come from this rank."""
         self.heard[rank] = time.monotonic()
 
     def give_up(self, error):
-        """From now on who waits here, or begins to, has this error."""
+        """End all waiting here, now and later, with this error."""
         self.error = error
 
     def look(self):
-        """Called while it waits, and before: raises an error, to give up."""
+        """Raise the error of `give_up`, if there is one."""
         if self.error is not None:
             raise self.error
 
     def wait_in(self, name, function, *arguments):
-        """Call a library's own collective, which waits for whomever it waits for."""
+        """Call a library's own collective, which waits by itself."""
         self.waiting = Waiting(time.monotonic(), self.collectives, name)
         function(*arguments)
         self.waiting = None

@@ -1,4 +1,4 @@
-"""How the processes of a cluster end: together, be it well or by an error that nobody catches in one of them."""
+"""How the processes of a cluster end: together, at the end of their program or by an uncaught error in one of them."""
 
 import atexit
 import faulthandler
@@ -13,11 +13,10 @@ GRACE = 2.0
 """Seconds that MPI has to end the job, before a process ends itself."""
 
 FAIRNESS = 3.0
-"""Seconds for which one that failed waits whether all others fail, too, as they do with a wrong option."""
-
+"""Seconds for which a failed process waits for all others to fail, too, as they do with a wrong option."""
 
 _watch = None
-"""That of this process, which tells the others."""
+"""The `Watch` of this process, which tells the others."""
 
 
 def unless_all_failed(comm, host, error, code=2):
@@ -30,15 +29,15 @@ def unless_all_failed(comm, host, error, code=2):
 
 
 def lives_on():
-    """Whether somebody types at this process, or it is a notebook's kernel or an engine: one error is not its end."""
+    """Whether this process is interactive, a notebook's kernel or an engine, so that an error is not its end."""
     ipython = sys.modules.get("IPython")
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
 
 
 def end_together(comm, watch, host):
-    """From now on who is done waits for all, and an error that nobody catches ends all processes.
+    """From now on a process at its end waits for all others, and an uncaught error in one ends all processes.
 
-    The latter not in a process that lives on: what waits there for others has a `HangError` in the end.
+    The latter not in a process that lives on: there the others' waiting ends with a `HangError`.
     """
     global _watch
     _watch = watch
@@ -55,13 +54,13 @@ def end_together(comm, watch, host):
 
 
 def end(comm, lines, code=1, silent=False):
-    """Say the lines on standard error, each as one of this package's, and end the processes of all ranks.
+    """Write the lines to standard error, with the command's name before each, and end the processes of all ranks.
 
-    Where each rank has a supervisor, all end by themselves, with the same exit code. ``silent``: some do not answer,
-    and nobody but MPI can end them, with whatever exit code its mpiexec has then.
+    Where each rank has a supervisor, all end by themselves, with the same exit code. ``silent``: some do not answer, so
+    only MPI can end them, and mpiexec chooses the exit code.
     """
     last_words(lines)
-    # Where MPI cannot end anything any more, as without its network: no thread of Python's gets on in MPI_Abort.
+    # Needed where MPI_Abort hangs, as without a network. No Python thread runs during MPI_Abort; this timer does.
     faulthandler.dump_traceback_later(GRACE, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
     if _watch is not None and is_supervised() and not silent:
         _watch.tell_over((code, LINGER))
@@ -72,6 +71,6 @@ def end(comm, lines, code=1, silent=False):
 
 
 def leave(code, linger):
-    """End this process, of which all is said; its supervisor leaves the others ``linger`` seconds to do the same."""
+    """End this process; its supervisor says nothing more, and gives the others ``linger`` seconds to end, too."""
     tell(f"over {linger}")
     os._exit(code)

@@ -17,10 +17,10 @@ each is waited for."""
 
 
 class Exchange:
-    """A collective, as one process sees it, on its devices' flat plain arrays; `run` does its part.
+    """One process's part of a collective, on its devices' flat plain arrays; `run` carries it out.
 
-    ``name``: of the algorithm. ``places`` name the devices of all processes. ``devices`` and ``arrays`` are dicts from
-    the numbers of this process's devices, ``records`` from those of transfers. Messages travel on the ``communicator``.
+    ``name``: of the algorithm. ``places`` names the devices of all processes. ``devices`` and ``arrays`` are dicts by
+    the numbers of this process's devices, ``records`` by those of transfers. Messages go through the ``communicator``.
     """
 
     def __init__(self, name, part, places, devices, arrays, records, communicator):
@@ -33,11 +33,11 @@ class Exchange:
         self._stores = {(device, "array"): array for device, array in arrays.items()}
 
     def run(self):
-        """Do the part. Runs on one of the process's devices, when all of them have got there."""
+        """Carry out the part. Runs on one of the process's devices, when it is the turn of this work on all of them."""
         self.communicator.begin()
         mine = [self.devices[device] for device in self.arrays]
         try:
-            with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # they may cancel: parallel/loss_scale.py
+            with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # inf - inf, see parallel/loss_scale.py
                 for instruction in self.instructions:
                     if self.records and instruction.transfer is not None:
                         timed(self.records[instruction.transfer.number], self.do, instruction)
@@ -48,7 +48,7 @@ class Exchange:
             raise
 
     def _leave_behind(self):
-        """It gives up: what was asked for is to come no more, and what may be under way keeps its memory."""
+        """After an error: cancel what has not come, and keep the memory of messages that may still be under way."""
         for instruction, request in zip(self.instructions, self.requests, strict=True):
             if instruction.kind == "receive" and request is not None and not request.Test():
                 request.Cancel()
@@ -90,12 +90,12 @@ class Exchange:
         return store[instruction.place : instruction.place + size]
 
     def _store(self, device, where):
-        """Flat: a device's array, the stage of its program, or what lasts for the messages of one phase."""
+        """A flat array: a device's own, its staging buffer, or the room for the messages of one phase."""
         store = self._stores.get((device, where))
         if store is None:
             size = self.part.program.stage_sizes[device] if where == "stage" else AHEAD * (PIECE // self.dtype.itemsize)
             size = max(size, AHEAD)
-            if where == "messages" and self.devices[device].accounting is not None:  # a limit of memory leaves them out
+            if where == "messages" and self.devices[device].accounting is not None:  # not counted in its memory
                 store = np.empty(size, self.dtype)
             else:
                 store = self.devices[device].buffer(where, size, self.dtype)
@@ -103,11 +103,11 @@ class Exchange:
         return store
 
     def where(self, device):
-        """What a device is in, in words."""
+        """What a device is doing, in words."""
         return f"allreduce {self.name}"
 
     def missing(self, instruction):
-        """What a device waits for, in words, and the rank that is to bring it about; of a "send" or "receive"."""
+        """What the "send" or "receive" of a device waits for, in words, and the rank at the other end."""
         transfer, sending = instruction.transfer, instruction.kind == "send"
         step, steps = self.part.step_of(transfer.number), len(self.part.program.steps)
         other = transfer.destination if sending else transfer.source

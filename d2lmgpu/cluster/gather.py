@@ -1,11 +1,11 @@
-"""What each device has to tell, known to every process: a row of numbers each.
+"""A row of numbers from each device, gathered in every process.
 
     device 0, of rank 0    1 2 3                    1 2 3
     device 1, of rank 0    4 5 6   ► allreduce ►    4 5 6    on all of them
     device 2, of rank 1    7 8 9                    7 8 9
 
-Each device's array has its own row, and zeros in the place of the others'. Rows travel as whole numbers, to which a
-zero adds nothing, so that every bit of a number arrives.
+Each device's array has its own row, and zeros in place of the others. The rows travel as the integers with the same
+bits: adding a zero does not change them, so every bit of a number arrives.
 """
 
 import functools
@@ -33,10 +33,10 @@ def gather(cluster, rows):
 
 
 def add_gather(batch, cluster, m, makers):
-    """Add to a batch: each device tells its row, the m numbers that its maker, a function, returns on it.
+    """Add to a batch: gather the rows of m numbers that ``makers``, functions called on their devices, return.
 
-    Returns an array for each of this process's devices, which `numbers_of` reads when that is done. Those of GPUs are
-    in their staging buffers.
+    Returns an array for each of this process's devices; `numbers_of` and `rows_of` read it when the batch is done. The
+    arrays of GPUs are in their staging buffers.
     """
     arrays = [put(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -49,7 +49,7 @@ def add_gather(batch, cluster, m, makers):
     allreduce(arrays, cluster.across("recursive_doubling"), batch)
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
-            batch.wait(device, batch.record(array.device))  # who waits for the GPU's next work can read them
+            batch.wait(device, batch.record(array.device))  # they can be read after the GPU's next work
     return arrays
 
 
@@ -63,10 +63,10 @@ def _enter(place, make):
 
 
 def numbers_of(array, cluster):
-    """The rows, float64 (k, m), of a plain array of `add_gather`'s."""
+    """The rows, float64 (k, m), in a plain array from `add_gather`."""
     return array.view(np.float64).reshape(len(cluster), -1)
 
 
 def rows_of(arrays, cluster):
-    """The rows, float64 (k, m), once what `add_gather` has added is done."""
+    """The rows, float64 (k, m), in arrays from `add_gather`, when the batch is done."""
     return numbers_of(result_to_host(arrays[0]), cluster)

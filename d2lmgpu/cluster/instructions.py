@@ -5,8 +5,8 @@ Long messages travel in pieces, so that one is added while the next are on their
     sender    | piece 1 | piece 2 | piece 3 |
     receiver            | add 1   | add 2   | add 3 |
 
-Room for a message is made before it is needed. A device's elements are overwritten only when all that was sent of them
-has left; which sends that are is known beforehand, and stands with each instruction:
+Receives begin before their messages are needed. A device's elements are overwritten only when all messages with them
+have left; which messages these are is known beforehand, and stands with each instruction:
 
 >>> print(*instructions_of(part_of(compile_schedule(ring(2, 4), 2), (0, 1), 0), 4, 2**21), sep="\\n")
 0: send 2:4 of 0 to rank 1
@@ -24,11 +24,11 @@ import itertools
 from typing import NamedTuple
 
 AHEAD = 4
-"""Pieces for which room is made before they are needed."""
+"""Pieces whose receives begin before they are needed."""
 
 
 class Instruction(NamedTuple):
-    """What a process does next; ``number`` counts its instructions.
+    """What a process does next; ``number`` is its place in the list.
 
     ``kind``: "send" elements ``start`` to ``stop`` of its device to ``rank``; "receive" them from there, at ``place``
     ``where``: in the "array", the "stage" or among the "messages"; "add" or "copy" or only "wait" for what the
@@ -49,7 +49,7 @@ class Instruction(NamedTuple):
     waits: tuple = ()
 
     def __str__(self):
-        left = f", when {' '.join(map(str, self.waits))} has left" if self.waits else ""
+        left = f"{' '.join(map(str, self.waits))} has left"
         elements = f"{self.start}:{self.stop}"
         what = {
             "send": f"send {elements} of {self.device} to rank {self.rank}",
@@ -58,9 +58,9 @@ class Instruction(NamedTuple):
             "copy": f"copy it to {elements} of {self.device}",
             "wait": "wait for it",
             "act": f"{self.transfer}",
-            "leave": "wait until " + f"{left} has left".removeprefix(", when ").removesuffix(" has left"),
+            "leave": f"wait until {left}",
         }[self.kind]
-        return f"{self.number}: {what}{'' if self.kind == 'leave' else left}"
+        return f"{self.number}: {what}" + (f", when {left}" if self.waits and self.kind != "leave" else "")
 
 
 @functools.lru_cache(maxsize=256)
@@ -101,7 +101,7 @@ class _Compiler:
                 self.left[device].append(self._add("send", device, send, start, stop, rank))
 
     def _do(self, device, phase):
-        """A phase's actions one after the other, with room for what comes next made ahead."""
+        """A phase's actions one after the other; the receives for the next ones have begun already."""
         todo = [(action, *piece) for action in phase.actions for piece in self._pieces_of(action)]
         posted, slots, left = collections.deque(), itertools.cycle(range(AHEAD)), iter(todo)
         for piece in todo:
@@ -110,16 +110,16 @@ class _Compiler:
             self._act(device, *piece, posted.popleft())
 
     def _pieces_of(self, action):
-        """As what an action is done: whole, if its message comes from this process."""
+        """The pieces in which an action is done: one, if its message comes from this process."""
         return self._pieces(action) if self.part.is_remote(action.source) else [(action.start, action.stop)]
 
     def _pieces(self, transfer):
-        """Both who sends and who receives cut what travels in the same way."""
+        """The sender and the receiver cut a message in the same way."""
         firsts = range(transfer.start, transfer.stop, self.size)
         return [(first, min(first + self.size, transfer.stop)) for first in firsts]
 
     def _make_room(self, device, phase, action, start, stop, slot):
-        """Ask for a message, if the action needs one from another process; the instruction that does."""
+        """The receive for an action that needs a message from another process; None for other actions."""
         if action.kind == "apply" or not self.part.is_remote(action.source):
             return None
         waits, rank = (), self.part.owners[action.source]
@@ -147,14 +147,14 @@ class _Compiler:
                 self._add(action.op, *about, waits=self._let_go(device, start, stop))
 
     def _let_go(self, device, start, stop):
-        """The instructions that have sent some of these elements, and were not waited for."""
+        """The sends of these elements that nothing has waited for yet; now something does."""
         waits = tuple(send.number for send in self.left[device] if send.start < stop and start < send.stop)
         self.left[device] = [send for send in self.left[device] if send.number not in waits]
         return waits
 
 
 def _is_alone(action, phase):
-    """Whether no other action of the phase is about the same elements, whose order would matter."""
+    """Whether no other action of the phase uses the same elements; otherwise their order would matter."""
     return not any(
         other is not action and other.start < action.stop and action.start < other.stop for other in phase.actions
     )

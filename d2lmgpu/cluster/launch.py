@@ -6,8 +6,8 @@ Each process takes a GPU of its own where there are GPUs, as MATLAB's parallel w
     host b, no cards         rank 3 ► none, and does not compute
     no host has any          every rank ► cpu(0)
 
-Processes of a host see the same cards, or, where a batch system has divided these among them, each its own; so cards
-are told apart by their places on the bus. Lower ranks choose first.
+Processes of a host see the same cards, or each its own, if a batch system has divided them. So cards are told apart by
+their places on the bus. Lower ranks choose first.
 """
 
 import os
@@ -24,7 +24,7 @@ from .supervisor import LAUNCHERS, supervise, tell
 
 
 def started_together():
-    """How many processes were started with this one, itself among them, and the variable that says so (None for 1)."""
+    """The number of processes that were started together, and the variable that says so (None for a single one)."""
     for name, rank in LAUNCHERS.items():
         if rank in os.environ and re.fullmatch("[0-9]{1,9}", os.environ.get(name, "")) and int(os.environ[name]) > 1:
             return int(os.environ[name]), name
@@ -32,7 +32,7 @@ def started_together():
 
 
 def begin_together():
-    """What one of several processes does before its devices' threads begin; returns whether it is one of several."""
+    """Prepare one of several processes, before its devices' threads begin; returns whether it is one of several."""
     several = started_together()[0] > 1
     if several:
         supervise()
@@ -41,16 +41,16 @@ def begin_together():
 
 
 _world = None
-"""What `find_world` has found."""
+"""The communicator that `find_world` has made."""
 
 
 def find_world(patience):
     """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
 
-    The first time all call this. Its supervisor ends the job if MPI does not find all of them within ``patience``
-    seconds, and so does this process if not all come here.
+    All processes call it. At the first call the supervisor ends the job if MPI does not find all of them within
+    ``patience`` seconds, and this process does so if not all come here.
 
-    Raises DeviceError where several were started, but have no mpi4py, or do not find each other.
+    Raises DeviceError where several were started, but there is no mpi4py, or they do not find each other.
     """
     global _world
     count, name = started_together()
@@ -78,7 +78,7 @@ def find_world(patience):
         )
     tell("together")
     if world.size > 1:
-        rendezvous(world, None, patience)  # who does not come is named, while Dup would wait for ever
+        rendezvous(world, None, patience)  # names a process that does not come; Dup would wait for ever
         _world = world.Dup()
     return _world
 
@@ -92,9 +92,10 @@ class NoDeviceError(DeviceError):
 
 
 def own_devices(world, count, patience):
-    """This process's devices, ``count`` of them if there are so many, and the communicator of all that have some.
+    """This process's devices, at most ``count``, and the communicator of all processes that have some.
 
-    ``world``: MPI's of all processes, None for one alone. Raises NoDeviceError in a process that is left without.
+    ``world``: MPI's communicator of all processes, None for one alone. Raises NoDeviceError in a process for which
+    there is no device.
     """
     if world is None:
         return [try_gpu(i) for i in range(count)], None
@@ -116,9 +117,9 @@ def own_devices(world, count, patience):
 
 
 def share_cards(present, count):
-    """For each process the numbers of the cards that it takes, among those that it sees: ``count`` at most.
+    """For each process the numbers of the cards that it takes, at most ``count``, among those that it sees.
 
-    ``present``: of each process its host, and the places of the cards that it sees.
+    ``present``: for each process its host, and the places of the cards that it sees.
     """
     taken, shares = set(), []
     for host, cards in present:

@@ -27,17 +27,17 @@ M_ARENA_MAX = -8
 def share_one_heap():
     """Ask glibc to let threads that begin from now on take memory from the heap of the main thread.
 
-    MPI takes as much as an array has for each allreduce. On a heap of their own other threads get that from the
-    operating system anew each time, and allreduces of 64 MB took 2.5 times as long.
+    For each allreduce MPI allocates as much memory as an array has. A thread with a heap of its own gets it from the
+    operating system each time, which made allreduces of 64 MB take 2.5 times as long.
     """
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # of what is no glibc
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # elsewhere than on glibc
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def all_reduce(flat, communicator):
-    """Sum flat plain arrays of this process's virtual devices, and of all other processes', in place, by MPI_Allreduce.
+    """Sum flat plain arrays of the virtual devices of all processes, in place, by MPI_Allreduce.
 
-    Runs on one of the devices. Which algorithm MPI takes is its own choice, and so is the order of the additions.
+    Runs on one of this process's devices. MPI chooses the algorithm, and so the order of the additions.
 
     Raises ValueError for a dtype that MPI does not add.
     """
@@ -56,9 +56,9 @@ def all_reduce(flat, communicator):
 
 
 def check_nccl(cluster):
-    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it at the same time.
+    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it together.
 
-    The first time it makes the communicators.
+    The first call makes the communicators.
     """
     others = [place for place in cluster.places if not place.device.startswith("gpu")]
     if others:
@@ -67,9 +67,9 @@ def check_nccl(cluster):
 
 
 def add_nccl(batch, cluster, data):
-    """Add to a batch: arrays of this process's GPUs, or of their comm streams, become the sums over all of the cluster.
+    """Add to a batch: arrays of this process's GPUs, or of their comm streams, become the sums over the cluster.
 
-    Raises ValueError for a dtype that NCCL has not.
+    Raises ValueError for a dtype that NCCL does not support.
     """
     kind = check_nccl_dtype(data[0].dtype)
     for array, (nccl, communicator) in zip(data, _nccl_communicators(cluster), strict=True):
@@ -77,7 +77,7 @@ def add_nccl(batch, cluster, data):
 
 
 def _all_reduce(nccl, raw, kind, device, communicator):
-    """Runs on the device's thread, and waits there, where the process's watch sees it."""
+    """Runs on the device's thread, and waits there, so that the process's watch sees it."""
     communicator.begin()
     communicator.wait_in("NCCL's allReduce", _and_wait, nccl, raw, kind, device)
 
@@ -89,7 +89,7 @@ def _and_wait(nccl, raw, kind, device):
 
 @functools.lru_cache(maxsize=16)
 def _nccl_communicators(cluster):
-    """For each device of this process its NCCL communicator, and the `Communicator` in which it says that it waits."""
+    """For each device of this process its NCCL communicator, and a `Communicator` that tells the watch of its waits."""
     library, cards = nccl_library(), places_of_cards()
     here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
     present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
@@ -107,7 +107,7 @@ def _nccl_communicators(cluster):
 
 
 def _join(library, k, unique_id, number, communicator):
-    """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all have got there."""
+    """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all devices have called this."""
     made = []
     communicator.wait_in("ncclCommInitRank", lambda: made.append(library.NcclCommunicator(k, unique_id, number)))
     return made[0]

@@ -36,11 +36,11 @@ LEVELS = ("process", "host", "hosts")
 
 
 def measure_across(cluster, algorithms, sizes, budget=0.3):
-    """Time allreduces over all devices of a `Cluster`: a `Measurement` for each size in bytes and each algorithm.
+    """Time allreduces over all devices of a `Cluster`: yields a `Measurement` for each size in bytes and algorithm.
 
-    All processes call it, and get the same. A time is the mean over the processes' devices, each repeat begins when
-    all are there, and there are as many of them as ``budget`` seconds hold: from 5 to 1000. The algorithms take turns,
-    so that whatever else the machines do meets all of them.
+    All processes call it, and get the same. A time is the mean over all devices. Each repeat begins when all processes
+    are ready, and there are from 5 to 1000 repeats, as many as fit in ``budget`` seconds. The algorithms take turns, so
+    that whatever else the machines do affects all of them.
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
@@ -48,7 +48,7 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
     for nbytes in sizes:
         with nothing_left_behind(cluster.mine):
             correct = [_check(cluster, *each, nbytes) for each in across]
-            data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # the sums of which stay
+            data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # zeros stay zeros
             contenders = {
                 i: functools.partial(_time_allreduce, cluster, ours, data) for i, (_, ours) in enumerate(across)
             }
@@ -59,7 +59,7 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
 
 
 def _check(cluster, algorithm, across, nbytes):
-    """Warm up; whether the sums are right, None for "none"."""
+    """Warm up; returns whether the sums are right, None for the algorithm "none"."""
     k, n = len(cluster), nbytes // 4
     data = [put(value_of(cluster.first + i, n), device) for i, device in enumerate(cluster.mine)]
     _time_allreduce(cluster, across, data)
@@ -82,13 +82,13 @@ def _row(cluster, algorithm, nbytes, seconds, correct) -> Measurement:
 
 
 def _time_allreduce(cluster, across, data):
-    """Seconds of one allreduce, after all processes have come to it."""
+    """Seconds of one allreduce, which begins when all processes are ready."""
     _mean(cluster, [0])
     return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
 
 
 def _mean(cluster, numbers):
-    """The means over all devices of numbers that each process has, as a list; every process waits for all others."""
+    """The means over all devices of each process's numbers, as a list; every process waits for all others."""
     data = [put(np.array(numbers, float), device) for device in cluster.mine]
     allreduce(data, cluster.across("recursive_doubling"))
     return (to_host(data[0]) / len(cluster)).tolist()
@@ -109,18 +109,13 @@ class Wires:
     as_dict = asdict
 
     def level(self, name):
-        """The level of that name, or, if it was not there to be measured, the next wider one, or the widest."""
+        """The level of that name; if it was not measured, the next wider one, or the widest that was."""
         wider = LEVELS[LEVELS.index(name) :]
         return next((level for level in wider if level in self.latency), list(self.latency)[-1])
 
 
 def measure_wires(cluster):
-    """The `Wires` of a `Cluster` of at least two devices. All processes call it, and get the same.
-
-    Raises ValueError for a single device.
-    """
-    if len(cluster) < 2:
-        raise ValueError("messages are between devices; give a cluster of two at least")
+    """The `Wires` of a `Cluster` of at least two devices. All processes call it, and get the same."""
     startups, latency, per_byte = [], {}, {}
     with nothing_left_behind(cluster.mine):
         for level, (i, j) in _pairs(cluster).items():
@@ -135,16 +130,16 @@ def measure_wires(cluster):
 def fit_rounds(tries, seconds):
     """The startup, α and β of pairs (bytes of a message, rounds), each of which took so many ``seconds``.
 
-    The fit is robust: otherwise a few odd times would decide, such as those of a wire that lets the first bytes after
-    a pause pass at once.
+    The fit is robust, so that a few odd times do not decide, such as those of a wire that lets the first bytes after a
+    pause pass at once.
     """
     return tuple(fit([(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries], seconds, robust=True).tolist())
 
 
 def network_of(wires, devices=1, processes=1):
-    """Hosts of so many ``processes``, each of so many ``devices``, joined by such `Wires`: a function of k.
+    """A function of k: the `Network` of k devices on hosts of ``processes`` processes with ``devices`` devices each.
 
-    A process has one thread for its devices' messages, and a host one card for those to others.
+    Messages cost what ``wires`` says. A process has one thread for its devices' messages, and a host one network card.
     """
 
     def network(k):
@@ -186,7 +181,7 @@ def network_of(wires, devices=1, processes=1):
 
 
 def both_ways(k, n, i, j, rounds):
-    """A schedule of k devices in whose rounds i and j send each other n / 2 elements, which they got in the last."""
+    """A schedule for k devices: in each round i and j send each other the n / 2 elements that they received last."""
     halves = [(0, n // 2), (n // 2, 2 * (n // 2))]
     return [
         [Transfer(i, j, *halves[number % 2], "copy"), Transfer(j, i, *halves[1 - number % 2], "copy")]
@@ -195,7 +190,7 @@ def both_ways(k, n, i, j, rounds):
 
 
 def _pairs(cluster):
-    """The first two devices that are so far from each other, for each of `LEVELS` that there is."""
+    """For each of `LEVELS` that the cluster has, the first two devices at that distance."""
     pairs = {}
     for j in range(1, len(cluster)):
         for i in range(j):
@@ -206,20 +201,20 @@ def _pairs(cluster):
 
 
 def _time_messages(cluster, i, j, n, rounds):
-    """The median of the seconds that device i sees."""
+    """The median of the seconds that device i measures."""
     as_given = copy.copy(cluster)
-    as_given.schedules = lambda algorithm: algorithm  # which is no allreduce, as others must be
+    as_given.schedules = lambda algorithm: algorithm  # skips the check that it is an allreduce
     across = Across(as_given, functools.partial(both_ways, i=i, j=j, rounds=rounds))
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
 
     def once():
-        gather(cluster, [[0.0]] * len(cluster.mine))  # all are there
+        gather(cluster, [[0.0]] * len(cluster.mine))  # waits until all processes are ready
         return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
 
     return float(np.median(gather(cluster, [repeated(once, REPEATS)] * len(cluster.mine))[i]))
 
 
 def _seconds_to_add(n=2**20):
-    """For a byte."""
+    """Seconds to add a byte."""
     a, b = np.ones(n, np.float32), np.ones(n, np.float32)
     return statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS)) / a.nbytes

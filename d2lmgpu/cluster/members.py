@@ -37,11 +37,11 @@ class Place(NamedTuple):
 
 
 class Cluster(Sequence):
-    """The devices of all processes in order: `Device` objects if they are this process's, else each a `Place`.
+    """The devices of all processes in order: a `Device` for each of this process, a `Place` for each other.
 
-    ``rank`` is the number of this process, from 0, ``size`` how many there are, and ``hosts[rank]`` where each runs.
-    ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places`` says
-    of each device whose it is. ``names`` are what people read: without rank and host where there is one process only.
+    ``rank`` is the number of this process, from 0, ``size`` the number of processes, ``hosts[rank]`` where each runs.
+    ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places`` has the
+    `Place` of every device. ``names`` are for people: without rank and host if there is only one process.
     """
 
     def __init__(self, mine, world, patience):
@@ -75,19 +75,19 @@ class Cluster(Sequence):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
 
     def part(self, items):
-        """Of a list with an item for each device of the cluster, those of this process's."""
+        """The items of this process's devices, of a list with an item for each device of the cluster."""
         return items[self.first : self.first + len(self.mine)]
 
     def across(self, algorithm):
         """An allreduce over all devices of the cluster, for ``d2l.allreduce(arrays, cluster.across("ring"))``.
 
-        Each process gives the arrays of its own devices, in their order, and all processes do so in the same order.
-        ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": what MPI_Allreduce chooses. The
-        groups of "hierarchical" are the processes. GPUs' arrays travel by way of the hosts' memory (staging.py), with
-        "nccl" directly.
+        Each process passes the arrays of its own devices, in their order; all processes call their allreduces in the
+        same order. ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": MPI_Allreduce, which
+        chooses for itself. The groups of "hierarchical" are the processes. GPUs' arrays travel through the hosts'
+        memory (staging.py), with "nccl" directly.
 
-        Raises ValueError for unknown algorithms, DeviceError for "mpi" where there is one process only, and for
-        "nccl" unless every device of the cluster is a GPU, each on a card of its own.
+        Raises ValueError for unknown algorithms, DeviceError for "mpi" if there is only one process, and for "nccl"
+        unless every device of the cluster is a GPU, each on a card of its own.
         """
         if algorithm == "mpi" and self.size == 1:
             raise DeviceError("allreduce 'mpi' is between processes; start several, with mpiexec -n 2")
@@ -98,7 +98,7 @@ class Cluster(Sequence):
         return algorithm if self.size == 1 else Across(self, algorithm)
 
     def schedules(self, algorithm):
-        """The function of k and n that makes the schedules of an algorithm of ours, or of one's own."""
+        """The function of k and n that makes an algorithm's schedules; ``algorithm`` may be such a function."""
         return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
 
     @functools.cached_property
@@ -108,23 +108,23 @@ class Cluster(Sequence):
         return functools.partial(hierarchical, groups=groups)
 
     def failed(self, error):
-        """To be called with an error that ends this process's work: ends all processes, unless all call this."""
+        """Called with the error that ends this process's work: ends all processes, unless all of them call this."""
         if self.world:
             ending.unless_all_failed(self.world, self.hosts[self.rank], error)
 
     @contextlib.contextmanager
-    def when_it_hangs(self, rescue):
-        """Within the ``with`` block the process that reports a hang calls ``rescue()``, and says what that returns."""
+    def when_it_hangs(self, save):
+        """Within the ``with`` block the process that reports a hang calls ``save()``, and adds what that returns."""
         if self.world:
-            self.watch.rescue = rescue
+            self.watch.save = save
         try:
             yield
         finally:
             if self.world:
-                self.watch.rescue = None
+                self.watch.save = None
 
     def communicator(self, devices):
-        """The `Communicator` on which work of these devices, or of their comm streams, exchanges messages."""
+        """The `Communicator` for work of these devices, or of their comm streams."""
         return self._communicators["device" if devices[0].main is devices[0] else "comm stream"]
 
 
@@ -160,7 +160,7 @@ class Across:
         else:
             part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
             everybody = cluster.places.copy()
-            everybody[cluster.first : cluster.first + len(devices)] = devices  # or their comm streams
+            everybody[cluster.first : cluster.first + len(devices)] = devices  # perhaps comm streams
             records = part.note(everybody, flat[0].itemsize)
             arguments = self.name, part, cluster.places, ends, flat, records, communicator
             exchanged = batch.submit_to_all(ends, _carry_out, *arguments)
@@ -169,7 +169,7 @@ class Across:
 
 
 def _carry_out(name, part, places, devices, flat, records, communicator):
-    """Runs on one of the process's devices, when all have got there."""
+    """Runs on one of the process's devices, when it is the turn of this work on all of them."""
     first = part.owners.index(part.rank)
     devices = {first + i: device for i, device in enumerate(devices)}
     arrays = {first + i: array for i, array in enumerate(flat)}
@@ -177,30 +177,30 @@ def _carry_out(name, part, places, devices, flat, records, communicator):
 
 
 def as_cluster(devices):
-    """``devices`` if they are a `Cluster`, else one of this process alone; see `given_devices` for None."""
+    """``devices`` if that is a `Cluster`, otherwise a cluster of this process alone; for None see `given_devices`."""
     return devices if isinstance(devices, Cluster) else Cluster(given_devices(devices), None, PATIENCE)
 
 
 _clusters = {}
-"""By what all processes asked for, and how many of the clusters that each knows of had ended by a hang."""
+"""By what all processes asked for, and by the number of clusters that each of them knew to have ended by a hang."""
 
 _computing = None
-"""The communicator of those that have devices of their own, where others have none; in these the error."""
+"""The communicator of the processes that have devices; in a process without any, its NoDeviceError."""
 
 
 def cluster(devices=1, patience=PATIENCE):
-    """The devices of all processes that mpiexec or srun started together; of a process that was started alone, its own.
+    """The devices of all processes that mpiexec or srun started together; of a process started alone, its own devices.
 
-    ``devices``: how many each process has at most: GPUs that no other process of its machine has, and virtual devices
-    where no process has a GPU. Or this process's own, as a list of devices, or of their names, such as ["cpu:0"]. All
-    processes call this, and wait for each other here. Who waits longer than ``patience`` seconds for another, here or
-    in an exchange, says for whom, and ends them all, with an exit code that is not 0; so does an error that nobody
-    catches.
+    ``devices``: the largest number for each process: of GPUs that no other process on its machine has, or of virtual
+    devices if no process has a GPU. Or this process's own devices as a list, or a list of their names, such as
+    ["cpu:0"]. All processes call this, and wait for each other here. A process that waits longer than ``patience``
+    seconds for another, here or in an exchange, names it and ends all processes with a nonzero exit code; so does an
+    uncaught error.
 
-    Raises ValueError for devices that make no sense, and in all processes where they run different versions of this
-    package; DeviceError where the processes cannot find each other, and in a process that has no GPU of its own while
-    others have: it does not compute, and need not be there. Where somebody types at the processes, or they are kernels
-    or engines, who waits too long has a HangError instead of an end.
+    Raises ValueError for devices that make no sense, and in all processes if they run different versions of this
+    package; DeviceError if the processes cannot find each other, and in a process without a GPU of its own while others
+    have one: it does not compute, and is not needed. In interactive processes, notebooks' kernels and engines, waiting
+    too long raises a HangError instead.
     """
     global _computing
     check_number("patience", patience, above=0)
@@ -217,7 +217,7 @@ def cluster(devices=1, patience=PATIENCE):
             raise _computing
         world = _computing if by_number and _computing else world
         hangs = sum(each.watch.hung for each in _clusters.values())
-        key = tuple(rendezvous(world, (repr(key), hangs), patience))  # in all processes the same
+        key = tuple(rendezvous(world, (repr(key), hangs), patience))  # the same in all processes
     if key not in _clusters:
         mine = devices
         if by_number:

@@ -1,14 +1,14 @@
-"""One process's part of a collective: what its devices do, and what it sends to others, and when.
+"""One process's part of a collective: what its devices do, what it sends to other processes, and when.
 
-A compiled schedule (collectives/program.py) says what each device does and what it waits
-for. Between processes nobody sees another's phases, so messages take the place of waiting:
+A compiled schedule (collectives/program.py) says what each device does and what it waits for. A process does not see
+another's phases, so messages take the place of waiting:
 
-- who would read another process's array receives a message, tagged with the transfer's number;
-- its owner sends that message as soon as it has done the phases that the reader would wait for;
+- a device that would read another process's array receives a message, tagged with the transfer's number;
+- the owner of the array sends the message as soon as it has done the phases that the reader would wait for;
 - before a device overwrites what it has sent, it waits until the message has left.
 
-Each process does its devices' phases in the program's order. Among all the phases that are not done the
-first one in this order has all that it waits for, so no processes wait for each other in a circle.
+Each process does its devices' phases in the program's order. Of all phases not done, the first in this order has all
+that it waits for, so processes cannot wait for each other in a circle.
 """
 
 import functools
@@ -31,10 +31,10 @@ class Send(NamedTuple):
 
 @dataclass(eq=False)
 class ProcessPart:
-    """What one process does of a `Program` for all devices, whose numbers count those of all processes.
+    """What one process does of a `Program` for the devices of all processes.
 
-    ``owners[i]`` is the rank of device i's process. ``phases`` are pairs (device, phase) of this process's devices,
-    in the program's order, and ``sends[device, count]`` what is sent when a device has done so many phases.
+    ``owners[i]`` is the rank of device i's process. ``phases``: pairs (device, phase) of this process's devices, in the
+    program's order. ``sends[device, count]``: the list of `Send` to begin when a device has done ``count`` phases.
     """
 
     program: object
@@ -44,7 +44,7 @@ class ProcessPart:
     sends: dict
 
     def is_remote(self, device):
-        """Whether it belongs to another process."""
+        """Whether the device belongs to another process."""
         return self.owners[device] != self.rank
 
     def step_of(self, number):
@@ -56,9 +56,9 @@ class ProcessPart:
         raise IndexError(number)
 
     def note(self, everybody, itemsize):
-        """Records of the transfers in which this process takes part, by number; none if nobody keeps them.
+        """Records of the transfers in which this process takes part, by number; none if no log is open.
 
-        ``everybody[i]``: device i, or who it is in another process.
+        ``everybody[i]``: device i, or its `Place` if it belongs to another process.
         """
         transfers, records = (t for transfers, _ in self.program.steps for t in transfers), {}
         for number, t in enumerate(transfers):
@@ -71,7 +71,7 @@ class ProcessPart:
 
 
 def part_of(program, owners, rank):
-    """The `ProcessPart` of the process ``rank`` in a `Program` that was compiled without staging every message."""
+    """The `ProcessPart` of the process ``rank`` in a `Program` that was not compiled to stage every message."""
     phases = [(device, phase) for device, phase in program.order if owners[device] == rank]
     sends = {}
     for device, phase in program.order:
@@ -85,5 +85,5 @@ def part_of(program, owners, rank):
 
 @functools.lru_cache(maxsize=256)
 def part_of_algorithm(algorithm, n, owners, rank):
-    """`part_of` the schedule ``algorithm(k, n)``, remembered: training asks for the same few again and again."""
+    """`part_of` the schedule ``algorithm(k, n)``, cached: training uses the same few again and again."""
     return part_of(compile_algorithm(algorithm, len(owners), n, False), owners, rank)

@@ -68,7 +68,7 @@ class ProgressThread:
 
     @contextlib.contextmanager
     def slot(self, order, tag):
-        """A communicator for one exchange of several devices, whose messages are numbered from ``tag`` on."""
+        """A communicator for one exchange of several devices; its messages have tags from ``tag`` on."""
         slot = _Slot(self, order, tag)
         self._slots[slot] = None
         try:

@@ -14,21 +14,21 @@ from .communicator import HangError, most_tags
 from .ending import end, lives_on
 
 PATIENCE = 120.0
-"""Seconds for which a process waits for another, unless told otherwise."""
+"""Seconds for which a process waits for another, unless something else is set."""
 
 GLANCE = 0.001
 """Seconds between two looks at what has arrived."""
 
-
 _unsent = []
-"""Messages of those that gave up: their memory, until they are away."""
+"""Requests of messages that were under way when this process gave up: they keep the messages' memory."""
 
 
 def rendezvous(world, here, patience, where="d2l.cluster()"):
-    """What each process has to tell, in order of rank; ``here`` is what this one tells. All call it in the same order.
+    """All-gather with a time limit: the list of what all processes give as ``here``, by rank.
 
-    Ends all of them if one does not come ``where`` all meet for ``patience`` seconds; raises HangError in a process
-    that lives on. The messages have the largest tags of the communicator, which may be one that a program uses, too.
+    All processes call it in the same order. If nothing new comes for ``patience`` seconds, the missing processes and
+    ``where`` the others wait are named, and all processes end; in a process that lives on a HangError is raised. The
+    messages have the largest tags, since the communicator may be one that a program uses, too.
     """
     come, withdrawn = most_tags(world), most_tags(world) - 1
     others = [rank for rank in range(world.size) if rank != world.rank]
@@ -51,7 +51,7 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
 
 
 def done(requests):
-    """Whether all are done; each is looked at, or MPI would not see to it."""
+    """Whether all requests are done. Each of them is tested, since MPI advances a message only when it is."""
     return sum(not request.Test() for request in requests) == 0
 
 
@@ -62,18 +62,17 @@ def _give_up(world, found, patience, where):
         raise HangError(text)
     if world.rank == min(found):
         end(world, [f"{text}; the job ends"])
-    time.sleep(1)  # the lowest speaks for all
+    time.sleep(1)  # the lowest rank speaks for all
     end(world, [])
 
 
 def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):
-    """Return when all processes have the same ``what``: a dict of settings, checksums and the like by their names.
+    """Check that all processes have the same ``what``: a dict of settings, checksums and the like by their names.
 
-    ``comm`` is MPI's communicator of all of them. All call this in the same order; who does not come within
-    ``patience`` seconds is named, and the job ends.
+    ``comm`` is MPI's communicator of all of them. All processes call this in the same order; one that does not come
+    within ``patience`` seconds is named, and the job ends.
 
-    Raises ValueError in every process, with the ranks that differ from most others, and in what; HangError as
-    `rendezvous` does.
+    Raises ValueError in every process, naming what differs, and on which ranks; HangError as `rendezvous` does.
     """
     here = {name: repr(plain(value)) for name, value in what.items()}
     told = rendezvous(comm, here, patience, where)
@@ -94,7 +93,7 @@ def checksum_of_code():
 
 
 def _difference(name, values):
-    """Who has which of the ``values``, a rank's each, in words; None if all have the same."""
+    """The ranks of each of the ``values``, one of each rank, in words; None if all are the same."""
     counts = dict.fromkeys(values)
     if len(counts) == 1:
         return None
@@ -106,12 +105,12 @@ def _difference(name, values):
 
 
 def usual_of(values):
-    """What most of them are; of two that are as often, the one that comes first."""
+    """The most frequent value; of two as frequent, the one that comes first."""
     return Counter(values).most_common(1)[0][0]
 
 
 def _short(text):
-    """As errors show values: a text in one line, the middle of a long one left out."""
+    """A text as errors show values: in one line, without the middle of a long one."""
     return shown(_Text(text))
 
 

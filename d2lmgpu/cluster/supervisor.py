@@ -1,13 +1,13 @@
-"""A parent beside each process of a cluster, which outlives it and can say how it ended.
+"""Each process of a cluster has a parent that outlives it and says how it ended.
 
-What mpiexec or srun started divides in two before MPI begins: the child is the rank, and
-its parent only waits for it, so that it knows what nobody else can tell:
+The process that mpiexec or srun has started forks before MPI begins. The child is the rank; the parent, its supervisor,
+only waits for it:
 
     mpiexec ──► supervisor ──► rank 1    is killed by signal 9
-                    └─► "rank 1 (b) was killed by signal 9", and ends; whereupon mpiexec ends the others
+                    └─► prints "rank 1 (b) was killed by signal 9", and ends; then mpiexec ends the others
 
-MPI's launchers end all other processes as soon as one that they started ends with an error, and this one ends only
-when it has spoken. The rank tells it how far it is, in lines through a pipe.
+MPI's launchers end all other processes as soon as one that they started ends with an error. Here that is the
+supervisor, so its line is printed first. The rank tells it how far it is, in lines through a pipe.
 """
 
 import contextlib
@@ -28,47 +28,48 @@ LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
     "WORLD_SIZE": "RANK",
 }
-"""Environment variables in which MPICH's mpiexec and its like, Open MPI's, srun, and torchrun tell a process how many
-there are, and which of them it is."""
+"""Environment variables with the number of processes and the rank: of MPICH's mpiexec and its like, of Open MPI's, of
+srun and of torchrun."""
 
 RANKS = (*LAUNCHERS.values(), "PMIX_RANK")
-"""Those that tell a process its number."""
+"""Environment variables with the rank."""
 
 NOT_FORKED = ("mpi4py.MPI", "cupy", "torch")
-"""Modules of whose libraries a child that is forked afterwards may make no use."""
+"""Modules whose libraries do not work in a child that is forked after they were loaded."""
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
-"""Signals that the rank gets when its supervisor does."""
+"""Signals that the supervisor passes on to its rank."""
 
 GRACE = 3.0
-"""Seconds after its patience that a supervisor leaves the others to say what they lack."""
+"""Seconds after its patience for which a supervisor lets the other processes say what they miss."""
 
 START = 30.0
-"""Seconds that MPI's own beginning may take, whatever the patience."""
+"""Seconds that MPI may take to begin, whatever the patience."""
 
 AFTER = 0.5
-"""Seconds from a rank's end until its supervisor speaks: where mpiexec ends all processes, it is ended before."""
+"""Seconds from a rank's end until its supervisor reports it. If mpiexec has ended all processes, it ends the
+supervisors, too, before they report anything."""
 
 LINGER = 1.0
-"""Seconds after the end of a rank that others usually have to end by themselves, before mpiexec ends them."""
+"""Seconds that the other ranks usually have to end by themselves, before mpiexec ends them."""
 
 LOOK = 0.2
-"""Seconds between two looks at a rank of which nothing is heard."""
+"""Seconds between two looks at a rank that says nothing."""
 
 HINTS = {
     "SIGBUS": ", perhaps for want of shared memory in /dev/shm (a container's: docker run --shm-size=1g)",
 }
-"""By signals that kill: what is likely to have been the cause."""
+"""The likely causes of signals that kill."""
 
 PR_SET_PDEATHSIG = 1
 """In Linux's prctl.h."""
 
 _pipe = None
-"""In a rank that has a supervisor: the pipe's end on which it tells."""
+"""In a rank that has a supervisor: the end of the pipe to which it writes."""
 
 
 def last_words(lines):
-    """Say the lines on standard error, each as one of this package's, and give mpiexec the time to pass them on."""
+    """Write the lines to standard error, with the command's name before each, and let mpiexec pass them on."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write("".join(f"d2lmgpu: {line}\n" for line in lines))
         sys.stderr.flush()
@@ -76,28 +77,28 @@ def last_words(lines):
 
 
 def supervise():
-    """Divide this process in two, of which the child returns. Does nothing where that cannot be done.
+    """Fork this process; the child returns, and the parent becomes its supervisor.
 
-    Not when it has been done, without os.fork, at a terminal, or when other threads, MPI or perhaps CUDA have begun in
-    this process.
+    Does nothing if that was done already, without os.fork, at a terminal, or if other threads, MPI or perhaps CUDA have
+    begun in this process.
     """
     alone = threading.active_count() == 1 and threading.current_thread() is threading.main_thread()
     if _pipe is not None or not hasattr(os, "fork") or not alone or any(name in sys.modules for name in NOT_FORKED):
         return
-    with contextlib.suppress(AttributeError, ValueError):  # a stream that there is not, or that is closed
-        if sys.stdin.isatty():  # which only one of a terminal's groups of processes may read
+    with contextlib.suppress(AttributeError, ValueError):  # the stream is None, or closed
+        if sys.stdin.isatty():  # a terminal lets only one group of processes read
             return
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
-            stream.flush()  # or both would write what is in them
+            stream.flush()  # otherwise both processes would write its contents
     _divide()
 
 
 def tell(line):
-    """Let the supervisor know: "patience 30", "together" when MPI has begun, "over" when all that is to say is said.
+    """Send a line to the supervisor: "patience 30"; "together" when MPI has begun; "over": do not report the end.
 
-    "rank 1" is how it is called, if some of the processes do not compute. "over 3": the others have three seconds to
-    end by themselves, before mpiexec ends them.
+    "rank 1": the rank's number if some of the processes do not compute. "over 3": the others have three seconds to end
+    by themselves, before mpiexec ends them.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
@@ -114,9 +115,9 @@ def _divide():
     reading, writing = os.pipe()
     parent = os.getpid()
     passed_on = [getattr(signal, name) for name in PASSED_ON if hasattr(signal, name)]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until there is who passes them on
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until the supervisor can pass them on
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads, which those of BLAS are: it expects forks
+        warnings.simplefilter("ignore")  # Python warns of BLAS's threads, but BLAS handles forks
         child = os.fork()
     if child:
         try:
@@ -132,7 +133,7 @@ def _divide():
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(reading)
     _pipe = writing
-    os.setpgid(0, 0)  # so that a signal for the whole group does not come twice
+    os.setpgid(0, 0)  # so that a signal to the whole group does not arrive twice
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -167,34 +168,34 @@ class _Supervisor:
             self._look()
 
     def _look(self):
-        """End the job if its rank is stopped, or has waited too long for MPI, but let the others speak before."""
-        if self.patience is None:
+        """End the job if the rank is stopped, or has waited too long for MPI to begin; the others may speak first."""
+        if self.patience is None or (self.together and not self.stopped):
             return
         if self.stopped:
-            since, by = self.stopped
-            seconds = time.monotonic() - since
-            if seconds > 0.9 * self.patience:
-                self._say_once(f"is stopped, by signal {by} ({_name(by)}), for {seconds:.1f} s")
-            if seconds > self.patience + GRACE:
-                self._kill()
-        elif not self.together:
-            seconds = time.monotonic() - self.began
-            if seconds > max(self.patience, START):
-                self._say_once(
-                    f"waited {seconds:.0f} s for all others where MPI begins; missing is who does not say so"
-                )
-            if seconds > max(self.patience, START) + GRACE:
-                self._kill()
+            (since, by), patience, early = self.stopped, self.patience, 0.9 * self.patience
+            text = f"is stopped, by signal {by} ({_name(by)}), for {time.monotonic() - since:.1f} s"
+        else:
+            since, patience = self.began, max(self.patience, START)
+            early, waited = patience, time.monotonic() - since
+            text = f"waited {waited:.0f} s for all others where MPI begins; missing are those that do not say so"
+        seconds = time.monotonic() - since
+        if seconds > early and self.stopped not in self.said:
+            self.said.add(self.stopped)
+            self._say(text)
+        if seconds > patience + GRACE:
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            os._exit(1)
 
     def _read(self):
-        """What the rank tells, for which this waits a moment."""
+        """Read what the rank sends; waits a moment for it."""
         if self.reading is None:
-            time.sleep(0.01)  # it ends
+            time.sleep(0.01)  # the rank is ending
             return
         if not select.select([self.reading], [], [], LOOK)[0]:
             return
         more = os.read(self.reading, 4096)
-        if not more:  # the rank ends, or has closed it
+        if not more:  # the rank is ending, or has closed the pipe
             os.close(self.reading)
             self.reading = None
         *lines, self.unread = (self.unread + more).split(b"\n")
@@ -210,12 +211,12 @@ class _Supervisor:
                 self.over, self.linger = True, float(values[0]) if values else 0.0
 
     def _end(self, status):
-        """The rank has ended: say how, unless it has said so itself, and end as it did."""
+        """The rank has ended: say how, unless it has done so itself, and end with its exit code."""
         while self.reading is not None and select.select([self.reading], [], [], 0)[0]:
             self._read()
         code = os.waitstatus_to_exitcode(status)
         asked = -code in self.passed_on
-        well = code == 0 and not self.together  # it did not even begin with the others
+        well = code == 0 and not self.together  # it ended before it met the others
         if not (self.over or asked or well):
             time.sleep(AFTER)
             if code < 0:
@@ -228,38 +229,28 @@ class _Supervisor:
         os._exit(code if code >= 0 else 128 - code)
 
     def _linger(self):
-        """Leave somebody who keeps the connection to the launcher open for a while.
+        """Leave a child process that keeps the connection to the launcher open for a while.
 
-        MPICH's mpiexec kills all processes when the connection of one closes, and its own exit code is then the
-        signal's number. Those that have ended by themselves until then have told their own.
+        When the connection of a process closes, MPICH's mpiexec kills all processes, and takes the signal's number for
+        its own exit code, unless they have ended by themselves before.
         """
         sys.stdout.flush()
         if os.fork() == 0:
             time.sleep(self.linger)
             os._exit(0)
 
-    def _kill(self):
-        os.kill(self.child, signal.SIGKILL)
-        os.waitpid(self.child, 0)
-        os._exit(1)
-
     def _say(self, text):
         last_words([f"{self.name} {text}; the job ends"])
 
-    def _say_once(self, text):
-        if self.stopped not in self.said:
-            self.said.add(self.stopped)
-            self._say(text)
-
     def pass_on(self, signum, frame):
-        """The handler of signals."""
+        """The supervisor's signal handler."""
         self.passed_on.add(signum)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signum)
 
 
 def how_it_ended(code):
-    """A process's end in words, by its exit code, which is negative for a signal."""
+    """How a process ended, in words, by its exit code; a negative one is a signal's number."""
     return f"was killed by signal {-code} ({_name(-code)})" if code < 0 else f"ended with exit code {code}"
 
 

@@ -1,17 +1,17 @@
-"""Hangs that explain themselves: a thread beside each process's devices that looks whether they wait too long.
+"""Hangs that explain themselves: a thread in each process, the watch, looks whether its devices wait too long.
 
-Every message of a schedule is known beforehand, so whoever waits knows for which. The
-watches ask each other on a communicator of their own, also while devices wait:
+Every message of a schedule is known beforehand, so a device that waits knows for which. The watches ask each other, on
+a communicator of their own, also while devices wait:
 
     rank 0   waits 117 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
                                                  └──► rank 2   (no answer)
     rank 0   waits 120 s: says that rank 1 waits for such elements of rank 2, which does not answer; ends the job
 
-What is missing first is what somebody waits for from a process that does not wait itself.
+The first thing missing is what a process waits for from another that does not wait itself.
 
-Who has come to the end of its program asks the others, too, whether they are still there.
-A second thread sees whether the watch itself still gets on: a process that is stopped while
-it writes to memory that MPI shares may keep the others from ever leaving MPI again.
+A process at the end of its program also asks the others whether they are still there. A second thread checks that the
+watch itself makes progress: a process that is stopped while it writes to memory that MPI shares may keep the others
+inside MPI for ever.
 """
 
 import os
@@ -27,28 +27,27 @@ from .ending import end, leave
 from .supervisor import last_words, tell
 
 TAGS = ASK, ANSWER, LEAVING, SPEAKING, OVER, HUNG = range(6)
-"""Tags of what watches tell each other."""
+"""Tags of the watches' messages."""
 
 LOOK = 0.05
 """Seconds between two looks."""
 
 LAST_MESSAGES = 0.5
-"""Seconds that the others may take to hear that the job is over."""
+"""Seconds in which the others should hear that the job is over."""
 
 GRACE = 3.0
-"""Seconds more than patience that a watch may take for one look, and others for an answer."""
-
+"""Seconds beyond patience that a watch may take for one look, and other processes for an answer."""
 
 HANG = "this cluster ends (d2l.cluster() in all processes makes another)"
-"""What a hang brings about, where the processes live on."""
+"""The consequence of a hang where the processes live on."""
 
 
 class State(NamedTuple):
-    """What a process answers: of its longest wait the seconds, and what is missing in words, and whose it is.
+    """A process's answer: the seconds of its longest wait, what is missing in words, and the rank it should come from.
 
-    ``order`` tells what is missing first: numbers of the collective and of the transfer. Without a wait ``seconds`` is
-    None and ``text`` is where its program is. ``heard``: seconds since something came from each rank. ``then``: when
-    this was known here, as `time.monotonic` tells it.
+    ``order``: the numbers of the collective and of the transfer; the lowest is missing first. Without a wait
+    ``seconds`` is None, and ``text`` says where the program is. ``heard``: for each rank the seconds since its last
+    message. ``then``: when this was known here (`time.monotonic`).
     """
 
     seconds: float
@@ -59,7 +58,7 @@ class State(NamedTuple):
     then: float
 
     def now(self, now):
-        """The same, if nothing has changed since."""
+        """This state at the time ``now``, if nothing has changed since."""
         seconds = None if self.seconds is None else self.seconds + now - self.then
         return self._replace(seconds=seconds, heard=[age + now - self.then for age in self.heard], then=now)
 
@@ -69,26 +68,26 @@ class Watch:
 
     def __init__(self, comm, hosts, patience):
         self.comm, self.hosts, self.patience = comm, hosts, patience
-        self.early = min(3.0, patience / 4)  # so long before the end of patience the others are asked
+        self.early = min(3.0, patience / 4)  # the others are asked these seconds before the end of patience
         self.heard = [time.monotonic()] * comm.size
         self._answers, self._asked, self._asked_then, self._requests = {}, None, None, []
         self._main = threading.main_thread().ident
         self._left, self._gone = set(), threading.Event()
         self._at_end = self._asked_at = self._told = None
-        self._unanswered = [0] * comm.size  # of what this process asks from its end
+        self._unanswered = [0] * comm.size  # questions that this process has asked at its end
         self._looks = 0
-        self._hushed = 0.0  # until then another speaks for all
-        self.rescue = None  # what saves what can be saved, and returns what there is to say of it
+        self._hushed = 0.0  # another process reports until then
+        self.save = None  # called at a hang, to save what can be saved; returns a line about it, or None
         self.hung = False
 
     def begin(self, communicators):
-        """Look at these `Communicator` objects from now on."""
+        """Watch these communicators (and a `ProgressThread`) from now on."""
         self.communicators = list(communicators)
         for work in (self._run, self._watch_the_watch):
             threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
 
     def leave(self):
-        """At the end of the program: go on answering until all processes are at their end."""
+        """At the end of the program: answer until all processes are at their end."""
         self._main = None
         self._tell(LEAVING, None)
         self._at_end = time.monotonic()
@@ -107,11 +106,11 @@ class Watch:
         self._gone.set()
 
     def _watch_the_watch(self):
-        """Without MPI: end this process, and so the job, if its watch does not get on."""
+        """Without MPI: end this process, and so the job, if its watch makes no progress."""
         looks = still = 0
         while not self._gone.wait(LOOK):
             looks, before = self._looks, looks
-            still = still + 1 if looks == before else 0  # counted, or a program that lets no thread run were to blame
+            still = still + 1 if looks == before else 0  # counts looks: the program may have stopped all threads
             if still * LOOK > self.patience + GRACE:
                 here = self._called(self.comm.rank)
                 last_words([f"{here}: MPI keeps its watch from asking the others; {self.state().text}; the job ends"])
@@ -142,7 +141,7 @@ class Watch:
         self._requests += [self.comm.isend(content, rank, tag) for rank in others]
 
     def tell_over(self, how):
-        """Let all others end as `leave` does, and wait a moment until they know. Any thread may call it."""
+        """Let all others end as `leave` does, and wait a moment for the messages. Any thread may call it."""
         requests = [self.comm.isend(how, rank, OVER) for rank in range(self.comm.size) if rank != self.comm.rank]
         until = time.monotonic() + LAST_MESSAGES
         while requests and time.monotonic() < until:
@@ -152,8 +151,8 @@ class Watch:
     def _look(self):
         """Ask the others shortly before patience ends, and end the job when it does, unless a lower rank will.
 
-        Not before they had the time to answer: this process may have been without a core itself. A process that is to
-        live on ends the waiting only, unless it waits in a library's own collective.
+        The others have time to answer first: this process itself may have been without a core. A process that lives on
+        only ends the waiting, unless that is in a library's own collective.
         """
         waiting = self._longest()
         if waiting is None:
@@ -175,30 +174,30 @@ class Watch:
         if seconds > patience and self._asked == waiting and now - self._asked_then > self.early:
             self._tell(SPEAKING, None)
             lines = self.explain({**self._answers, self.comm.rank: self.state()}, HANG if lives_on else "the job ends")
-            rescue = self.rescue
+            save = self.save
             if lives_on:
-                lines += filter(None, [rescue and rescue()])
+                lines += filter(None, [save and save()])
                 self._tell(HUNG, lines)
                 self._give_up(lines)
                 return
-            if rescue is not None:
+            if save is not None:
                 last_words(lines)
-                lines = list(filter(None, [rescue()]))
+                lines = list(filter(None, [save()]))
             end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
 
     def _give_up(self, lines):
-        """Let whoever waits here, or begins to, have an error with these lines."""
+        """End all waiting in this process, now and later, with an error of these lines."""
         self.hung = True
         for communicator in self.communicators:
             communicator.give_up(HangError("\n".join(lines)))
 
     def _still_to_answer(self):
-        """Whether some have sent something since they were asked, but not the answer yet: there is one to come."""
+        """Whether a process has sent something since it was asked, but not its answer, which is then on its way."""
         others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
         return self._asked and any(self.heard[r] > self._asked_then and r not in self._answers for r in others)
 
     def _look_from_the_end(self):
-        """When this process is at its end: end the job if another does not answer, and say once who else stays."""
+        """At the end of this process: end the job if another does not answer, and say once what the others do."""
         if self._at_end is None:
             return
         now, here = time.monotonic(), self.comm.rank
@@ -208,7 +207,7 @@ class Watch:
             for rank in stay:
                 self._requests.append(self.comm.isend(None, rank, ASK))
                 self._unanswered[rank] += 1
-        patience = self.patience + (1 if here > min(self._left) else 0)  # the lowest speaks
+        patience = self.patience + (1 if here > min(self._left) else 0)  # the lowest rank reports
         begin = f"{self._called(here)} is at the end of its program and waits for"
         silent = [rank for rank in stay if (self._unanswered[rank] - 1) * self.early >= patience]
         if silent:
@@ -228,7 +227,7 @@ class Watch:
         return f"rank {rank} ({self.hosts[rank]})"
 
     def _longest(self):
-        """What a communicator of this process waits for longest, or None."""
+        """The longest of the waits in this process, or None."""
         waits = [each.waiting for each in self.communicators]
         return min(filter(None, waits), key=lambda waiting: waiting.since, default=None)
 
@@ -246,7 +245,7 @@ class Watch:
         return State(now - waiting.since, (waiting.collective, instruction.transfer.number), text, whose, heard, now)
 
     def _where(self):
-        """Where the host program is, in words."""
+        """The line at which the host program is, in words."""
         frame = sys._current_frames().get(self._main)
         if frame is None:
             return "its program has come to its end"
@@ -254,7 +253,10 @@ class Watch:
         return f"its program is at line {last.lineno} of {last.filename}, in {last.name}"
 
     def explain(self, states, end="the job ends"):
-        """What is missing first, whose it is, and who else waits: the lines of a report. ``states`` by rank."""
+        """The lines of a report: what is missing first, the rank it should come from, and what other ranks wait for.
+
+        ``states``: by rank.
+        """
         now = time.monotonic()
         states = {rank: state.now(now) for rank, state in states.items()}
         waiting = {rank: state for rank, state in states.items() if state.seconds is not None}
@@ -273,5 +275,5 @@ class Watch:
         return lines
 
     def _last_heard(self, rank, states):
-        """The seconds since anybody heard from it."""
+        """The seconds since any process heard from this rank."""
         return min(state.heard[rank] for other, state in states.items() if other != rank)
