@@ -9,9 +9,8 @@ from test_cuda_program import make_gpus  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel import BATCH_STATISTICS, GraphStep, Replica
-from d2lmgpu.parallel.graph_exchange import GraphExchange
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.parallel.graph_part import GraphPart
+from d2lmgpu.parallel.graph_parts import GraphExchange, GraphPart
 
 # No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
 NETWORK = Network(

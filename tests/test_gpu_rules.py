@@ -12,7 +12,7 @@ import d2lmgpu as d2l
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda.add import add
 from d2lmgpu.parallel import GraphStep, Replica
-from d2lmgpu.parallel.graph_exchange import GraphExchange
+from d2lmgpu.parallel.graph_parts import GraphExchange
 
 CUDARuntimeError = standin_driver.CUDARuntimeError
 

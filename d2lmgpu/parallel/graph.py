@@ -28,8 +28,7 @@ from ..kernels.cuda import capture, finish_card, has_kernels
 from ..kernels.stages import to_the_end
 from ..timing import paused, span
 from .eager import Step
-from .graph_exchange import GraphExchange, let_wait
-from .graph_part import GraphPart
+from .graph_parts import GraphExchange, GraphPart, let_wait
 from .shards import epoch_shards, most_examples
 
 AHEAD = 8
