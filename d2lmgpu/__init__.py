@@ -9,7 +9,7 @@ that are not there or used against the rules, OSError for files; what else there
 a function's own docstring says.
 """
 
-from . import interrupted as interrupted  # first, for an interrupt during all others
+from . import signals as signals  # first, for an interrupt during all other imports
 
 # isort: split
 from . import collectives, plans

@@ -9,7 +9,7 @@ import threading
 import time
 
 from .arguments import in_a_clone
-from .terminated import listened_to, note
+from .signals import listened_to, note
 from .words import figures, several
 
 SILENCE = 5.0
@@ -31,7 +31,7 @@ def stop_on_interrupt(stop=None):
 
     A step is never torn apart, so all devices keep the same parameters. A second
     Ctrl-C interrupts at once, as usual. So do signals that a command listens to
-    (terminated.py), however often they come. Where SIGINT is ignored, as in a shell's
+    (signals.py), however often they come. Where SIGINT is ignored, as in a shell's
     background jobs, it still is. Python delivers signals to the main thread only;
     elsewhere nothing changes.
     """

@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "interrupted terminated words arguments devices locks output player timing measuring layers kernels networks "
+    "signals words arguments devices locks output player timing measuring layers kernels networks "
     "collectives cluster checkup fashion_mnist images data transforms optimizers schedules parallel plans "
     "plots monitor live_plot checkpoints training scaling sweeps exercises cli"
 ).split()

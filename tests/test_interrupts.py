@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import parallel, terminated
+from d2lmgpu import parallel, signals
 from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
@@ -233,7 +233,7 @@ WAYS = {
 def test_a_stop_in_the_last_step(some, sigint, tmp_path, step, where, position, way):
     """Of an epoch: the epoch is complete, and the run is interrupted. Of the run: nothing is left to be interrupted."""
     file, whole = tmp_path / "file", quick(some)[0]
-    with terminated.listening():
+    with signals.listening():
         history, _ = quick(some, callbacks=[WAYS[way](step)], checkpoint=file)
     assert where is None or where.items() <= history.interrupted.items()
     assert (history.interrupted is None) is (where is None)
@@ -246,13 +246,13 @@ def test_a_stop_in_the_last_step(some, sigint, tmp_path, step, where, position, 
     assert (resumed.train_loss, resumed.test_accuracy) == (whole.train_loss, whole.test_accuracy)
 
 
-@pytest.mark.parametrize("signum", terminated.SIGNALS)
+@pytest.mark.parametrize("signum", signals.SIGNALS)
 def test_signals_of_batch_systems_stop_after_the_step(some, signum, sigint):
-    with terminated.listening():
+    with signals.listening():
         history, _ = quick(some, callbacks=[Tell(signum, 3)])
-        assert history.interrupted["steps"] == 3 and terminated.exit_code() == 128 + signum
-        assert signum in terminated.listened_to()
-        with pytest.raises(terminated.Terminated):
+        assert history.interrupted["steps"] == 3 and signals.exit_code() == 128 + signum
+        assert signum in signals.listened_to()
+        with pytest.raises(signals.Terminated):
             signal.raise_signal(signum)
     assert signal.getsignal(signum) is signal.SIG_DFL
 
@@ -260,7 +260,7 @@ def test_signals_of_batch_systems_stop_after_the_step(some, signum, sigint):
 def test_whoever_handles_such_a_signal_goes_on_to(some):
     came, before = [], signal.signal(signal.SIGTERM, lambda *_: came.append(1))
     try:
-        with terminated.listening():
+        with signals.listening():
             history, _ = quick(some, callbacks=[Tell(signal.SIGTERM, 3)])
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -268,7 +268,7 @@ def test_whoever_handles_such_a_signal_goes_on_to(some):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("signum", terminated.SIGNALS)
+@pytest.mark.parametrize("signum", signals.SIGNALS)
 def test_the_command_writes_a_checkpoint_when_it_is_told_to_end(signum, tmp_path):
     """And goes on from there to the bits of a run that nobody ended."""
     command = [sys.executable, "-m", "d2lmgpu", "train", "--devices", "2", "--environment", "cpu", "--epochs", "2"]
@@ -292,7 +292,7 @@ def test_the_command_writes_a_checkpoint_when_it_is_told_to_end(signum, tmp_path
     assert resumed["train_loss"] == whole["train_loss"]
 
 
-@pytest.mark.parametrize("signum", terminated.SIGNALS)
+@pytest.mark.parametrize("signum", signals.SIGNALS)
 def test_before_training_they_end_the_command(signum, monkeypatch, capsys):
     monkeypatch.setattr("d2lmgpu.cli.train.find_data", lambda *_: signal.raise_signal(signum))
     assert main(["train", "--environment", "cpu", "--devices", "1"]) == 128 + signum

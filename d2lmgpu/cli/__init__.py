@@ -8,7 +8,7 @@ if it was interrupted (results are still reported); training by SIGTERM: 143, by
 import codecs
 import sys
 
-from .. import interrupted, terminated
+from .. import signals
 from ..devices import DeviceError
 from ..devices.errors import message_of
 from ..fashion_mnist import DataError
@@ -27,7 +27,7 @@ COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, ch
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); returns the exit code."""
-    interrupted.leave_it_to_the_program()
+    signals.leave_it_to_the_program()
     name = "d2lmgpu"
     try:
         _write_what_the_output_can(sys.stdout, sys.stderr)
@@ -44,7 +44,7 @@ def main(arguments=None):
         return 1
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say_last(f"{name}: interrupted, no result was written")
-        return terminated.exit_code()
+        return signals.exit_code()
 
 
 def _one_line(error):

@@ -8,7 +8,7 @@ import signal
 import unicodedata
 from pathlib import Path
 
-from .. import terminated
+from .. import signals
 from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import several
 from .options import add_input, add_option, add_output, listed, number, whole
@@ -50,10 +50,10 @@ def _worth(text):
     return name, number(points)
 
 
-SIGNALS = (*terminated.SIGNALS, *filter(None, [getattr(signal, "SIGHUP", None)]))
+SIGNALS = (*signals.SIGNALS, *filter(None, [getattr(signal, "SIGHUP", None)]))
 
 
-@terminated.listening(SIGNALS)
+@signals.listening(SIGNALS)
 def run(options):
     """Write the marks, all anew after each student, and say how many answers of each are right."""
     from ..exercises.grading import grade
@@ -77,7 +77,7 @@ def run(options):
         except KeyboardInterrupt:
             if not rows or not (options.csv or options.json):
                 raise
-            code = terminated.exit_code()
+            code = signals.exit_code()
         for write, path in _outputs(options):
             attempt(write, path, _by_name(rows))
     if code:

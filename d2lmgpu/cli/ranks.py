@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from .. import terminated
+from .. import signals
 from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
 from ..cluster.supervisor import tell
 from ..devices import DeviceError, parse_devices
@@ -74,7 +74,7 @@ def run_together(options, run):
         everybody.failed(error)
         if speaks:
             raise
-        return terminated.exit_code() if isinstance(error, KeyboardInterrupt) else 2
+        return signals.exit_code() if isinstance(error, KeyboardInterrupt) else 2
 
 
 def join(options, patience=PATIENCE):

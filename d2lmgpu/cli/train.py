@@ -1,6 +1,6 @@
 """``d2lmgpu train``: train a network on one or more devices."""
 
-from .. import terminated, words
+from .. import signals, words
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
 from ..output import check_folder, check_plot, check_writable, is_plot, same_file, save_figure, write_json
@@ -46,7 +46,7 @@ def add_to(commands):
     add_settings(command)
 
 
-@terminated.listening()
+@signals.listening()
 def run(options):
     """Train, print how it goes, write what was asked for; returns the exit code."""
     if are_together(options):
@@ -95,7 +95,7 @@ def _train(options, everybody=None):
     )
     if history.diverged:
         return 1
-    return terminated.exit_code() if history.interrupted else 0
+    return signals.exit_code() if history.interrupted else 0
 
 
 def _only_read(options):
