@@ -50,10 +50,13 @@ def sleep_after(waited):
 
 
 class Communicator:
-    """``comm``: a communicator of mpi4py, or a stand-in; ``heard[rank]``: when a message last came from a rank."""
+    """``comm``: a communicator of mpi4py, or a stand-in; ``heard[rank]``: when a message last came from a rank.
 
-    def __init__(self, comm, heard):
-        self.comm, self.heard = comm, heard
+    ``first_tag``: is added to the tags of messages.
+    """
+
+    def __init__(self, comm, heard, first_tag=0):
+        self.comm, self.heard, self.first_tag = comm, heard, first_tag
         self.waiting = self.error = None
         self.collectives = 0  # so far; the same in every process
         self.left_behind = []  # exchanges that gave up with messages under way: this keeps the messages' memory
@@ -65,11 +68,11 @@ class Communicator:
 
     def send(self, message, rank, tag):
         """Begin to send bytes; returns MPI's request."""
-        return self.comm.Isend(message, rank, tag)
+        return self.comm.Isend(message, rank, self.first_tag + tag)
 
     def receive(self, room, rank, tag):
         """Begin to receive bytes; returns MPI's request."""
-        return self.comm.Irecv(room, rank, tag)
+        return self.comm.Irecv(room, rank, self.first_tag + tag)
 
     def wait(self, request, exchange, instruction):
         """Wait until the message that an exchange's ``instruction`` has begun to send or receive is through."""

@@ -105,15 +105,15 @@ def own_devices(world, count, patience):
         return [cpu(i) for i in range(count)], world
     shares = share_cards(present, count)
     mine = shares[world.rank]
-    everybody = world if all(shares) else world.Split(bool(mine), world.rank)
+    computing = world if all(shares) else world.Split(bool(mine), world.rank)
     if not mine:
         found = f"{len(here[1])} GPUs, all of them taken by lower ranks" if here[1] else "no GPU"
         raise NoDeviceError(
             f"rank {world.rank} ({here[0]}) does not compute: it finds {found}, and others have some; start as many "
             "processes as there are GPUs, or tell which devices to take, such as --devices cpu:0"
         )
-    tell(f"rank {everybody.rank}")
-    return [gpu(i) for i in mine], everybody
+    tell(f"rank {computing.rank}")
+    return [gpu(i) for i in mine], computing
 
 
 def share_cards(present, count):

@@ -89,9 +89,7 @@ def _time_allreduce(cluster, across, data):
 
 def _mean(cluster, numbers):
     """The means over all devices of each process's numbers, as a list; every process waits for all others."""
-    data = [put(np.array(numbers, float), device) for device in cluster.mine]
-    allreduce(data, cluster.across("recursive_doubling"))
-    return (to_host(data[0]) / len(cluster)).tolist()
+    return gather(cluster, [numbers] * len(cluster.mine)).mean(axis=0).tolist()
 
 
 @dataclass
@@ -206,12 +204,8 @@ def _time_messages(cluster, i, j, n, rounds):
     as_given.schedules = lambda algorithm: algorithm  # skips the check that it is an allreduce
     across = Across(as_given, functools.partial(both_ways, i=i, j=j, rounds=rounds))
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
-
-    def once():
-        gather(cluster, [[0.0]] * len(cluster.mine))  # waits until all processes are ready
-        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
-
-    return float(np.median(gather(cluster, [repeated(once, REPEATS)] * len(cluster.mine))[i]))
+    seconds = repeated(lambda: _time_allreduce(cluster, across, data), REPEATS)
+    return float(np.median(gather(cluster, [seconds] * len(cluster.mine))[i]))
 
 
 def _seconds_to_add(n=2**20):

@@ -159,9 +159,9 @@ class Across:
             exchanged = batch.submit_to_all(ends, all_reduce, flat, communicator)
         else:
             part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
-            everybody = cluster.places.copy()
-            everybody[cluster.first : cluster.first + len(devices)] = devices  # perhaps comm streams
-            records = part.note(everybody, flat[0].itemsize)
+            places = cluster.places.copy()
+            places[cluster.first : cluster.first + len(devices)] = devices  # perhaps comm streams
+            records = part.note(places, flat[0].itemsize)
             arguments = self.name, part, cluster.places, ends, flat, records, communicator
             exchanged = batch.submit_to_all(ends, _carry_out, *arguments)
         for array, host in zip(data, flat, strict=True):

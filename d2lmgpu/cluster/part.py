@@ -55,15 +55,15 @@ class ProcessPart:
             number -= len(transfers)
         raise IndexError(number)
 
-    def note(self, everybody, itemsize):
+    def note(self, places, itemsize):
         """Records of the transfers in which this process takes part, by number; none if no log is open.
 
-        ``everybody[i]``: device i, or its `Place` if it belongs to another process.
+        ``places[i]``: device i, or its `Place` if it belongs to another process.
         """
         transfers, records = (t for transfers, _ in self.program.steps for t in transfers), {}
         for number, t in enumerate(transfers):
             if not (self.is_remote(t.source) and self.is_remote(t.destination)):
-                record = note_transfer(everybody[t.source], everybody[t.destination], t.size * itemsize)
+                record = note_transfer(places[t.source], places[t.destination], t.size * itemsize)
                 if record is None:
                     return {}
                 records[number] = record

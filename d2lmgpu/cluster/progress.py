@@ -156,20 +156,12 @@ class _Slot(Communicator):
     """A `Communicator` beside others that wait at the same time. ``order`` tells which of them is missing first."""
 
     def __init__(self, progress, order, tag):
-        super().__init__(progress.comm, progress.heard)
-        self.progress, self.collectives, self.tag, self.left_behind = progress, order, tag, progress.left_behind
+        super().__init__(progress.comm, progress.heard, tag)
+        self.progress, self.collectives, self.left_behind = progress, order, progress.left_behind
 
     def begin(self):
         """As of `Communicator`; the number of the collective is ``order``."""
         self.look()
-
-    def send(self, message, rank, tag):
-        """As of `Communicator`."""
-        return super().send(message, rank, self.tag + tag)
-
-    def receive(self, room, rank, tag):
-        """As of `Communicator`."""
-        return super().receive(room, rank, self.tag + tag)
 
     def look(self):
         """Raise the progress thread's error, if it has given up."""

@@ -53,7 +53,7 @@ class State(NamedTuple):
     seconds: float
     order: tuple
     text: str
-    whose: int
+    missing_from: int
     heard: list
     then: float
 
@@ -172,18 +172,22 @@ class Watch:
         if seconds < patience + GRACE and self._still_to_answer():
             return
         if seconds > patience and self._asked == waiting and now - self._asked_then > self.early:
-            self._tell(SPEAKING, None)
-            lines = self.explain({**self._answers, self.comm.rank: self.state()}, HANG if lives_on else "the job ends")
-            save = self.save
-            if lives_on:
-                lines += filter(None, [save and save()])
-                self._tell(HUNG, lines)
-                self._give_up(lines)
-                return
-            if save is not None:
-                last_words(lines)
-                lines = list(filter(None, [save()]))
-            end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
+            self._report(lives_on)
+
+    def _report(self, lives_on):
+        """Say what is missing, and end the job; where processes live on, end the waiting in all of them."""
+        self._tell(SPEAKING, None)
+        lines = self.explain({**self._answers, self.comm.rank: self.state()}, HANG if lives_on else "the job ends")
+        save = self.save
+        if lives_on:
+            lines += filter(None, [save and save()])
+            self._tell(HUNG, lines)
+            self._give_up(lines)
+            return
+        if save is not None:
+            last_words(lines)
+            lines = list(filter(None, [save()]))
+        end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
 
     def _give_up(self, lines):
         """End all waiting in this process, now and later, with an error of these lines."""
@@ -241,8 +245,10 @@ class Watch:
             text = f"{self._called(self.comm.rank)} waits in {waiting.what}"
             return State(now - waiting.since, (waiting.collective, 0), text, None, heard, now)
         exchange, instruction = waiting.what
-        text, whose = exchange.missing(instruction)
-        return State(now - waiting.since, (waiting.collective, instruction.transfer.number), text, whose, heard, now)
+        text, missing_from = exchange.missing(instruction)
+        return State(
+            now - waiting.since, (waiting.collective, instruction.transfer.number), text, missing_from, heard, now
+        )
 
     def _where(self):
         """The line at which the host program is, in words."""
@@ -260,12 +266,12 @@ class Watch:
         now = time.monotonic()
         states = {rank: state.now(now) for rank, state in states.items()}
         waiting = {rank: state for rank, state in states.items() if state.seconds is not None}
-        first = min(waiting.values(), key=lambda state: (state.whose in waiting, state.order))
+        first = min(waiting.values(), key=lambda state: (state.missing_from in waiting, state.order))
         lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting {end}: {first.text}"]
         culprits = [rank for rank in range(self.comm.size) if rank not in waiting]
-        if first.whose is not None:
-            lines[0] += f", last heard {self._last_heard(first.whose, states):.1f} s ago"
-            culprits = [first.whose] if first.whose in culprits else culprits
+        if first.missing_from is not None:
+            lines[0] += f", last heard {self._last_heard(first.missing_from, states):.1f} s ago"
+            culprits = [first.missing_from] if first.missing_from in culprits else culprits
         for rank in culprits:
             said = f"answers, but does not take part: {states[rank].text}" if rank in states else "does not answer"
             lines.append(f"{self._called(rank)}, last heard {self._last_heard(rank, states):.1f} s ago, {said}")
