@@ -279,7 +279,7 @@ def test_a_worker_that_is_stopped_is_told_and_does_not_keep_a_sweep_from_its_end
         if [row["status"] for row in rows] == ["running", "done", "done", "done"]:
             threading.Thread(target=lambda: (wait_for(lambda: said), os.kill(os.getpid(), signal.SIGINT))).start()
 
-    timer = threading.Timer(60, os._exit, [3])  # for a sweep that does not end
+    timer = threading.Timer(300, os._exit, [3])  # for a sweep that does not end
     timer.start()
     rows = d2l.sweep(d2l.grid(seed=range(4)), workers=2, progress=False, watch=watch)
     timer.cancel()
