@@ -53,7 +53,7 @@ def one_device(name, optimizer, dtype):
 @pytest.mark.parametrize("k", few(LOADS, 3))
 @pytest.mark.parametrize(  # Adam magnifies float32's rounding to full steps wherever a gradient is nearly 0
     "optimizer, dtype",
-    [(name, np.float64) for name in RATES] + [(name, np.float32) for name in RATES if name != "adam"],
+    [(name, np.float64) for name in RATES] + long(*((name, np.float32) for name in RATES if name != "adam")),
 )
 @pytest.mark.parametrize("name", NETWORKS)
 def test_k_devices_equal_one(name, optimizer, k, dtype):
