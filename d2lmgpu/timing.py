@@ -122,10 +122,14 @@ class Timeline:
             self._zeros[device] = _, end = device.read_clock((known, begin), end)
         return begin - self.begin, end - self.begin
 
-    def all_spans(self):
-        """All spans, by begin. Waits for the devices."""
+    def _finish(self):
+        """Wait for the devices, and sum what was measured."""
         synchronize(self.devices)
         self.settle()
+
+    def all_spans(self):
+        """All spans, by begin. Waits for the devices."""
+        self._finish()
         return sorted(self._spans, key=lambda span: span.begin)
 
     def phases(self, seconds):
@@ -135,8 +139,7 @@ class Timeline:
         "data", to which the host program's own time is added. Of an "allreduce" on the
         devices' comm streams only that part counts for which a device did nothing else.
         """
-        synchronize(self.devices)
-        self.settle()
+        self._finish()
         rows = [self._sums.get(device, {}) for device in self.devices]
         rows += [sums for device, sums in self._sums.items() if device is not None and device.main is not device]
         result = {name: sum(row.get(name, 0.0) for row in rows) / len(self.devices) for name in PHASES}
@@ -149,8 +152,7 @@ class Timeline:
 
         That is all but `ALIKE`.
         """
-        synchronize(self.devices)
-        self.settle()
+        self._finish()
         rows = {str(device): self._sums.get(device, {}) for device in self.devices}
         worked = {row: sum(time for name, time in sums.items() if name not in ALIKE) for row, sums in rows.items()}
         return {row: time / seconds if seconds else 0.0 for row, time in worked.items()}

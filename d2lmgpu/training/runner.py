@@ -1,6 +1,5 @@
 """What does the steps of a run: a replica on each device, and CUDA graphs or eager steps with them."""
 
-import functools
 from dataclasses import replace
 
 from ..devices import DeviceError
@@ -13,6 +12,10 @@ from ..parallel.graph_limits import can_be_graph
 from ..words import listed
 from .accuracy import TestSet
 from .split_step import SplitStep, SplitTestSet
+
+IN_GRAPHS = "batch_size algorithm precision loads drop_last batch_statistics".split()
+EAGER = "batch_size algorithm loads prefetch seed preprocess drop_last flat overlap batch_statistics".split()
+"""Settings that steps take, as CUDA graphs and one by one."""
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
@@ -30,12 +33,13 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     in_graphs = can_use_graphs(X, y, devices, network, settings)
     replicas = make_replicas(params, devices, network, settings, in_graphs)
     settings = find_loads(X, y, replicas, everybody, settings, saved_loads, note)
+    eager = {name: getattr(settings, name) for name in EAGER}
     if everybody.size > 1:
-        several = functools.partial(ClusterStep, everybody=everybody, stop=stop)
-        return eager_step(X, y, replicas, settings, several), settings
+        return ClusterStep(X, y, replicas, everybody=everybody, stop=stop, **eager), settings
     if in_graphs:
         try:
-            return graph_step(X, y, replicas, settings), settings
+            graphs = {name: getattr(settings, name) for name in IN_GRAPHS}
+            return GraphStep(X, y, replicas, **graphs), settings
         except (ValueError, DeviceError):  # settings that make no sense
             raise
         except Exception as error:
@@ -43,7 +47,7 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
                 raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}") from error
             tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
             replicas = make_replicas(params, devices, network, settings, in_graphs=False)
-    return eager_step(X, y, replicas, settings), settings
+    return EagerStep(X, y, replicas, **eager), settings
 
 
 def make_test_set(X, y, runner, devices, network, settings, metrics):
@@ -58,18 +62,6 @@ def make_replicas(params, devices, network, settings, in_graphs):
     precision = "float32" if in_graphs else settings.precision  # in graphs the kernels round
     parts = {"optimizer": make_optimizer(settings), "loss": find_loss(settings.loss), "precision": precision}
     return [Replica(get_params(params, device), device, network, **parts) for device in devices]
-
-
-def graph_step(X, y, replicas, settings):
-    """Steps as CUDA graphs."""
-    rest = {name: getattr(settings, name) for name in ("precision", "loads", "drop_last", "batch_statistics")}
-    return GraphStep(X, y, replicas, settings.batch_size, settings.algorithm, **rest)
-
-
-def eager_step(X, y, replicas, settings, kind=EagerStep):
-    """Steps one by one."""
-    names = "batch_size loads prefetch seed preprocess drop_last algorithm flat overlap batch_statistics".split()
-    return kind(X, y, replicas, **{name: getattr(settings, name) for name in names})
 
 
 def find_loads(X, y, replicas, everybody, settings, saved, note):
