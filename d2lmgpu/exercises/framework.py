@@ -163,7 +163,7 @@ def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
         "ANSWERS": _rows({f"{name} (notebook {CORE[name]})": whose for name, whose in own.whose.items()}),
         "TEXT": html.escape(own.text),
     }
-    before, *rest = PAGE_HTML.split("{{")
+    before, *rest = Path(__file__).with_name(PAGE).read_text(encoding="utf-8").split("{{")
     text = before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
     write_file(path, lambda opened: opened.write(text.encode()))
     return Path(path)
@@ -176,36 +176,3 @@ def _rows(pairs):
 
 def _base64(picture):
     return base64.b64encode(picture.getvalue()).decode()
-
-
-PAGE_HTML = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>My own framework</title>
-<style>
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 0 auto; padding: 1em; }
-th, td { text-align: left; font-weight: normal; padding-right: 2em; vertical-align: top; }
-img { max-width: 100%; background: white; }
-pre { overflow-x: auto; }
-</style>
-</head>
-<body>
-<h1>My own framework</h1>
-<table>
-{{FACTS}}
-</table>
-<h2>It trains</h2>
-{{PICTURE}}
-<h2>Its ring</h2>
-{{PLAYER}}
-<h2>Its parts</h2>
-<table>
-{{ANSWERS}}
-</table>
-<details><summary>All of it</summary><pre>{{TEXT}}</pre></details>
-</body>
-</html>
-"""

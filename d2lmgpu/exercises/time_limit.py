@@ -1,4 +1,4 @@
-"""A limit of time for code of this process, such as a function from a notebook's cell."""
+"""A limit of time for code in this process, such as a function from a notebook's cell."""
 
 import contextlib
 import ctypes
@@ -9,17 +9,17 @@ import time
 from ..arguments import is_number, shown
 
 SECONDS = 60.0
-"""The time that an answer may take unless another limit is given: the course's need less than a second."""
+"""The time that an answer may take unless another limit is given; the course's own take less than a second."""
 
-AGAIN = 1.0  # seconds until code that caught the exception gets another
+AGAIN = 1.0  # seconds until the exception is raised again, in code that has caught it
 
 
 class TimeIsUp(BaseException):
-    """Raised in code that takes too long; no Exception, so that ``except Exception`` does not keep it."""
+    """Raised in code that takes too long. It is no Exception, so that ``except Exception`` does not catch it."""
 
 
 def check_seconds(seconds):
-    """``seconds``, or ValueError unless they are a limit: more than 0, and a day at most."""
+    """Return ``seconds``. Raises ValueError unless they are a limit: more than 0, and at most a day."""
     if not is_number(seconds) or not 0 < seconds <= 86_400:
         raise ValueError(f"a limit of {shown(seconds)} seconds; it should be more than 0, and 86400 (a day) at most")
     return seconds
@@ -27,10 +27,10 @@ def check_seconds(seconds):
 
 @contextlib.contextmanager
 def time_limit(seconds):
-    """Raise `TimeIsUp` within the ``with`` block after so many seconds, and at its end if it took longer; None: never.
+    """Raise `TimeIsUp` in the ``with`` block after so many seconds, or at its end if it took longer. None: no limit.
 
-    On the main thread of Linux and macOS this wakes code that sleeps or waits, too. Elsewhere only Python's own steps
-    are interrupted: code that waits goes on until it has what it waits for.
+    On the main thread of Linux and macOS this also interrupts code that sleeps or waits. Elsewhere it interrupts only
+    Python's own steps: code that waits goes on waiting.
     """
     if seconds is None:
         yield
@@ -39,7 +39,7 @@ def time_limit(seconds):
     in_main = threading.current_thread() is threading.main_thread()
     with _by_signal(seconds) if in_main and hasattr(signal, "setitimer") else _by_thread(seconds):
         yield
-    if time.monotonic() > stop:  # the code caught all exceptions
+    if time.monotonic() > stop:  # the code has caught all exceptions
         raise TimeIsUp
 
 
@@ -49,7 +49,7 @@ def _by_signal(seconds):
         raise TimeIsUp
 
     former = signal.signal(signal.SIGALRM, raise_it)
-    try:  # twice, since the alarm may interrupt what comes after the block, too
+    try:  # twice, since the alarm may interrupt the inner finally, too
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
             yield
@@ -72,7 +72,7 @@ def _by_thread(seconds):
             wait = AGAIN
 
     watcher = threading.Thread(target=watch, daemon=True)
-    try:
+    try:  # twice, as above
         try:
             watcher.start()
             yield
@@ -81,5 +81,11 @@ def _by_thread(seconds):
     finally:
         over.set()
         watcher.join()
-        for _ in range(2):  # where what was raised arrives at the latest; to take it back (with None) would leave
-            pass  # Python 3.11 looking for it for ever, in which it hangs as soon as somebody traces (a debugger)
+        _let_it_arrive()
+
+
+def _let_it_arrive():
+    """Nothing: if another thread has raised an exception in this one, Python delivers it when a function is called.
+
+    Without this call it might arrive after the block, in code that has no limit.
+    """
