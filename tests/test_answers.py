@@ -33,7 +33,7 @@ FILES = {  # what an answer does: a file, and what the verdict on it should say
     ),
     "never_ends_at_once": ("while True: pass", "your answer did not end within 1 seconds"),
     "never_stops_printing": ("def ring(k, n):\n while True: print('x' * 9999)", "did not end within 1 seconds"),
-    "forks": ("def ring(k, n):\n os.fork()\n return []", "ring(2, 4): nobody sends anything"),
+    "forks": ("def ring(k, n):\n os.fork()\n return []", "ring(2, 4): no device sends anything"),
     "speaks": ("for i in range(3, 30):\n try: os.write(i, b'[1]\\n')\n except OSError: pass", "spoke in the place"),
     "has_help": ("import mine_helps\nring = mine_helps.ring", "it raised EOFError"),
 }

@@ -55,7 +55,7 @@ SIGNALS = (*signals.SIGNALS, *filter(None, [getattr(signal, "SIGHUP", None)]))
 
 @signals.listening(SIGNALS)
 def run(options):
-    """Write the marks, all anew after each student, and say how many answers of each are right."""
+    """Write all marks after each student, and say how many of each student's answers are right."""
     from ..exercises.grading import grade
 
     points = dict(options.points or ())
@@ -72,7 +72,7 @@ def run(options):
                     _tell(mine)
                     if options.hints:
                         attempt(_hint, Path(options.hints), mine, names)
-                    with contextlib.suppress(OSError):  # in the end it is said
+                    with contextlib.suppress(OSError):  # the error is reported at the end
                         _write_files(options, rows)
         except KeyboardInterrupt:
             if not rows or not (options.csv or options.json):
@@ -86,12 +86,12 @@ def run(options):
 
 
 def _outputs(options):
-    """What writes rows, and to which file."""
+    """Pairs of a function that writes rows, and its file."""
     return [(write, path) for write, path in ((_write_table, options.csv), (write_json, options.json)) if path]
 
 
 def _write_files(options, rows):
-    """Write the rows so far, but nothing to a pipe, which cannot be written anew."""
+    """Write the rows so far, but not to pipes, which cannot be written again."""
     for write, path in _outputs(options):
         if not is_stream(path):
             write(path, _by_name(rows))
@@ -113,25 +113,25 @@ def _tell(marks):
 
 
 def _printable(text):
-    """In one line, and without what a terminal might obey; what there is no character for, as Python writes it."""
+    """A text in one line, without control characters: those that are not printable as Python escapes them."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _hint(folder, marks, names):
-    """Write all verdicts on a student's answers, in a file for it alone. ``names``: of the files written before."""
-    stem = name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # a longer one is no file's name
-    while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # on some file system
+    """Write all verdicts on a student's answers to a file. ``names``: how often each file's name was used before."""
+    stem = name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # the longest for file systems
+    while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # the same name for some file systems
         names[same] += 1
         name = f"{stem} ({names[same]})"
     names[same] = 1
     file = folder / f"{name}.txt"
-    if file.is_symlink():  # to be written itself, and not what it leads to
+    if file.is_symlink():  # write the file itself, not where a link leads
         file.unlink()
     write_file(file, _writes(_report(marks)))
 
 
 def _report(marks):
-    """All that there is to say to one student."""
+    """All verdicts on one student's answers, with what they printed."""
     parts = [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
     return "\n\n".join(parts) + "\n"
 

@@ -1,4 +1,4 @@
-"""The course's exercises: `check` looks at an answer, and what else its notebooks use.
+"""The course's exercises: `check` tries an answer. Also what the notebooks use beside it.
 
 from d2lmgpu.exercises import check
 
@@ -26,13 +26,14 @@ from .topics import EXERCISES, find
 def check(name, answer=None, seconds=SECONDS):
     """Try an answer, the function that exercise ``name`` asks for, and print what is right or wrong about it.
 
-    Returns whether it is right; one that takes longer than ``seconds`` is not. Without an answer it prints what is
-    asked for. Raises ValueError for an exercise that there is not, and for seconds that are no limit.
+    Returns whether it is right. An answer that takes longer than ``seconds`` is wrong. Without an answer, print the
+    question. In a student's copy of the course a right answer is put into mine.py, with all that it uses.
 
-    The answer runs in this process. On the main thread of Linux and macOS the limit wakes it even if it waits;
-    elsewhere only where it computes. One that ends the process itself (os._exit) ends the notebook's kernel;
-    ``d2lmgpu check NAME FILE`` runs it in a process of its own. In a student's copy of the course, an answer that is
-    right is put into mine.py, with all that it uses.
+    The answer runs in this process. On the main thread of Linux and macOS the limit of time interrupts it even while
+    it waits; elsewhere only while it computes. An answer that ends its process (os._exit) ends the notebook's kernel:
+    ``d2lmgpu check NAME FILE`` runs answers in processes of their own.
+
+    Raises ValueError for an unknown exercise, and for seconds that are no limit.
     """
     verdict = judge(name, find(name), answer, check_seconds(seconds))
     print(verdict.says)
@@ -42,7 +43,7 @@ def check(name, answer=None, seconds=SECONDS):
 
 
 def _keep(name, answer, path):
-    """Put an answer that is right into the student's file, and say so."""
+    """Put a right answer into the student's file, and say so."""
     try:
         print(f"  {'Kept' if keep(name, answer, path) else 'It is'} in {FILE}.")
     except (CannotKeep, OSError, UnicodeDecodeError) as error:
@@ -50,14 +51,14 @@ def _keep(name, answer, path):
 
 
 def setting(full, quick):
-    """``full``, or ``quick`` if the environment variable D2LMGPU_QUICK is set: for a first look, and for the tests."""
+    """Return ``full``, or ``quick`` if the environment variable D2LMGPU_QUICK is set, as for a first look or a test."""
     return quick if os.environ.get("D2LMGPU_QUICK") else full
 
 
 def save_data(name, data):
-    """Write a figure's data as ``data/NAME.json`` beside the notebook; not in the quick setting.
+    """Write a figure's data to ``data/NAME.json`` beside the notebook, but not in the quick setting.
 
-    Raises ValueError for a name that is no text, or data that JSON cannot hold.
+    Raises ValueError for a name that is no text, and for data that JSON cannot hold.
     """
     check_text("name", name)
     if not os.environ.get("D2LMGPU_QUICK"):

@@ -1,4 +1,4 @@
-"""Answers in files: run in a process of their own, so that an answer may do whatever it does."""
+"""Answers in files. They run in processes of their own, so that an answer can do no harm to this one."""
 
 import contextlib
 import os
@@ -20,28 +20,29 @@ from .topics import find
 
 
 class Judged(NamedTuple):
-    """``verdict`` on an answer in a file, and the ``output``: what it printed, or the beginning of it."""
+    """The ``verdict`` on an answer in a file, and the beginning of what it printed, ``output``."""
 
     verdict: Verdict
     output: str
 
 
 def judge_file(name, path, seconds=SECONDS, memory=MEMORY):
-    """What there is to say of the function ``name`` in a Python file, which is run. Returns a `Judged`.
+    """Run a Python file, and judge its function ``name``. Returns a `Judged`.
 
-    The limits are `run_apart`'s. The file's folder is where its imports are looked for first, as in ``python FILE``.
+    ``seconds`` and ``memory`` are limits, as of `run_apart`. The file can import what lies in its folder, as with
+    ``python FILE``.
 
     Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
     """
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; name the Python file in it")
-    with open(path, "rb"):  # or say now that there is none
+    with open(path, "rb"):  # raises OSError now if there is none
         outcome = run_apart(JUDGE, name, str(path), seconds=seconds, memory=memory)
     return judged(name, outcome)
 
 
 def judged(name, outcome):
-    """The `Judged` of what came of `judge_here`. Raises ValueError for a file that cannot be run."""
+    """The `Judged` for the `Outcome` of `judge_here`. Raises ValueError for a file that cannot be run."""
     match outcome.result:
         case {"refused": str(why)}:
             raise ValueError(why)
@@ -57,9 +58,9 @@ HINT = "does it wait for what never comes, or leave Python? Whatever it gets, it
 
 
 def judge_here(name, path, seed=None, folder=None):
-    """`judge_file`'s work in its process: the verdict as a dict, or {"refused": why}.
+    """The job of `judge_file`: returns the verdict as a dict, or {"refused": why}.
 
-    ``folder``: where its imports are looked for first, if not in that of the file.
+    ``folder``: the file's imports are looked for here first; by default in the file's own folder.
     """
     sys.argv[:] = [path]
     sys.path.insert(0, folder or str(Path(path).resolve().parent))
@@ -73,7 +74,7 @@ def judge_here(name, path, seed=None, folder=None):
         return {"refused": f"{error.filename or path}{where}: {error.msg}"}
     except Exception as error:
         return {"refused": f"{path} cannot be run: {in_words(error)}"}
-    except BaseException as error:  # sys.exit, and what else would end the program
+    except BaseException as error:  # sys.exit, and all else that would end the program
         return not_yet(name, f"your file {what_ends(error)}", "let it define functions, and no more")._asdict()
 
 
@@ -82,12 +83,13 @@ LARGEST = 2**28
 
 
 def copy_folder(source, target):
-    """Copy a folder into one that is empty, links as links; without hidden files, notebooks, Fashion-MNIST and pipes.
+    """Copy a folder into an empty one, links as links, without hidden files, notebooks, Fashion-MNIST and pipes.
 
-    Raises ValueError if it is too large, OSError if something in it cannot be read.
+    The folder is a student's: it may be deep or large, and its links may lead anywhere. Raises ValueError if it is too
+    large, OSError if something in it cannot be read.
     """
     folders, left = [(source, Path(target))], LARGEST
-    while folders:  # no recursion, which has a limit
+    while folders:  # without recursion, which has a limit
         here, there = folders.pop()
         there.mkdir(exist_ok=True)
         for entry in os.scandir(here):
@@ -106,7 +108,7 @@ def copy_folder(source, target):
 
 @contextlib.contextmanager
 def temporary_folder(within=None):
-    """A new folder, which is gone in the end, whatever was put there."""
+    """A new folder for the ``with`` block. At its end the folder is removed, whatever was put there."""
     folder = Path(tempfile.mkdtemp(prefix="d2lmgpu-", dir=within))
     try:
         yield folder
@@ -115,9 +117,10 @@ def temporary_folder(within=None):
 
 
 def _remove(folder):
-    """Remove a folder, but nothing that links in it lead to.
+    """Remove a folder, but nothing that its links lead to.
 
-    What lies deep is moved up first: a name may be too long for the system, a path of its folders for Python.
+    Inner folders are moved up first, because the path of a deep one may be too long for the system, and its depth too
+    large for Python's recursion.
     """
     here, folders, empty = folder, [], []
     while here:
@@ -142,9 +145,9 @@ JUDGE_A_COPY = f"{__name__}:judge_a_copy"
 
 
 def judge_a_copy(name, student, copy, file, seed):
-    """`judge_here` of ``file`` in the empty folder ``copy``, after the student's has been copied there.
+    """The job of a grader: copy the student's folder into the empty folder ``copy``, and judge ``file`` there.
 
-    A ``file`` of the grader's own is copied beside it, since what lies within may be links. For a process of its own.
+    A ``file`` that the grader has made is copied beside that folder, since files within it may be links.
     """
     try:
         copy_folder(student, copy)

@@ -1,4 +1,4 @@
-"""Student code in processes of their own, with limits of time and memory, and with their output captured.
+"""Student code in a process of its own, with limits of time and memory, and with its output captured.
 
     this program ── a job ──► supervisor ── forks ──► the job's process ── calls the function
                  ◄─ outcome ──           ◄── result ──
@@ -29,7 +29,7 @@ STARTING = 120.0  # seconds that Python may take to start, even on a machine tha
 
 
 def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
-    """`Supervisor.run`, by a supervisor for this job alone."""
+    """`Supervisor.run` in a supervisor for this job alone, which is Python started anew."""
     module, _, _ = function.partition(":")
     with contextlib.closing(Supervisor(True, module)) as supervisor:
         return supervisor.run(function, *arguments, seconds=seconds, memory=memory, folder=folder)
@@ -38,11 +38,11 @@ def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None)
 class Supervisor:
     """Runs jobs one after the other, for one thread at a time. Its process starts with the first job.
 
-    ``anew``: that process is Python started anew, instead of a copy of the fork server. ``ready``: the module that it,
-    or the fork server, imports before the first job.
+    ``anew``: this process is Python started anew, and not a copy of the fork server. ``ready``: the module that is
+    imported before the first job, by this process or by the fork server.
     """
 
-    _starting = threading.Lock()  # of all supervisors, since a start changes the environment for a moment
+    _starting = threading.Lock()  # for all supervisors, since a start changes the environment for a moment
 
     def __init__(self, anew=False, ready=f"{__package__}.warm"):
         self._forks = hasattr(os, "fork")  # not on Windows
@@ -55,8 +55,9 @@ class Supervisor:
     def run(self, function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
         """Call ``function``, written "module:name", in a process of its own. Returns an `Outcome`.
 
-        Arguments and result are what JSON can say. ``seconds`` do not include the start of Python; ``memory`` is in
-        bytes of data, a limit that only Linux keeps. ``folder``, if given, is the job's current folder and its home.
+        JSON must be able to hold arguments and result. The limit of ``seconds`` does not include the start of Python.
+        The limit of ``memory``, in bytes of data, holds on Linux only. ``folder`` (optional) is the current folder of
+        the job's process, and its home.
 
         Raises ValueError for seconds that are no limit.
         """
@@ -72,14 +73,14 @@ class Supervisor:
             number, *outcome = json.loads(self._read(seconds + PATIENCE if self._forks else seconds))
             keep = number == self._number and self._forks
             return Outcome(*outcome) if number == self._number else GONE
-        except (OSError, EOFError, ValueError, RecursionError):  # the supervisor is gone, or does not answer any more
+        except (OSError, EOFError, ValueError, RecursionError):  # the supervisor is gone, or no longer answers
             return GONE if self._forks else self._what_ended_it(seconds, begun)
         finally:
             if not keep:
                 self.close()
 
     def _what_ended_it(self, seconds, begun):
-        """The `Outcome` of a job that the supervisor did itself, and did not end."""
+        """The `Outcome` without forks, where the job ran in the supervisor's process and gave no result."""
         if time.monotonic() - begun >= seconds:
             return Outcome(None, late(seconds), "")
         self._process.join(PATIENCE)
@@ -108,7 +109,7 @@ class Supervisor:
         self._read(STARTING)
 
     def _read(self, seconds):
-        """A message of the supervisor, which is ended if none comes in time, or only a part of it."""
+        """A message of the supervisor. It is killed unless the whole message comes in time; then EOFError is raised."""
         watch = threading.Timer(seconds, self._kill)
         watch.start()
         try:
@@ -117,7 +118,7 @@ class Supervisor:
             watch.cancel()
 
     def _kill(self):
-        """End the supervisor's process, and all that it has started."""
+        """Kill the supervisor's process, and all processes that it has started."""
         if self._seen is not None:
             family = [self._seen]
             with contextlib.suppress(psutil.Error):
@@ -126,7 +127,7 @@ class Supervisor:
             psutil.wait_procs(family[:-1], PATIENCE)
 
     def close(self):
-        """End the process, and the job that is under way; another job starts another process."""
+        """End the process, and a job that is under way. The next job starts a new process."""
         self._kill()
         if self._process is not None:
             self._process.join(PATIENCE)
@@ -135,7 +136,7 @@ class Supervisor:
         self._process = self._seen = self._connection = None
 
     def close_for_good(self):
-        """From another thread: end the process, and let no other start. The job under way has no result."""
+        """From another thread: end the process, and start no other. A job that is under way has no result."""
         with self._starting:
             self._over = True
         self._kill()
@@ -146,7 +147,7 @@ GONE = Outcome(None, "ended the program that ran it", "")
 
 @contextlib.contextmanager
 def _environment():
-    """`ENVIRONMENT` for processes that start within the ``with`` block."""
+    """Set `ENVIRONMENT` for processes that start in the ``with`` block."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
     try:

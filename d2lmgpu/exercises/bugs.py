@@ -1,7 +1,7 @@
-"""Exercises of notebook 11, find the bug: repaired functions, each of which has to do more than in the notebook.
+"""Exercises of notebook 11, find the bug: functions to repair, each of which is tried with more than in the notebook.
 
-The functions before the repair are in faulty.py. What notebooks 1 and 4 ask for
-is checked by their checks.
+faulty.py has the functions before the repair. If one does what notebook 1 or 4
+asks for, the check is theirs.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ TIMED = places.EXERCISES["timed"]
 
 
 def try_sum_round_the_ring(answer):
-    """The sum, and nobody sends more than 2(k-1) chunks."""
+    """The sum, and no device sends more than 2(k-1) chunks."""
     ALLREDUCE.test(answer)
     for k, n in ((2, 1000), (3, 999), (5, 1003), (8, 4000)):
         devices = [cpu(i) for i in range(k)]
@@ -35,7 +35,7 @@ def try_sum_round_the_ring(answer):
 
 
 def _check_sent(sent, whole, k, n, case):
-    """``sent``: numbers by device; ``whole``: whether some message is the whole array."""
+    """``sent``: how many numbers each device sends. ``whole``: whether there is a message of a whole array."""
     enough = 2 * (k - 1) * -(-n // k)
     if max(sent) <= enough:
         return
@@ -47,14 +47,14 @@ def _check_sent(sent, whole, k, n, case):
         )
     if whole:
         raise Wrong(
-            f"{found}: everybody sends whole arrays",
+            f"{found}: all devices send whole arrays",
             "cut the array into k chunks, d2lmgpu.collectives.chunk_bounds(n, k), and send one at a time",
         )
     raise Wrong(found, "a chunk goes round twice: once to be added up, once to be given back as it is")
 
 
 def try_step_replicas(answer):
-    """The step of `update_replicas`, where the shards' sizes are given; and with uneven and with empty shards."""
+    """The step of notebook 4's `update_replicas`, given the shards' sizes; also with uneven and with empty shards."""
     for sizes in ((4, 3, 3), (7, 2), (1, 1, 0)):
         _check_denominator(answer, sizes)
 
@@ -111,7 +111,7 @@ END_TO_END = "the first shard begins at 0, each other one where the one before i
 
 
 class _Screen(io.StringIO):
-    """Writing takes a moment, by a clock that else counts whole seconds."""
+    """Writing takes a fraction of a second, by a clock that counts only whole seconds otherwise."""
 
     clock = None
 
@@ -122,7 +122,7 @@ class _Screen(io.StringIO):
 
 
 def try_stopwatch(answer):
-    """As notebook 1's `timed`; and what is printed must not be in the times."""
+    """As notebook 1's `timed`; besides, the times must not include printing."""
     screen, printed = _Screen(), []
 
     def quiet(work, devices, repeats, clock):

@@ -1,7 +1,7 @@
-"""The judge: an answer to an exercise is tried on cases that reveal the usual mistakes.
+"""The judge: it tries an answer to an exercise on cases that reveal the usual mistakes.
 
-A verdict says what is wrong, and gives a hint, but never the solution. An answer
-is a function that the student writes; its name is the exercise's.
+An answer is a function that the student writes; it has the exercise's name. A
+verdict says what is wrong, and gives a hint, but never the solution.
 """
 
 import contextlib
@@ -23,46 +23,46 @@ from .time_limit import TimeIsUp, time_limit
 
 
 class Exercise(NamedTuple):
-    """What an exercise asks, and how an answer to it is checked: with a table of cases, or by a function."""
+    """What an exercise asks, and how an answer is checked: with a table of cases, or by a function, ``test``."""
 
     asks: str
     """What to write, its arguments and what they are."""
     says: str
     """What is said of a right answer."""
     test: Callable | None = None
-    """``test(answer)`` raises `Wrong` or `Empty` unless the answer is right. The other members take its place."""
+    """``test(answer)`` raises `Wrong` or `Empty` unless the answer is right. None: the members below are the table."""
     cases: Any = ()
-    """Tuples of arguments, with each of which the answer is called; a dict if each case has a name in words."""
+    """For each case a tuple of arguments to call the answer with. In a dict the keys name the cases in words."""
     draw: Callable | None = None
-    """``draw(rng)``: the arguments of another case, for the hidden ones."""
+    """``draw(rng)`` returns the arguments of a hidden case."""
     right: Callable = lambda *arguments: None
-    """``right(*arguments)``: the result of a right answer; None where several results are right."""
+    """``right(*arguments)`` returns the right result, or None if several results are right; then mistakes tell."""
     mistakes: Callable = lambda found, right, *arguments: ()
-    """``mistakes(found, right, *arguments)``: the rows of `compare`."""
+    """``mistakes(found, right, *arguments)`` returns the rows of `compare`."""
     hint: str = ""
     """The hint for any other wrong result."""
     form: Any = float
-    """The form of a result, as of `read`."""
+    """The form that a result should have, as for `read`."""
     returns: str = "return one number"
     """The hint for a result of another form."""
     raises: str = RUN_IT
     """The hint if the answer raises an error."""
     keeps: str = ""
-    """The hint if the answer changes its arguments, where that is wrong."""
+    """The hint if the answer changes its arguments; "" if it may."""
 
 
 class Verdict(NamedTuple):
-    """What `judge` found: whether the answer is right, and the sentences to print."""
+    """The result of `judge`: whether the answer is right, and the sentences to print."""
 
     right: bool
     says: str
 
 
 def judge(name, exercise, answer, seconds=None, seed=None):
-    """The `Verdict` on an answer: a function, or None where there is none yet.
+    """The `Verdict` on an answer: a function, or None if there is none yet.
 
-    It may take so many ``seconds``, as far as `time_limit` can interrupt it. With a ``seed``, a whole number, it is
-    tried with other random numbers, and with some hidden cases more.
+    ``seconds`` limits its time, as far as `time_limit` can interrupt it. With a ``seed``, a whole number, the answer
+    is tried with other random numbers, and with additional, hidden cases.
     """
     if answer is None:
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
@@ -79,15 +79,15 @@ def judge(name, exercise, answer, seconds=None, seed=None):
     except Wrong as wrong:
         return Verdict(False, f"✗ {name}: {wrong.what}\n  Hint: {wrong.hint}")
     except TimeIsUp as error:
-        if seconds is None:  # an answer that is limited from outside, and raises it itself
+        if seconds is None:  # there is no limit here: the answer raised it
             return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
         hint = "does it wait for what never comes? If devices go on working on it, restart the notebook's kernel"
         return not_yet(name, f"your answer did not end within {seconds:g} seconds", hint)
     except KeyboardInterrupt:  # Ctrl-C
         raise
-    except Exception as error:  # where the test looks at it
+    except Exception as error:  # raised where the test looks at the result
         return not_yet(name, f"what it returned is of no use: {in_words(error)}", "print it, and its type")
-    except BaseException as error:  # sys.exit, and what else would end the program
+    except BaseException as error:  # sys.exit, and all else that would end the program
         return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
 
 
@@ -137,28 +137,28 @@ def random_numbers(own):
 
 
 def with_hidden(cases, draw, count=3):
-    """``cases``, and if a seed was given ``count`` more, each made by ``draw(rng)``."""
+    """Return ``cases``, and if a seed was given ``count`` additional ones, each made by ``draw(rng)``."""
     if _seed.get() is None:
         return cases
     return (*cases, *(draw(random_numbers(own)) for own in range(count)))
 
 
 def not_yet(name, what, hint):
-    """The `Verdict` on an answer that could not be tried to the end."""
+    """The `Verdict` on an answer that could not be tried with all cases."""
     return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}")
 
 
 def what_ends(error):
-    """What code did that raised an exception which is no `Exception`."""
+    """What code did that raised a BaseException which is no Exception, in words."""
     if isinstance(error, SystemExit):
         return f"ended the program (sys.exit({message_of(error)}))"
     return f"raised {in_words(error)}"
 
 
 def _librarys_own(name, answer):
-    """The full name of the library's function that an answer is, or that it calls in its place; None if it is neither.
+    """The full name of the library's function that the answer is, or that it calls to do its work; None if neither.
 
-    An answer may use all of the library but the function that exercise ``name`` asks for.
+    An answer may use the whole library except the function that exercise ``name`` asks for.
     """
     while isinstance(answer, functools.partial):
         answer = answer.func
@@ -174,7 +174,7 @@ def _librarys_own(name, answer):
 
 def _is_librarys(thing):
     module = getattr(thing, "__module__", None) or ""
-    # the notebook shows faulty functions, in order that they be repaired: what they lack is for the check to say
+    # faulty functions, which a notebook shows to be repaired, do not count: their check says what is wrong with them
     return inspect.isroutine(thing) and module.startswith("d2lmgpu.") and module != faulty.__name__
 
 
@@ -183,7 +183,7 @@ def _full_name(function):
 
 
 def _named_in(function):
-    """What a function's code takes by name from its file or cell, or from modules there: ``ring``, ``d2l.evaluate``."""
+    """The things that a function's code names in its file or cell, or in modules there: ``ring``, ``d2l.evaluate``."""
     found = None
     for instruction in dis.get_instructions(function):
         if instruction.opname == "LOAD_GLOBAL":

@@ -1,4 +1,4 @@
-"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and from which size on it is worth it."""
+"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and the size from which it is faster."""
 
 import math
 
@@ -10,16 +10,16 @@ from .checking import Exercise, with_hidden
 from .results import Empty, Wrong, expect, result_of
 
 CASES = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
-"""Devices and elements: first those that divide."""
+"""Devices and elements: first cases where the number of devices divides that of elements."""
 
 
 def try_ring(answer):
-    """Proved, between neighbours only, and no more elements one after the other than a ring needs."""
+    """It is proved, sends between neighbours only, and takes no longer than a ring needs."""
     for k, n in with_hidden(CASES, lambda rng: (int(rng.integers(2, 10)), int(rng.integers(1, 40)))):
         case = f"ring({k}, {n})"
         schedule = _schedule(result_of(answer, k, n, case=case, hint=CHUNKS), case)
         if k > 1 and not any(schedule):
-            raise Empty(f"{case}: nobody sends anything")
+            raise Empty(f"{case}: no device sends anything")
         try:
             prove(schedule, k, n)
         except ScheduleError as error:
@@ -71,7 +71,7 @@ def _check_neighbours(schedule, k, case):
 
 
 def _busiest(step, k):
-    """The elements that the device sends that sends most."""
+    """The largest number of elements that one device sends in a step."""
     return max((sum(t.size for t in step if t.source == i) for i in range(k)), default=0)
 
 

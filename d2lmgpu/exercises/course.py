@@ -35,8 +35,10 @@ look_back()"""
 
 
 class Copied(NamedTuple):
-    """What `copy_course` did: names of files that it has ``written``, that were there and were ``kept``, and a
-    ``missing`` one's reason, or None."""
+    """What `copy_course` did: the files that it has ``written``, and those that were there before and are ``kept``.
+
+    ``missing``: why Fashion-MNIST is missing, or None.
+    """
 
     written: list
     kept: list
@@ -44,9 +46,9 @@ class Copied(NamedTuple):
 
 
 def copy_course(folder, data=True):
-    """Put the course into a folder, which is made unless it exists. Files that are there stay as they are.
+    """Copy the course into a folder, which is made unless it exists. Files that are there already stay as they are.
 
-    ``data``: with Fashion-MNIST's files, so that the copy needs no network. Returns a `Copied`.
+    ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a `Copied`.
 
     Raises OSError if the folder cannot be written, ValueError if this installation has no notebooks.
     """
@@ -69,7 +71,7 @@ def copy_course(folder, data=True):
 
 
 def find_notebooks():
-    """The paths of the course's notebooks: those of a clone, or those that were installed with the package.
+    """The paths of the course's notebooks, in a clone or in an installed package.
 
     Raises ValueError if there are none.
     """
@@ -89,7 +91,7 @@ def _installed():
 
 
 def _write(copied, folder, name, make):
-    """Write a file, unless there is one of that name."""
+    """Write a file, unless one of this name exists."""
     path = folder / name
     if os.path.lexists(path):
         copied.kept.append(name)
@@ -100,7 +102,7 @@ def _write(copied, folder, name, make):
 
 
 def _for_a_student(path):
-    """A notebook without outputs, which keeps predictions and answers, as bytes."""
+    """A notebook without outputs that keeps predictions and answers, as bytes."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     cells = [_plain(cell) for cell in notebook["cells"]]
     begin = _cell("code", "begin", BEGIN.format(name=path.stem))
@@ -110,7 +112,7 @@ def _for_a_student(path):
 
 
 def _plain(cell):
-    """A cell that has not run; a link to a page of the repository, which is not copied, is only its text."""
+    """A cell as before it has run. Links to the repository's pages, which are not copied, become plain text."""
     if cell["cell_type"] == "code":
         return cell | {"outputs": [], "execution_count": None}
     return cell | {"source": [re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", line) for line in cell["source"]]}
@@ -122,7 +124,7 @@ def _cell(kind, name, text):
 
 
 class Begun(NamedTuple):
-    """A notebook that has begun: its name, its folder, and what `compare` has shown or folded in it."""
+    """The notebook that has begun: its name, its folder, and which comparisons `compare` has shown or folded."""
 
     name: str
     folder: Path
@@ -133,10 +135,10 @@ _begun = []
 
 
 def begin(name):
-    """Keep, from now on, predictions in the current folder under this name, and answers that pass in its mine.py.
+    """From now on keep predictions, under this name, and right answers, in mine.py, both in the current folder.
 
-    The first cell of the notebooks that ``d2lmgpu course`` copies; those of the repository have none.
-    Raises ValueError for a name that is no text.
+    The notebooks that ``d2lmgpu course`` copies begin with this; those of the repository do not. Raises ValueError for
+    a name that is no text.
     """
     check_text("name", name)
     _begun[:] = [Begun(name, Path.cwd(), set())]

@@ -1,11 +1,11 @@
-"""A framework of one's own: answers in mine.py put to work, and a page that shows them.
+"""The student's own framework: the answers in mine.py put to work, and a page that shows them.
 
     own = my_framework()
     own.use["ring"]      # a function: the student's, if it is right
     own.whose["ring"]    # "yours"
 
-In a student's copy of the course a stand-in takes the place of an answer that is missing, and is called so. The
-repository has no mine.py: there the course's solutions stand in for the student.
+In a student's copy of the course the library's functions stand in for missing answers, and are named as such. In the
+repository, which has no mine.py, the course's solutions stand in for the student's.
 """
 
 import base64
@@ -58,9 +58,10 @@ STAND_INS = {f.__name__: f for f in (sum_on, log_softmax, split_batch, examples_
 
 
 class Framework(NamedTuple):
-    """``use``: the functions of `STAND_INS` by name, the student's where they are right. ``answers``: all answers to
-    the core path's exercises. ``whose``: of each of these "yours", or what stands in for it. ``text``: the answers'
-    Python.
+    """The functions to train with, and where they come from.
+
+    ``use``: for each name of `STAND_INS` a function, the student's if it is right. ``answers``: all answers to the core
+    path's exercises. ``whose``: for each of these exercises "yours", or what stands in. ``text``: the answers' source.
     """
 
     use: dict
@@ -70,12 +71,12 @@ class Framework(NamedTuple):
 
     @property
     def lines(self):
-        """Lines of the text that are not empty."""
+        """The number of lines of the text that are not empty."""
         return sum(bool(line.strip()) for line in self.text.splitlines())
 
 
 def my_framework():
-    """The `Framework` of the mine.py of this copy of the course; elsewhere that of the course's solutions.
+    """The `Framework` from mine.py in a student's copy of the course; elsewhere from the course's solutions.
 
     Raises ValueError if mine.py cannot be run, OSError if it cannot be read.
     """
@@ -98,7 +99,7 @@ def my_framework():
 
 
 def _answers_in(path):
-    """The answers in a student's file, imported as whoever writes ``import mine`` has it, and its text."""
+    """The answers in a student's file, which is imported as the module ``mine``, and its text."""
     sys.modules.pop(MODULE, None)
     module = type(sys)(MODULE)
     module.__file__ = str(path)
@@ -112,7 +113,7 @@ def _answers_in(path):
 
 
 def _solutions():
-    """Those of the repository; where there are none, as in a package that was installed, no answers."""
+    """The repository's solutions, and their text. An installed package has none."""
     found, texts = {}, []
     for path in sorted((find_notebooks()[0].parent / "solutions").glob("*.py")):
         names = runpy.run_path(str(path))
@@ -122,10 +123,10 @@ def _solutions():
 
 
 def add_to_mine(*functions):
-    """Put functions that are no exercises into mine.py, with what they use; only in a student's copy of the course.
+    """Put functions that are no exercises into mine.py, with all that they use, in a student's copy of the course.
 
-    Returns the number of lines that mine.py now has, empty ones left out, or None elsewhere. Raises ValueError for the
-    name of an exercise, whose answers `check` keeps.
+    Returns the number of lines of mine.py, without empty ones; None outside of a student's copy. Raises ValueError for
+    the name of an exercise, since `check` keeps its answers.
     """
     mine = begun()
     for function in functions:
@@ -142,11 +143,11 @@ def add_to_mine(*functions):
 
 
 def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
-    """Write one HTML file that shows a `Framework` to others: its answers, what came of training, and its ring playing.
+    """Write an HTML file that shows a `Framework` to others: its answers, its training, and its ring in the player.
 
-    ``facts``: a dict from texts to texts, for the first table. ``figure``: Matplotlib's, of the training, and ``alt``
-    what one sees in it. ``k``, ``n``: devices and elements of the ring that plays. ``file``: its name; by default
-    my_framework.html, beside the student's notebooks, and nothing is written elsewhere.
+    ``facts``: the first table, a dict from texts to texts. ``figure``: a Matplotlib figure of the training; ``alt``
+    says in words what it shows. ``k``, ``n``: devices and elements of the ring. ``file``: the file's name; by default
+    my_framework.html beside the student's notebooks, and outside of a student's copy no file is written.
 
     Returns the file's path, or None. Raises ValueError for a ring that is no schedule, OSError if it cannot be written.
     """

@@ -10,7 +10,7 @@ TIE = "exactly between two, take the one whose last bit is 0: add 0x7FFF, and 1 
 
 
 def _numbers(*shape, seed=5):
-    """Random numbers of all magnitudes."""
+    """Random numbers, of very different magnitudes."""
     rng = np.random.default_rng(seed)
     return (rng.normal(0, 1, shape) * 10.0 ** rng.uniform(-20, 20, shape)).astype(np.float32)
 
@@ -107,7 +107,7 @@ EXERCISES = {
         mistakes=_bfloat16_mistakes,
         form=np.ndarray,
         returns="return an array of float32 numbers",
-        keeps="make a new array; x belongs to somebody else",
+        keeps="make a new array; x belongs to the caller",
     ),
     "buckets": Exercise(
         "Write buckets(sizes, limit): sizes[i] is the size of parameter i's gradient in bytes. Return a list of "

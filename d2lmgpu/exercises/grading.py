@@ -1,4 +1,4 @@
-"""Marks for a folder of students: every answer in a process and in a copy of the student's folder of its own."""
+"""Marks for a folder of students. Each answer runs in its own process, in its own copy of the student's folder."""
 
 import math
 import os
@@ -18,13 +18,13 @@ from .time_limit import check_seconds
 from .topics import EXERCISES, find
 
 SECONDS = 20.0
-"""The time that an answer may take, unless another limit is given."""
+"""The time that an answer may take unless another limit is given."""
 STUDENT_SECONDS = 300.0
 """The time that all answers of a student may take."""
 
 
 class Mark(NamedTuple):
-    """A row of marks. ``says`` is the whole verdict, with the hint; ``output`` what the answer printed."""
+    """A row of the marks. ``says`` is the whole verdict, with the hint; ``output`` is what the answer printed."""
 
     student: str
     exercise: str
@@ -46,13 +46,13 @@ def grade(
 ):
     """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student in turn.
 
-    Each list has all ``exercises`` (names; default: all), also those without an answer. ``points``: what they are
-    worth, {name: points}; 1 unless given. An answer may take so many ``seconds`` and bytes of ``memory``, those of a
-    student together ``student_seconds``. ``seed``: with other numbers and some more cases than in the notebooks.
-    ``isolate``: start Python anew for each student. What goes wrong with a student's folder is said in these marks.
+    Each list has a mark for each of the ``exercises`` (names; default: all), with or without an answer. ``points``: a
+    dict with what exercises are worth; 1 unless given. ``seconds`` and ``memory`` (bytes) are limits for an answer,
+    ``student_seconds`` for all answers of a student. ``seed``: try other numbers than the notebooks', and additional
+    cases. ``isolate``: start Python anew for each student. If a student's folder cannot be graded, its marks say why.
 
-    Raises ValueError for a folder without students or answers, for exercises that there are not, and for limits and
-    points that are none; OSError if the folder cannot be read.
+    Raises ValueError for a folder without students or answers, for unknown exercises, and for limits and points that
+    are none; OSError if the folder cannot be read.
     """
     names = list(EXERCISES) if exercises is None else list(dict.fromkeys(exercises))
     worth = dict.fromkeys(names, 1) | _checked_points(points or {})
@@ -68,7 +68,7 @@ def grade(
 
 
 def find_students(folder):
-    """The folders of students in a folder. Raises ValueError if there are none, or none of them has answers."""
+    """The students' folders in a folder. Raises ValueError if there are none, or if none of them has answers."""
     paths = (Path(os.path.abspath(folder), name) for name in os.listdir(folder) if not name.startswith("."))
     students = sorted(path for path in paths if os.path.isdir(path))
     if not students:
@@ -81,7 +81,7 @@ def find_students(folder):
 def _may_have_answers(student):
     try:
         return any(name == MINE or name.endswith(".ipynb") for name in os.listdir(student))
-    except OSError:  # as these marks will say
+    except OSError:  # the marks will say why
         return True
 
 
@@ -106,7 +106,7 @@ def _each(grader, students):
 
 
 class _Grader:
-    """Grades students, several at a time, by supervisors that it keeps until the end."""
+    """Grades students, several at a time, with supervisors that it keeps until the end."""
 
     def __init__(self, names, worth, seconds, student_seconds, memory, seed, isolate):
         self.isolate = isolate
@@ -115,7 +115,7 @@ class _Grader:
         self.free, self.all, self.over = [], [], False
 
     def stop(self):
-        """From another thread: end what is under way, and begin nothing."""
+        """From another thread: end the jobs that are under way, and begin no other."""
         self.over = True
         for supervisor in self.all:
             supervisor.close_for_good()
@@ -130,7 +130,7 @@ class _Grader:
         try:
             with temporary_folder(self.folder) as made:
                 return self._marks(supervisor, student, made)
-        except Exception as error:  # whatever is the matter with one student, the others are graded
+        except Exception as error:  # whatever is wrong with one student's folder, the others are graded
             what = f"this could not be graded: {in_words(error)}"
             return [Mark(student.name, name, False, 0, not_yet(name, what, "look at it").says) for name in self.names]
         finally:

@@ -1,7 +1,7 @@
-"""The processes that `apart.Supervisor` starts: the supervisor's, and one of each job, which it forks.
+"""The processes behind `apart.Supervisor`: that of the supervisor, and for each job one that it forks.
 
-No read is unlimited in bytes or in time. A job's result goes through a socket: another process of the same user could
-open a pipe (/proc/PID/fd), and write to it.
+Each read is limited in bytes and in time. Results go through sockets, because another process of the same user could
+open a pipe (/proc/PID/fd) and write to it.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ ADOPT, END_WITH_PARENT, SHOWN = 36, 1, 4  # PR_SET_CHILD_SUBREAPER, _PDEATHSIG a
 
 
 class Outcome(NamedTuple):
-    """What came of a job: its ``result``, or how it ``ended`` instead, in words; and what it printed."""
+    """What came of a job: its ``result``, or in words how it ``ended`` without one; and its ``output``."""
 
     result: Any
     ended: str | None
@@ -46,14 +46,14 @@ class Outcome(NamedTuple):
 
 
 def supervise(connection, ready):
-    """The supervisor's process: do jobs until there are no more."""
+    """The supervisor's process: import the module ``ready``, then do jobs until there are no more."""
     hide()
     sys.dont_write_bytecode = True
     sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
     importlib.import_module(ready)
     if hasattr(os, "fork"):
         os.setsid()
-        _prctl(ADOPT, 1)  # a process whose parent is gone becomes this one's child, and is ended, too
+        _prctl(ADOPT, 1)  # a job's process that has lost its parent becomes a child of this one, and is ended, too
     connection.send_bytes(b"ready")
     with contextlib.suppress(EOFError):
         while True:
@@ -63,7 +63,7 @@ def supervise(connection, ready):
 
 
 def hide():
-    """Let only root look into this process and its jobs, and let it print nothing."""
+    """Let only root look into this process and into its jobs' processes, and let it print nothing."""
     _prctl(SHOWN, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
@@ -77,7 +77,7 @@ def _prctl(option, value):
 
 
 def _result_of(job):
-    """Settle in the job's folder and environment, and call its function."""
+    """Call a job's function, in the job's folder and environment."""
     os.environ.clear()
     os.environ.update(job["environment"] | ENVIRONMENT)
     os.chdir(job["folder"] or job["here"])
@@ -88,7 +88,7 @@ def _result_of(job):
 
 
 def _do_here(job):
-    """The `Outcome` of a job, where there is no fork: this process does it itself."""
+    """The `Outcome` of a job where there is no fork: it runs in this process."""
     with tempfile.TemporaryFile() as printed:
         for stream in (1, 2):
             os.dup2(printed.fileno(), stream)
@@ -99,8 +99,8 @@ def _do_here(job):
 
 
 def _do(job):
-    """The `Outcome` of a job, which is done in a copy of this process."""
-    word = secrets.token_bytes(16)  # begins a result, so that a job that writes to all files has none
+    """The `Outcome` of a job that runs in a copy of this process."""
+    word = secrets.token_bytes(16)  # begins a result: what a job writes to all its files is not taken for one
     (results, result), (prints, output) = map(socket.socket.detach, socket.socketpair()), os.pipe()
     process = os.fork()
     if process == 0:
@@ -127,7 +127,7 @@ SPOKE = "spoke in the place of the check"
 
 
 def _work(job, word, result, output):
-    """The job's process: call the function, tell its result, and end, whatever threads there are."""
+    """The job's process: call the function, send the result, and end, even if there are other threads."""
     code = 1
     try:
         process = os.getpid()
@@ -139,7 +139,7 @@ def _work(job, word, result, output):
         _limit_memory(job["memory"])
         found = json.dumps(_result_of(job))
         _limit_memory(None)
-        if os.getpid() == process:  # and not a copy of it, made by fork
+        if os.getpid() == process:  # and not a copy that the job has forked
             os.write(RESULT, word + found.encode() + b"\n")
         code = 0
     finally:
@@ -150,7 +150,7 @@ RESULT = 3  # the file descriptor of a job's result
 
 
 def _take_over(nothing, output, result):
-    """Let these be standard input, output and errors, and `RESULT`, and close all else that was inherited."""
+    """Make these standard input, standard output and errors, and `RESULT`, and close all other inherited files."""
     for here, there in enumerate((nothing, output, output, result)):
         os.dup2(there, here)
     os.set_inheritable(RESULT, False)
@@ -163,7 +163,7 @@ def _take_over(nothing, output, result):
 
 
 def _limit_memory(size):
-    """Hold this process to so many bytes of data; None: to as many as before. No crash leaves a file."""
+    """Limit the data of this process to ``size`` bytes (None: lift the limit), its files too; a crash leaves none."""
     import resource  # which Windows does not have
 
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
@@ -174,9 +174,10 @@ def _limit_memory(size):
 
 
 def _listen(process, results, prints, word, stop):
-    """What comes from a job until it has told its result, ended, or used up its time.
+    """Read from a job's process until it has sent its result, has ended, or has used up its time.
 
-    Returns the result, what it printed, how many bytes more, and its status, None if it goes on.
+    Returns the result, the beginning of the output, the number of bytes that are left out of it, and the exit status,
+    or None if the process has not ended.
     """
     found, printed, lost, pipes, status = b"", b"", 0, [results, prints], None
     while time.monotonic() < stop:
@@ -199,37 +200,37 @@ def _listen(process, results, prints, word, stop):
 
 
 def _status(process):
-    """How a process ended; None if it has not."""
+    """The exit status of a process; None if it has not ended."""
     ended, status = os.waitpid(process, os.WNOHANG)
     return status if ended else None
 
 
 def _end_group(process):
-    """End a job with all that it has started."""
+    """End a job's process, and all processes that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
     stop = time.monotonic() + PATIENCE / 2
     while (started := psutil.Process().children(recursive=True)) and time.monotonic() < stop:
-        end_all(started)  # again, since one that forks meanwhile may have been missed
+        end_all(started)  # again and again: new ones may have been forked meanwhile
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
 def end_all(processes):
-    """Kill processes, those that are gone left out."""
+    """Kill processes; some may have ended already."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
 def late(seconds):
-    """Of a job that used up its time."""
+    """How a job ended that used up its time."""
     return f"did not end within {seconds:g} seconds"
 
 
 def how_it_ended(code):
-    """How a process ended that gave no result."""
+    """How a process ended that gave no result, from its exit code."""
     if code >= 0:
         return f"ended the program (exit code {code})"
     with contextlib.suppress(ValueError):

@@ -8,7 +8,7 @@ from .results import close, compare, expect, read, result_of, short
 
 
 def try_leaky_relu(answer):
-    """Both directions, the kink, two calls at a time, and an argument that stays as it is."""
+    """Both directions, the kink at 0, calls that are mixed, and an argument that stays as it is."""
     rng = random_numbers(0)
     kept = []
     for slope, dtype in ((0.1, np.float64), (0.01, np.float32), (0.3, np.float32)):
@@ -49,7 +49,7 @@ NUMBERS = "return an array of numbers"
 
 
 def _pooled(rng, shape, draw):
-    """dy and x of this shape."""
+    """dy for, and x of this ``shape``; ``draw(rng, shape)`` makes x."""
     x = draw(rng, shape) - 2.0
     return rng.normal(size=(*shape[:2], shape[2] // 2, shape[3] // 2)), x
 

@@ -33,7 +33,7 @@ def _examples_mistakes(_, right, n, counts, rank):
 
 
 IN_ORDER = "return them in order, the lowest rank first"
-CIRCLE = "if all who are waited for wait themselves, they wait in a circle, and nobody alone is to blame: []"
+CIRCLE = "if all who are waited for wait themselves, they wait in a circle, and no rank alone is to blame: []"
 
 
 def _draw_waits(rng):
@@ -45,9 +45,9 @@ def _draw_waits(rng):
 def _culprits_mistakes(found, right, waits):
     waited = list(waits.values())
     return (
-        (sorted(waits), "those who wait", "who waits has said so, and is a victim"),
-        (sorted(set(waited)), "all for whom somebody waits", "some of these wait themselves, and have said so"),
-        (sorted(rank for rank in waited if rank not in waits), "somebody is there twice", "name each rank once"),
+        (sorted(waits), "those who wait", "a rank that waits has said so, and is a victim"),
+        (sorted(set(waited)), "all for which a rank waits", "some of these wait themselves, and have said so"),
+        (sorted(rank for rank in waited if rank not in waits), "a rank is there twice", "name each rank once"),
         (right[::-1], "the wrong way round", IN_ORDER),
         (right[:1], "there are others", "more than one rank may be silent"),
         (sorted(found) == right, IN_ORDER),
@@ -80,7 +80,7 @@ EXERCISES = {
     "culprits": Exercise(
         "Write culprits(waits): a dict with, for each rank that answers, the rank for which it waits. Return the list, "
         "in order, of those ranks for which somebody waits and which do not wait themselves: they were not heard of.",
-        "those for whom somebody waits, and who do not wait themselves.",
+        "those for which a rank waits, and which do not wait themselves.",
         cases=(
             ({3: 2, 0: 3, 1: 0},),
             ({0: 1, 2: 1, 3: 1},),
@@ -93,7 +93,7 @@ EXERCISES = {
         draw=_draw_waits,
         right=lambda waits: sorted(set(waits.values()) - set(waits)),
         mistakes=_culprits_mistakes,
-        hint="follow the chain: who waits for whom, until you come to one who waits for nobody",
+        hint="follow the chain from rank to rank, until you come to one that waits for none",
         form=[int],
         returns="return a list of ranks, such as [2]",
     ),

@@ -14,7 +14,7 @@ WHOLE = "where k does not divide, the largest part has one number more: round up
 
 
 def _bytes_of(stage, n, states, k, part=None):
-    """Of a device whose parts have ``part`` numbers; by default that with the largest ones."""
+    """Bytes on a device that has parts of ``part`` numbers; by default of the largest part."""
     part = -(-n // k) if part is None else part
     return 4 * ((n if stage < 3 else part) + (n if stage < 2 else part) + states * (n if stage < 1 else part))
 
@@ -42,7 +42,7 @@ STEPS = ((2, 6), (3, 7), (1, 4), (4, 3), (5, 23))
 
 
 def try_zero1_step(answer):
-    """All parameters updated on every device, velocities only by their owners, and no byte sent that need not be."""
+    """All parameters updated on every device, velocities by their owners only, and no needless byte sent."""
     rng, lr, momentum = random_numbers(4), 0.5, 0.75
     for k, n in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((2, 1), (9, 40))))):
         case = f"{several(n, 'parameter')} on {several(k, 'device')}"
@@ -96,7 +96,7 @@ def _check_params(i, array, start, own, before, bounds, lr, momentum, case):
 
 
 def _check_sent(transfers, devices, n, case):
-    """2(k-1)·n numbers in all, and none past the record or over the host."""
+    """2(k-1)·n numbers are sent in all, none of them over the host or unrecorded."""
     k, places = len(devices), {str(device) for device in devices}
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
     host = "right, but numbers went over the host: they should go from device to device"
@@ -106,7 +106,7 @@ def _check_sent(transfers, devices, n, case):
     expect(
         sent <= enough,
         f"{case}: right, but the devices sent {sent:,} bytes; {enough:,} are enough",
-        "nobody needs the sum of a chunk but its owner: a reduce-scatter is half of an allreduce",
+        "only its owner needs the sum of a chunk: a reduce-scatter is half of an allreduce",
     )
     expect(
         sent >= enough,

@@ -1,4 +1,4 @@
-"""mine.py: answers that passed, each with all that it needs, in the student's own file.
+"""mine.py: the student's file of right answers, each with all that it needs.
 
     # --- allreduce: kept by check ---
     import d2lmgpu as d2l
@@ -10,8 +10,8 @@
 
     # --- end of allreduce ---
 
-What stands between such lines is replaced when another version passes, and the file as it was is kept beside it. All
-other text is the student's, and stays.
+The text between such lines is replaced when another version of the answer passes, and the former file is kept beside
+it. All other text is the student's, and stays.
 """
 
 import ast
@@ -34,22 +34,23 @@ BEGIN, END = "# --- {}: kept by check ---", "# --- end of {} ---"
 MARKER = re.compile(
     f"^(?:{re.escape(BEGIN)}|{re.escape(END)})[ \\t]*(?=\\r?$)".replace(r"\{\}", r"(\w+)"), re.MULTILINE
 )
-"""A line before or after an answer, but for its end: group 1 is the name of one that begins, 2 of one that ends."""
+"""A line before or after an answer, without its end. Group 1 is the name if it is before, group 2 if it is after."""
 
 MODULE = "mine"
-"""As which answers import what is in the file already."""
+"""The name by which answers import what is in the file already."""
 
 
 class CannotKeep(Exception):
-    """An answer's source cannot be had, or not with all that it needs; the message says why."""
+    """An answer cannot be kept with all that it needs; the message says why."""
 
 
 def keep(name, answer, path):
     """Put the source of ``answer``, a function, into the file ``path`` under ``name``. Returns whether that changed it.
 
-    With it come the imports, the helpers and the constants that it uses. A version that is replaced is kept aside,
-    which is printed; one that lacks its markers stays, and the new one, at the end, counts. Raises `CannotKeep` with
-    the reason, OSError if the file cannot be read or written, UnicodeDecodeError if it is not UTF-8.
+    The imports, helpers and constants that it uses are put there, too. If a former version is replaced, the former
+    file is kept beside it, and that is printed. A former version without its markers stays; the new one is put at the
+    end, where it counts. Raises `CannotKeep` with the reason, OSError if the file cannot be read or written,
+    UnicodeDecodeError if it is not UTF-8.
     """
     path = Path(path)
     with holding(path, PATIENCE):
@@ -64,7 +65,7 @@ def keep(name, answer, path):
             return False
         aside = keep_aside(path) if replaces else None
         write_file(path, lambda file: file.write(new.encode(encoding)))
-    sys.modules.pop(MODULE, None)  # who imports it next gets this one
+    sys.modules.pop(MODULE, None)  # the next import reads it anew
     begin, end = BEGIN.format(name), END.format(name)
     if aside:
         print(f"  ({path.name} as it was: {aside.name})")
@@ -74,7 +75,7 @@ def keep(name, answer, path):
 
 
 def _with_block(text, name, source):
-    """A file's text with the source of an answer, and whether that replaces an earlier version; else it comes last."""
+    """A file's text with an answer's source, and whether that replaces a former version; otherwise it is at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = f"{BEGIN.format(name)}\n{source}\n{END.format(name)}".replace("\n", newline)
     if place := _blocks(text).get(name):
@@ -89,9 +90,9 @@ def kept_in(text):
 
 
 def _blocks(text):
-    """Where the answers are in a file's text, by name: from marker to marker, with no other between them.
+    """Where the answers are in a file's text, by name: from a first marker to the next one, which must be its last.
 
-    Of several it is the last one, which counts for Python; None if that has no end.
+    If there are several of a name, the last one counts, as for Python; None if it has no end.
     """
     return {
         begin[1]: slice(begin.start(), end.end()) if end and end[2] == begin[1] else None
@@ -101,7 +102,7 @@ def _blocks(text):
 
 
 def source_of(name, answer, kept=()):
-    """A Python program that defines ``answer`` as ``name``, and what it uses that is not in ``kept``.
+    """A Python program that defines ``answer`` as ``name``, and all that it uses except what is in ``kept``.
 
     Raises `CannotKeep`.
     """
@@ -116,7 +117,7 @@ def source_of(name, answer, kept=()):
 
 
 def _collect(function, imports, parts, kept):
-    """Enter a function and all that it uses, helpers before whoever uses them."""
+    """Collect a function and all that it uses, helpers before the functions that use them."""
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise CannotKeep("only functions that begin with def have a text that can be kept")
     if function.__closure__:
@@ -150,7 +151,7 @@ def _collect_one(use, value, function, imports, parts, kept):
 
 
 def _public(home, own, value):
-    """The outermost package that has ``value`` by the name ``own``, as its module ``home`` has it."""
+    """The outermost package from which ``value`` can be imported by its name ``own``; ``home`` is its module."""
     parent = home.rpartition(".")[0]
     return _public(parent, own, value) if getattr(sys.modules.get(parent), own, None) is value else home
 
@@ -176,7 +177,7 @@ def _used_to_define(text):
 
 
 def _used_by(function):
-    """The global names that a function's code uses, that of functions within it included."""
+    """The global names that a function's code uses, and the code of functions within it."""
     codes = [function.__code__]
     while codes:
         code = codes.pop()

@@ -1,4 +1,4 @@
-"""Exercises of notebook 1, devices: arrays of several places on one, two places that change contents, and the time."""
+"""Exercises of notebook 1, devices: a sum of arrays on several devices, a swap between two, and measuring time."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def _arrays(rng, places, n=5):
 
 
 def try_sum_on(answer):
-    """On the device that is asked for, with as few bytes as it takes, and the arrays as they were."""
+    """The sum is on the right device, no needless byte was sent, and the arrays are as before."""
     rng = random_numbers(0)
     for places, there in (((0, 1), 0), ((0, 1), 1), ((2,), 2), ((1, 0, 2), 3), ((0, 1, 0, 3, 2), 1)):
         arrays, values = _arrays(rng, places)
@@ -45,7 +45,7 @@ def _check_sum(result, values, device, case):
 
 
 def _check_way(transfers, ways, nbytes, case):
-    """Numbers went these ways only, from one device to another, ``nbytes`` each."""
+    """Numbers travelled just these ways, pairs of devices, with ``nbytes`` each."""
     moved = [(t.source, t.destination, t.nbytes) for t in transfers if t.source != t.destination]
     over_host = any("host" in (source, destination) for source, destination, _ in moved)
     expect(not over_host, f"{case}: the numbers went over the host, twice the way", "put copies from device to device")
@@ -89,7 +89,7 @@ SUBMITTING = 1
 
 
 def try_timed(answer):
-    """Each repetition by itself, from an idle machine to an idle machine, without the first."""
+    """Each repetition is timed by itself, from idle devices to idle devices, without the first one."""
     for k, repeats in ((1, 3), (2, 4), (3, 5)):
         clock = Clock()
         devices = [PretendDevice(i, clock) for i in range(k)]
@@ -114,7 +114,7 @@ EACH_TIMED = "call work once to warm up, without a time, and then `repeats` time
 
 
 def _check_seconds(result, seconds, calls, case):
-    """``seconds`` (calls, devices): how long the work took."""
+    """``seconds`` (calls, devices): how long the work took on each device."""
     repeats = len(result)
     mine = SUBMITTING + seconds[len(calls) - repeats : len(calls)]  # the last calls are those that are timed
     right = mine.max(axis=1)

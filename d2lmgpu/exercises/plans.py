@@ -6,13 +6,13 @@ from .checking import Exercise, with_hidden
 from .results import Wrong, expect, read, result_of
 
 PIPELINES = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))
-"""Devices and micro-batches: first those in which most goes wrong. LeNet has four stages at most."""
+"""Devices and micro-batches: first the cases in which most goes wrong. LeNet has at most four stages."""
 
 FORM = "return a list with a list for each device, of (what, stage, micro_batch), such as ('F', 0, 3)"
 
 
 def try_one_f_one_b(answer):
-    """Proved, no micro-batch more than 1F1B holds, and no longer than it takes."""
+    """It is proved, holds no more micro-batches than 1F1B, and takes no longer."""
     for k, m in with_hidden(PIPELINES, lambda rng: (int(rng.integers(1, 5)), int(rng.integers(1, 12)))):
         case = f"one_f_one_b({k}, {m})"
         orders = _orders(result_of(answer, k, m, case=case), k, m, case)
@@ -73,7 +73,7 @@ def _differ(orders):
 
 
 def _held(order):
-    """The most micro-batches that have gone forward and not yet back."""
+    """The largest number of micro-batches that are held: they have gone forward, and not yet backward."""
     held = most = 0
     for what, _, _ in order:
         held += 1 if what == "F" else -1

@@ -1,7 +1,7 @@
-"""Predictions, beside what is measured afterwards; in a student's copy of the course they are kept.
+"""Predictions, shown beside what is measured afterwards. In a student's copy of the course they are kept.
 
-There `compare` keeps an answer folded for which nobody has made a prediction yet. The notebooks of this repository say
-it at once: they are for reading, too.
+There `compare` does not show a result before there is a prediction: it stays folded. The notebooks of this repository
+show it at once, since they are for reading, too.
 """
 
 import math
@@ -15,24 +15,23 @@ from ..words import several
 from . import course
 
 FILE = "predictions.json"
-"""Where a copy of the course keeps them: a dict from a notebook to dicts from what was compared to a list of entries.
+"""The file that keeps them, JSON: {notebook: {what was compared: [entry, ...]}}, the newest entry last.
 
-An entry has the prediction, None where there is none, what was found, its unit, and how it was found; the last entry is
-the newest.
+An entry has the prediction (or None), what was found, its unit, and how it was found.
 """
 
 WAYS = ("measured", "counted", "computed", "simulated", "published")
-"""How a number may have been found that a prediction is compared with."""
+"""How the number was found with which a prediction is compared."""
 
 RIGHT = 1.25
-"""Times that a prediction may be off, to count as right when you look back."""
+"""A prediction counts as right in `look_back` if it is off by at most this factor."""
 
 
 def compare(what, predicted, found, unit="", how="measured"):
-    """Print a prediction beside what was found, and the ratio; ``how`` it was found is one of `WAYS`.
+    """Print a prediction beside what was found, and the ratio. ``how`` it was found is one of `WAYS`.
 
-    In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction: a
-    click opens it in a notebook, and elsewhere a second call. Raises ValueError for what are no numbers.
+    In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction. In a
+    notebook a click unfolds it, elsewhere a second call. Raises ValueError for anything else than numbers.
     """
     for name, value in (("found", found), ("predicted", predicted)):
         if not is_number(value) and (name == "found" or (value is not None and value is not ...)):
@@ -51,9 +50,9 @@ def compare(what, predicted, found, unit="", how="measured"):
 
 
 def look_back():
-    """Print all predictions of this notebook, those that were furthest off first, and by how much they were.
+    """Print all predictions of this notebook, and by how much they were off, the worst first.
 
-    Raises ValueError unless it has begun, as the notebooks of a student's copy do.
+    Raises ValueError outside of a student's copy of the course.
     """
     mine = course.begun()
     if not mine:
@@ -84,7 +83,7 @@ def _in_words(what, entry):
 
 
 def _off(entry):
-    """How far a prediction is off: the logarithm of the times, either way."""
+    """By how much a prediction is off: the magnitude of the ratio's logarithm."""
     predicted, found = entry["predicted"], entry["found"]
     if predicted == found:
         return 0.0
@@ -93,7 +92,7 @@ def _off(entry):
 
 
 def _keep(mine, what, entry):
-    """Enter a comparison into the copy's file. Returns whether this notebook has shown or folded it before."""
+    """Record a comparison in the copy's file. Returns whether this notebook has shown or folded it before."""
     check_text("compare: what", what)
     path = mine.folder / FILE
     try:
@@ -104,7 +103,7 @@ def _keep(mine, what, entry):
                 entries.pop()  # the same prediction, found once more
             entries.append(entry)
             write_json(path, kept)
-    except OSError as error:  # which is no reason to end a notebook
+    except OSError as error:  # no reason to end a notebook
         print(f"(Predictions cannot be kept: {error})")
     seen = what in mine.seen
     mine.seen.add(what)
@@ -112,7 +111,7 @@ def _keep(mine, what, entry):
 
 
 def _read(path):
-    """What is kept in a copy's file, {} if there is none. If some of it cannot be read, all of it is kept aside."""
+    """The content of the copy's file, {} if there is none. If a part is not readable, the whole file is kept aside."""
     if not path.exists():
         return {}
     found = read_json(path.read_bytes())
@@ -124,7 +123,7 @@ def _read(path):
 
 
 def _sound(kept):
-    """What a notebook has kept, without what `compare` does not write."""
+    """A notebook's entries, without any that `compare` does not write."""
     if not isinstance(kept, dict):
         return {}
     lists = {what: entries for what, entries in kept.items() if isinstance(entries, list) and _is_text(what)}
@@ -140,7 +139,7 @@ def _is_entry(entry):
 
 
 def _is_text(value):
-    """Whether it is one that can be printed; JSON knows others, of lone surrogates."""
+    """Whether it is a text that can be printed. JSON may hold others, with lone surrogates."""
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
@@ -154,7 +153,7 @@ def _show_folded(what, found):
 
 
 class Folded:
-    """An answer that a notebook shows after a click, and a terminal not at all."""
+    """A result that a notebook shows after a click, and a terminal does not show."""
 
     def __init__(self, what, found, text):
         self.what, self.found, self.text = what, found, text
@@ -172,5 +171,5 @@ def _escaped(text):
 
 
 def _in_digits(number, digits):
-    """In so many digits, and a longer number whole: 129,068 rather than 1.291e+05."""
+    """A number in so many digits; a larger one without its fraction, 129,068 rather than 1.291e+05."""
     return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"

@@ -1,4 +1,4 @@
-"""Devices that only pretend to work, by a clock that only they move: on them every time is known.
+"""Devices that only pretend to work, with a clock that they move themselves, so that every time is known.
 
 >>> clock = Clock()
 >>> device = PretendDevice(0, clock)
@@ -12,7 +12,7 @@ from ..devices import HAPPENED, Device, Failures
 
 
 class Clock:
-    """A clock that stands still until somebody works or waits."""
+    """A clock that stands still but for work and waiting."""
 
     now = 0.0
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 class PretendDevice(Device):
-    """A device whose work takes exactly as long as it is told to."""
+    """A device on which work takes exactly as long as is said."""
 
     kind = "pretend"
 
@@ -30,10 +30,10 @@ class PretendDevice(Device):
         self.clock, self.until = clock, 0.0
 
     def work_for(self, seconds):
-        """Submit work of so many seconds; the caller goes on at once."""
+        """Submit work that takes so many seconds. The caller goes on at once."""
         self.until = max(self.until, self.clock.now) + seconds
 
     def end(self):
-        """Who asks waits until the work is done: this is how `synchronize` begins."""
+        """Move the clock to the end of the work: `synchronize` begins with this."""
         self.clock.now = max(self.clock.now, self.until)
         return HAPPENED

@@ -1,6 +1,6 @@
-"""Programs of a notebook that need more than the course does: run where that is installed, else told from a record.
+"""A notebook's programs that need more than the course does: run if that is installed, or else recalled from a record.
 
-A record is what the same program printed elsewhere, with a first line that says when, and with what.
+A record is what the same program printed elsewhere. Its first line says when, and on what.
 """
 
 import importlib.util
@@ -16,10 +16,10 @@ from ..words import listed
 
 
 def run_or_recall(program, *arguments, record, needs, processes=None, run=True, fails=False, seconds=180):
-    """Print, and return, what a Python ``program`` (its text) prints; or a ``record`` of it, which is said.
+    """Print and return what a Python ``program`` (its text) prints, or a ``record`` of that, and then say so.
 
-    ``needs``: names of modules. ``processes``: run it by so many with mpiexec, which is then needed, too. ``run``:
-    whether to run it at all. ``fails``: whether it ends with an error when all is right.
+    ``needs``: names of modules. ``processes``: run that many with mpiexec, which is then needed, too. ``run``: whether
+    to run it at all. ``fails``: the program is meant to end with an error.
     """
     mpiexec = [] if processes is None else [_find("mpiexec"), "-n", str(processes)]
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
@@ -38,13 +38,13 @@ def run_or_recall(program, *arguments, record, needs, processes=None, run=True, 
 
 
 def _find(name):
-    """A program beside this Python, or on the path; None if there is none."""
+    """The path of a program beside this Python or on PATH; None if there is none."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return shutil.which(name, path=path)
 
 
 def _run(command, seconds):
-    """The exit code and all that is printed; after so many seconds what was started is ended."""
+    """The exit code and all that is printed. After so many seconds the program and its processes are ended."""
     started = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
     with subprocess.Popen(command, text=True, encoding="utf-8", errors="replace", **started) as process:
         try:

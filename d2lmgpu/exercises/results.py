@@ -1,4 +1,4 @@
-"""Looking at what an answer returned: is it of the right form, is it right, and if not, which mistake was made?"""
+"""Results of answers: do they have the right form, are they right, and if not, which mistake was made?"""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from ..devices import DeviceArray, record_transfers, to_host
 
 
 class Wrong(Exception):
-    """An answer is wrong: ``what`` it did, in which case, and a ``hint``."""
+    """An answer is wrong. ``what`` says what it did, and in which case; ``hint`` helps to find the mistake."""
 
     def __init__(self, what, hint):
         super().__init__(what)
@@ -22,7 +22,7 @@ RUN_IT = "run the function yourself on such a case, and read the error from its 
 
 
 def call(answer, *args, case, hint=RUN_IT):
-    """``answer(*args)``. Raises `Wrong` if that raises an error: ``case`` says in words what the arguments were."""
+    """Return ``answer(*args)``. Raises `Wrong` if that raises an error; ``case`` says what the arguments were."""
     try:
         return answer(*args)
     except Exception as error:  # whatever a student's function may raise
@@ -30,7 +30,7 @@ def call(answer, *args, case, hint=RUN_IT):
 
 
 def call_recorded(answer, *args, case, hint=RUN_IT):
-    """As `call`; returns the result and the list of transfers. An error of work on a device is the answer's, too."""
+    """As `call`, but return the result and the list of transfers. Errors of work on devices count as the answer's."""
 
     def recorded(*args):
         with record_transfers() as transfers:
@@ -41,7 +41,7 @@ def call_recorded(answer, *args, case, hint=RUN_IT):
 
 
 def result_of(answer, *args, case, hint=RUN_IT):
-    """As `call`, for functions that return something: None or ``...`` is an empty answer."""
+    """As `call`, for functions that should return something. Raises `Empty` if that is None or ``...``."""
     result = call(answer, *args, case=case, hint=hint)
     if result is None or result is ...:
         raise Empty(f"{case}: it returned nothing")
@@ -49,16 +49,16 @@ def result_of(answer, *args, case, hint=RUN_IT):
 
 
 def expect(right, what, hint):
-    """Raise `Wrong` unless it is ``right``."""
+    """Raise `Wrong` unless ``right``."""
     if not right:
         raise Wrong(what, hint)
 
 
 def compare(found, right, mistakes, case, hint, tolerance=1e-5):
-    """Raise `Wrong` unless ``found`` is ``right``: with the hint of the mistake that was made, or else with ``hint``.
+    """Raise `Wrong` unless ``found`` is ``right``, with the hint of the first mistake that fits, or else with ``hint``.
 
-    A mistake is a row: the wrong result, or whether the mistake was made; in words what it is, which may be left out;
-    a hint.
+    A mistake is a row of two or three: the result to which it leads, or True or False, whether it was made; what it
+    is, in words (optional); a hint. If ``right`` is None, ``found`` is wrong only if one of the mistakes fits.
     """
     tolerance = 1e-12 if isinstance(right, int) else tolerance
     if same(found, right, tolerance):
@@ -72,7 +72,10 @@ def compare(found, right, mistakes, case, hint, tolerance=1e-5):
 
 
 def same(found, right, tolerance=1e-5):
-    """Whether a result is right: floats and arrays nearly, all else exactly. ``...`` in ``right`` fits everything."""
+    """Whether a result is right: floats and arrays within ``tolerance``, all else exactly.
+
+    ``...`` in ``right`` stands for any value.
+    """
     if isinstance(right, dict):
         return found.keys() == right.keys() and all(same(found[key], right[key], tolerance) for key in right)
     if isinstance(right, list | tuple):
@@ -83,9 +86,9 @@ def same(found, right, tolerance=1e-5):
 
 
 def close(actual, expected, tolerance=1e-5):
-    """Whether two arrays, or numbers, have the same shape and values, to a part of the largest magnitude.
+    """Whether two arrays, or numbers, have the same shape, and values that differ by little.
 
-    What is no array of numbers is not close to anything.
+    ``tolerance`` is a part of the largest magnitude. Anything else than an array of numbers is close to nothing.
     """
     actual, expected = _numbers(actual), _numbers(expected)
     if actual is None or actual.shape != expected.shape:
@@ -95,7 +98,7 @@ def close(actual, expected, tolerance=1e-5):
 
 
 def same_things(some, others):
-    """Whether a nested list still holds the very same things as another."""
+    """Whether two nested lists hold identical objects."""
     if isinstance(others, list):
         return isinstance(some, list) and len(some) == len(others) and all(map(same_things, some, others))
     return some is others
@@ -153,7 +156,7 @@ def _read_one(result, kind):
 
 
 def short(value):
-    """A result for a sentence: a few digits of a number, the first elements of arrays and lists, else what it is."""
+    """A result for a sentence: numbers in a few digits, of arrays and lists the first elements, else the type."""
     if isinstance(value, int | str) or value is None:
         return f"{value:,}" if type(value) is int else shown(value)
     if isinstance(value, list | tuple):
@@ -174,19 +177,19 @@ FEW = 8
 
 
 def kind(value):
-    """What a value is, for a sentence: "a list", "an int"."""
+    """The type of a value, for a sentence: "a list", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def in_words(error):
-    """An exception's type and message, of a decent length and printable, whatever code raised it."""
+    """An exception's type and message, printable and not too long, whatever code raised it."""
     message = message_of(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def message_of(error):
-    """The text of an exception; "" if it has none, or cannot say it."""
+    """The message of an exception; "" if there is none, or if making it raises an error."""
     try:
         return str(error)[:500].encode("utf-8", "backslashreplace").decode()
     except Exception:
@@ -194,10 +197,10 @@ def message_of(error):
 
 
 def _numbers(values):
-    """As a NumPy array of real numbers; None if they are none."""
+    """``values`` as a NumPy array of real numbers; None if they are something else."""
     try:
         found = np.asarray(_on_host(values))
-    except Exception:  # whatever a student's object does when it is looked at
+    except Exception:  # whatever a student's object raises
         return None
     return found if found.dtype.kind in "biuf" else None
 

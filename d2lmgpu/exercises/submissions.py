@@ -1,7 +1,7 @@
-"""What a student has handed in: which file, or which notebook, has an answer to which exercise. Nothing is run.
+"""What a student has handed in: which file or notebook answers which exercise. Nothing is run here.
 
-A notebook's answers are its functions. So that they run without its experiments, they are taken out of it, with its
-imports, classes and constants, each of which may fail.
+A notebook's answers are its functions. They are taken out of it with its imports, classes and constants, so that they
+run without its experiments. Each of these statements may fail without harm to the others.
 """
 
 import ast
@@ -16,10 +16,10 @@ MINE = "mine.py"
 """The file of a student's answers."""
 
 LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
-"""Bytes of a notebook, pictures included, and of a Python file or all of a notebook's code."""
+"""Limits in bytes: of a notebook with its pictures, and of a Python file or of all code of a notebook."""
 
 DEEPEST = 10_000
-"""Of Python's recursion while programs are read: a sum of 400 terms is a tree of 400 floors."""
+"""The limit of Python's recursion while programs are read: a sum of 400 terms is a tree of 400 levels."""
 
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
@@ -28,17 +28,17 @@ FIND = f"{__name__}:find_answers"
 
 
 class Unusable(ValueError):
-    """A file cannot be read as what its name says; the message says why."""
+    """A file is not what its name says, or cannot be used; the message says why."""
 
 
 def find_answers(folder, names, made):
-    """Which of the exercises ``names`` a student's folder has answers to.
+    """The files that answer the exercises ``names`` in a student's folder.
 
-    mine.py comes before notebooks; of these the one that checks the answer, or else the first. What is taken out of
-    notebooks is written into the folder ``made``. Returns {"files": {name: file}, "unusable": [sentence, ...]}, in
-    which a file is the path of one in ``made``, or mine.py; or {"refused": why}.
+    mine.py comes first, then the notebook that checks the answer, then the first notebook that has it. Code taken out
+    of notebooks is written to files in the folder ``made``. Returns {"files": {name: file}, "unusable": [sentence,
+    ...]}, where a file is "mine.py" or the path of a file in ``made``; or {"refused": why}.
 
-    For a process of its own: reading a file may take all memory, or crash Python.
+    To be run in a process of its own, since reading a file may take all memory, or crash Python.
     """
     sys.setrecursionlimit(DEEPEST)
     folder, found, unusable = Path(folder), {}, []
@@ -74,7 +74,7 @@ def _named(file, error):
 
 
 def names_in(text):
-    """The names that a Python file gives on its top level; "*" among them if not all are known before it is run."""
+    """The names that a Python file may define, with "*" if it may define others that only running it would tell."""
     tree = _parse(text)
     if tree is None:
         return {"*"}
@@ -90,9 +90,9 @@ def names_in(text):
 
 
 def source_of(notebook):
-    """The functions, classes, imports and constants of a notebook, as a Python program, and the names that it checks.
+    """A notebook's functions, classes, imports and constants as a Python program, and the names that it checks.
 
-    Raises `Unusable` for what is no notebook, or too large, OSError if it cannot be read.
+    Raises `Unusable` if the file is no notebook, or too large, OSError if it cannot be read.
     """
     try:
         cells = read_json(_read(notebook, LARGEST_FILE))["cells"]
@@ -119,7 +119,7 @@ def _begin(text, node):
 
 
 def _that_may_fail(node):
-    """A statement that needs what is left out, such as a default that an experiment measured, harms no other."""
+    """A statement within try: it may need what was left out, such as a default that an experiment measured."""
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
     return ast.fix_missing_locations(ast.Try([node], [handler], [], []))
 
@@ -135,7 +135,7 @@ def _is_constant(node):
 
 
 def _read(file, largest):
-    """The bytes of a file of the student's own. Raises `Unusable` for anything else, such as a link or a folder."""
+    """The bytes of the student's file. Raises `Unusable` for anything but a file, such as a link or a folder."""
     if file.is_symlink():
         raise Unusable("this is a link; hand in the file itself")
     if not file.is_file():

@@ -13,7 +13,7 @@ CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
 
 
 def try_split_batch(answer):
-    """Every example once, with its label, in parts that differ by one at most, each on its device."""
+    """Each example is there once, with its label; shards differ by at most one, and each is on its device."""
     for n, k in with_hidden(CASES, lambda rng: tuple(map(int, rng.integers(1, (50, 9))))):
         devices = [cpu(i) for i in range(k)]
         case = f"{several(n, 'example')} on {several(k, 'device')}"
@@ -57,7 +57,7 @@ SUMS = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
 
 
 def try_allreduce(answer):
-    """In place, the sum, on every device, for other numbers of devices than two."""
+    """The sum, in place, on every device, also for other numbers of devices than two."""
     rng = random_numbers(0)
     for k, n in with_hidden(SUMS, lambda rng: tuple(map(int, rng.integers((2, 1), (9, 30))))):
         devices = [cpu(i) for i in range(k)]
@@ -100,7 +100,7 @@ def _equal(array, total):
 
 
 def try_update_replicas(answer):
-    """All replicas, in place, by the same step: the sum of all gradients, divided once, by the whole minibatch."""
+    """All replicas take the same step, in place: the sum of all gradients, divided once, by the whole minibatch."""
     rng = random_numbers(1)
     shapes, lr, batch_size = ((2, 3), (4,)), 0.5, 10
     for k in with_hidden((2, 1, 3, 5), lambda rng: int(rng.integers(2, 9))):

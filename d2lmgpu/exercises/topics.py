@@ -36,13 +36,13 @@ TOPICS = (
     machines,
     frameworks,
 )
-"""The files with exercises."""
+"""The modules with exercises, one for each topic."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
-"""All of them by name."""
+"""All exercises by name."""
 
 
 def find(name):
-    """The `Exercise` of this name; ValueError if there is none."""
+    """The `Exercise` of this name. Raises ValueError if there is none."""
     check_name("exercise", name, EXERCISES)
     return EXERCISES[name]

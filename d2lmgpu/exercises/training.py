@@ -1,4 +1,4 @@
-"""Exercises of notebook 5, training on k devices: a step, how fast it is, and from which minibatch on k devices pay."""
+"""Exercises of notebook 5, training on k devices: a step, its speed, and the minibatch from which k devices pay."""
 
 import math
 
@@ -19,7 +19,7 @@ STEPS = ((7, 3), (12, 2), (5, 1), (2, 3))
 
 
 def try_train_batch(answer):
-    """The same step as on one device, on every replica, in place, for parts of unequal size and for empty ones."""
+    """Every replica takes the step of one device, in place, for shards of unequal size and for empty ones, too."""
     rng = random_numbers(0)
     params = init_params(0, init="he")
     for n, k in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((3, 2), (12, 6)))), 1):
@@ -38,7 +38,7 @@ def try_train_batch(answer):
 
 
 def _check_order(seen, params, case):
-    """All devices had their work before the first was waited for: work whose result has a gradient of W1 in it."""
+    """All devices had their work before the first wait: the work with a gradient of W1 in its result."""
     pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))
     if pair:
         raise Wrong(
@@ -59,7 +59,7 @@ def _flat(arrays):
 
 
 def _check_params(params, copies, given, X, y, exchanged, case):
-    """All devices' parameters have made the step of one device; else what usual mistakes give away."""
+    """All devices' parameters have taken the step of one device; otherwise look for the usual mistakes."""
     before, n = _flat(params), len(y)
     right = -LR / n * _flat(loss_and_grads(X, y, params)[1])
     steps = [_flat(copy) - before for copy in copies]
@@ -92,7 +92,7 @@ LATE = "first the allreduce of all gradients, then the updates: is it in this or
 
 
 def _check_loss(loss, params, X, y, case):
-    """The loss is the sum over all examples; else what usual mistakes give."""
+    """The loss is the sum over all examples; otherwise look for the usual mistakes."""
     hint = "return the loss, summed over examples"
     expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
     loss, total = read(loss, float, case, hint), float(loss_and_grads(X, y, params)[0])
@@ -135,7 +135,7 @@ def _draw_costs(rng):
 
 
 def _smallest_batch(per_example, exchange, k, least=1e-9):
-    """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least``."""
+    """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least`` or more."""
     return next(n for n in range(1000) if per_example * (n - math.ceil(n / k)) - exchange >= least)
 
 

@@ -1,4 +1,4 @@
-"""What the fork server has ready for supervisors and jobs: all that takes long to import, and what answers import."""
+"""The fork server imports this, so that supervisors and jobs begin with all that takes long to import."""
 
 import matplotlib.pyplot  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""What an answer did with the devices: which ways numbers took, and when it waited for work; by order, not by time."""
+"""What an answer did with the devices: between which of them numbers travelled, and when it waited for work."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ RAW = "reading .raw gets around the rules, which a GPU would not forgive"
 
 
 def check_ways(transfers, devices, numbers, case):
-    """Raise `Wrong` if so many float32 numbers went over the host, or never came to one of several devices."""
+    """Raise `Wrong` if so many float32 ``numbers`` went over the host, or did not come to each device from others."""
     places, nbytes = set(map(str, devices)), 4 * numbers
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
     down = sum(t.nbytes for t in transfers if t.source == "host" and t.destination in places)
@@ -30,14 +30,14 @@ def check_ways(transfers, devices, numbers, case):
 
 
 class Watch:
-    """What a host program did with some devices: which `tasks` it submitted to each, and when it waited for one."""
+    """What a host program did with some devices: the `tasks` that it submitted, and its `waits`, in their order."""
 
     def __init__(self):
         self.tasks = []  # (moment, thread, device, task)
         self.waits = []  # (moment, thread, device, the waited task's moment)
 
     def submitted(self, device, task):
-        """Enter a task, and from now on who waits for it."""
+        """Record a task, and from now on each wait for it."""
         now = moment()
         self.tasks.append((now, threading.get_ident(), device, task))
         wait = task.wait
@@ -49,14 +49,14 @@ class Watch:
         task.wait = waiting
 
     def waited(self, device, since):
-        """Enter that somebody waits for work of ``device`` that was submitted at ``since``."""
+        """Record that this thread waits for work of ``device`` that was submitted at ``since``."""
         self.waits.append((moment(), threading.get_ident(), device, since))
 
     def in_line(self, is_it):
-        """Two devices of which the second got its work only after somebody waited for the first's, or None.
+        """Two devices, the second of which got its work only after a wait for the first one's. None if there are none.
 
-        A device's work is the first of its tasks whose result ``is_it``. Threads of the host program that work
-        through the devices together are not told from each other's waiting.
+        A device's work is its first task with a result for which ``is_it`` is true. Each thread of the host program is
+        looked at by itself: a thread's wait does not count against the others.
         """
         first = {}
         for when, thread, device, task in self.tasks:
@@ -72,7 +72,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watch(devices):
-    """A `Watch` of what is submitted to these devices, one by one, within the ``with`` block."""
+    """A `Watch` on these devices during the ``with`` block."""
     seen = Watch()
     for device in devices:
         _watch_one(device, seen)

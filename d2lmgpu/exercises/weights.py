@@ -12,11 +12,11 @@ from .checking import Exercise, random_numbers, with_hidden
 from .results import close, compare, expect, read, result_of
 
 EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
-"""Images, devices, images at a time: the last minibatch is ragged, and once smaller than the number of devices."""
+"""Images, devices, images at a time. The last minibatch is smaller, and once smaller than the number of devices."""
 
 
 def try_evaluate(answer):
-    """Labels are chosen so that devices, and minibatches, have different accuracies."""
+    """Labels are such that devices, and minibatches, differ in accuracy."""
     params = init_params(0, init="he")
     for n, k, batch_size in with_hidden(EVALUATIONS, lambda rng: tuple(map(int, rng.integers(2, (20, 6, 8)))), 1):
         rng = random_numbers(n)
@@ -45,7 +45,7 @@ COUNT = "count the right answers, over all shards of all minibatches, and divide
 
 
 def _accuracies(right, k, batch_size):
-    """What usual mistakes make of images that are ``right`` or not."""
+    """The usual mistakes, for images that are classified ``right`` or not."""
     n = len(right)
     batches = [right[start : start + batch_size] for start in range(0, n, batch_size)]
     shards = [[batch[start:stop] for start, stop in chunk_bounds(len(batch), k)] for batch in batches]
@@ -101,7 +101,7 @@ def _split_mistakes(sizes, _, n, loads):
 SIZES = "return a list of sizes, one a device"
 PARTS = "there are no parts of an example: sizes are whole numbers, and none is negative"
 IDLE = "leftovers go to those that lost by rounding"
-FLOORED = "rounding down leaves examples over: somebody must take them"
+FLOORED = "rounding down leaves examples over: devices must take them, too"
 ROUNDED = "shares rounded one by one need not add up to n: round all of them down, and hand out what is left"
 UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
 ONE_BY_ONE = "hand out what rounding down leaves over one by one, to different devices"
@@ -189,7 +189,7 @@ EXERCISES = {
         "Write combine_statistics(counts, means, variances): lists with a number for each shard, how many numbers it "
         "has, their mean and their variance (the mean squared distance from it; 0 for an empty shard). Return (mean, "
         "variance) of all numbers together.",
-        "as if nobody had cut the numbers into shards.",
+        "as if the numbers had never been cut into shards.",
         cases=(
             ([4, 4], [0.0, 2.0], [1.0, 1.0]),
             ([30, 10], [1.0, 3.0], [4.0, 0.5]),

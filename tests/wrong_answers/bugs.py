@@ -125,7 +125,7 @@ def sum_from_neighbours__without_a_transfer(data):
 
 
 def sum_round_the_ring__as_found(data):
-    """3 devices, 999 numbers: right, but a device sends 1998 numbers; 1332 are enough: everybody sends whole arrays"""
+    """3 devices, 999 numbers: right, but a device sends 1998 numbers; 1332 are enough: all devices send whole arrays"""
     faulty.sum_round_the_ring(data)
 
 

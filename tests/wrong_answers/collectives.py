@@ -10,7 +10,7 @@ def ring__no_answer(k, n):
 
 
 def ring__nobody_sends(k, n):
-    """ring(2, 4): nobody sends anything. Write ring"""
+    """ring(2, 4): no device sends anything. Write ring"""
     return []
 
 

@@ -75,7 +75,7 @@ def split_by_loads__parts_of_examples(n, loads):
 
 
 def split_by_loads__rounded_down(n, loads):
-    """somebody must take them"""
+    """devices must take them, too"""
     return [int(n * load / sum(loads)) for load in loads]
 
 
