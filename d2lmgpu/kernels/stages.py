@@ -18,14 +18,14 @@ class Stages:
         self.written = [stage for stage in stages if isinstance(stage, WrittenLayer)]
 
     def use_statistics(self, sync_statistics=(), statistics=()):
-        """Where batch norm layers find sums over all images, or else (mean, variance) of each in one list."""
+        """Set where batch norm layers find sums over all images, or each layer's mean and variance, in one list."""
         sync_statistics = sync_statistics or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
         for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
             norm.sync, norm.statistics = sync, fixed
 
     def use_draws(self, draws):
-        """From what random layers draw; with None nothing is random."""
+        """Set what random layers draw from; with None nothing is random."""
         for number, stage in enumerate(stage for stage in self.written if stage.layer.random):
             stage.draws = draws and draws._replace(layer=number)
 
@@ -33,7 +33,7 @@ class Stages:
 class WrittenLayer:
     """A layer without a fast body: its own two functions.
 
-    ``draws`` are those of a random layer, as long as it is to be one.
+    ``draws``: of a random layer in training; None otherwise.
     """
 
     draws = None
@@ -133,7 +133,7 @@ def to_the_end(parts):
 
 
 def no_images(X, grads, ready, sync_statistics):
-    """What `in_parts` does on a device that has no images: a generator that pauses as often as the others' do.
+    """Loss and gradients on a device that has no images: a generator that pauses as often as those of the others.
 
     ``X`` has none. Returns a loss and a number of right answers, both 0, as an array.
     """

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 STRIDE = 0x9E3779B97F4A7C15
-"""By which the state grows: 2**64 divided by the golden ratio."""
+"""The constant by which the state grows: 2**64 divided by the golden ratio."""
 
 
 class Draws(NamedTuple):
@@ -36,7 +36,7 @@ class Draws(NamedTuple):
     layer: int = 0
 
     def after(self, examples):
-        """Those of a part of the examples that begins so many later."""
+        """The `Draws` for the part of these examples that begins ``examples`` later."""
         return self._replace(first=self.first + examples)
 
 

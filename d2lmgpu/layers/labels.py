@@ -67,7 +67,7 @@ def classes_of(y):
 
 
 def right_answers(logits, y):
-    """For how many of the plain ``logits`` (N, K) the largest, the first of equals, is the label of ``y``: 0-d."""
+    """The number of rows of ``logits`` (N, K), plain, in which the largest, the first of equals, is the label: 0-d."""
     return (logits.argmax(axis=1) == classes_of(y)).sum()
 
 

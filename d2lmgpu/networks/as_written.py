@@ -1,7 +1,7 @@
 """Loss and gradients as one thinks of them: through the layers, as they are written, and back.
 
-Forward walks the list of layers down and keeps every layer's cache, backward
-walks it up again. All parameters of a network are one list, in order: for LeNet
+Forward goes down the list of layers and keeps every layer's cache, backward goes
+up again. All parameters of a network are one list, in order: for LeNet
 ``[W1, b1, W2, b2, W3, b3, W4, b4]``.
 
 Where batch norm needs sums over all images, and other devices may have some of
@@ -27,7 +27,7 @@ from .losses import CROSS_ENTROPY
 
 @on_device
 def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, draws=None):
-    """What `loss_and_grads` says, computed by the layers as they are written: the reference for kernels/."""
+    """As `loss_and_grads`, computed by the layers as they are written: the reference for kernels/."""
     grads = zeros_in_one_buffer(params)
     sync_statistics = make_sync_statistics(channels(network), array_module(X))
     parts = as_written(X, y, params, network, grads, None, sync_statistics, draws=draws, loss=loss)
@@ -80,6 +80,6 @@ def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), sca
 
 
 def _one_each(network, sync_statistics):
-    """Those of each layer, None for layers that need none."""
+    """Each layer's `SyncStatistics`, None for layers other than batch norm."""
     sync_statistics = iter(sync_statistics)
     return [next(sync_statistics) if layer.channels else None for layer in network]

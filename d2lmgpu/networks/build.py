@@ -103,7 +103,7 @@ def _recipe(function):
 
 
 def channels(network):
-    """Of each batch norm layer of the list of layers, how many channels it has."""
+    """The number of channels of each batch norm layer in the list of layers."""
     return [layer.channels for layer in network if layer.channels]
 
 
@@ -159,7 +159,7 @@ def check_params(name, params, network):
 
 
 def check_running(name, statistics, network):
-    """The same of batch norm's running means and variances."""
+    """As `check_params`, for batch norm's running means and variances."""
     _check_arrays(name, statistics, [(C,) for C in channels(network) for _ in range(2)], "init_statistics")
 
 

@@ -10,7 +10,7 @@ FASHION_MNIST = (1, 28, 28)
 
 
 MOST_WIDTH = 100
-"""Times the usual channels: a gigabyte of LeNet's parameters."""
+"""The largest width, in times the usual channels: LeNet's parameters then take a gigabyte."""
 
 
 def check_width(width):
@@ -86,6 +86,6 @@ def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
 
 
 NETWORKS = {name: make() for name, make in _MAKERS.items()}
-"""As they are known: for images of Fashion-MNIST's shape, 10 classes."""
+"""The networks by name, for images of Fashion-MNIST's shape and 10 classes."""
 
 LENET, LENET_BN, CNN, DEEP = NETWORKS.values()

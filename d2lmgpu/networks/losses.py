@@ -28,10 +28,10 @@ from ..layers import (
 from ..words import name_of
 
 STEP, TOLERANCE = 1e-5, 1e-3
-"""Of numeric derivatives, in float64, and how far gradients may be off, of the largest."""
+"""The step of numeric derivatives, in float64, and by how much gradients may be off, relative to the largest."""
 
 EXAMPLES = 3
-"""With which it is tried; few, since numeric derivatives take two calls for each output of each."""
+"""The number of examples in the trial: few, since numeric derivatives take two calls for each output of each."""
 
 
 class Loss(NamedTuple):
@@ -56,7 +56,7 @@ class Loss(NamedTuple):
         return loss, self.grad(cache).astype(outputs.dtype, copy=False)
 
     def for_kernels(self, y):
-        """What kernels call: `with_grad`, or None for the cross-entropy of labels, which is theirs."""
+        """What kernels call: `with_grad`, or None for the cross-entropy of labels, which they compute themselves."""
         return None if self is CROSS_ENTROPY and y.ndim == 1 else self.with_grad
 
 

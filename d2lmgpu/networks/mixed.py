@@ -30,5 +30,5 @@ def in_half(network):
 
 
 def half_weights(params):
-    """For each of the plain arrays ``params`` its working copy: weights rounded to float16, the others themselves."""
+    """A working copy of each of the plain arrays ``params``: weights rounded to float16, all others themselves."""
     return [rounded_to_half(param) if param.ndim > 1 else param for param in params]

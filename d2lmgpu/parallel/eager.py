@@ -35,7 +35,7 @@ class Step:
 
     @property
     def mean_loss(self):
-        """Of the epoch so far per example, as far as steps were waited for; None before the first."""
+        """The mean loss per example of the epoch's steps that were waited for; None before the first."""
         return self.loss / self.examples if self.examples else None
 
     @property
@@ -47,7 +47,7 @@ class Step:
         """Nothing: each device does its steps' work in its own queue."""
 
     def scaling(self):
-        """Of precision "mixed" what a checkpoint holds, the same on all devices: NumPy arrays."""
+        """What a checkpoint holds of precision "mixed", the same on all devices: NumPy arrays."""
         return []
 
     def set_scaling(self, arrays):

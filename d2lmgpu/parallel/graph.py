@@ -90,7 +90,7 @@ class GraphStep(Step):
         self.graph, self.longer_graph = devices[0].submit(self._record).result()
 
     def _plan_exchanges(self, algorithm, batch_statistics):
-        """What the devices add up: where forward and backward are cut, in order, and before the update."""
+        """The exchanges where forward and backward are cut, in order, and those before the update."""
         if len(self.devices) == 1:
             return [], []
 
@@ -231,7 +231,7 @@ class GraphStep(Step):
             let_wait(first, device)
 
     def _on_each(self, do, things=None):
-        """With each device current, ``do`` something to its part, or to its one of ``things``."""
+        """Call ``do`` for each device's part, or for its one of ``things``, with the device current."""
         for device, thing in zip(self.devices, things or self.parts, strict=True):
             with device.as_current():
                 do(thing)

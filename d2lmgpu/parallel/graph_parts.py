@@ -14,7 +14,7 @@ from . import loss_scale
 
 
 class GraphPart:
-    """What one device has and does. Made and used with its device current."""
+    """One device's part of a step. Made and used with its device current."""
 
     def __init__(self, images, labels, replica, size, steps, precision):
         import cupy
@@ -129,7 +129,7 @@ class GraphPart:
         return [self.flat_params, *self.optimizer_state, *self.statistics, self.taken, *minibatch, *scaling]
 
     def scaling(self):
-        """Of precision "mixed" the scale of the loss and how many steps went well with it, for a checkpoint."""
+        """In precision "mixed" the scale of the loss and the number of good steps with it, for a checkpoint."""
         return self.scale.get(), self.good_steps.get()
 
     def set_scaling(self, scale, good_steps):
@@ -190,7 +190,7 @@ def record(device):
 
 
 def let_wait(device, other):
-    """What the stream of ``device`` is given from now on comes after what the other's was given so far."""
+    """Let the next work in the stream of ``device`` wait for the work given to the ``other``'s so far."""
     event = record(other)
     with device.as_current():
         device.stream.wait_event(event)

@@ -38,7 +38,7 @@ class LossScale:
         return True
 
     def arrays(self):
-        """For a checkpoint."""
+        """The state, for a checkpoint."""
         return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)]
 
     def set_arrays(self, scale, good_steps):

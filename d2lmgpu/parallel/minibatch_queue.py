@@ -128,7 +128,7 @@ class MinibatchQueue:
             yield self.next()
 
     def _bounds(self, n):
-        """Of n examples those of each of the devices: pairs (start, stop)."""
+        """The bounds of each device's part of n examples: pairs (start, stop)."""
         return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads))
 
     def _take(self, part):
@@ -140,7 +140,7 @@ class MinibatchQueue:
         return images, labels
 
     def _copy(self, X, y, bounds):
-        """As bytes, if they are bytes: floats they become where they arrive."""
+        """Put shards on their devices: bytes travel as bytes, and become floats there."""
         X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, self.devices, strict=True)]
         y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, self.devices, strict=True)]
         tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]

@@ -41,7 +41,7 @@ class Overlap:
         return tasks
 
     def _hook(self, i):
-        """What device ``i`` is to call with an index when its gradients from that one on are computed."""
+        """The function for device ``i`` to call with an index when its gradients from that one on are computed."""
         device, left = self.devices[i], list(zip(self.buckets, self.events[i], strict=True))
 
         def hook(first):

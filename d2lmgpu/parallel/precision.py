@@ -26,14 +26,14 @@ class FullPrecision:
         return contextlib.nullcontext()
 
     def accept(self, grads):
-        """Whether the summed gradients are to be used."""
+        """Whether to use the summed gradients."""
         return True
 
     def follow(self):
         """Runs on the device, after the parameters have changed."""
 
     def arrays(self):
-        """For a checkpoint."""
+        """The state, for a checkpoint."""
         return []
 
     def set_arrays(self):

@@ -41,14 +41,14 @@ def epoch_shards(order, batch_size, k, loads=None):
 
 
 def most_examples(batch_size, k, loads=None):
-    """For each device a number of examples that its shard of at most ``batch_size`` never exceeds."""
+    """For each device an upper bound of the examples in its shard, of at most ``batch_size`` in all."""
     if loads is None:
         return [-(-batch_size // k)] * k
     return [min(batch_size, int(share) + 1) if share else 0 for share in _shares(batch_size, loads)]
 
 
 def _shares(n, loads):
-    """Of n examples each part's exact share."""
+    """Each part's exact share of n examples."""
     return n * (np.asarray(loads, float) / np.sum(loads))
 
 

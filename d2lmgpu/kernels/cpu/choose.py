@@ -53,7 +53,7 @@ def _starts_with(layers, *functions):
 
 
 def make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride=1, padding=0):
-    """By Winograd's method where that is less work."""
+    """The stage of a convolution: by Winograd's method where that is less work."""
     if padding:
         return Framed(x, padding, lambda x: make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride))
     O, C, kh, kw = kernel_shape

@@ -26,7 +26,7 @@ class Squares:
 
     @property
     def scale(self):
-        """What weights and bias are multiplied by, so that a sum is a mean."""
+        """The factor of weights and bias that makes a sum a mean."""
         return 1 / len(self.places) if self.kind == "average" else 1.0
 
     def forward(self, y):

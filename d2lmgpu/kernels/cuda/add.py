@@ -8,7 +8,7 @@ from . import launch
 from .run import run
 
 DTYPES = ("float32", "float64")
-"""Of arrays that `add` takes."""
+"""The dtypes of arrays that `add` takes."""
 
 
 def add(target, message):

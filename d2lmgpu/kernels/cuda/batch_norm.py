@@ -13,7 +13,7 @@ from .launch import Launch, ceil_div, macros, rounding
 from .run import run
 
 MOST_BLOCKS = 1024
-"""Of a launch: some eight for each multiprocessor of a large GPU, so that all are busy and partial sums are few."""
+"""The most blocks of a launch: some eight for each multiprocessor of a large GPU; all are busy, partial sums few."""
 
 SMALL = 8
 """Values that a channel of an image has at least where neighbouring threads take neighbouring values of a channel."""
@@ -36,7 +36,7 @@ class Norm(NamedTuple):
 
     @property
     def outputs(self):
-        """Of a channel of one image."""
+        """The number of outputs of one channel of one image."""
         return (self.H // self.S) * (self.W // self.S)
 
 

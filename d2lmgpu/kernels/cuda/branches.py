@@ -28,7 +28,7 @@ class Branches:
         return Branch(self._main, cupy.cuda.Stream(non_blocking=True), self._under_way)
 
     def join(self):
-        """What the main stream is given from now on comes after all that the branches were given."""
+        """Let the main stream's next work wait for all work that the branches have been given."""
         while self._under_way:
             self._main.wait_event(self._under_way.pop().record())
 
@@ -52,7 +52,7 @@ class Branch:
         self._stream.__exit__(*exception)
 
     def join(self):
-        """What the main stream is given from now on comes after what this branch was given."""
+        """Let the main stream's next work wait for the work that this branch has been given."""
         if self._stream in self._under_way:
             self._under_way.remove(self._stream)
             self._main.wait_event(self._stream.record())

@@ -9,11 +9,11 @@ from .add import add
 from .run import current_card
 
 LAUNCHES = 3
-"""Of the graph that is tried."""
+"""How often the graph in the trial is launched."""
 
 
 def capture(stream, issue):
-    """What ``issue()`` gives to ``stream``, and to streams that fork from it and join it again, as a graph.
+    """Record as a graph what ``issue()`` gives to ``stream``, and to streams that fork from it and join it again.
 
     The stream's card is current. However it ends, nothing is being recorded afterwards. Raises what ``issue``
     raises, and CuPy's errors if it did what cannot be recorded.

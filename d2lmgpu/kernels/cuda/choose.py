@@ -22,7 +22,7 @@ from .launch import Launch, rounding
 
 
 class ConvolutionLaunches(NamedTuple):
-    """Of a convolution. By Winograd's method, forward reads what ``weights`` makes of the weights.
+    """The launches of a convolution. By Winograd's method, forward reads the weights as ``weights`` transforms them.
 
     So does ``input_grad``, if it is ``transposed``.
     """
@@ -36,7 +36,7 @@ class ConvolutionLaunches(NamedTuple):
 
 
 class DenseLaunches(NamedTuple):
-    """Of a dense layer."""
+    """The launches of a dense layer."""
 
     forward: Launch
     input_grad: Launch

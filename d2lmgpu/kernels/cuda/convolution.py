@@ -210,7 +210,7 @@ def conv_weight_grad_sum(conv, partial):
 
 
 def _columns(conv):
-    """Of the workspace: weights and biases."""
+    """The columns of the workspace: one for each weight and bias."""
     return conv.O * (conv.C * conv.KH * conv.KW + 1)
 
 

@@ -11,7 +11,7 @@ Kernels count elements in int: no array may have 2³¹ or more. N = 0 is not to 
 from typing import NamedTuple
 
 SHARED_BYTES = 48 * 1024
-"""Of shared memory, that any block may have."""
+"""The shared memory that any block may have."""
 
 
 class Launch(NamedTuple):

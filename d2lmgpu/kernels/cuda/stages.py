@@ -26,7 +26,7 @@ LARGEST_SQUARE = 4
 """Side of the largest squares that the kernels pool."""
 
 POOLS = {avg_pool2d: False, max_pool2d: True}
-"""Whether it takes the maximum."""
+"""Pooling layers, and whether each takes the maximum."""
 
 
 class Frame:
@@ -117,7 +117,7 @@ class WinogradConvolution(Convolution):
             self.u_back = cupy.empty(launches.input_grad.workspace, np.float32)
 
     def prepare(self, weight, bias):
-        """To be called before `forward`, with the same parameters."""
+        """Transform the weights; call it before `forward`, with the same parameters."""
         with self.ahead or contextlib.nullcontext():
             run(self.launches.weights, weight, self.u, self.u_back)
 
@@ -127,7 +127,7 @@ class WinogradConvolution(Convolution):
         super().forward(self.u, bias)
 
     def input_grad(self, dy, weight):
-        """With what `prepare` made of the same weights."""
+        """As of `Convolution`, with the weights as `prepare` has transformed them."""
         super().input_grad(dy, self.u_back if self.launches.transposed else weight)
 
 

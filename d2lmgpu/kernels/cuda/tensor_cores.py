@@ -15,7 +15,7 @@ TILES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
 """Rows and columns of a tile, and steps of the sum at a time: large ones have fewer loads."""
 
 ENOUGH_BLOCKS = 96
-"""To keep a GPU of some hundred multiprocessors busy."""
+"""The number of blocks that keeps a GPU of some hundred multiprocessors busy."""
 
 
 def dense_forward(kind, D, O, N, relu=False):

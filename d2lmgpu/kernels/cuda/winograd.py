@@ -15,10 +15,10 @@ from .convolution import Convolution, check
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 TILES = 16
-"""Of a block."""
+"""The tiles of a block."""
 
 MOST_CHANNELS = 13
-"""Of a thread: with 8 tiles each, 104 sums in registers."""
+"""The most channels of a thread: with 8 tiles each, 104 sums in registers."""
 
 LEAST_CHANNELS = 4
 
@@ -26,7 +26,7 @@ DEPTH = 8
 """Steps by which a thread reads beyond what it uses, at most."""
 
 MOST_SUMS, MOST_SUMS_UNMASKED = 65, 52
-"""Of a thread that computes gradients of weights; where neither ReLU nor pooling follows, more of them would spill."""
+"""The most sums of a thread that computes gradients of weights; without ReLU or pooling more of them would spill."""
 
 TRANSFORMS_PER_POINT = 10
 """Instructions by which a tile of one channel is loaded, transformed and stored, divided by its points. Counted."""
@@ -76,7 +76,7 @@ class Winograd(NamedTuple):
         return rows, columns, most // (rows * columns)
 
     def parts_back(self):
-        """Those of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
+        """The `parts` of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
         squares = (self.MH // self.conv.S) * (self.MW // self.conv.S)
         return self.parts(self.conv.C, MOST_CHANNELS if squares <= 9 else 7)
 
@@ -226,7 +226,7 @@ class _Share(NamedTuple):
     region: tuple[int, int, int]
 
     def cost(self, winograd):
-        """Of all blocks, for a tile: instructions that multiply and load, and those that transform."""
+        """The instructions of all blocks for a tile: those that multiply and load, and those that transform."""
         NO, NC = ceil_div(self.OB, self.QO), ceil_div(self.CB, self.QC)
         multiply = self.QO * self.QC * (NO * NC + NO + NC)
         transform = TRANSFORMS_PER_POINT * (self.OB / 2 + self.CB)
@@ -260,5 +260,5 @@ def _shares(winograd):
 
 
 def _parts_of(channels):
-    """How many channels each of 1, 2, 3, ... equal parts has."""
+    """The number of channels of a part, for 1, 2, 3, ... equal parts."""
     return sorted({ceil_div(channels, parts) for parts in range(1, channels + 1)})
