@@ -247,5 +247,5 @@ def test_killed_and_stopped_at_random_moments(tmp_path):
 def test_all_others_are_told_that_the_job_is_over():
     told, done = [], SimpleNamespace(Test=lambda: True)
     comm = SimpleNamespace(rank=1, size=4, isend=lambda *message: told.append(message) or done)
-    Watch.tell_over(SimpleNamespace(comm=comm), ("how",))
+    Watch(comm, ["host"] * 4, 1.0).tell_over(("how",))
     assert told == [(("how",), rank, watch.OVER) for rank in (0, 2, 3)]

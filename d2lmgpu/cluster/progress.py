@@ -33,9 +33,8 @@ class ProgressThread:
 
     @property
     def waiting(self):
-        """A `Waiting`: of all messages that devices wait for the first in order, and since when any of them waits."""
-        waits = [*self._waits.values(), *(slot.waiting for slot in list(self._slots))]
-        waits = [waiting for waiting in waits if waiting is not None]
+        """A `Waiting`: the first in order of all messages that devices wait for, and the time of the longest wait."""
+        waits = [*filter(None, [*self._waits.values(), *(slot.waiting for slot in list(self._slots))])]
         if not waits:
             return None
         first = min(waits, key=lambda waiting: (waiting.collective, waiting.what[1].transfer.number))

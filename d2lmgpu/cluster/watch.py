@@ -70,10 +70,12 @@ class Watch:
         self.comm, self.hosts, self.patience = comm, hosts, patience
         self.early = min(3.0, patience / 4)  # the others are asked these seconds before the end of patience
         self.heard = [time.monotonic()] * comm.size
-        self._answers, self._asked, self._asked_then, self._requests = {}, None, None, []
+        self._others = [rank for rank in range(comm.size) if rank != comm.rank]
+        self._requests = []  # MPI's, of messages on their way
+        self._asked, self._asked_then, self._answers = None, None, {}  # the wait of which the others were asked
         self._main = threading.main_thread().ident
-        self._left, self._gone = set(), threading.Event()
-        self._at_end = self._asked_at = self._told = None
+        self._left, self._gone = set(), threading.Event()  # ranks at their end; set when all are
+        self._at_end = self._asked_at = self._told = None  # when this process came to its end, asked there, said so
         self._unanswered = [0] * comm.size  # questions that this process has asked at its end
         self._looks = 0
         self._hushed = 0.0  # another process reports until then
@@ -118,9 +120,9 @@ class Watch:
                 os._exit(1)
 
     def _hear(self):
-        for rank in range(self.comm.size):
+        for rank in self._others:
             for tag in TAGS:
-                while rank != self.comm.rank and self.comm.iprobe(rank, tag):
+                while self.comm.iprobe(rank, tag):
                     content = self.comm.recv(source=rank, tag=tag)
                     self.heard[rank], self._unanswered[rank] = time.monotonic(), 0
                     if tag == ASK:
@@ -137,12 +139,11 @@ class Watch:
                         self._left.add(rank)
 
     def _tell(self, tag, content):
-        others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
-        self._requests += [self.comm.isend(content, rank, tag) for rank in others]
+        self._requests += [self.comm.isend(content, rank, tag) for rank in self._others]
 
     def tell_over(self, how):
         """Let all others end as `leave` does, and wait a moment for the messages. Any thread may call it."""
-        requests = [self.comm.isend(how, rank, OVER) for rank in range(self.comm.size) if rank != self.comm.rank]
+        requests = [self.comm.isend(how, rank, OVER) for rank in self._others]
         until = time.monotonic() + LAST_MESSAGES
         while requests and time.monotonic() < until:
             requests = [request for request in requests if not request.Test()]
@@ -197,8 +198,7 @@ class Watch:
 
     def _still_to_answer(self):
         """Whether a process has sent something since it was asked, but not its answer, which is then on its way."""
-        others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
-        return self._asked and any(self.heard[r] > self._asked_then and r not in self._answers for r in others)
+        return self._asked and any(self.heard[r] > self._asked_then and r not in self._answers for r in self._others)
 
     def _look_from_the_end(self):
         """At the end of this process: end the job if another does not answer, and say once what the others do."""
@@ -215,12 +215,8 @@ class Watch:
         begin = f"{self._called(here)} is at the end of its program and waits for"
         silent = [rank for rank in stay if (self._unanswered[rank] - 1) * self.early >= patience]
         if silent:
-            said = "which does not answer, last heard {:.1f} s ago; the job ends"
-            end(
-                self.comm,
-                [f"{begin} {self._called(r)}, {said.format(now - self.heard[r])}" for r in silent],
-                silent=True,
-            )
+            said = {r: f"which does not answer, last heard {now - self.heard[r]:.1f} s ago" for r in silent}
+            end(self.comm, [f"{begin} {self._called(r)}, {said[r]}; the job ends" for r in silent], silent=True)
         if now - self._at_end > patience and not self._told:
             self._told = True
             known = {rank: self._answers[rank] for rank in stay if rank in self._answers}
@@ -242,13 +238,12 @@ class Watch:
         if waiting is None:
             return State(None, (), self._where(), None, heard, now)
         if isinstance(waiting.what, str):
+            number, missing_from = 0, None
             text = f"{self._called(self.comm.rank)} waits in {waiting.what}"
-            return State(now - waiting.since, (waiting.collective, 0), text, None, heard, now)
-        exchange, instruction = waiting.what
-        text, missing_from = exchange.missing(instruction)
-        return State(
-            now - waiting.since, (waiting.collective, instruction.transfer.number), text, missing_from, heard, now
-        )
+        else:
+            exchange, instruction = waiting.what
+            number, (text, missing_from) = instruction.transfer.number, exchange.missing(instruction)
+        return State(now - waiting.since, (waiting.collective, number), text, missing_from, heard, now)
 
     def _where(self):
         """The line at which the host program is, in words."""
