@@ -15,7 +15,7 @@ from ..fashion_mnist import DataError
 from ..training import DriftError
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
-from .outlet import say_last, whoever_listens
+from .outlet import say_last, with_patient_output
 from .parser import parse
 from .ranks import are_together
 
@@ -35,7 +35,7 @@ def main(arguments=None):
         name = f"d2lmgpu {options.name}"
         if not are_together(options):
             check_files(options)
-        return whoever_listens(options.command, options)
+        return with_patient_output(options.command, options)
     except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
         say_last(f"{name}: error: {_one_line(error)}")
         return 2

@@ -1,4 +1,4 @@
-"""What a command says must not cost what it does: a closed pipe, a full disk behind ``>``, a terminal that is gone."""
+"""A command's work must not be lost with its output: to a closed pipe, a full disk behind ``>``, a closed terminal."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import sys
 
 
 class _Patient:
-    """A text stream that keeps its first error, and takes and loses everything from then on."""
+    """A text stream that keeps its first error, and drops everything from then on."""
 
     def __init__(self, stream):
         self._stream, self.error = stream, None
@@ -27,8 +27,8 @@ class _Patient:
                 self._leave()
 
     def _leave(self):
-        """Let nothing be there that Python could not write at its end, which would be another error."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # also of what is no file
+        """Redirect the stream to nowhere: Python writes what is left in it at its end, which would fail again."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream may not be a file
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
@@ -38,17 +38,17 @@ class _Patient:
 
 
 def say_last(text):
-    """Write a line to standard error as the last act of a program, if anybody is there."""
+    """Write a line to standard error, if it is there, as the last act of a program."""
     if sys.stderr:
         print(text, file=_Patient(sys.stderr), flush=True)
 
 
-def whoever_listens(command, options):
-    """The exit code of ``command(options)``, which goes on to its end even if nothing can be said any more.
+def with_patient_output(command, options):
+    """The exit code of ``command(options)``, which goes on to its end even if its output fails.
 
-    Raises OSError at its end if standard output failed meanwhile.
+    Raises OSError at the end if standard output has failed.
     """
-    with open(os.devnull, "w") as nowhere:  # where there is no such stream, as after ``2>&-``
+    with open(os.devnull, "w") as nowhere:  # for a stream that is missing, as after ``2>&-``
         out, err = _Patient(sys.stdout or nowhere), _Patient(sys.stderr or nowhere)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = command(options)

@@ -1,4 +1,4 @@
-"""``--environment parallel``: one of several processes that mpiexec or srun started, of which rank 0 speaks for all."""
+"""``--environment parallel``: one of several processes that mpiexec or srun started; rank 0 speaks for all."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from ..words import figures, listed, seconds
 from .options import add_output, check_files, find_devices, limit_memory, number
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard")
-"""Options for files that rank 0 alone writes."""
+"""Options that name files; only rank 0 writes them."""
 
 
 def add_ranks(command):
@@ -33,12 +33,12 @@ def add_ranks(command):
 
 
 def are_together(options):
-    """Whether a command line asks for `run_together`, in which rank 0 alone checks the files that it names."""
+    """Whether a command line asks for `run_together`, where only rank 0 checks the files that it names."""
     return "log" in options and options.environment == "parallel"
 
 
 def check_alone(options, *others):
-    """Raise ValueError for options that are of this environment, in another one: those of all commands, and others."""
+    """Raise ValueError for options that only this environment has: those of all commands, and ``others``."""
     for name in ("log", "patience", *others):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name} is for several processes: give --environment parallel, too")
@@ -47,7 +47,7 @@ def check_alone(options, *others):
 def run_together(options, run):
     """The exit code of ``run(options, everybody)`` on the `Cluster` of all processes, in each of them.
 
-    An error that all have is told by rank 0; one that not all have ends them all.
+    Rank 0 reports an error that all have; an error that only some have ends all processes.
     """
     begin_together()
     try:
@@ -65,7 +65,7 @@ def run_together(options, run):
             vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
             return run(options, everybody)
-    except DriftError as error:  # of which all know
+    except DriftError as error:  # raised in all processes
         everybody.failed(error)
         if speaks:
             raise
@@ -80,7 +80,7 @@ def run_together(options, run):
 def join(options, patience=PATIENCE):
     """The `Cluster` of all processes, with the devices that were asked for.
 
-    None in a process that has no GPU of its own, while others have: they compute, and it ends when they do.
+    None in a process without a GPU of its own while others have one: those compute, and this one has nothing to do.
     """
     asked = 1 if options.devices is None else parse_devices(options.devices)
     if not isinstance(asked, int) or options.environment not in ("auto", "parallel"):
@@ -97,7 +97,7 @@ def join(options, patience=PATIENCE):
 
 
 class Tell(Callback):
-    """What a process other than rank 0 says in its file as training goes on."""
+    """What a process other than rank 0 writes to its file during training."""
 
     def __init__(self, everybody):
         self.everybody = everybody
@@ -113,7 +113,7 @@ class Tell(Callback):
 
 
 class _Also:
-    """A text stream whose text is also written to a log, without what a progress bar writes over itself."""
+    """A text stream that also writes to a log, except a progress bar's lines, which overwrite each other."""
 
     def __init__(self, stream, log):
         self._stream, self._log = stream, log
@@ -130,9 +130,9 @@ class _Also:
 
 @contextlib.contextmanager
 def _saying(folder, everybody):
-    """What this process says: on the streams of the job, if it is rank 0; in its file in the ``folder``, if given.
+    """Within the block rank 0 writes to the job's output, each process to its file in the ``folder``, if one is given.
 
-    Errors are always said in the job's output.
+    Errors always go to the job's output, too.
     """
     with contextlib.ExitStack() as stack:
         path = os.devnull
