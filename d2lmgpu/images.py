@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .arguments import check_flag, check_list, check_path, check_whole
+from .arguments import check_flag, check_path
+from .networks.build import check_input_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
@@ -39,9 +40,8 @@ def read_images(paths, input_shape, invert=False):
     """
     from PIL import Image
 
-    C, H, W = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
-    for side in (C, H, W):
-        check_whole("input_shape: a number of (C, H, W)", side, most=2**14)
+    check_input_shape(input_shape)
+    C, H, W = input_shape
     modes = {1: "L", 3: "RGB"}
     if C not in modes:
         raise ValueError(f"read_images: the network takes {C} channels; pictures have 1 (grey) or 3 (colour)")
