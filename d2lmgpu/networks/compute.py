@@ -180,10 +180,6 @@ def try_kernels(xp, precision="float32"):
     kernels, options = (cpu_kernels, {}) if xp is np else (cuda_kernels, {"precision": precision})
     found_loss = to_the_end(kernels.in_parts(X, y, places, TRIED, found, **options))[0]
     pairs = zip([found_loss, *found], [loss, *grads], strict=True)
-    error = max(np.linalg.norm(_as_floats(one) - other) / np.linalg.norm(other) for one, other in pairs)
+    error = max(np.linalg.norm(on_host(one) - other) / np.linalg.norm(other) for one, other in pairs)
     if not error <= TOLERANCES[precision]:
         raise RuntimeError(f"gradients are off by {error:.2g} of their size")
-
-
-def _as_floats(array):
-    return on_host(array).astype(float)

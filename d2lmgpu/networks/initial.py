@@ -1,5 +1,6 @@
 """What training starts from: parameters drawn at random, statistics of nothing yet."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -47,10 +48,7 @@ def init_statistics(network=LENET, dtype=np.float32):
 
 def check_dtype(dtype):
     """The NumPy dtype of floats that is meant; ValueError if there is none."""
-    try:
-        found = np.dtype(dtype) if dtype is not None and not isinstance(dtype, (list, dict)) else None
-    except (TypeError, ValueError, OverflowError):
-        found = None
-    if found is None or found.kind != "f":
-        raise ValueError(f"dtype is {shown(dtype)}; it should be one of floats, such as np.float32")
-    return found
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if dtype is not None and np.dtype(dtype).kind == "f":
+            return np.dtype(dtype)
+    raise ValueError(f"dtype is {shown(dtype)}; it should be one of floats, such as np.float32")
