@@ -157,12 +157,18 @@ def folder():
     if shutil.which("g++") is None:
         pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
     what = [gpp(["--version"]), *FLAGS, *(f"{shim}{shim.read_text('utf-8')}" for shim in SHIMS)]
-    folder = Path(os.environ.get(COMPILED) or tempfile.mkdtemp(prefix="cuda_on_cpu_"), _sum("".join(what)))
+    folder = Path(os.environ.get(COMPILED) or _temporary().name, _sum("".join(what)))
     folder.mkdir(parents=True, exist_ok=True)
     header = folder / "shims.h"
     header.write_text("".join(f'#include "{shim}"\n' for shim in SHIMS))
     _made(folder / "shims.h.gch", lambda path: gpp([*FLAGS, "-x", "c++-header", str(header), "-o", path]))
     return folder
+
+
+@functools.cache
+def _temporary():
+    """A folder for as long as this process lives."""
+    return tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
 
 
 def _made(path, make):
