@@ -2,11 +2,13 @@
 
 ``import d2lmgpu as d2l``. Importing starts no GPU and imports no CuPy.
 
-Whatever is given to a public function, what it raises is documented, and says in a
-line what was given and what is allowed: ValueError for arguments that make no
-sense, DeviceMismatchError for arrays of different places, DeviceError for devices
-that are not there or used against the rules, OSError for files; what else there is,
-a function's own docstring says.
+What one begins with (`train` and `Settings`, `evaluate`, `predict`, devices and what
+puts arrays on them, the textbook's functions, `load_...`) checks its arguments. Its
+errors say in a line what was given and what is allowed: ValueError for arguments
+that make no sense, DeviceMismatchError for arrays of different devices, DeviceError
+for devices that do not exist or are used against the rules, OSError for files. Other
+errors are in a function's own docstring. Layers and other inner functions leave wrong
+arguments to NumPy.
 """
 
 from . import signals as signals  # first, for an interrupt during all other imports
