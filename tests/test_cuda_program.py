@@ -419,6 +419,7 @@ def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
         assert_close(d2l.to_host(actual) - before, param - before, 2e-2)
 
 
+@pytest.mark.long
 def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch):
     """A loss scale beyond float16: no step changes anything until the scale has come down."""
     monkeypatch.setattr("d2lmgpu.parallel.loss_scale.FIRST_SCALE", 2.0**18)
