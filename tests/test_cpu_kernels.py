@@ -14,7 +14,18 @@ from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
 from d2lmgpu.kernels.cpu.stages import AsWritten
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
-from d2lmgpu.networks import LENET, Layer, count_correct, init_params, loss_and_grads, loss_and_grads_as_written
+from d2lmgpu.networks import (
+    LENET,
+    Conv2d,
+    Dense,
+    Flatten,
+    Layer,
+    count_correct,
+    init_params,
+    loss_and_grads,
+    loss_and_grads_as_written,
+    sequential,
+)
 
 
 def conv(O, C, kh, kw):
@@ -168,6 +179,18 @@ def test_equal_inputs_of_a_max_pooling(rng):
     expected = loss_and_grads_as_written(X, y, params, network)[1]
     for grad, value in zip(loss_and_grads(X, y, params, network)[1], expected, strict=True):
         assert_close(grad, value, 1e-13)
+
+
+def test_arrays_that_a_kernel_would_read_beyond_are_refused():
+    """NumPy would stretch them over the other numbers."""
+    network = sequential((2, 5, 5), Conv2d(3, 3), Flatten(), Dense(4))
+    weight, bias, *rest = init_params(network=network)
+    for params in ([weight, bias[:1], *rest], [weight, bias, *rest, bias]):
+        with pytest.raises(ValueError, match="are not those of the network"):
+            Program(network, params, (2, 5, 5), np.float32, 3)
+    params = [np.ones(1, np.float32), np.zeros(1, np.float32)]
+    with pytest.raises(ValueError, match="batch norm of 1 channels cannot take images of 2"):
+        Program([norm(1)], params, (2, 5, 5), np.float32, 3)
 
 
 def test_a_step_allocates_nothing(rng):
