@@ -126,6 +126,22 @@ def test_work_that_blocks_gets_more_threads_which_then_go():
     assert threading.active_count() <= before + 3
 
 
+def test_a_device_in_line_is_not_forgotten_after_progress():
+    """The watching thread is woken by what is submitted. Work that goes on for a while, and blocks then, does not."""
+    first, second, third = places(3, 2)
+    begun, gate = threading.Event(), threading.Event()
+    first.submit(gate.wait, 30)
+    for _ in range(8):
+        second.submit(time.sleep, 0.05)
+    blocked = second.submit(gate.wait, 30)
+    third.submit(begun.set)
+    try:
+        assert begun.wait(10)
+    finally:
+        gate.set()
+    assert blocked.result(timeout=30)
+
+
 def test_work_of_several_devices_begins_when_all_have_got_there_and_holds_all_of_them():
     devices = places(3, 2)
     gate, go_on, seen = threading.Event(), threading.Event(), []

@@ -120,8 +120,10 @@ class Workers:
             self._wanted.acquire()
             before = self._progress
             time.sleep(PATIENCE)
-            while (waiting := self._in_line.qsize()) and self._progress == before:
-                with self._lock:
-                    for _ in range(min(waiting, len(self._devices) - self._threads)):
-                        self._add_thread()
+            while waiting := self._in_line.qsize():  # until none is left: nothing may wake this thread again
+                if self._progress == before:
+                    with self._lock:
+                        for _ in range(min(waiting, len(self._devices) - self._threads)):
+                            self._add_thread()
+                before = self._progress
                 time.sleep(PATIENCE)
