@@ -93,7 +93,7 @@ def test_choosing_by_name(make_both):
 @pytest.mark.parametrize(
     "environment, names, error, message",
     [
-        ("gpu", "cpu:0", ValueError, "leave out environment 'gpu'"),
+        ("gpu", "cpu:0", ValueError, "leave out environment gpu"),
         ("auto", "cpu:0,1", ValueError, "'1' should be a name"),
         ("auto", "tpu:0", ValueError, "'tpu:0' should be a name"),
         ("auto", "cpu:-1", ValueError, "'cpu:-1' should be a name"),

@@ -83,7 +83,7 @@ def random_transfer(rng, k):
     return Transfer(int(source), int(destination), int(start), int(stop), str(rng.choice(["add", "copy"])))
 
 
-def test_the_moves_of_a_process():
+def test_the_instructions_of_a_process():
     names = {"part_of": part_of, "compile_schedule": compile_schedule, "ring": ALGORITHMS["ring"]}
     assert doctest.testmod(instructions, extraglobs=names) == (0, 1)
 

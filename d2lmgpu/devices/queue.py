@@ -115,10 +115,9 @@ class Queue:
         for event in task.after:
             if not event.done():
                 return self._look_again_after(event)
-        if task.arrivals is not None and (
-            self._waits_for is task or next(task.arrivals) < len(task.devices)
-        ):  # it is not yet the next task of all its devices
-            return self._look_again_after(task)
+        if task.arrivals is not None:  # it begins when it is the next task of all its devices
+            if self._waits_for is task or next(task.arrivals) < len(task.devices):
+                return self._look_again_after(task)
         self._waits_for = None
         return True
 
@@ -130,7 +129,7 @@ class Queue:
         return False
 
     def do(self, task):
-        """Do a task. It counts as done only after the rest, so a thread that waits for it may find the device idle."""
+        """Do a task, and mark it as done last of all, so that a thread that waits for it may find the device idle."""
         task.begin()
         result, error = self._outcome(task.after, task.function, task.args)
         try:

@@ -3,7 +3,8 @@
 An interrupt (Ctrl-C, a notebook's ■, a signal's handler) may end or delay the host program between any two of its
 instructions. If it held a lock at that moment, the device's worker would wait for the lock for ever. So a task has no
 lock, unlike Python's futures: each change is a single call in C (an append, a release), after which either side finds
-what the other has done. A *bell* is a lock that only the waiting thread acquires:
+what the other has done. A *bell* is a lock that a waiting thread has taken and tries to take again; the worker releases
+it:
 
     waiting thread    adds a bell            then looks whether the task is done      then sleeps until the bell rings
     worker            marks the task done    then rings the bells that are there
@@ -168,9 +169,8 @@ class Task(Future):
             except BaseException as error:
                 if current_device() is None and not isinstance(error, Exception):
                     raise  # an interrupt of the host program
-                with contextlib.suppress(
-                    Exception if current_device() is None else BaseException
-                ):  # raised by the log's handler
+                ignored = Exception if current_device() is None else BaseException
+                with contextlib.suppress(ignored):  # the log's handler may fail, too
                     logging.getLogger("d2lmgpu").exception("a callback of %r failed", self)
 
     @property
