@@ -79,7 +79,7 @@ class Frozen:
 
 
 @pytest.mark.parametrize("name, split", few(CASES, *CASES[::4]))
-@pytest.mark.parametrize("step", [2, 5])
+@pytest.mark.parametrize("step", few([2, 5], 5))
 def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small, emergencies, monkeypatch, tmp_path):
     """A rank does not do its update: others wait for it in the next step, each of which could write."""
     data, told = some(small), {}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import assert_close
+from conftest import assert_close, few
 from test_cuda_program import TINY_NETWORK
 from test_training import quick
 
@@ -33,7 +33,7 @@ def test_sums(make_devices, rng, k, n):
     assert all(d2l.to_host(array).tobytes() == first.tobytes() for array in arrays)
 
 
-@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("k", few([2, 3], 3))
 @pytest.mark.parametrize("settings", [{}, {"overlap": True}, {"flat": False}, {"network": "lenet-bn"}])
 def test_training(small, k, settings):
     devices, settings = [d2l.cpu(i) for i in range(k)], {"num_epochs": 1, "seed": 3, **settings}

@@ -133,6 +133,7 @@ def test_a_schedule_is_read_once_however_many_devices_have_it(name):
     assert reads[0] == reads[1]
 
 
+@pytest.mark.long
 def test_memory_that_a_proof_takes():
     """A byte for each device, piece and micro-batch, twice, and then some."""
     plan = PLANS["data"](48, 1, network=sequential((1, 4, 4), Flatten(), Dense(12)))
