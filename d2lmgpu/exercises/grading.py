@@ -101,32 +101,27 @@ def _each(grader, students):
         finally:
             grader.stop()
             threads.shutdown(cancel_futures=True)
-            for supervisor in grader.all:
-                supervisor.close()
 
 
 class _Grader:
-    """Grades students, several at a time, with supervisors that it keeps until the end."""
+    """Grades students, several at a time, each with a supervisor of its own."""
 
     def __init__(self, names, worth, seconds, student_seconds, memory, seed, isolate):
         self.isolate = isolate
         self.names, self.worth, self.memory, self.seed = names, worth, memory, seed
         self.seconds, self.student_seconds = seconds, student_seconds
-        self.free, self.all, self.over = [], [], False
+        self.supervisors, self.over = [], False
 
     def stop(self):
         """From another thread: end the jobs that are under way, and begin no other."""
         self.over = True
-        for supervisor in self.all:
+        for supervisor in list(self.supervisors):
             supervisor.close_for_good()
 
     def grade(self, student):
         """The marks of one student."""
-        try:
-            supervisor = self.free.pop()
-        except IndexError:
-            supervisor = Supervisor(self.isolate)
-            self.all.append(supervisor)
+        supervisor = Supervisor(self.isolate)
+        self.supervisors.append(supervisor)
         try:
             with temporary_folder(self.folder) as made:
                 return self._marks(supervisor, student, made)
@@ -134,9 +129,8 @@ class _Grader:
             what = f"this could not be graded: {in_words(error)}"
             return [Mark(student.name, name, False, 0, not_yet(name, what, "look at it").says) for name in self.names]
         finally:
-            if self.isolate:
-                supervisor.close()
-            self.free.append(supervisor)
+            supervisor.close()
+            self.supervisors.remove(supervisor)
 
     def _marks(self, supervisor, student, made):
         files, limits = {}, {"seconds": min(SECONDS, self.student_seconds), "memory": self.memory}

@@ -1,41 +1,16 @@
 """All exercises, in the order of the notebooks."""
 
-from ..arguments import check_name
-from . import (
-    bugs,
-    collectives,
-    frameworks,
-    layers_by_hand,
-    machines,
-    memory,
-    places,
-    plans,
-    rates,
-    scaling,
-    speed,
-    splitting,
-    synchronisation,
-    training,
-    weights,
-)
+import importlib
 
-TOPICS = (
-    places,
-    layers_by_hand,
-    splitting,
-    synchronisation,
-    training,
-    collectives,
-    rates,
-    weights,
-    scaling,
-    speed,
-    bugs,
-    plans,
-    memory,
-    machines,
-    frameworks,
-)
+from ..arguments import check_name
+
+TOPICS = [
+    importlib.import_module(f".{name}", __package__)
+    for name in (
+        *("places", "layers_by_hand", "splitting", "synchronisation", "training", "collectives", "rates", "weights"),
+        *("scaling", "speed", "bugs", "plans", "memory", "machines", "frameworks"),
+    )
+]
 """The modules with exercises, one for each topic."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
