@@ -69,11 +69,7 @@ def _pooling_mistakes(dx, _, dy, x):
     return (
         (spread / 4, "each input of a square got a quarter", "that is average pooling; y = max depends on one"),
         (spread, "each input of a square got all of dy", "a change of the smaller ones changes no maximum"),
-        (
-            not close(sums, dy),
-            added,
-            "each square hands on all of its dy, once: what if two of its numbers are the largest?",
-        ),
+        (not close(sums, dy), added, "each square hands on its dy, once: what if two of its numbers are the largest?"),
         (True, "not the right input gets it", "the largest of the square; among equals the first, row by row"),
     )
 
@@ -91,14 +87,12 @@ def _log_softmax_mistakes(found, right, logits):
         (found.shape != right.shape, shapes, "sum(axis=1, keepdims=True)"),
         (np.exp(right), "these are the probabilities; their logarithms are asked for"),
         (close(columns, np.ones(right.shape[1])), "each row is an image and has its own sum: axis 1"),
-        (
-            bad and logits.min() > 900,
-            "float32 ends at exp(88.7); what can you take from a row without changing the result?",
-        ),
+        (bad and logits.min() > 900, TOO_LARGE),
         (bad, "exp has become 0, and its log -inf: take each row's own maximum, and no log of a quotient"),
     )
 
 
+TOO_LARGE = "float32 ends at exp(88.7); what can you take from a row without changing the result?"
 RNG = np.random.default_rng(1)
 
 EXERCISES = {

@@ -122,20 +122,10 @@ def _check_seconds(result, seconds, calls, case):
     mistakes = (
         (np.full(repeats, SUBMITTING), "the time to submit the work, not to do it", WAIT),
         (result[0] >= WARM_UP, "the warm-up is in the first time", WARM),
-        (
-            close(np.diff(result, prepend=0), right),
-            "the time since the start",
-            "read the clock at the begin of each repetition",
-        ),
+        (close(np.diff(result, prepend=0), right), "the time since the start", AT_EACH_BEGIN),
         ((result < 0.01).all() or (result <= 0).any(), GIVEN),
-        *(
-            (
-                close(result[first], mine[first, i]),
-                f"the time of the {name} device only",
-                "wait for all devices, not for one",
-            )
-            for i, name in ((0, "first"), (-1, "last"))
-        ),
+        (close(result[first], mine[first, 0]), "the time of the first device only", WAIT_FOR_ALL),
+        (close(result[first], mine[first, -1]), "the time of the last device only", WAIT_FOR_ALL),
     )
     hint = "for each repetition: begin = clock(), work(), wait for all devices, clock() - begin"
     compare(result, right, mistakes, case, hint)
@@ -143,6 +133,8 @@ def _check_seconds(result, seconds, calls, case):
 
 WAIT = "wait, d2l.synchronize(devices), before the clock is read"
 WARM = "call work once before the loop, and wait for that, too, before the clock is read"
+AT_EACH_BEGIN = "read the clock at the beginning of each repetition"
+WAIT_FOR_ALL = "wait for all devices, not for one"
 GIVEN = "read the clock that was given: clock(), not time.perf_counter(); end less begin"
 
 

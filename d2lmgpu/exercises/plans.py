@@ -102,11 +102,7 @@ def _enough_mistakes(found, right, k, bubble):
         (right - 1, "the bubble is a little too large", "round up, not down"),
         (abs(found - (k - 1) / bubble) <= 1, "that many places, not micro-batches", PLACES),
         (abs(found - k * work) <= 1, "one device too many waits", "k - 1 places are empty, not k"),
-        (
-            abs(found - 2 * (k - 1) * work) <= 2,
-            "twice as many",
-            "forward and backward have a bubble each, and places each",
-        ),
+        (abs(found - 2 * (k - 1) * work) <= 2, "twice as many", "forward and backward each have a bubble, and places"),
         (right + 1, "one less is enough", "where the bubble is just as large as it may be, stop"),
     )
 

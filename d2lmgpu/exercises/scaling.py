@@ -42,10 +42,7 @@ WELL_SPENT = "of k devices' time, the part that is well spent: divide the speed-
 
 def _weak_mistakes(_, right, seconds):
     return (
-        (
-            {k: e / k for k, e in right.items()},
-            "each device does as much as one alone: k times the work is in it already",
-        ),
+        ({k: e / k for k, e in right.items()}, "each device does as much as one alone: the k is in it already"),
         ({k: e * k for k, e in right.items()}, "that is the speed-up; the efficiency is a k-th of it"),
         ({k: 1 / e for k, e in right.items()}, "the other way round: more than 1 would be better than perfect"),
         ({k: 100 * e for k, e in right.items()}, PER_CENT),

@@ -118,11 +118,7 @@ def _rate_mistakes(_, right, seconds, sizes):
         (1 / right, "seconds an example", "the other way round: examples over seconds"),
         (rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"),
         (np.median(rates), "the median of the steps' rates", f"{ALL}: a median does not see how slow the slow are"),
-        (
-            sizes[0] * len(sizes[1:]) / time,
-            "as if every minibatch were full",
-            "the last minibatch is smaller: count its examples",
-        ),
+        (sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"),
         (sum(sizes) / time, "the first step's examples without its seconds", "leave both out"),
     )
 

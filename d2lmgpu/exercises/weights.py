@@ -86,11 +86,7 @@ def _split_mistakes(sizes, _, n, loads):
     sum_of = f"{about}, and is {total:g} examples in all"
     return (
         (any(size % 1 or size < 0 for size in sizes), PARTS),
-        (
-            any(size for size, load in zip(sizes, loads, strict=True) if not load),
-            f"{about}: a device with load 0 has work",
-            IDLE,
-        ),
+        (any(np.array(sizes)[np.array(loads) == 0]), f"{about}: a device with load 0 has work", IDLE),
         (total != n and sizes == [int(n * load) for load in loads], sum_of, UNIT),
         (total != n and sizes == np.floor(shares).tolist(), sum_of, FLOORED),
         (total != n, sum_of, ROUNDED),
@@ -130,16 +126,8 @@ def _combined_mistakes(found, right, counts, means, variances):
     wrong_variances = (
         (within, "wrong: how far the means are apart is missing", BETWEEN),
         (v.mean(), "the mean of the variances", BETWEEN),
-        (
-            within + ((m - mean) ** 2).mean(),
-            "one for which every shard's mean counts the same",
-            "weigh by the shard's numbers",
-        ),
-        (
-            v.mean() + ((m - mean) ** 2).mean(),
-            "one for which every shard counts the same",
-            "weigh by the shard's numbers",
-        ),
+        (within + ((m - mean) ** 2).mean(), "one for which every shard's mean counts the same", WEIGH),
+        (v.mean() + ((m - mean) ** 2).mean(), "one for which every shard counts the same", WEIGH),
         ((part**2 * v).sum(), "that of the mean", "we want that of the numbers, not that of their mean"),
         (variance * n.sum() / max(1, n.sum() - 1), "divided by n - 1", "divide by the number of numbers"),
         (within + (part * m**2).sum(), "the mean square", "take away the square of the mean"),
@@ -153,6 +141,7 @@ def _combined_mistakes(found, right, counts, means, variances):
 
 
 BETWEEN = "numbers also differ because the shards' means differ: think of two shards without any variance, of 0s and 1s"
+WEIGH = "weigh by how many numbers the shard has"
 SQUARES = "variance + mean² is a shard's mean square, and mean squares can be averaged, by the shards' sizes"
 
 

@@ -178,7 +178,7 @@ def timed__waits_for_the_last_only(work, devices, repeats=5, clock=time.perf_cou
 
 
 def timed__since_the_start(work, devices, repeats=5, clock=time.perf_counter):
-    """read the clock at the begin of each repetition"""
+    """read the clock at the beginning of each repetition"""
     seconds = []
     work()
     d2l.synchronize(devices)

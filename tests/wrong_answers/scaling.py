@@ -43,7 +43,7 @@ def weak_efficiency__no_answer(seconds):
 
 
 def weak_efficiency__as_in_strong_scaling(seconds):
-    """k times the work is in it already"""
+    """the k is in it already"""
     return {k: seconds[1] / mine / k for k, mine in seconds.items()}
 
 

@@ -137,7 +137,7 @@ def combine_statistics__weighted_mean_of_variances(counts, means, variances):
 
 
 def combine_statistics__means_count_the_same(counts, means, variances):
-    """weigh by the shard's numbers"""
+    """weigh by how many numbers the shard has"""
     mean = np.average(means, weights=counts)
     return mean, np.average(variances, weights=counts) + np.mean((np.array(means) - mean) ** 2)
 
