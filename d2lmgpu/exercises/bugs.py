@@ -97,7 +97,7 @@ def _cut_mistakes(bounds, _, n, k):
     sizes = [stop - start for start, stop in bounds]
     ends = [start for start, _ in bounds] + [n] == [0] + [stop for _, stop in bounds]
     return (
-        (len(bounds) != k, f"{len(bounds)} shards", "every device needs a pair, also one with no example left"),
+        (len(bounds) != k, f"{len(bounds)} shards", "every device needs a pair, also those with no example left"),
         (not ends, END_TO_END),
         (max(sizes) - min(sizes) > 1, f"shards of {sizes} examples; the largest decides how long all wait", RAGGED),
     )

@@ -259,7 +259,7 @@ def deal_out__only_the_images(X, y, devices):
 
 
 def cut__as_found(n, k):
-    """every device needs a pair, also those for which no example is left"""
+    """every device needs a pair, also those with no example left"""
     return faulty.cut(n, k)
 
 
