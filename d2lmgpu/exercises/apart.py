@@ -90,13 +90,16 @@ class Supervisor:
         with contextlib.suppress(psutil.Error):
             if self._seen and self._seen.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 return
-        for attempt in range(3):
+        for attempt in range(4):
             self.close()
+            servers = _fork_servers()
             try:
                 return self._try_to_start()
-            except (OSError, EOFError):  # the fork server was ended at this moment; there will be another
-                if attempt == 2:
+            except (OSError, EOFError):  # the fork server is gone, or a job has spoilt it: the next try makes another
+                if attempt == 3:
                     raise
+                end_all(servers)  # supervisors that run already do not need it
+                time.sleep(0.1)  # until multiprocessing can find that it is gone
 
     def _try_to_start(self):
         self._connection, theirs = multiprocessing.Pipe()
@@ -140,6 +143,14 @@ class Supervisor:
         with self._starting:
             self._over = True
         self._kill()
+
+
+def _fork_servers():
+    """This program's fork server, in a list; [] if there is none."""
+    children = psutil.Process().children()
+    with contextlib.suppress(psutil.Error):
+        return [child for child in children if "multiprocessing.forkserver" in " ".join(child.cmdline())]
+    return []
 
 
 GONE = Outcome(None, "ended the program that ran it", "")
