@@ -147,10 +147,12 @@ class Supervisor:
 
 def _fork_servers():
     """This program's fork server, in a list; [] if there is none."""
-    children = psutil.Process().children()
-    with contextlib.suppress(psutil.Error):
-        return [child for child in children if "multiprocessing.forkserver" in " ".join(child.cmdline())]
-    return []
+    return [child for child in psutil.Process().children() if _is_fork_server(child)]
+
+
+def _is_fork_server(process):
+    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+        return "multiprocessing.forkserver" in " ".join(process.cmdline())
 
 
 GONE = Outcome(None, "ended the program that ran it", "")
