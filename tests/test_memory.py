@@ -106,3 +106,17 @@ def test_gpus_have_pools_of_their_own(standin):
     assert [pool.limit for pool in pools[0]] == [0]
     with pytest.raises(ValueError, match="a limit in bytes is .*; it should be a whole number"):
         second.limit_memory(-5)
+
+
+def test_the_comm_stream_counts_with_its_device():
+    device = d2l.cpu(61)
+    stream = device.comm_stream
+    try:
+        device.limit_memory(1000)
+        array = stream.empty(200, np.float32)
+        assert device.accounting.used == array.nbytes
+        with pytest.raises(DeviceMemoryError):
+            stream.empty(200, np.float32)
+    finally:
+        device.limit_memory(None)
+    assert stream.accounting is None

@@ -50,6 +50,7 @@ class CPU(Device):
 
     def _limit_memory(self, nbytes):
         self.accounting = None if nbytes is None else MemoryAccounting(self, nbytes)
+        vars(self).get("_comm_stream", self).accounting = self.accounting
 
     def _make_comm_stream(self):
         return CPU(self.index, _comm_workers)
