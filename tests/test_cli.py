@@ -140,7 +140,7 @@ def failure(capsys, *arguments):
         (["--loads", ""], "'' should be a number"),
         (["--devices", "9" * 30], "at most 4,096"),
         (["--devices", "100000000000"], "at most 4,096"),
-        (["--devices", "0," + "9" * 400], "at most 4,095"),
+        (["--devices", "0," + "9" * 400], "from 0 to 4,095"),
         (["--epochs", "1" + "0" * 400], "0 ... 0000000000; it should be a whole number, at most 1,000,000"),
         (["--epochs", "1" + "0" * 5000], "'10"),
         (["--batch-size", "1" + "0" * 30], "at most"),
