@@ -15,6 +15,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import sys
 import threading
 import time
 
@@ -160,11 +161,16 @@ GONE = Outcome(None, "ended the program that ran it", "")
 
 @contextlib.contextmanager
 def _environment():
-    """Set `ENVIRONMENT` for processes that start in the ``with`` block."""
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    """Set `ENVIRONMENT` for processes that start in the ``with`` block, and hide the main module from them.
+
+    They would run a script again that does not ask for ``__name__ == "__main__"``.
+    """
+    before, main = {name: os.environ.get(name) for name in ENVIRONMENT}, sys.modules["__main__"]
     os.environ.update(ENVIRONMENT)
+    sys.modules["__main__"] = type(sys)("__main__")
     try:
         yield
     finally:
+        sys.modules["__main__"] = main
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
