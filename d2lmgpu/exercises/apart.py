@@ -3,12 +3,13 @@
     this program ── a job ──► supervisor ── forks ──► the job's process ── calls the function
                  ◄─ outcome ──           ◄── result ──
 
-The standard library's fork server makes the supervisor, a process that has imported the package already (warm.py). The
-supervisor holds each job to its limits, and then ends it with all processes that it has started. A job that kills its
+multiprocessing starts the supervisor, a new Python, which imports what takes long (warm.py) once for all of its jobs.
+It holds each job to its limits, and then ends it with all processes that it has started. A job that kills its
 supervisor costs a new one. So this program is safe from mistakes, whatever the code does: run for ever, exit, crash,
 print without end, take all memory. It is no sandbox: the code may still read and delete whatever the user may.
 
-Jobs and outcomes are JSON, because unpickling what a student's process sends would run it.
+Jobs and outcomes are JSON, because unpickling what a student's process sends would run it. multiprocessing's own fork
+server is not used: all of its processes hang on one that a job can reach, and whose pipe it can write to.
 """
 
 import contextlib
@@ -30,26 +31,23 @@ STARTING = 120.0  # seconds that Python may take to start, even on a machine tha
 
 
 def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
-    """`Supervisor.run` in a supervisor for this job alone, which is Python started anew."""
+    """`Supervisor.run` in a supervisor for this job alone."""
     module, _, _ = function.partition(":")
-    with contextlib.closing(Supervisor(True, module)) as supervisor:
+    with contextlib.closing(Supervisor(module)) as supervisor:
         return supervisor.run(function, *arguments, seconds=seconds, memory=memory, folder=folder)
 
 
 class Supervisor:
     """Runs jobs one after the other, for one thread at a time. Its process starts with the first job.
 
-    ``anew``: this process is Python started anew, and not a copy of the fork server. ``ready``: the module that is
-    imported before the first job, by this process or by the fork server.
+    ``ready``: the module that this process imports before the first job.
     """
 
     _starting = threading.Lock()  # for all supervisors, since a start changes the environment for a moment
 
-    def __init__(self, anew=False, ready=f"{__package__}.warm"):
+    def __init__(self, ready=f"{__package__}.warm"):
         self._forks = hasattr(os, "fork")  # not on Windows
-        self._context = multiprocessing.get_context("forkserver" if self._forks and not anew else "spawn")
-        if self._context.get_start_method() == "forkserver":
-            self._context.set_forkserver_preload([ready])
+        self._context = multiprocessing.get_context("spawn")
         self._ready, self._number, self._over = ready, 0, False
         self._process, self._seen, self._connection = None, None, None  # the same process for psutil is _seen
 
@@ -91,18 +89,7 @@ class Supervisor:
         with contextlib.suppress(psutil.Error):
             if self._seen and self._seen.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 return
-        for attempt in range(4):
-            self.close()
-            servers = _fork_servers()
-            try:
-                return self._try_to_start()
-            except (OSError, EOFError):  # the fork server is gone, or a job has spoilt it: the next try makes another
-                if attempt == 3:
-                    raise
-                end_all(servers)  # supervisors that run already do not need it
-                time.sleep(0.1)  # until multiprocessing can find that it is gone
-
-    def _try_to_start(self):
+        self.close()
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, self._starting, _environment():
             if self._over:
@@ -144,16 +131,6 @@ class Supervisor:
         with self._starting:
             self._over = True
         self._kill()
-
-
-def _fork_servers():
-    """This program's fork server, in a list; [] if there is none."""
-    return [child for child in psutil.Process().children() if _is_fork_server(child)]
-
-
-def _is_fork_server(process):
-    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-        return "multiprocessing.forkserver" in " ".join(process.cmdline())
 
 
 GONE = Outcome(None, "ended the program that ran it", "")

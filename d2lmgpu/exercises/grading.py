@@ -101,27 +101,32 @@ def _each(grader, students):
         finally:
             grader.stop()
             threads.shutdown(cancel_futures=True)
+            for supervisor in grader.supervisors:
+                supervisor.close()
 
 
 class _Grader:
-    """Grades students, several at a time, each with a supervisor of its own."""
+    """Grades students, several at a time, with supervisors that it keeps until the end."""
 
     def __init__(self, names, worth, seconds, student_seconds, memory, seed, isolate):
         self.isolate = isolate
         self.names, self.worth, self.memory, self.seed = names, worth, memory, seed
         self.seconds, self.student_seconds = seconds, student_seconds
-        self.supervisors, self.over = [], False
+        self.supervisors, self.free, self.over = [], [], False
 
     def stop(self):
         """From another thread: end the jobs that are under way, and begin no other."""
         self.over = True
-        for supervisor in list(self.supervisors):
+        for supervisor in self.supervisors:
             supervisor.close_for_good()
 
     def grade(self, student):
         """The marks of one student."""
-        supervisor = Supervisor(self.isolate)
-        self.supervisors.append(supervisor)
+        try:
+            supervisor = self.free.pop()
+        except IndexError:
+            supervisor = Supervisor()
+            self.supervisors.append(supervisor)
         try:
             with temporary_folder(self.folder) as made:
                 return self._marks(supervisor, student, made)
@@ -129,8 +134,9 @@ class _Grader:
             what = f"this could not be graded: {in_words(error)}"
             return [Mark(student.name, name, False, 0, not_yet(name, what, "look at it").says) for name in self.names]
         finally:
-            supervisor.close()
-            self.supervisors.remove(supervisor)
+            if self.isolate:
+                supervisor.close()
+            self.free.append(supervisor)
 
     def _marks(self, supervisor, student, made):
         files, limits = {}, {"seconds": min(SECONDS, self.student_seconds), "memory": self.memory}
