@@ -1,7 +1,7 @@
-"""The communicator of a queue: MPI's, on which the queue's collectives come in the same order in every process.
+"""A communicator of MPI with what the watch must know: its collectives come in the same order in every process.
 
-Devices and their comm streams have a communicator each, since they exchange at the same time. While a thread waits for
-a message, the communicator says for which one; the process's watch reads that.
+A process has one communicator for its devices' queues and one for their comm streams, since both may exchange at the
+same time. While a thread waits for a message, the communicator says for which one; the process's watch reads that.
 """
 
 import os
@@ -11,18 +11,18 @@ from typing import NamedTuple
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 SPIN = 2e-4
-"""Seconds for which a wait yields its core; after that it also sleeps, each time a share of its duration so far."""
+"""Seconds for which a waiting thread only yields its core between two tests of a message; after that it sleeps."""
 
 SLEEP_SHARE, LONGEST_SLEEP = 0.02, 0.002
-
+"""It sleeps this share of the time that it has waited so far, but at most so many seconds."""
 
 LEAST_TAGS = 2**15 - 1
-"""The largest tag that every MPI has."""
+"""The largest tag that every MPI must allow."""
 
 
 def most_tags(comm):
     """The largest tag that a message of this communicator may have."""
-    if not hasattr(comm, "Get_attr"):
+    if not hasattr(comm, "Get_attr"):  # a stand-in for MPI's communicator
         return LEAST_TAGS
     from mpi4py import MPI
 
@@ -30,13 +30,13 @@ def most_tags(comm):
 
 
 class HangError(RuntimeError):
-    """Another process did not come, or did not answer. Raised only where a process lives on, see `ending.lives_on`."""
+    """Another process did not come, or did not answer. Raised only in interactive processes (`ending.lives_on`)."""
 
 
 class Waiting(NamedTuple):
     """A wait: when it began (`time.monotonic`), the number of its collective, and ``what`` is waited for.
 
-    ``what`` is an exchange and its `Instruction`, or the name of a library's own collective, which does not tell more.
+    ``what`` is an exchange and its `Instruction`; or only the name, if it is the collective function of a library.
     """
 
     since: float
@@ -45,24 +45,25 @@ class Waiting(NamedTuple):
 
 
 def sleep_after(waited):
-    """The seconds to sleep before the next look, after so many seconds of waiting."""
+    """The seconds to sleep before the next test of a message, after ``waited`` seconds of waiting."""
     return min(SLEEP_SHARE * waited, LONGEST_SLEEP)
 
 
 class Communicator:
-    """``comm``: a communicator of mpi4py, or a stand-in; ``heard[rank]``: when a message last came from a rank.
+    """Sends, receives and waits for messages, and says in ``waiting`` what is waited for now (a `Waiting` or None).
 
-    ``first_tag``: is added to the tags of messages.
+    ``comm`` is a communicator of mpi4py, a stand-in, or None if only `wait_in` is used. ``heard[rank]`` is the time of
+    the last message from that rank. ``first_tag`` is added to the tags of messages.
     """
 
     def __init__(self, comm, heard, first_tag=0):
         self.comm, self.heard, self.first_tag = comm, heard, first_tag
         self.waiting = self.error = None
         self.collectives = 0  # so far; the same in every process
-        self.left_behind = []  # exchanges that gave up with messages under way: this keeps the messages' memory
+        self.left_behind = []  # exchanges that failed with messages under way, kept so that their memory is not freed
 
     def begin(self):
-        """Begin a collective."""
+        """Count a collective that begins; raises the error of `give_up`, if there is one."""
         self.look()
         self.collectives += 1
 
@@ -75,7 +76,7 @@ class Communicator:
         return self.comm.Irecv(room, rank, self.first_tag + tag)
 
     def wait(self, request, exchange, instruction):
-        """Wait until the message that an exchange's ``instruction`` has begun to send or receive is through."""
+        """Wait until ``request`` is done: MPI's, for the message of an ``instruction`` of an ``exchange``."""
         begin = time.monotonic()
         self.waiting = Waiting(begin, self.collectives, (exchange, instruction))
         try:
@@ -87,15 +88,15 @@ class Communicator:
             self.waiting = None
 
     def note(self, rank):
-        """A message has come from this rank."""
+        """Note the time: a message has come from this rank."""
         self.heard[rank] = time.monotonic()
 
     def give_up(self, error):
-        """End all waiting here, now and later, with this error."""
+        """Make every `wait` here, under way or later, raise this error; a `wait_in` that is under way does not."""
         self.error = error
 
     def look(self):
-        """Raise the error of `give_up`, if there is one."""
+        """Raise the error that `give_up` was given, if any."""
         if self.error is not None:
             raise self.error
 

@@ -1,4 +1,4 @@
-"""How the processes of a cluster end: together, at the end of their program or by an uncaught error in one of them."""
+"""How the processes of a cluster end: together, when their programs end or after an uncaught error in one of them."""
 
 import atexit
 import faulthandler
@@ -10,13 +10,13 @@ from ..devices.errors import message_of, one_line
 from .supervisor import LINGER, is_supervised, last_words, tell
 
 GRACE = 2.0
-"""Seconds that MPI has to end the job, before a process ends itself."""
+"""Seconds that MPI_Abort may take to end the job; after that a process ends itself."""
 
 FAIRNESS = 3.0
-"""Seconds for which a failed process waits for all others to fail, too, as they do with a wrong option."""
+"""Seconds for which a failed process waits to see whether all others fail, too, as they all do with a wrong option."""
 
 _watch = None
-"""The `Watch` of this process, which tells the others."""
+"""This process's `Watch`, through which `end` tells the others that the job is over; None before `end_together`."""
 
 
 def unless_all_failed(comm, host, error, code=2):
@@ -29,15 +29,16 @@ def unless_all_failed(comm, host, error, code=2):
 
 
 def lives_on():
-    """Whether this process is interactive, a notebook's kernel or an engine, so that an error is not its end."""
+    """Whether this process is interactive (prompt, notebook's kernel, ipyparallel engine): errors do not end it."""
     ipython = sys.modules.get("IPython")
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
 
 
 def end_together(comm, watch, host):
-    """From now on a process at its end waits for all others, and an uncaught error in one ends all processes.
+    """From now on this process waits for all others when its program ends, and an uncaught error in it ends them all.
 
-    The latter not in a process that lives on: there the others' waiting ends with a `HangError`.
+    An error in an interactive process (`lives_on`) does not end the others. If they are interactive, too, and wait for
+    this process, their waits end with a `HangError`.
     """
     global _watch
     _watch = watch
@@ -56,11 +57,12 @@ def end_together(comm, watch, host):
 def end(comm, lines, code=1, silent=False):
     """Write the lines to standard error, with the command's name before each, and end the processes of all ranks.
 
-    Where each rank has a supervisor, all end by themselves, with the same exit code. ``silent``: some do not answer, so
-    only MPI can end them, and mpiexec chooses the exit code.
+    If this process has a supervisor, the others are taken to have one, too: they are told to end, and all end by
+    themselves with exit code ``code``. Otherwise, and if some do not answer (``silent``), MPI_Abort ends them, and
+    mpiexec chooses the exit code.
     """
     last_words(lines)
-    # Needed where MPI_Abort hangs, as without a network. No Python thread runs during MPI_Abort; this timer does.
+    # MPI_Abort may hang, for example without a network, and meanwhile no Python thread runs. This timer does.
     faulthandler.dump_traceback_later(GRACE, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
     if _watch is not None and is_supervised() and not silent:
         _watch.tell_over((code, LINGER))

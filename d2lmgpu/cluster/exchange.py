@@ -1,7 +1,8 @@
 """Carrying out one process's part of a collective: messages between its virtual devices and those of other processes.
 
 One thread does it for all devices of the process, one instruction after the other (instructions.py). Messages are sent
-out of the arrays, and received into them where nothing else needs that place, otherwise into a buffer.
+straight from the arrays. They are received straight into an array if they replace elements that no other action of the
+phase uses, otherwise into a buffer.
 """
 
 import numpy as np
@@ -12,15 +13,15 @@ from ..timing import spans
 from .instructions import AHEAD, instructions_of
 
 PIECE = 2**21
-"""Bytes of a message that travel as one: few, so that they are still in a cache when they are added; not too few, since
-each is waited for."""
+"""Bytes of the pieces in which long messages travel. They are small, so that a piece is still in a cache when it is
+added, but not too small, since every piece is waited for."""
 
 
 class Exchange:
     """One process's part of a collective, on its devices' flat plain arrays; `run` carries it out.
 
-    ``name``: of the algorithm. ``places`` names the devices of all processes. ``devices`` and ``arrays`` are dicts by
-    the numbers of this process's devices, ``records`` by those of transfers. Messages go through the ``communicator``.
+    ``name``: of the algorithm. ``places`` names the devices of all processes. The dicts ``devices`` and ``arrays`` have
+    this process's devices and their arrays by the device's number, ``records`` has records by the transfer's number.
     """
 
     def __init__(self, name, part, places, devices, arrays, records, communicator):
@@ -29,11 +30,14 @@ class Exchange:
         self.communicator = communicator
         self.dtype = next(iter(arrays.values())).dtype
         self.instructions = instructions_of(part, self.dtype.itemsize, PIECE)
-        self.requests = [None] * len(self.instructions)  # MPI's, of messages on their way: by the instruction's number
+        self.requests = [None] * len(self.instructions)  # MPI's requests, by the number of the "send" or "receive"
         self._stores = {(device, "array"): array for device, array in arrays.items()}
 
     def run(self):
-        """Carry out the part. Runs on one of the process's devices, when it is the turn of this work on all of them."""
+        """Carry out the part.
+
+        Runs on the thread of one of the process's devices, when all of them have come to this work in their queues.
+        """
         self.communicator.begin()
         mine = [self.devices[device] for device in self.arrays]
         try:
@@ -77,7 +81,7 @@ class Exchange:
                 np.copyto(target, self._room(instruction))
 
     def _wait(self, instruction):
-        """Wait until a message has arrived, or what was sent has left."""
+        """Wait until the message of a "receive" has arrived, or that of a "send" has left."""
         request = self.requests[instruction.number]
         if not request.Test():
             self.communicator.wait(request, self, instruction)
@@ -85,12 +89,12 @@ class Exchange:
             self.communicator.note(instruction.rank)
 
     def _room(self, instruction):
-        """Where a message is received."""
+        """The part of a flat array into which the message of a "receive" comes."""
         store, size = self._store(instruction.device, instruction.where), instruction.stop - instruction.start
         return store[instruction.place : instruction.place + size]
 
     def _store(self, device, where):
-        """A flat array: a device's own, its staging buffer, or the room for the messages of one phase."""
+        """A device's flat array for ``where``: its own "array", the program's "stage", or the buffer for "messages"."""
         store = self._stores.get((device, where))
         if store is None:
             size = self.part.program.stage_sizes[device] if where == "stage" else AHEAD * (PIECE // self.dtype.itemsize)
@@ -103,11 +107,11 @@ class Exchange:
         return store
 
     def where(self, device):
-        """What a device is doing, in words."""
+        """What a device is doing, in words; here the same for all devices."""
         return f"allreduce {self.name}"
 
     def missing(self, instruction):
-        """What the "send" or "receive" of a device waits for, in words, and the rank at the other end."""
+        """What a "send" or "receive" that is not done waits for, in words, and the rank at the other end."""
         transfer, sending = instruction.transfer, instruction.kind == "send"
         step, steps = self.part.step_of(transfer.number), len(self.part.program.steps)
         other = transfer.destination if sending else transfer.source

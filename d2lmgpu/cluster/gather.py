@@ -19,7 +19,7 @@ from .staging import endpoint
 
 
 def gather(cluster, rows):
-    """The rows of all devices of a `Cluster` in their order, float64 (k, m).
+    """The rows of all devices of a `Cluster` in their order: a float64 array of shape (k, m).
 
     ``rows``: m numbers for each of this process's devices. All processes call this, with the same m.
     """
@@ -33,10 +33,10 @@ def gather(cluster, rows):
 
 
 def add_gather(batch, cluster, m, makers):
-    """Add to a batch: gather the rows of m numbers that ``makers``, functions called on their devices, return.
+    """Add to a batch: gather rows of m numbers. ``makers[i]()``, called on this process's device i, returns its row.
 
-    Returns an array for each of this process's devices; `numbers_of` and `rows_of` read it when the batch is done. The
-    arrays of GPUs are in their staging buffers.
+    Returns an array for each of this process's devices; `numbers_of` and `rows_of` read it when the batch is done. A
+    GPU's array is on its `Staging`, in the host's memory.
     """
     arrays = [put(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -49,7 +49,7 @@ def add_gather(batch, cluster, m, makers):
     allreduce(arrays, cluster.across("recursive_doubling"), batch)
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
-            batch.wait(device, batch.record(array.device))  # they can be read after the GPU's next work
+            batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows
     return arrays
 
 
@@ -58,15 +58,15 @@ def _made(task):
 
 
 def _enter(place, make):
-    """Runs on a device."""
+    """Runs on a device: write the row that ``make()`` returns, as the integers with the same bits."""
     place[...] = np.asarray(make(), np.float64).view(np.int64)
 
 
 def numbers_of(array, cluster):
-    """The rows, float64 (k, m), in a plain array from `add_gather`."""
+    """The rows, float64 of shape (k, m), in the plain array of an array that `add_gather` returned."""
     return array.view(np.float64).reshape(len(cluster), -1)
 
 
 def rows_of(arrays, cluster):
-    """The rows, float64 (k, m), in arrays from `add_gather`, when the batch is done."""
+    """The rows, float64 of shape (k, m), in what `add_gather` returned; to be called when the batch is done."""
     return numbers_of(result_to_host(arrays[0]), cluster)

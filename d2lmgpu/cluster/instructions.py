@@ -1,21 +1,21 @@
-"""A process's part of a collective as a list of instructions, done one after the other: found once, used often.
+"""A process's part of a collective, compiled to a list of instructions to do one after the other; it is used often.
 
 Long messages travel in pieces, so that one is added while the next are on their way:
 
     sender    | piece 1 | piece 2 | piece 3 |
     receiver            | add 1   | add 2   | add 3 |
 
-Receives begin before their messages are needed. A device's elements are overwritten only when all messages with them
-have left; which messages these are is known beforehand, and stands with each instruction:
+Receives begin before their messages are needed. A device's elements are overwritten only when all messages that contain
+them have left. Which messages these are is known in advance, so each instruction names the sends that it waits for:
 
 >>> print(*instructions_of(part_of(compile_schedule(ring(2, 4), 2), (0, 1), 0), 4, 2**21), sep="\\n")
-0: send 2:4 of 0 to rank 1
+0: send 2:4 of device 0 to rank 1
 1: receive 0:2 from rank 1 into the messages
-2: add it to 0:2 of 0
-3: send 0:2 of 0 to rank 1
-4: receive 2:4 from rank 1 into the array, when 0 has left
-5: wait for it
-6: wait until 3 has left
+2: wait for receive 1, add it to 0:2 of device 0
+3: send 0:2 of device 0 to rank 1
+4: wait for send 0, receive 2:4 from rank 1 into the array
+5: wait for receive 4
+6: wait for send 3
 """
 
 import collections
@@ -24,16 +24,23 @@ import itertools
 from typing import NamedTuple
 
 AHEAD = 4
-"""Pieces whose receives begin before they are needed."""
+"""Pieces of a phase whose receives are under way at a time, that of the piece that is needed next included."""
 
 
 class Instruction(NamedTuple):
     """What a process does next; ``number`` is its place in the list.
 
-    ``kind``: "send" elements ``start`` to ``stop`` of its device to ``rank``; "receive" them from there, at ``place``
-    ``where``: in the "array", the "stage" or among the "messages"; "add" or "copy" or only "wait" for what the
-    instruction ``of`` has asked for; "act", within this process; "leave" nothing on its way. ``transfer``: the `Send`
-    or `Action` it is of. ``waits``: the instructions whose sends must have left before.
+    ``kind`` is one of:
+
+    - "send": begin to send the elements ``start`` to ``stop`` of ``device`` to ``rank``;
+    - "receive": begin to receive them from ``rank`` into ``where`` ("array", "stage" or "messages") from ``place`` on;
+    - "add" or "copy": wait for the "receive" number ``of``, then add its message to these elements, or copy it there;
+    - "wait": only wait for the "receive" number ``of``;
+    - "act": do the action ``transfer``, whose source is in this process, too;
+    - "leave": only wait for the sends in ``waits``.
+
+    ``transfer`` is the `Send` or the `Action` to which the instruction belongs. Before it begins, the sends with the
+    numbers ``waits`` must have left.
     """
 
     number: int
@@ -49,23 +56,23 @@ class Instruction(NamedTuple):
     waits: tuple = ()
 
     def __str__(self):
-        left = f"{' '.join(map(str, self.waits))} has left"
         elements = f"{self.start}:{self.stop}"
         what = {
-            "send": f"send {elements} of {self.device} to rank {self.rank}",
+            "send": f"send {elements} of device {self.device} to rank {self.rank}",
             "receive": f"receive {elements} from rank {self.rank} into the {self.where}",
-            "add": f"add it to {elements} of {self.device}",
-            "copy": f"copy it to {elements} of {self.device}",
-            "wait": "wait for it",
+            "add": f"wait for receive {self.of}, add it to {elements} of device {self.device}",
+            "copy": f"wait for receive {self.of}, copy it to {elements} of device {self.device}",
+            "wait": f"wait for receive {self.of}",
             "act": f"{self.transfer}",
-            "leave": f"wait until {left}",
+            "leave": "",
         }[self.kind]
-        return f"{self.number}: {what}" + (f", when {left}" if self.waits and self.kind != "leave" else "")
+        waits = [f"wait for send {number}" for number in self.waits]
+        return f"{self.number}: {', '.join(filter(None, [*waits, what]))}"
 
 
 @functools.lru_cache(maxsize=256)
 def instructions_of(part, itemsize, piece):
-    """The list of `Instruction` of a `ProcessPart`: elements of ``itemsize`` bytes, pieces of ``piece`` at most."""
+    """The list of `Instruction` of a `ProcessPart`. An element has ``itemsize`` bytes, a piece at most ``piece``."""
     return _Compiler(part, max(1, piece // itemsize)).all()
 
 
@@ -73,8 +80,9 @@ class _Compiler:
     def __init__(self, part, size):
         self.part, self.size = part, size
         self.instructions = []
+        # For each device of this process its sends that no instruction has waited for yet.
         self.left = {device: [] for device, owner in enumerate(part.owners) if owner == part.rank}
-        self.staged = collections.defaultdict(collections.deque)  # by a transfer's number: what has asked for it
+        self.staged = collections.defaultdict(collections.deque)  # the receives into the stage, by transfer's number
 
     def all(self):
         done = dict.fromkeys(self.left, 0)
@@ -110,16 +118,16 @@ class _Compiler:
             self._act(device, *piece, posted.popleft())
 
     def _pieces_of(self, action):
-        """The pieces in which an action is done: one, if its message comes from this process."""
+        """The (start, stop) of the pieces in which an action is done: a single one if its source is in this process."""
         return self._pieces(action) if self.part.is_remote(action.source) else [(action.start, action.stop)]
 
     def _pieces(self, transfer):
-        """The sender and the receiver cut a message in the same way."""
+        """The (start, stop) of each piece of a transfer; its sender and its receiver cut it in the same way."""
         firsts = range(transfer.start, transfer.stop, self.size)
         return [(first, min(first + self.size, transfer.stop)) for first in firsts]
 
     def _make_room(self, device, phase, action, start, stop, slot):
-        """The receive for an action that needs a message from another process; None for other actions."""
+        """Add the "receive" of an action's piece; returns None if none is needed, or if a "fetch" has received it."""
         if action.kind == "apply" or not self.part.is_remote(action.source):
             return None
         waits, rank = (), self.part.owners[action.source]
@@ -147,7 +155,7 @@ class _Compiler:
                 self._add(action.op, *about, waits=self._let_go(device, start, stop))
 
     def _let_go(self, device, start, stop):
-        """The sends of these elements that nothing has waited for yet; now something does."""
+        """The numbers of the sends of these elements that no instruction has waited for; the caller's must wait now."""
         waits = tuple(send.number for send in self.left[device] if send.start < stop and start < send.stop)
         self.left[device] = [send for send in self.left[device] if send.number not in waits]
         return waits

@@ -1,13 +1,13 @@
 """How a process of a cluster begins: how it was started, how it finds the others, and which devices it takes.
 
-Each process takes a GPU of its own where there are GPUs, as MATLAB's parallel workers do:
+Where there are GPUs, each process takes GPUs of its own, as MATLAB's parallel workers do. With one device each:
 
     host a, cards X and Y    rank 0 ► X    rank 1 ► Y    rank 2 ► none, and does not compute
     host b, no cards         rank 3 ► none, and does not compute
-    no host has any          every rank ► cpu(0)
+    no host has a card       every rank ► cpu(0)
 
-Processes of a host see the same cards, or each its own, if a batch system has divided them. So cards are told apart by
-their places on the bus. Lower ranks choose first.
+The processes on one host all see the same cards, or each sees only its own if a batch system has divided the cards
+among them. A card is therefore identified by its host and its place on the bus. Lower ranks choose first.
 """
 
 import os
@@ -24,7 +24,7 @@ from .supervisor import LAUNCHERS, supervise, tell
 
 
 def started_together():
-    """The number of processes that were started together, and the variable that says so (None for a single one)."""
+    """The number of processes started together, and the environment variable that gives it (None for a single one)."""
     for name, rank in LAUNCHERS.items():
         if rank in os.environ and re.fullmatch("[0-9]{1,9}", os.environ.get(name, "")) and int(os.environ[name]) > 1:
             return int(os.environ[name]), name
@@ -32,7 +32,7 @@ def started_together():
 
 
 def begin_together():
-    """Prepare one of several processes, before its devices' threads begin; returns whether it is one of several."""
+    """If this process is one of several, prepare it before its devices' threads start; returns whether it is."""
     several = started_together()[0] > 1
     if several:
         supervise()
@@ -41,16 +41,17 @@ def begin_together():
 
 
 _world = None
-"""The communicator that `find_world` has made."""
+"""The communicator that `find_world` made; None before, and in a process that was started alone."""
 
 
 def find_world(patience):
     """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
 
-    All processes call it. At the first call the supervisor ends the job if MPI does not find all of them within
-    ``patience`` seconds, and this process does so if not all come here.
+    All processes call it. At the first call the supervisor ends the job if MPI has not connected all of them after
+    ``patience`` seconds (30 at least), and this process ends it if another does not come here in time.
 
-    Raises DeviceError where several were started, but there is no mpi4py, or they do not find each other.
+    Raises DeviceError if several were started, but there is no MPI, or it does not connect them, or it does not let
+    several threads call it at the same time. Raises HangError as `rendezvous` does.
     """
     global _world
     count, name = started_together()
@@ -74,11 +75,12 @@ def find_world(patience):
         )
     if world.size > 1 and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise DeviceError(
-            f"cluster: this MPI ({_library(MPI)}) lets only one thread send and receive; devices have several"
+            f"cluster: this MPI ({_library(MPI)}) does not let several threads call it at the same time "
+            "(MPI_THREAD_MULTIPLE), as devices' threads do"
         )
     tell("together")
     if world.size > 1:
-        rendezvous(world, None, patience)  # names a process that does not come; Dup would wait for ever
+        rendezvous(world, None, patience)  # reports a missing process; Dup alone would wait for it for ever
         _world = world.Dup()
     return _world
 
@@ -88,14 +90,14 @@ def _library(MPI):
 
 
 class NoDeviceError(DeviceError):
-    """This process has no GPU of its own, while others have: it does not compute."""
+    """This process has no GPU of its own while others have one, so it does not compute."""
 
 
 def own_devices(world, count, patience):
-    """This process's devices, at most ``count``, and the communicator of all processes that have some.
+    """This process's devices, at most ``count``, and the communicator of all processes that have devices.
 
-    ``world``: MPI's communicator of all processes, None for one alone. Raises NoDeviceError in a process for which
-    there is no device.
+    ``world``: MPI's communicator of all processes, None if this process was started alone. Raises NoDeviceError in a
+    process for which there is no device.
     """
     if world is None:
         return [try_gpu(i) for i in range(count)], None
@@ -105,7 +107,7 @@ def own_devices(world, count, patience):
         return [cpu(i) for i in range(count)], world
     shares = share_cards(present, count)
     mine = shares[world.rank]
-    computing = world if all(shares) else world.Split(bool(mine), world.rank)
+    computing = world if all(shares) else world.Split(bool(mine), world.rank)  # which all processes must call
     if not mine:
         found = f"{len(here[1])} GPUs, all of them taken by lower ranks" if here[1] else "no GPU"
         raise NoDeviceError(

@@ -1,9 +1,9 @@
-"""Allreduces of libraries between processes, beside the schedules and under the same name: MPI's own, and NCCL's.
+"""Allreduces that libraries provide, MPI's and NCCL's: chosen in the same way as this package's own algorithms.
 
-NCCL goes from card to card, over NVLink, InfiniBand or what else there is. MPI only brings NCCL's unique id from rank 0
-to the others; then each device joins the communicator of all devices under its number in the cluster.
+NCCL moves the data between the cards, over NVLink, InfiniBand or whatever else connects them. MPI only brings NCCL's
+unique id from rank 0 to the others; then each device joins NCCL's communicator, with its number in the cluster as rank.
 
-Source: the NVIDIA NCCL documentation, "Creating a Communicator": one process for each, or several threads.
+Source: the NVIDIA NCCL documentation, "Creating a Communicator", with a process or a thread for each device.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from .communicator import Communicator
 from .rendezvous import rendezvous
 
 M_ARENA_MAX = -8
-"""In glibc's malloc.h."""
+"""The value of this constant in glibc's malloc.h."""
 
 
 def share_one_heap():
-    """Ask glibc to let threads that begin from now on take memory from the heap of the main thread.
+    """Ask glibc to let threads that start from now on allocate from the main thread's heap (one arena for all).
 
-    For each allreduce MPI allocates as much memory as an array has. A thread with a heap of its own gets it from the
+    For each allreduce MPI allocates as much memory as the array takes. A thread with a heap of its own gets it from the
     operating system each time, which made allreduces of 64 MB take 2.5 times as long.
     """
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # elsewhere than on glibc
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # the C library is not glibc
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
@@ -39,13 +39,13 @@ def all_reduce(flat, communicator):
 
     Runs on one of this process's devices. MPI chooses the algorithm, and so the order of the additions.
 
-    Raises ValueError for a dtype that MPI does not add.
+    Raises ValueError for a dtype that MPI cannot add.
     """
     from mpi4py import MPI
 
     total = flat[0]
-    if total.dtype.char not in "fdbhilqBHILQ":
-        raise ValueError(f"allreduce 'mpi': MPI does not add {total.dtype}; use 'ring'")
+    if total.dtype.char not in "fdbhilqBHILQ":  # float32, float64 and the integers
+        raise ValueError(f"allreduce 'mpi': MPI cannot add arrays of {total.dtype}; use 'ring'")
     with span("allreduce"), np.errstate(invalid="ignore"):
         for array in flat[1:]:
             np.add(total, array, out=total)
@@ -58,7 +58,7 @@ def all_reduce(flat, communicator):
 def check_nccl(cluster):
     """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it together.
 
-    The first call makes the communicators.
+    The first call for a cluster makes NCCL's communicators.
     """
     others = [place for place in cluster.places if not place.device.startswith("gpu")]
     if others:
@@ -67,7 +67,7 @@ def check_nccl(cluster):
 
 
 def add_nccl(batch, cluster, data):
-    """Add to a batch: arrays of this process's GPUs, or of their comm streams, become the sums over the cluster.
+    """Add to a batch: sum over the cluster, in place, the arrays of this process's GPUs or of their comm streams.
 
     Raises ValueError for a dtype that NCCL does not support.
     """
@@ -77,7 +77,7 @@ def add_nccl(batch, cluster, data):
 
 
 def _all_reduce(nccl, raw, kind, device, communicator):
-    """Runs on the device's thread, and waits there, so that the process's watch sees it."""
+    """Runs on the device's thread, and waits there until NCCL is done, so that the process's watch sees the wait."""
     communicator.begin()
     communicator.wait_in("NCCL's allReduce", _and_wait, nccl, raw, kind, device)
 

@@ -1,14 +1,14 @@
-"""How fast is an allreduce across processes? As collectives/measure.py, with times on which all processes agree.
+"""How fast is an allreduce across processes? Like collectives/measure.py, but all processes get the same times.
 
 And what does a message cost? Between two devices of one process, of two processes of a host, and of two hosts.
 
-Messages are measured, never a collective that is to be predicted from them. In each round two devices send each other n
-bytes at the same time, which they have just received, so that no round begins before the last has ended:
+For this only messages are measured, no collectives, since it is used to predict collectives. In each round two devices
+send each other, at the same time, the n bytes that they received in the round before. So no round begins early:
 
     device i ◄──► device j      startup + rounds·(α + β·n) seconds (Hockney 1994)
 
-One round and several, of messages of several sizes, give the three constants. What adding a byte takes is measured
-apart.
+The three constants (startup, α, β) are fitted to the times of one round and of several, for several sizes n. The time
+to add a byte is measured separately.
 """
 
 import copy
@@ -30,9 +30,10 @@ SIZES = (2**12, 2**16, 2**18, 2**20, 2**22)
 """Bytes of the messages that are timed."""
 
 ROUNDS, REPEATS = 4, 5
+"""Rounds of the longer measurements of messages; how often each measurement is repeated."""
 
 LEVELS = ("process", "host", "hosts")
-"""Two devices are of one process; of two processes of a host; of two hosts."""
+"""Where two devices are: in one process, in two processes on the same host, or on two hosts."""
 
 
 def measure_across(cluster, algorithms, sizes, budget=0.3):
@@ -48,7 +49,7 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
     for nbytes in sizes:
         with nothing_left_behind(cluster.mine):
             correct = [_check(cluster, *each, nbytes) for each in across]
-            data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # zeros stay zeros
+            data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # sums stay 0
             contenders = {
                 i: functools.partial(_time_allreduce, cluster, ours, data) for i, (_, ours) in enumerate(across)
             }
@@ -59,7 +60,7 @@ def measure_across(cluster, algorithms, sizes, budget=0.3):
 
 
 def _check(cluster, algorithm, across, nbytes):
-    """Warm up; returns whether the sums are right, None for the algorithm "none"."""
+    """Warm up, and check the sums: returns True, or None for "none". Raises RuntimeError if a sum is wrong."""
     k, n = len(cluster), nbytes // 4
     data = [put(value_of(cluster.first + i, n), device) for i, device in enumerate(cluster.mine)]
     _time_allreduce(cluster, across, data)
@@ -83,20 +84,24 @@ def _row(cluster, algorithm, nbytes, seconds, correct) -> Measurement:
 
 def _time_allreduce(cluster, across, data):
     """Seconds of one allreduce, which begins when all processes are ready."""
-    _mean(cluster, [0])
+    _mean(cluster, [0])  # a barrier
     return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
 
 
 def _mean(cluster, numbers):
-    """The means over all devices of each process's numbers, as a list; every process waits for all others."""
+    """For each of these numbers, its mean over all devices (a process's numbers count for each of its devices).
+
+    Every process waits here for all others.
+    """
     return gather(cluster, [numbers] * len(cluster.mine)).mean(axis=0).tolist()
 
 
 @dataclass
 class Wires:
-    """What messages cost on a cluster: a dict of seconds and seconds a byte for each of `LEVELS` that it has.
+    """What messages cost on a cluster, by level: dicts with an item for each of `LEVELS` that the cluster has.
 
-    ``startup``: seconds until an exchange begins. ``add_seconds_per_byte``: for a byte that is added.
+    ``latency``: α, the seconds for a message. ``seconds_per_byte``: β. The same for all levels are ``startup``, the
+    seconds until an exchange begins, and ``add_seconds_per_byte``, the seconds to add one byte.
     """
 
     startup: float
@@ -118,6 +123,8 @@ def measure_wires(cluster):
     with nothing_left_behind(cluster.mine):
         for level, (i, j) in _pairs(cluster).items():
             tries = [(nbytes, rounds) for nbytes in SIZES for rounds in (1, ROUNDS)]
+            # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
+            # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
             seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
             startup, latency[level], per_byte[level] = fit_rounds(tries, seconds)
             startups.append(startup)
@@ -126,18 +133,19 @@ def measure_wires(cluster):
 
 
 def fit_rounds(tries, seconds):
-    """The startup, α and β of pairs (bytes of a message, rounds), each of which took so many ``seconds``.
+    """The startup, α and β that fit ``seconds``, the times of ``tries``, which are pairs (bytes of a message, rounds).
 
-    The fit is robust, so that a few odd times do not decide, such as those of a wire that lets the first bytes after a
-    pause pass at once.
+    The fit is robust: a few outliers hardly change it, for example on a network that limits the rate of all bytes but
+    the first after a pause.
     """
     return tuple(fit([(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries], seconds, robust=True).tolist())
 
 
 def network_of(wires, devices=1, processes=1):
-    """A function of k: the `Network` of k devices on hosts of ``processes`` processes with ``devices`` devices each.
+    """Returns a function of k that makes a `Network` of k devices: ``processes`` on a host, ``devices`` in a process.
 
-    Messages cost what ``wires`` says. A process has one thread for its devices' messages, and a host one network card.
+    Messages cost what ``wires`` says. The model has one thread for all messages of a process, and one network card in a
+    host.
     """
 
     def network(k):
@@ -199,9 +207,9 @@ def _pairs(cluster):
 
 
 def _time_messages(cluster, i, j, n, rounds):
-    """The median of the seconds that device i measures."""
+    """The median seconds of so many rounds between devices i and j, as the process of device i measures them."""
     as_given = copy.copy(cluster)
-    as_given.schedules = lambda algorithm: algorithm  # skips the check that it is an allreduce
+    as_given.schedules = lambda algorithm: algorithm  # the schedule is used as it is, though it is not an allreduce
     across = Across(as_given, functools.partial(both_ways, i=i, j=j, rounds=rounds))
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
     seconds = repeated(lambda: _time_allreduce(cluster, across, data), REPEATS)

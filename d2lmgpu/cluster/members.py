@@ -24,7 +24,7 @@ from .watch import Watch
 
 
 class Place(NamedTuple):
-    """A device of a process, as all processes know it."""
+    """A device as any process can name it: by its name, and by the rank and the host of its process."""
 
     device: str
     rank: int
@@ -37,11 +37,11 @@ class Place(NamedTuple):
 
 
 class Cluster(Sequence):
-    """The devices of all processes in order: a `Device` for each of this process, a `Place` for each other.
+    """The devices of all processes in order: a `Device` for each of this process's own, a `Place` for every other.
 
     ``rank`` is the number of this process, from 0, ``size`` the number of processes, ``hosts[rank]`` where each runs.
     ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places`` has the
-    `Place` of every device. ``names`` are for people: without rank and host if there is only one process.
+    `Place` of every device. ``names`` are for display: without rank and host in a process that was started alone.
     """
 
     def __init__(self, mine, world, patience):
@@ -75,19 +75,19 @@ class Cluster(Sequence):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
 
     def part(self, items):
-        """The items of this process's devices, of a list with an item for each device of the cluster."""
+        """Those of ``items``, a list with one for each device of the cluster, that are for this process's devices."""
         return items[self.first : self.first + len(self.mine)]
 
     def across(self, algorithm):
         """An allreduce over all devices of the cluster, for ``d2l.allreduce(arrays, cluster.across("ring"))``.
 
         Each process passes the arrays of its own devices, in their order; all processes call their allreduces in the
-        same order. ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": MPI_Allreduce, which
-        chooses for itself. The groups of "hierarchical" are the processes. GPUs' arrays travel through the hosts'
-        memory (staging.py), with "nccl" directly.
+        same order. ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": MPI_Allreduce, where MPI
+        chooses the algorithm. With "hierarchical" the devices of a process are a group. The arrays of GPUs travel
+        through the hosts' memory (staging.py), except with "nccl", which moves them from card to card.
 
         Raises ValueError for unknown algorithms, DeviceError for "mpi" if there is only one process, and for "nccl"
-        unless every device of the cluster is a GPU, each on a card of its own.
+        with several processes unless every device of the cluster is a GPU on a card of its own.
         """
         if algorithm == "mpi" and self.size == 1:
             raise DeviceError("allreduce 'mpi' is between processes; start several, with mpiexec -n 2")
@@ -98,7 +98,7 @@ class Cluster(Sequence):
         return algorithm if self.size == 1 else Across(self, algorithm)
 
     def schedules(self, algorithm):
-        """The function of k and n that makes an algorithm's schedules; ``algorithm`` may be such a function."""
+        """The function that makes an algorithm's schedule for k devices and n elements; it may be given itself."""
         return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
 
     @functools.cached_property
@@ -108,13 +108,16 @@ class Cluster(Sequence):
         return functools.partial(hierarchical, groups=groups)
 
     def failed(self, error):
-        """Called with the error that ends this process's work: ends all processes, unless all of them call this."""
+        """To be called if an ``error`` has ended this process's work: ends all processes, unless all of them call it.
+
+        They have a few seconds for that (`ending.FAIRNESS`).
+        """
         if self.world:
             ending.unless_all_failed(self.world, self.hosts[self.rank], error)
 
     @contextlib.contextmanager
     def when_it_hangs(self, save):
-        """Within the ``with`` block the process that reports a hang calls ``save()``, and adds what that returns."""
+        """If a hang is reported within the ``with`` block, the reporting process calls ``save()`` and adds its text."""
         if self.world:
             self.watch.save = save
         try:
@@ -124,12 +127,12 @@ class Cluster(Sequence):
                 self.watch.save = None
 
     def communicator(self, devices):
-        """The `Communicator` for work of these devices, or of their comm streams."""
+        """The `Communicator` of ``devices``, which are this process's devices or their comm streams."""
         return self._communicators["device" if devices[0].main is devices[0] else "comm stream"]
 
 
 class Across:
-    """An allreduce by messages between the processes of a cluster. Made by `Cluster.across`."""
+    """An allreduce over the devices of a cluster of several processes. Made by `Cluster.across`."""
 
     def __init__(self, cluster, algorithm):
         self.cluster, self.algorithm = cluster, algorithm
@@ -139,16 +142,18 @@ class Across:
         return f"<{self.name} across {self.cluster!r}>"
 
     def add_to(self, batch, data):
-        """Add to a batch: sum over the cluster, in place, the arrays of this process's devices.
+        """Add to a batch: the arrays of this process's devices are summed in place over all devices of the cluster.
 
-        Raises ValueError unless there is one for each of them, in their order.
+        Raises ValueError unless there is one array for each of this process's devices, in their order.
         """
         devices, cluster = [array.device for array in data], self.cluster
         mains = [device.main for device in devices]
+        # The arrays may also be in the host's memory, on the devices that stand for GPUs there, as in `gather`.
+        # The arrays may also be in the host's memory, on the devices that stand for GPUs there, as in `gather`.
         if mains != cluster.mine and mains != [endpoint(device) for device in cluster.mine]:
             raise ValueError(
-                f"allreduce across a cluster: arrays on [{listed(devices)}]; needed are those of all of this process's "
-                f"devices, in their order: [{listed(cluster.mine)}]"
+                f"allreduce across a cluster: the arrays are on [{listed(devices)}], but there must be one on each of "
+                f"this process's devices, in their order: [{listed(cluster.mine)}]"
             )
         if self.algorithm == "nccl":
             add_nccl(batch, cluster, data)
@@ -160,7 +165,7 @@ class Across:
         else:
             part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
             places = cluster.places.copy()
-            places[cluster.first : cluster.first + len(devices)] = devices  # perhaps comm streams
+            places[cluster.first : cluster.first + len(devices)] = devices  # these may be comm streams
             records = part.note(places, flat[0].itemsize)
             arguments = self.name, part, cluster.places, ends, flat, records, communicator
             exchanged = batch.submit_to_all(ends, _carry_out, *arguments)
@@ -169,7 +174,7 @@ class Across:
 
 
 def _carry_out(name, part, places, devices, flat, records, communicator):
-    """Runs on one of the process's devices, when it is the turn of this work on all of them."""
+    """Runs on the thread of one of the process's devices, when all of them have come to this work in their queues."""
     first = part.owners.index(part.rank)
     devices = {first + i: device for i, device in enumerate(devices)}
     arrays = {first + i: array for i, array in enumerate(flat)}
@@ -177,30 +182,32 @@ def _carry_out(name, part, places, devices, flat, records, communicator):
 
 
 def as_cluster(devices):
-    """``devices`` if that is a `Cluster`, otherwise a cluster of this process alone; for None see `given_devices`."""
+    """``devices`` itself if it is a `Cluster`, otherwise a cluster of this process's `given_devices` alone."""
     return devices if isinstance(devices, Cluster) else Cluster(given_devices(devices), None, PATIENCE)
 
 
 _clusters = {}
-"""By what all processes asked for, and by the number of clusters that each of them knew to have ended by a hang."""
+"""The clusters made so far. The key has, from each process, its request and how many of its clusters ended in a hang:
+after a hang, the same request makes a new cluster."""
 
 _computing = None
-"""The communicator of the processes that have devices; in a process without any, its NoDeviceError."""
+"""What `own_devices` found: the communicator of the processes that have devices, or the NoDeviceError that it raised in
+this process; None before."""
 
 
 def cluster(devices=1, patience=PATIENCE):
     """The devices of all processes that mpiexec or srun started together; of a process started alone, its own devices.
 
-    ``devices``: the largest number for each process: of GPUs that no other process on its machine has, or of virtual
-    devices if no process has a GPU. Or this process's own devices as a list, or a list of their names, such as
+    ``devices``: how many devices each process takes at most: GPUs that no other process on its machine has taken, or
+    virtual devices if no process has a GPU. Or a list of this process's own devices, or of their names, such as
     ["cpu:0"]. All processes call this, and wait for each other here. A process that waits longer than ``patience``
-    seconds for another, here or in an exchange, names it and ends all processes with a nonzero exit code; so does an
-    uncaught error.
+    seconds for another, here or in an exchange, names it and ends all processes with a nonzero exit code. An uncaught
+    error in a process ends all of them, too.
 
-    Raises ValueError for devices that make no sense, and in all processes if they run different versions of this
-    package; DeviceError if the processes cannot find each other, and in a process without a GPU of its own while others
-    have one: it does not compute, and is not needed. In interactive processes, notebooks' kernels and engines, waiting
-    too long raises a HangError instead.
+    Raises ValueError for invalid ``devices``, and in all processes if they run different versions of this package.
+    Raises DeviceError if the processes cannot find each other, and NoDeviceError in a process that gets no GPU while
+    others have one: they compute without it. In an interactive process (a prompt, a notebook's kernel, an ipyparallel
+    engine) waiting too long raises a HangError instead.
     """
     global _computing
     check_number("patience", patience, above=0)

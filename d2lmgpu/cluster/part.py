@@ -1,14 +1,14 @@
 """One process's part of a collective: what its devices do, what it sends to other processes, and when.
 
 A compiled schedule (collectives/program.py) says what each device does and what it waits for. A process does not see
-another's phases, so messages take the place of waiting:
+when another process's phases are done, so messages take the place of these waits:
 
 - a device that would read another process's array receives a message, tagged with the transfer's number;
 - the owner of the array sends the message as soon as it has done the phases that the reader would wait for;
 - before a device overwrites what it has sent, it waits until the message has left.
 
-Each process does its devices' phases in the program's order. Of all phases not done, the first in this order has all
-that it waits for, so processes cannot wait for each other in a circle.
+Each process does its devices' phases in the program's order. Of all phases that are not done yet, the first in this
+order can always be done, since it waits only for phases before it. So there is no deadlock.
 """
 
 import functools
@@ -20,7 +20,10 @@ from ..devices.records import note_transfer
 
 
 class Send(NamedTuple):
-    """Elements ``start`` to ``stop`` of the device ``source`` go to ``destination``, a device of another process."""
+    """Elements ``start`` to ``stop`` of the device ``source`` go to ``destination``, a device of another process.
+
+    ``number`` is the transfer's, and the tag of the message.
+    """
 
     source: int
     destination: int
@@ -31,7 +34,7 @@ class Send(NamedTuple):
 
 @dataclass(eq=False)
 class ProcessPart:
-    """What one process does of a `Program` for the devices of all processes.
+    """One process's part of a `Program`, which is for the devices of all processes.
 
     ``owners[i]`` is the rank of device i's process. ``phases``: pairs (device, phase) of this process's devices, in the
     program's order. ``sends[device, count]``: the list of `Send` to begin when a device has done ``count`` phases.
@@ -56,7 +59,7 @@ class ProcessPart:
         raise IndexError(number)
 
     def note(self, places, itemsize):
-        """Records of the transfers in which this process takes part, by number; none if no log is open.
+        """A dict of the records of this process's transfers, by the transfer's number; empty if no log is open.
 
         ``places[i]``: device i, or its `Place` if it belongs to another process.
         """

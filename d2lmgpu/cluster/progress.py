@@ -1,13 +1,14 @@
-"""The messages of plans: between single devices of several processes, any number of them under way at a time.
+"""Messages of plans: each goes from one device to one of another process, and any number may be under way at a time.
 
 A device hands in what is to be sent, or asks for what is to come, and goes on; its queue waits for the event where the
-plan says so. A thread of the process, the progress thread, sees to all that is under way:
+plan says so. One thread of the process, the progress thread, takes care of all messages that are under way:
 
     cpu(0)     F 0 │ hand in y 0 │ F 1 │ hand in y 1 │ ... │ (y 0 has left) free y 0
     progress         ├── sends y 0 ────────┤
                                     ├── sends y 1 ────┤
 
-The work for one message is a *request*: a generator that yields requests of MPI, one after the other.
+The work for one message is a `_Request`. It runs a generator that begins one operation of MPI after the other, and
+yields MPI's own request for each.
 """
 
 import collections
@@ -22,7 +23,9 @@ IDLE = 1.0
 
 
 class ProgressThread:
-    """That of one process. ``comm``: a communicator for plans' messages alone; ``heard``: as of `Communicator`."""
+    """The progress thread of one process. ``comm``: MPI's communicator for plans' messages alone; ``heard``: as in
+    `Communicator`.
+    """
 
     def __init__(self, comm, heard):
         self.comm, self.heard, self.error = comm, heard, None
@@ -33,7 +36,10 @@ class ProgressThread:
 
     @property
     def waiting(self):
-        """A `Waiting`: the first in order of all messages that devices wait for, and the time of the longest wait."""
+        """A `Waiting` for the first, in order, of the messages that devices wait for; None if they wait for none.
+
+        Its ``since`` is when the longest of these waits began.
+        """
         waits = [*filter(None, [*self._waits.values(), *(slot.waiting for slot in list(self._slots))])]
         if not waits:
             return None
@@ -41,9 +47,10 @@ class ProgressThread:
         return first._replace(since=min(waiting.since for waiting in waits))
 
     def run(self, work, event, failed, order=None, what=None):
-        """Begin a request: ``work`` is its generator; ``event`` happens when it is done, however it ends.
+        """Begin a request: ``work`` is its generator; ``event`` happens when it is done, also if that is by an error.
 
-        ``failed`` is called with its error. ``order`` and ``what``, if the device waits from now on: see `await_event`.
+        ``failed(error)`` is called for an error. ``order`` and ``what`` are given if a device waits from now on, see
+        `await_event`.
         """
         request = _Request(work, event, failed)
         if what is not None:
@@ -60,14 +67,17 @@ class ProgressThread:
         self._done(event)
 
     def await_event(self, event, order, what):
-        """From now on a device waits for the ``event`` of a request; ``order``, ``what``: as of `Waiting`."""
+        """From now on a device waits for the ``event`` of a request. ``order`` and ``what``: see `Waiting`.
+
+        ``order`` is the number of the collective.
+        """
         self._waits[event] = Waiting(time.monotonic(), order, what)
         if event.done():
             self._waits.pop(event, None)
 
     @contextlib.contextmanager
     def slot(self, order, tag):
-        """A communicator for one exchange of several devices; its messages have tags from ``tag`` on."""
+        """A `Communicator` for one exchange between several devices; the tags of its messages begin at ``tag``."""
         slot = _Slot(self, order, tag)
         self._slots[slot] = None
         try:
@@ -114,7 +124,7 @@ class ProgressThread:
                 since = time.monotonic()
 
     def _look(self):
-        """Go on with each request whose message has arrived or left; returns whether there was one."""
+        """Continue every request whose message has arrived or left; returns whether there was any."""
         moved = False
         for request in list(self._under_way):
             before = request.begun
@@ -126,7 +136,7 @@ class ProgressThread:
         return moved
 
     def _done(self, event):
-        with contextlib.suppress(Exception):  # it has happened already, by `give_up`
+        with contextlib.suppress(Exception):  # `give_up` may have set the event already
             event.set_result(None)
         self._waits.pop(event, None)
 
@@ -137,7 +147,10 @@ class _Request:
         self.pending, self.begun = None, 0  # MPI's request that it waits for, and how many it has begun
 
     def go_on(self):
-        """Go on without waiting; returns whether the request is done. Then it holds no memory of the message."""
+        """Continue as far as possible without waiting; returns whether the request is done.
+
+        A request that is done no longer keeps its message's memory alive.
+        """
         try:
             while self.pending is None or self.pending.Test():
                 self.pending = None
@@ -152,14 +165,14 @@ class _Request:
 
 
 class _Slot(Communicator):
-    """A `Communicator` beside others that wait at the same time. ``order`` tells which of them is missing first."""
+    """One of several `Communicator` that may wait at the same time; the one with the lowest ``order`` is reported."""
 
     def __init__(self, progress, order, tag):
         super().__init__(progress.comm, progress.heard, tag)
         self.progress, self.collectives, self.left_behind = progress, order, progress.left_behind
 
     def begin(self):
-        """As of `Communicator`; the number of the collective is ``order``."""
+        """As in `Communicator`, but nothing is counted: the number of the collective is ``order``."""
         self.look()
 
     def look(self):

@@ -20,15 +20,17 @@ GLANCE = 0.001
 """Seconds between two looks at what has arrived."""
 
 _unsent = []
-"""Requests of messages that were under way when this process gave up: they keep the messages' memory."""
+"""Requests for messages that were under way when this process gave up. They are kept so that the memory of the messages
+is not freed."""
 
 
 def rendezvous(world, here, patience, where="d2l.cluster()"):
     """All-gather with a time limit: the list of what all processes give as ``here``, by rank.
 
-    All processes call it in the same order. If nothing new comes for ``patience`` seconds, the missing processes and
-    ``where`` the others wait are named, and all processes end; in a process that lives on a HangError is raised. The
-    messages have the largest tags, since the communicator may be one that a program uses, too.
+    All processes call it in the same order. If nothing new comes for ``patience`` seconds, an error text names the
+    missing processes and the place ``where`` the others wait, and all processes end; an interactive process
+    (`lives_on`) raises a HangError instead. The messages have the two largest tags, since the program may use the
+    communicator, too.
     """
     come, withdrawn = most_tags(world), most_tags(world) - 1
     others = [rank for rank in range(world.size) if rank != world.rank]
@@ -62,7 +64,7 @@ def _give_up(world, found, patience, where):
         raise HangError(text)
     if world.rank == min(found):
         end(world, [f"{text}; the job ends"])
-    time.sleep(1)  # the lowest rank speaks for all
+    time.sleep(1)  # until the lowest rank that has come here has reported it
     end(world, [])
 
 
@@ -105,17 +107,17 @@ def _difference(name, values):
 
 
 def usual_of(values):
-    """The most frequent value; of two as frequent, the one that comes first."""
+    """The most frequent value; if several are equally frequent, the first of them."""
     return Counter(values).most_common(1)[0][0]
 
 
 def _short(text):
-    """A text as errors show values: in one line, without the middle of a long one."""
+    """A text shortened as errors shorten values: to one line, and with the middle left out if it is long."""
     return shown(_Text(text))
 
 
 class _Text(str):
-    """A text that is shown as it is."""
+    """A str whose repr is the text itself, without quotes, so that `shown` does not add any."""
 
     __repr__ = str.__str__
 

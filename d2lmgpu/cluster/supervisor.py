@@ -7,7 +7,7 @@ only waits for it:
                     └─► prints "rank 1 (b) was killed by signal 9", and ends; then mpiexec ends the others
 
 MPI's launchers end all other processes as soon as one that they started ends with an error. Here that is the
-supervisor, so its line is printed first. The rank tells it how far it is, in lines through a pipe.
+supervisor, so its line is printed first. The rank reports its progress to it, in lines through a pipe (see `tell`).
 """
 
 import contextlib
@@ -41,7 +41,7 @@ PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SI
 """Signals that the supervisor passes on to its rank."""
 
 GRACE = 3.0
-"""Seconds after its patience for which a supervisor lets the other processes say what they miss."""
+"""Seconds that a supervisor waits after its patience is over, so that other processes can report what they wait for."""
 
 START = 30.0
 """Seconds that MPI may take to begin, whatever the patience."""
@@ -62,14 +62,14 @@ HINTS = {
 """The likely causes of signals that kill."""
 
 PR_SET_PDEATHSIG = 1
-"""In Linux's prctl.h."""
+"""The value of this constant in Linux's prctl.h."""
 
 _pipe = None
 """In a rank that has a supervisor: the end of the pipe to which it writes."""
 
 
 def last_words(lines):
-    """Write the lines to standard error, with the command's name before each, and let mpiexec pass them on."""
+    """Write the lines to standard error, each after "d2lmgpu: ", and give mpiexec half a second to pass them on."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write("".join(f"d2lmgpu: {line}\n" for line in lines))
         sys.stderr.flush()
@@ -79,26 +79,29 @@ def last_words(lines):
 def supervise():
     """Fork this process; the child returns, and the parent becomes its supervisor.
 
-    Does nothing if that was done already, without os.fork, at a terminal, or if other threads, MPI or perhaps CUDA have
-    begun in this process.
+    Does nothing if this was done before, if there is no os.fork, if standard input is a terminal, or if this process
+    has started other threads or imported a module of `NOT_FORKED`.
     """
     alone = threading.active_count() == 1 and threading.current_thread() is threading.main_thread()
     if _pipe is not None or not hasattr(os, "fork") or not alone or any(name in sys.modules for name in NOT_FORKED):
         return
     with contextlib.suppress(AttributeError, ValueError):  # the stream is None, or closed
-        if sys.stdin.isatty():  # a terminal lets only one group of processes read
+        if sys.stdin.isatty():  # only one process group at a time can read from a terminal, and the child gets its own
             return
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
-            stream.flush()  # otherwise both processes would write its contents
+            stream.flush()  # otherwise both processes would write what is still in its buffer
     _divide()
 
 
 def tell(line):
-    """Send a line to the supervisor: "patience 30"; "together" when MPI has begun; "over": do not report the end.
+    """Send a line to the supervisor, if there is one:
 
-    "rank 1": the rank's number if some of the processes do not compute. "over 3": the others have three seconds to end
-    by themselves, before mpiexec ends them.
+    - "patience 30": the seconds to wait for other processes;
+    - "together": MPI has begun;
+    - "rank 1": the rank's number among the processes that compute;
+    - "over": do not report how this process ends;
+    - "over 3": the same, and the others have three seconds to end by themselves, before mpiexec ends them.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
@@ -136,7 +139,7 @@ def _divide():
     os.setpgid(0, 0)  # so that a signal to the whole group does not arrive twice
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # the supervisor ended before prctl was called
         os._exit(1)
 
 
@@ -160,7 +163,7 @@ class _Supervisor:
             pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
                 by = os.WSTOPSIG(status)
-                self.stopped = None if by in self.passed_on else (time.monotonic(), by)
+                self.stopped = None if by in self.passed_on else (time.monotonic(), by)  # passed on: the stop is meant
             elif pid and os.WIFCONTINUED(status):
                 self.stopped = None
             elif pid:
@@ -168,7 +171,11 @@ class _Supervisor:
             self._look()
 
     def _look(self):
-        """End the job if the rank is stopped, or has waited too long for MPI to begin; the others may speak first."""
+        """If the rank has been stopped, or has waited for MPI to begin, for too long: report it, and soon end the job.
+
+        A stopped rank is reported shortly before the others' patience is over. The rank is killed `GRACE` seconds after
+        it is over, so that the others can report what they wait for.
+        """
         if self.patience is None or (self.together and not self.stopped):
             return
         if self.stopped:
@@ -211,7 +218,11 @@ class _Supervisor:
                 self.over, self.linger = True, float(values[0]) if values else 0.0
 
     def _end(self, status):
-        """The rank has ended: say how, unless it has done so itself, and end with its exit code."""
+        """The rank has ended: report how, and end with its exit code.
+
+        Nothing is reported if the rank has reported it itself, if a signal that was passed on ended it, or if it ended
+        with exit code 0 before MPI began.
+        """
         while self.reading is not None and select.select([self.reading], [], [], 0)[0]:
             self._read()
         code = os.waitstatus_to_exitcode(status)
@@ -223,7 +234,7 @@ class _Supervisor:
                 self._say(f"{how_it_ended(code)}{HINTS.get(_name(-code), '')}")
             else:
                 self._say(f"{how_it_ended(code)} before the others")
-                code = code or 1
+                code = code or 1  # also after exit code 0: the others still wait for this rank
         if self.over and code and self.linger:
             self._linger()
         os._exit(code if code >= 0 else 128 - code)
@@ -243,7 +254,7 @@ class _Supervisor:
         last_words([f"{self.name} {text}; the job ends"])
 
     def pass_on(self, signum, frame):
-        """The supervisor's signal handler."""
+        """The supervisor's signal handler: passes the signal on to the rank."""
         self.passed_on.add(signum)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signum)
@@ -258,4 +269,4 @@ def _name(number):
     try:
         return signal.Signals(number).name
     except ValueError:
-        return "a signal of its own"
+        return "without a name"

@@ -1,17 +1,17 @@
-"""Hangs that explain themselves: a thread in each process, the watch, looks whether its devices wait too long.
+"""Reports of hangs: a thread in each process, the watch, checks whether the process's devices wait too long.
 
-Every message of a schedule is known beforehand, so a device that waits knows for which. The watches ask each other, on
-a communicator of their own, also while devices wait:
+Every message of a schedule is known in advance, so a process knows for which message a device waits. The watches ask
+each other, on a communicator of their own, and answer even while devices wait:
 
     rank 0   waits 117 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
                                                  └──► rank 2   (no answer)
-    rank 0   waits 120 s: says that rank 1 waits for such elements of rank 2, which does not answer; ends the job
+    rank 0   waits 120 s: reports which elements of rank 2 rank 1 waits for, and that rank 2 is silent; ends the job
 
-The first thing missing is what a process waits for from another that does not wait itself.
+The report begins with a wait for a process that does not wait itself, since the other waits follow from such a one.
 
-A process at the end of its program also asks the others whether they are still there. A second thread checks that the
-watch itself makes progress: a process that is stopped while it writes to memory that MPI shares may keep the others
-inside MPI for ever.
+A process at the end of its program also asks the others whether they are still there. A second thread checks, without
+MPI, that the watch itself makes progress: if a process is stopped while it writes to memory that MPI shares between
+processes, the others may never return from their calls of MPI.
 """
 
 import os
@@ -27,13 +27,14 @@ from .ending import end, leave
 from .supervisor import last_words, tell
 
 TAGS = ASK, ANSWER, LEAVING, SPEAKING, OVER, HUNG = range(6)
-"""Tags of the watches' messages."""
+"""Tags of the watches' messages: what do you wait for? its answer, a `State`; my program is at its end; I am reporting
+a hang; the job is over; and, where processes are interactive, a hang was reported, so end your waits."""
 
 LOOK = 0.05
-"""Seconds between two looks."""
+"""Seconds between two rounds of the watch's loop."""
 
 LAST_MESSAGES = 0.5
-"""Seconds in which the others should hear that the job is over."""
+"""The most seconds for which a process that ends the job waits until its messages to the others have left."""
 
 GRACE = 3.0
 """Seconds beyond patience that a watch may take for one look, and other processes for an answer."""
@@ -45,9 +46,9 @@ HANG = "this cluster ends (d2l.cluster() in all processes makes another)"
 class State(NamedTuple):
     """A process's answer: the seconds of its longest wait, what is missing in words, and the rank it should come from.
 
-    ``order``: the numbers of the collective and of the transfer; the lowest is missing first. Without a wait
+    ``order``: the numbers of the collective and of the transfer, to find the earliest of several waits. Without a wait
     ``seconds`` is None, and ``text`` says where the program is. ``heard``: for each rank the seconds since its last
-    message. ``then``: when this was known here (`time.monotonic`).
+    message. ``then``: the time by this process's `time.monotonic` when the state was made, or arrived here.
     """
 
     seconds: float
@@ -68,7 +69,7 @@ class Watch:
 
     def __init__(self, comm, hosts, patience):
         self.comm, self.hosts, self.patience = comm, hosts, patience
-        self.early = min(3.0, patience / 4)  # the others are asked these seconds before the end of patience
+        self.early = min(3.0, patience / 4)  # the others are asked so many seconds before ``patience`` is over
         self.heard = [time.monotonic()] * comm.size
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
         self._requests = []  # MPI's, of messages on their way
@@ -89,7 +90,7 @@ class Watch:
             threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
 
     def leave(self):
-        """At the end of the program: answer until all processes are at their end."""
+        """At the end of the program: wait until all programs have ended; the watch still answers the others."""
         self._main = None
         self._tell(LEAVING, None)
         self._at_end = time.monotonic()
@@ -142,7 +143,7 @@ class Watch:
         self._requests += [self.comm.isend(content, rank, tag) for rank in self._others]
 
     def tell_over(self, how):
-        """Let all others end as `leave` does, and wait a moment for the messages. Any thread may call it."""
+        """Let all others call `ending.leave(*how)`, and wait a moment for the messages. Any thread may call this."""
         requests = [self.comm.isend(how, rank, OVER) for rank in self._others]
         until = time.monotonic() + LAST_MESSAGES
         while requests and time.monotonic() < until:
@@ -150,10 +151,10 @@ class Watch:
             time.sleep(LOOK / 10)
 
     def _look(self):
-        """Ask the others shortly before patience ends, and end the job when it does, unless a lower rank will.
+        """Ask the others shortly before ``patience`` is over, then report and end the job, unless a lower rank does.
 
-        The others have time to answer first: this process itself may have been without a core. A process that lives on
-        only ends the waiting, unless that is in a library's own collective.
+        The others get time to answer, since this process itself may have been without a CPU core. Interactive processes
+        only end their waits, and live on; but a wait in a library's collective function can only be ended with the job.
         """
         waiting = self._longest()
         if waiting is None:
@@ -168,6 +169,8 @@ class Watch:
         if seconds > self.patience - self.early and self._asked != waiting:
             self._answers, self._asked, self._asked_then = {}, waiting, now
             self._tell(ASK, None)
+        # If a lower rank has waited for about as long, it is given a second to report first.
+        # If a lower rank has waited for about as long, it is given a second to report first.
         lower = [s for rank, s in self._answers.items() if rank < self.comm.rank and s.seconds is not None]
         patience = self.patience + (1 if any(s.seconds > self.patience - 2 * self.early for s in lower) else 0)
         if seconds < patience + GRACE and self._still_to_answer():
@@ -176,7 +179,7 @@ class Watch:
             self._report(lives_on)
 
     def _report(self, lives_on):
-        """Say what is missing, and end the job; where processes live on, end the waiting in all of them."""
+        """Say what is missing, and end the job; if the processes are interactive, only end the waits in all of them."""
         self._tell(SPEAKING, None)
         lines = self.explain({**self._answers, self.comm.rank: self.state()}, HANG if lives_on else "the job ends")
         save = self.save
@@ -191,7 +194,7 @@ class Watch:
         end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
 
     def _give_up(self, lines):
-        """End all waiting in this process, now and later, with an error of these lines."""
+        """End all waits in this process, now and later, with a `HangError` whose text is these lines."""
         self.hung = True
         for communicator in self.communicators:
             communicator.give_up(HangError("\n".join(lines)))
@@ -201,7 +204,10 @@ class Watch:
         return self._asked and any(self.heard[r] > self._asked_then and r not in self._answers for r in self._others)
 
     def _look_from_the_end(self):
-        """At the end of this process: end the job if another does not answer, and say once what the others do."""
+        """At the end of this process's program: end the job if another process does not answer.
+
+        After ``patience`` seconds the lowest rank at its end says once where those programs are that wait for nothing.
+        """
         if self._at_end is None:
             return
         now, here = time.monotonic(), self.comm.rank
@@ -246,7 +252,7 @@ class Watch:
         return State(now - waiting.since, (waiting.collective, number), text, missing_from, heard, now)
 
     def _where(self):
-        """The line at which the host program is, in words."""
+        """Where the program's main thread is now, in words."""
         frame = sys._current_frames().get(self._main)
         if frame is None:
             return "its program has come to its end"
@@ -254,9 +260,9 @@ class Watch:
         return f"its program is at line {last.lineno} of {last.filename}, in {last.name}"
 
     def explain(self, states, end="the job ends"):
-        """The lines of a report: what is missing first, the rank it should come from, and what other ranks wait for.
+        """The lines of a report: the first thing that is missing, the rank it should come from, and all other waits.
 
-        ``states``: by rank.
+        ``states``: a dict of this process's `State` and those that were answered, by rank. ``end``: what happens now.
         """
         now = time.monotonic()
         states = {rank: state.now(now) for rank, state in states.items()}
@@ -265,16 +271,16 @@ class Watch:
         lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting {end}: {first.text}"]
         culprits = [rank for rank in range(self.comm.size) if rank not in waiting]
         if first.missing_from is not None:
-            lines[0] += f", last heard {self._last_heard(first.missing_from, states):.1f} s ago"
+            lines[0] += f", last heard from {self._last_heard(first.missing_from, states):.1f} s ago"
             culprits = [first.missing_from] if first.missing_from in culprits else culprits
         for rank in culprits:
             said = f"answers, but does not take part: {states[rank].text}" if rank in states else "does not answer"
-            lines.append(f"{self._called(rank)}, last heard {self._last_heard(rank, states):.1f} s ago, {said}")
+            lines.append(f"{self._called(rank)}, last heard from {self._last_heard(rank, states):.1f} s ago, {said}")
         if not culprits:
-            lines.append("all wait for each other: their programs differ")
+            lines.append("all processes wait for each other, so their programs differ")
         lines += [state.text for _, state in sorted(waiting.items()) if state is not first]
         return lines
 
     def _last_heard(self, rank, states):
-        """The seconds since any process heard from this rank."""
+        """The seconds since another process last heard from this rank."""
         return min(state.heard[rank] for other, state in states.items() if other != rank)
