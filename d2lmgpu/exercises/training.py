@@ -79,13 +79,16 @@ def _check_params(params, copies, given, X, y, exchanged, case):
     if not all(close(step, factor * right, 1e-2) for step, factor in zip(steps, factors, strict=True)):
         found = f"{case}: the devices took steps in different directions, each that of its own examples"
         raise Wrong(found, LATE if exchanged else "a shard's gradients are not the minibatch's: add up with allreduce")
+    worst = int(np.argmax(np.abs(np.array(factors) - 1)))
     mistakes = (
-        (factors[0] < 0, "a step goes against the gradient: param -= lr / n * grad"),
+        (factors[worst] < 0, "a step goes against the gradient: param -= lr / n * grad"),
         (float(n), "gradients are sums over examples: divide by their number, len(y), as sgd does"),
         (1 / len(copies), "the sum is that over all examples already: divide by n, not by k"),
     )
     hint = "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"
-    compare(factors[0], 1.0, mistakes, f"{case}: the length of the step of device 0, in right steps", hint, 1e-2)
+    compare(
+        factors[worst], 1.0, mistakes, f"{case}: the length of the step of device {worst}, in right steps", hint, 1e-2
+    )
 
 
 LATE = "first the allreduce of all gradients, then the updates: is it in this order?"

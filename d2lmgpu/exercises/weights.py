@@ -18,7 +18,9 @@ EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
 def try_evaluate(answer):
     """Labels are such that devices, and minibatches, differ in accuracy."""
     params = init_params(0, init="he")
-    for n, k, batch_size in with_hidden(EVALUATIONS, lambda rng: tuple(map(int, rng.integers(2, (20, 6, 8)))), 1):
+    for n, k, batch_size in with_hidden(
+        EVALUATIONS, lambda rng: tuple(map(int, rng.integers((8, 2, 2), (20, 6, 8)))), 1
+    ):
         rng = random_numbers(n)
         X = rng.random((n, 1, 28, 28), np.float32)
         right = np.arange(n) % (k + 2) > 0

@@ -93,6 +93,13 @@ def accumulate_grads__the_mean_of_the_parts(grads_of, X, y, most):
     return [sum(grads) / len(starts) for grads in zip(*kept, strict=True)]
 
 
+def accumulate_grads__only_the_first(grads_of, X, y, most):
+    """the second gradient"""
+    starts = range(0, len(X), most)
+    kept = [[grad.copy() for grad in grads_of(X[i : i + most], y[i : i + most])] for i in starts]
+    return [sum(grads) / number for number, grads in enumerate(zip(*kept, strict=True), 1)]
+
+
 def accumulate_grads__labels_not_cut(grads_of, X, y, most):
     """cut X and y at the same places"""
     kept = [[grad.copy() for grad in grads_of(X[i : i + most], y)] for i in range(0, len(X), most)]

@@ -25,6 +25,14 @@ def _update(device_params, device_grads, lr, sizes):
         d2l.sgd(params, grads, lr, size or 1)
 
 
+def train_batch__devices_in_another_rate(X, y, device_params, devices, lr):
+    """the length of the step of device 1"""
+    losses, grads, sizes = _gradients(X, y, device_params, devices)
+    _exchange(grads)
+    _update(device_params, grads, lr, [(1 + (i > 0)) * len(y) for i in range(len(devices))])
+    return sum(losses)
+
+
 def train_batch__no_answer(X, y, device_params, devices, lr):
     """no parameter has changed. Write train_batch"""
 
