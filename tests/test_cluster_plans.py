@@ -14,6 +14,7 @@ from test_splits import SMALL, StopAfter
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import communicator, exchange, members, part
+from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
@@ -385,3 +386,25 @@ def test_a_progress_thread_that_does_not_start(monkeypatch):
     looks = iter([False, True])
     progress.run(iter([SimpleNamespace(Test=lambda: next(looks, True))]), event, errors.append)
     assert event.wait(60) and len(errors) == 1
+
+
+def test_a_request_after_all_was_given_up():
+    """It has the error of what was given up: nothing that it should have received is taken for received."""
+    progress, errors, event = ProgressThread(comms(1)[0], [0.0]), [], Task()
+    progress.give_up(ConnectionError("rank 1 is gone"))
+    progress.run(iter([SimpleNamespace(Test=lambda: False)]), event, errors.append)
+    assert event.done() and [str(error) for error in errors] == ["rank 1 is gone"]
+
+
+def test_a_librarys_collective_that_fails_is_not_waited_for():
+    """Else the watch would report a hang, sometime later."""
+    communicator = Communicator(None, [0.0])
+
+    def fails(number):
+        assert communicator.waiting.what == "MPI_Allreduce"
+        raise ConnectionError(f"no route to rank {number}")
+
+    with pytest.raises(ConnectionError, match="rank 1"):
+        communicator.wait_in("MPI_Allreduce", fails, 1)
+    assert communicator.waiting is None
+    assert communicator.wait_in("MPI_Allreduce", max, 1, 2) == 2

@@ -101,7 +101,9 @@ class Communicator:
             raise self.error
 
     def wait_in(self, name, function, *arguments):
-        """Call a library's own collective, which waits by itself."""
+        """Call a library's collective function, which waits inside; meanwhile the watch can see its ``name``."""
         self.waiting = Waiting(time.monotonic(), self.collectives, name)
-        function(*arguments)
-        self.waiting = None
+        try:
+            return function(*arguments)
+        finally:
+            self.waiting = None

@@ -108,6 +108,4 @@ def _nccl_communicators(cluster):
 
 def _join(library, k, unique_id, number, communicator):
     """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all devices have called this."""
-    made = []
-    communicator.wait_in("ncclCommInitRank", lambda: made.append(library.NcclCommunicator(k, unique_id, number)))
-    return made[0]
+    return communicator.wait_in("ncclCommInitRank", library.NcclCommunicator, k, unique_id, number)

@@ -62,6 +62,7 @@ class ProgressThread:
                     if self.error is None:
                         self._call_thread()
                         return
+                failed(self.error)
             except RuntimeError as error:  # no thread can be started
                 failed(error)
         self._done(event)
