@@ -1,4 +1,4 @@
-"""Devices: places with memory and a queue, arrays that know their place, and transfers."""
+"""Devices, each with its own memory and queue of work, the arrays that live on them, and transfers between them."""
 
 from .array import DeviceArray, array_module, on_device
 from .batch import Batch

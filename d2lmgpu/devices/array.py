@@ -1,11 +1,11 @@
-"""An array that knows its place.
+"""`DeviceArray`: an array that knows on which device it is.
 
 `DeviceArray` holds a plain NumPy or CuPy array and the device in whose memory it lies. Everything that NumPy can do
-with it (operators, functions such as ``np.concatenate``, ``out=``, indexing, assignment) passes through one gate: *all
-arrays of an operation are in one place*, or the operation is an error. The work itself is done in the device's queue,
-after all work submitted before it.
+with it (operators, functions such as ``np.concatenate``, ``out=``, indexing, assignment) passes one check: *all arrays
+of an operation must be in one place*, on the same device; otherwise it raises an error. The work itself is done in the
+device's queue, after all work submitted before it.
 
-The gate is built on NumPy's two protocols for array-like classes:
+The check uses NumPy's two protocols for array-like classes:
 ``__array_ufunc__`` (NEP 13) and ``__array_function__`` (NEP 18).
 """
 
@@ -35,7 +35,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, raw, device):
         self.raw = raw
         self.device = device
-        self.made = moment() if raw.base is None else 0  # when a view's memory was taken is not known
+        self.made = moment() if raw.base is None else 0  # 0: unknown, as a view's memory may be older
         if device.accounting is not None:
             device.accounting.enter(raw)
 
@@ -44,14 +44,14 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             return getattr(self.raw, name)
         if name in self._METHODS:
             return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
-        if name == "grad":  # as PyTorch's tensors have it
+        if name == "grad":  # which users of PyTorch expect
             raise AttributeError("a device array has no 'grad'; d2l.loss_and_grads(X, y, params) returns the gradients")
         works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
         raise AttributeError(f"a device array has no {name!r}{works}")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
         for value in inputs:
-            if isinstance(value, (list, tuple)):  # the program's data lie on the host
+            if isinstance(value, (list, tuple)):  # a list is data of the host program
                 raise DeviceMismatchError(ufunc.__name__, self.device, HOST)
         function = getattr(array_module(self), ufunc.__name__)
         if method != "__call__":
@@ -66,14 +66,14 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return apply(function.__name__, function, *args, **kwargs)
 
     def __array__(self, dtype=None, copy=None):
-        # NumPy calls this when host code is about to read a device array without saying so.
+        # NumPy calls this where host code uses a device array as a NumPy array, without `to_host`.
         raise DeviceMismatchError("conversion to a NumPy array", HOST, self.device)
 
     def __getitem__(self, index):
         parts = index if isinstance(index, tuple) else (index,)
         if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
             if not any(part is ... for part in parts):
-                parts += (...,)  # with it NumPy gives a view even of one element
+                parts += (...,)  # makes NumPy return a view, not a scalar, even of one element
             return DeviceArray(self.raw[parts], self.device)  # reads nothing, so it waits for nothing
         return apply("indexing", lambda array, i: array[i], self, index)
 
@@ -113,14 +113,20 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def read_back(x):
-    """`to_host` of a device array."""
+    """Copy a device array to the host, as a recorded transfer.
+
+    Raises the first error, not raised yet, of work that was submitted to its device after ``x`` was made.
+    """
     copy = copy_to_host(x, note_transfer(x.device, HOST, x.nbytes))
     x.device.failures.look(x.made)
     return copy
 
 
 def copy_to_host(x, done):
-    """A copy of the device array ``x`` as a NumPy array, made in its device's queue. ``done``: its record, or None."""
+    """A copy of the device array ``x`` as a NumPy array, made in its device's queue.
+
+    ``done``: the transfer's record, to which the time is added, or None.
+    """
     copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
     return x.device.submit(timed, done, copy).result()
 
@@ -156,16 +162,16 @@ def on_device(function):
 
 
 def apply(operation, function, *args, **kwargs):
-    """Do ``function`` in the queue of the device on which all its arrays live; wait for the result."""
+    """Call ``function`` in the queue of the device on which all its arrays are; wait for the result."""
     device = common_device((args, kwargs), operation)
     args, kwargs = unwrap((args, kwargs), device, operation)
     return device.submit(lambda: wrap(function(*args, **kwargs), device)).result()
 
 
 def common_device(values, operation):
-    """The one device of all arrays in ``values`` (nested lists, tuples, dicts), or None if all are plain.
+    """The one device of all arrays in ``values`` (nested lists, tuples, dicts), or None if there are no device arrays.
 
-    Raises DeviceMismatchError if the arrays are in different places.
+    Raises DeviceMismatchError if the arrays are on different devices, or some on the host.
     """
     found = None
     for leaf in _leaves(values):
@@ -178,10 +184,10 @@ def common_device(values, operation):
 
 
 def wrap(value, device):
-    """Plain arrays and NumPy scalars in ``value`` (nested) as arrays of ``device``."""
+    """``value`` (maybe nested) with its plain arrays and NumPy scalars as arrays of ``device``."""
 
     def wrap_leaf(leaf):
-        if isinstance(leaf, np.generic):  # NumPy's sums give scalars where CuPy's give 0-d arrays
+        if isinstance(leaf, np.generic):  # NumPy's sums return scalars where CuPy's return 0-d arrays
             leaf = np.asarray(leaf)
         return DeviceArray(leaf, device) if _place(leaf) is HOST else leaf
 
@@ -189,9 +195,9 @@ def wrap(value, device):
 
 
 def unwrap(value, device, operation):
-    """``value`` (nested) with the arrays of ``device`` as their plain arrays.
+    """``value`` (maybe nested) with the arrays of ``device`` replaced by their plain arrays.
 
-    Raises DeviceMismatchError if there are arrays of another place.
+    Raises DeviceMismatchError if it has arrays of another device, or of the host.
     """
 
     def unwrap_leaf(leaf):
@@ -206,7 +212,7 @@ def unwrap(value, device, operation):
 
 
 def _place(leaf):
-    """The place of an array; None for anything else. A bare CuPy array counts as the host program's."""
+    """An array's device, or HOST; None for anything else. CuPy arrays not in a `DeviceArray` count as the host's."""
     if isinstance(leaf, DeviceArray):
         return leaf.device
     if isinstance(leaf, np.ndarray) or hasattr(leaf, "__cuda_array_interface__"):
@@ -223,7 +229,7 @@ def _leaves(value):
 
 
 def _map(function, value):
-    """``value`` with ``function`` applied to all leaves; a list or tuple without changes is returned itself."""
+    """``value`` with ``function`` applied to all leaves; a list or tuple in which nothing changes is not copied."""
     if not isinstance(value, (list, tuple, dict)):
         return function(value)
     items = [_map(function, item) for item in (value.values() if isinstance(value, dict) else value)]

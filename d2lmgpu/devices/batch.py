@@ -9,7 +9,7 @@ So the parts are gathered first, and then go to all queues in one call:
                   commit      queue of cpu(0)  ... A C
                  ───────►     queue of cpu(1)  ... B C
 
-Nothing comes in between, so two collectives are also in the same order on all devices.
+Nothing else that is submitted comes in between, so two collectives are also in the same order on all devices.
 """
 
 import collections
@@ -21,7 +21,7 @@ from .workers import current_device
 
 
 class Batch:
-    """Tasks of any devices. `commit` submits all of them; without it none is submitted.
+    """Tasks for any devices. Nothing is submitted before `commit`, which submits them all.
 
     Do not wait for a task before `commit`. Work that runs on a device may make a batch for that device only; its tasks
     are done at once.
@@ -31,18 +31,18 @@ class Batch:
         self._tasks, self._after = [], {}
 
     def run(self, device, function, *args, **kwargs):
-        """As `Device.run`."""
+        """Like `Device.run`, but submitted by `commit`."""
         return self.submit(device, *bind(device, function, args, kwargs))
 
     def submit(self, device, function, *args):
-        """As `Device.submit`."""
+        """Like `Device.submit`, but submitted by `commit`."""
         return self.submit_to_all([device], function, *args)
 
     def submit_to_all(self, devices, function, *args):
-        """Submit one piece of work that all ``devices`` do together; returns its `Task`. Several must be virtual ones.
+        """Submit one piece of work that all ``devices`` do together; returns its `Task`.
 
-        It begins when it is the next task of each of them, and one thread does it for all: waking a thread for each
-        takes longer than a short piece of work.
+        More than one device must all be virtual. The work begins when it is the next task of each of them, and one
+        thread does it for all: waking a thread for each takes longer than a short piece of work.
         """
         after = [event for device in devices for event in self._after.pop(device, ())]
         task = Task(tuple(devices), function, args, after)
@@ -51,23 +51,23 @@ class Batch:
         return task
 
     def record(self, device):
-        """An event: the device has done all its work before this place in the batch."""
+        """Like `Device.record`: an event at this place in the batch, completed when the work before it is done."""
         return self.submit(device, device.mark)
 
     def wait(self, device, event):
-        """As `Device.wait`."""
+        """Like `Device.wait`, from this place in the batch on."""
         self._after.setdefault(device, []).append(check_event(event))
 
     def commit(self):
         """Submit everything."""
-        for device in list(self._after):  # it waits, and nothing was submitted to it afterwards
+        for device in list(self._after):  # no work that waits follows in this batch: submit empty work
             self.submit(device, nothing)
         tasks, self._tasks = self._tasks, []
         queues = [device.tasks for task in tasks for device in task.devices]
         entries = [task for task in tasks for _ in task.devices]
         all_in_c(collections.deque.append, queues, entries)
         for device in {device: None for task in tasks for device in task.devices}:
-            device.wake()  # if an interrupt comes first, waiting for a task wakes its devices
+            device.wake()  # if an interrupt prevents this, waiting for a task wakes its devices
 
 
 def all_in_c(function, *arguments):
@@ -80,18 +80,19 @@ def all_in_c(function, *arguments):
 
 
 def bind(device, function, args, kwargs):
-    """What `run` submits: a function without arguments that calls ``function`` with plain arrays and wraps its results.
+    """What `run` passes to `submit`: a tuple with one function, which takes no arguments.
 
-    Raises DeviceMismatchError if an argument is an array of another place.
+    It calls ``function`` with plain arrays and wraps its results. Raises DeviceMismatchError if an argument is an array
+    on another device or on the host.
     """
     args, kwargs = unwrap((args, kwargs), device, getattr(function, "__name__", "run"))
     return (lambda: wrap(function(*args, **kwargs), device),)
 
 
 def is_inside(devices, task):
-    """Do the task at once if it is submitted by work that runs on its device; returns whether it is.
+    """If work that runs on the task's own device submits it, do it at once and return True; otherwise return False.
 
-    Raises DeviceError if that work runs on another device, and for a device that is gone.
+    Raises DeviceError if work on another device submits it, or if one of its devices can no longer be used.
     """
     for device in devices:
         if device.gone:
@@ -110,7 +111,7 @@ def is_inside(devices, task):
 
 
 def check_event(event):
-    """``event``, if it is one; TypeError otherwise."""
+    """Return ``event``; raises TypeError unless it is a `Task`."""
     if not isinstance(event, Task):
         raise TypeError(
             f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it "
@@ -120,4 +121,4 @@ def check_event(event):
 
 
 def nothing():
-    """Work that does nothing when its turn comes."""
+    """Empty work, for a device that only waits for an event."""

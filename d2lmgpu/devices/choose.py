@@ -2,8 +2,8 @@
 
 ``cpu(i)`` is a *virtual* device: a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 ``gpu(i)`` is a CUDA device: the same queue, but its functions launch CuPy work on a stream of their own. Both obey the
-same rules, so a program that is right on two ``cpu`` devices should be right on two GPUs; docs/gpu.md says on which
-GPUs that has been tried.
+same rules, so a program that is right on two ``cpu`` devices should be right on two GPUs; docs/gpu.md lists the GPUs on
+which that has been tested.
 """
 
 import re
@@ -19,7 +19,7 @@ from .peers import connect
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 
 MOST_DEVICES = 2**12
-"""Of a kind. Each has its own parameters and arrays, so far fewer already fill any machine's memory."""
+"""The most devices of a kind. Each has its own parameters and arrays, so far fewer already fill a machine's memory."""
 
 _devices = {}
 
@@ -37,9 +37,9 @@ def cpu(i=0):
 
 
 def gpu(i=0):
-    """GPU number ``i``; on a machine with fewer cards, devices share them in turn.
+    """GPU number ``i``; on a machine with fewer cards, it is on card ``i`` modulo their number.
 
-    Raises DeviceError, with the reason, where there is no GPU, or where it cannot exchange data with those in use.
+    Raises DeviceError, with the reason, if there is no GPU, or if this one cannot exchange data with those in use.
     """
     cards, reason = find_gpus()
     if cards == 0:
@@ -50,7 +50,7 @@ def gpu(i=0):
         for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU and device.is_set_up]:
             connect(device.card, other.card)
     except DeviceError:
-        _devices.pop((GPU, i), None)  # the others can still be used
+        _devices.pop((GPU, i), None)  # without it, the others can still be used
         raise
     return device
 
@@ -58,7 +58,8 @@ def gpu(i=0):
 def try_gpu(i=0):
     """``gpu(i)`` on a machine with a GPU, otherwise ``cpu(i)``.
 
-    On one machine it is always the same kind, so ``[try_gpu(i) for i in range(k)]`` never mixes GPUs and CPUs.
+    On a given machine it always returns the same kind of device, so ``[try_gpu(i) for i in range(k)]`` never mixes GPUs
+    and CPUs.
     """
     return gpu(i) if find_gpus()[0] else cpu(i)
 
@@ -73,7 +74,8 @@ def choose_devices(environment="auto", devices=None):
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all
     GPUs unless told how many. ``devices``: how many (1 unless given), a list of indices such as [0, 2], or a list of
-    names such as ["gpu:0", "cpu:0"]. Names may be of both kinds; with them the environment must be "auto".
+    names such as ["gpu:0", "cpu:0"]. With names ``environment`` must be "auto"; they may be of both kinds, and the
+    environment returned is then "gpu+cpu".
 
     Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot serve.
     """
@@ -85,7 +87,7 @@ def choose_devices(environment="auto", devices=None):
 
 
 def choose_indices(environment="auto", devices=None):
-    """As `choose_devices`, but with the devices' indices: no device is made."""
+    """Like `choose_devices`, but returns (environment, list of indices) and makes no device; it takes no names."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
             "environment 'parallel' is for the command train in processes that mpiexec starts; here choose auto, cpu, "
@@ -120,7 +122,7 @@ def parse_devices(text):
 
 
 def _named(environment, names):
-    """Devices by their names, of any kinds."""
+    """The pair (environment, list of devices) for a list of names; the environment is "cpu", "gpu" or "gpu+cpu"."""
     if environment != "auto":
         raise ValueError(f"devices {shown(names)} have their kinds in their names; leave out environment {environment}")
     found = []
@@ -133,7 +135,7 @@ def _named(environment, names):
 
 
 def check_devices(devices):
-    """The list of devices, or ValueError if it is empty, has no devices in it, or one twice."""
+    """The list of devices, checked. Raises ValueError if it is empty, or has a device twice or what is not a device."""
     devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:

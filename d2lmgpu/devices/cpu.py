@@ -1,11 +1,11 @@
 """Virtual devices: a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 
-Setting up the first one limits BLAS to one thread in the whole process (through threadpoolctl), so k devices do the
-arithmetic of k cores, and not k times that of all cores.
+Setting one up limits BLAS to one thread in the whole process (through threadpoolctl), so k devices keep k cores busy;
+otherwise each device's BLAS would compete for all cores.
 
-A GPU has so much memory and no more. A virtual device has the machine's, unless it is given a limit: then it counts the
-arrays that it holds, and refuses one too many, as a GPU does. No memory is reserved beforehand: it is taken as arrays
-are made.
+A GPU has a fixed amount of memory. A virtual device can use all of the machine's, unless it is given a limit: then it
+counts the bytes of its arrays, and refuses an array that would exceed the limit, as a GPU does. No memory is reserved
+beforehand: it is taken as arrays are made.
 """
 
 import ctypes
@@ -21,9 +21,9 @@ from .workers import Workers
 
 _workers = Workers(count_cores())
 _comm_workers = Workers(count_cores())
-"""Comm streams have workers of their own, as a GPU's copy engines are not its multiprocessors.
+"""Comm streams have workers of their own, just as a GPU has copy engines beside its multiprocessors.
 
-Without them an exchange would only begin when one of the devices has finished what it computes.
+With shared workers, an exchange could not begin before a worker has finished what it computes for some device.
 """
 
 
@@ -57,15 +57,15 @@ class CPU(Device):
 
 
 class MemoryAccounting:
-    """Counts the bytes of live arrays of ``device``; views count as the array that they look at."""
+    """Counts the bytes of the live arrays of ``device``. A view counts as the array that owns its memory."""
 
     def __init__(self, device, limit):
         self.device, self.limit, self.used = device, limit, 0
-        self._lock = threading.RLock()  # an array may be freed while another is entered
+        self._lock = threading.RLock()  # reentrant: `enter` may free another array, and so call `_leave` on this thread
         self._known = set()  # the identities of the arrays counted
 
     def enter(self, raw):
-        """Count a plain array. Raises DeviceMemoryError if it is one too many."""
+        """Count a plain array, once. Raises DeviceMemoryError if it would exceed the limit."""
         while isinstance(raw.base, np.ndarray):
             raw = raw.base
         with self._lock:
@@ -89,10 +89,9 @@ class MemoryAccounting:
 def _keep_freed_memory():
     """Ask glibc to keep freed memory instead of returning it to the operating system.
 
-    A training step frees and allocates the same few megabytes again and again;
-    fresh pages, which the kernel must zero, cost it about a third of its time.
-    M_MMAP_THRESHOLD is -3 and M_TRIM_THRESHOLD -1 in malloc.h; elsewhere than on
-    glibc nothing happens.
+    A training step frees and allocates the same few megabytes again and again. If they were returned each time, about a
+    third of its time would go into fresh pages, which the kernel must zero. M_MMAP_THRESHOLD is -3 and M_TRIM_THRESHOLD
+    -1 in malloc.h; with other C libraries this does nothing.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

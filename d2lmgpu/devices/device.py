@@ -1,11 +1,11 @@
-"""A device is a place: it has its own memory and its own queue of work.
+"""A device has its own memory and its own queue of work.
 
     host program --run()--> queue of cpu(0) --> a thread     --> its arrays
                  --run()--> queue of gpu(1) --> its thread   --> its stream --> its arrays
 
-The host program submits work and goes on. Work of one device happens in the order of submission, work of different
+The host program submits work and goes on. Work of one device is done in the order of submission, work of different
 devices at the same time. ``task.result()`` waits for a result, ``synchronize()`` for a whole device. Functions that run
-*on* a device use only its own arrays: everything between devices is issued by the host program.
+*on* a device use only its own arrays: transfers between devices are started by the host program.
 """
 
 import time
@@ -17,7 +17,7 @@ from .failures import synchronize
 from .queue import Queue
 
 MOST_BYTES = 2**50
-"""A pebibyte, which no machine has."""
+"""The highest limit to a device's memory: a pebibyte, more than any machine has."""
 
 
 class Device(Queue):
@@ -27,9 +27,9 @@ class Device(Queue):
     """
 
     kind = None
-    clock_name = None  # the card whose clock is read; None: the program's clock
-    clock_is_late = False  # whether a reading of the clock is known only when the work is done
-    gone = None  # the reason, if the device can no longer be used
+    clock_name = None  # the number of the card whose clock `clock` reads; None: the program's clock
+    clock_is_late = False  # True: `clock` returns an event, whose time is known once the work has run
+    gone = None  # the reason why the device can no longer be used, if so: after a fork
 
     def __init__(self, index, workers):
         self.index = index
@@ -43,11 +43,11 @@ class Device(Queue):
         return f"{self.kind}({self.index})" + ("" if self.main is self else " comm stream")
 
     def end(self):
-        """An event that happens when all that was submitted or launched here so far is done."""
+        """A `Task` that completes when all work submitted here so far has run, and all kernels launched."""
         return self.record()
 
     def synchronize(self):
-        """Wait until all work submitted so far is done; raise the first error that has not been raised yet."""
+        """Wait until all work submitted so far is done; raise the first error not raised yet, and forget the others."""
         synchronize([self])
 
     def set_up(self):
@@ -64,27 +64,27 @@ class Device(Queue):
     # Memory:
 
     def limit_memory(self, nbytes):
-        """Let arrays made here from now on take ``nbytes`` together at most; None: as many as there are.
+        """Limit the arrays made here from now on to ``nbytes`` together; None: no limit.
 
-        One too many is a `DeviceMemoryError`, on a GPU CuPy's error; both are MemoryErrors. On a virtual device the
-        kernels' scratch memory is not counted.
+        An array that would exceed the limit raises `DeviceMemoryError` on a virtual device, on a GPU CuPy's
+        OutOfMemoryError; both are MemoryErrors. On a virtual device the kernels' scratch memory is not counted.
         """
         if nbytes is not None:
             check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
         self._limit_memory(None if nbytes is None else int(nbytes))
 
     def buffer(self, name, size, dtype):
-        """A plain array of ``size`` elements in this device's memory, for results that are soon used up.
+        """A plain array of ``size`` elements in this device's memory, for results that are soon no longer needed.
 
-        Calls with the same name and dtype give the same memory, which grows when needed: the contents last until the
-        next call.
+        Calls with the same name and dtype give the same memory, which grows when needed: the contents last
+        until the next such call.
         """
         key = name, np.dtype(dtype)
         buffer = self._buffers.get(key)
         if buffer is None or buffer.size < size:
             buffer = self._buffers[key] = self.empty(size, dtype)
             if self.kind == "cpu":
-                buffer.fill(0)  # it may be summed unwritten after an error elsewhere; NumPy warns of garbage
+                buffer.fill(0)  # after an error elsewhere it may be summed unwritten: NumPy warns of garbage
         return buffer[:size]
 
     @property
@@ -102,17 +102,20 @@ class Device(Queue):
         """Called once on this device's thread, before any other work."""
 
     def start_clock(self):
-        """Called on this device's thread: the reading that `read_clock` starts from."""
+        """Called on this device's thread: a first reading, for `GPU.read_clock`; a CPU needs none."""
 
     def clock(self):
-        """Called on this device's thread: a reading of the clock when the work so far is done."""
+        """Called on this device's thread: the time when the work so far is done, on a GPU as an event."""
         return time.perf_counter()
 
     def finish(self):
-        """Wait until what was launched here is done; a CPU has done it already."""
+        """Wait until what was launched here has run; on a CPU it already has."""
 
     def mark(self):
-        """Called on this device's thread: a mark of the work done so far; a CPU needs none."""
+        """Called on this device's thread: a mark of the work so far, for another device's `await_mark`.
+
+        On a GPU a CUDA event; None on a CPU, whose work is already done.
+        """
 
     def await_mark(self, mark):
-        """Called on this device's thread: what follows comes after another device's mark."""
+        """Called on this device's thread: let the work that follows wait for another device's mark."""

@@ -14,9 +14,9 @@ CUDA_IS_GONE = (
     "multiprocessing.get_context('spawn')"
 )
 GLANCE = 0.1
-"""Seconds over which it is measured how busy the cores are."""
+"""For how many seconds the use of the cores is measured."""
 
-_found = 0  # GPUs found by this process, or by the one that it was forked from
+_found = 0  # how many GPUs this process, or the one that it was forked from, has found
 _forked_from_cuda = False
 
 
@@ -31,8 +31,8 @@ def find_gpus():
     """The number of GPUs that CuPy can use, and the reason if there is none.
 
     CuPy can be installed and imported without a GPU or a driver, so the devices must be counted. Raises DeviceError in
-    a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs would be
-    a surprise.
+    a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs without
+    a word would mislead.
     """
     global _found
     if _forked_from_cuda:
@@ -50,7 +50,7 @@ def find_gpus():
 
 
 def places_of_cards():
-    """The place on the machine's bus of each GPU that CuPy can use: texts such as "0000:04:00.0"."""
+    """The PCI bus ID of each GPU that CuPy can use, such as "0000:04:00.0"."""
     count, _ = find_gpus()
     if count == 0:
         return []
@@ -69,7 +69,7 @@ def _note_fork():
 class DeviceRow:
     """A row of the device table. Memory is in bytes; ``card`` and ``compute_capability`` are for GPUs only.
 
-    ``busy``: the per cent of the time for which the device works just now, for any program; None if unknown.
+    ``busy``: the device's use just now by all programs together, in per cent of the time; None if unknown.
     """
 
     name: str
@@ -111,7 +111,7 @@ def _gpu_row(index):
 
 
 def _gpu_busy(bus):
-    """What ``nvidia-smi`` says of the GPU at this place on the PCI bus; None if it cannot be asked."""
+    """The use in per cent that ``nvidia-smi`` reports for the GPU with this PCI bus ID; None if it reports none."""
     command = ["nvidia-smi", f"--id={bus}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
     try:
         return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout)

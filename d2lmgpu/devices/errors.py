@@ -1,15 +1,15 @@
-"""The errors of the device rules."""
+"""The exceptions that devices raise, and the message of any exception in one line."""
 
 HOST = "host"
 """The place of plain NumPy arrays: the program's own memory, which belongs to no device."""
 
 
 class DeviceError(RuntimeError):
-    """A device does not exist, or is used against the rules."""
+    """A device does not exist, cannot be used, or is used against the rules."""
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
-    """A device does not have, or may not take, as much memory as is asked for."""
+    """More memory is asked for than a device has, or than its limit allows."""
 
 
 class DeviceMismatchError(DeviceError):
@@ -34,16 +34,16 @@ class DeviceMismatchError(DeviceError):
 
 
 def message_of(error):
-    """An exception's message in one line; its kind if the message is empty, as many a MemoryError's is."""
+    """An exception's message in one line; the name of its class if that is empty, as MemoryErrors' often are."""
     try:
         message = " ".join(str(error).split())
-    except Exception:  # the class is a user's, and its __str__ fails
+    except Exception:  # the __str__ of a user's class has failed
         message = "(its message cannot be read)"
     return message or type(error).__name__
 
 
 def one_line(error):
-    """An exception's kind and message, in one line."""
+    """The name of an exception's class, and its message, in one line."""
     kind, message = type(error).__name__, message_of(error)
     return kind if message == kind else f"{kind}: {message}"
 

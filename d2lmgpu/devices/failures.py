@@ -1,4 +1,7 @@
-"""Errors of tasks whose results were never requested: kept, and raised by the next `synchronize` or `to_host`."""
+"""Errors of tasks whose results were never requested: kept, and raised by the next `synchronize` or `to_host`.
+
+The end of a `record_transfers` block raises them, too.
+"""
 
 import builtins
 import collections
@@ -11,7 +14,7 @@ from .trials import tell
 
 GROUP = getattr(builtins, "BaseExceptionGroup", ())  # since Python 3.11
 MOST = 100
-"""Errors that are kept for a device; only the first of them is ever raised."""
+"""How many errors are kept for a device."""
 
 
 class Failures:
@@ -23,7 +26,8 @@ class Failures:
     def enter(self, task, error):
         """Called by a worker: ``task`` is about to fail with ``error``.
 
-        An error keeps alive the frames that it passed through, and so their arrays: only the first one keeps them.
+        An error's traceback keeps the frames that it passed through, and so their arrays, alive. Only the first error
+        keeps its frames' variables; those of the others are cleared.
         """
         if task.asked or len(self._tasks) >= MOST:
             return
@@ -32,20 +36,20 @@ class Failures:
         self._tasks.append((task, error))
 
     def forget(self, task):
-        """The task's result has been requested."""
+        """Drop the task's error: the task's result has been requested, or the error is raised."""
         for entry in list(self._tasks):
             if entry[0] is task:
-                with contextlib.suppress(ValueError):  # another thread was faster
+                with contextlib.suppress(ValueError):  # another thread has already removed it
                     self._tasks.remove(entry)
 
     def take(self):
-        """The errors, which are then forgotten."""
+        """Return the errors, and forget them."""
         return [error for task, error in drained(self._tasks) if not task.asked]
 
     def look(self, since):
-        """Raise the first error of work that was submitted after the `moment` ``since``, and forget it.
+        """Raise the first error of work that was submitted after the `moment` ``since``, if any, and forget it.
 
-        Older errors stay: they have nothing to do with what the caller looks at.
+        Errors of earlier work stay for `synchronize`: they cannot have spoilt what the caller reads.
         """
         for task, error in self._tasks.copy():
             if task.submitted > since and not task.asked:
@@ -54,7 +58,7 @@ class Failures:
 
 
 def clear_frames(error):
-    """Let go of the local variables of all functions that an error passed through, and the errors that led to it.
+    """Clear the local variables of all functions that an error, or an error that led to it, passed through.
 
     Errors may lead to each other in a circle.
     """
@@ -70,13 +74,13 @@ def clear_frames(error):
 
 
 def synchronize(devices):
-    """Wait until every device has done all its work; raise the first error that has not been raised yet."""
+    """Wait until every device has done all its work; raise the first error not raised yet, and forget the others."""
     for error in _settled(devices):
         raise error
 
 
 def _settled(devices):
-    """Wait for the devices; the errors that were not requested, which are then forgotten."""
+    """Wait for the devices; return the errors of tasks whose results were not requested, and forget them."""
     for end in [device.end() for device in devices]:
         end.wait()
     return [error for device in devices for error in device.failures.take()]
@@ -87,12 +91,12 @@ def nothing_left_behind(devices):
     """Keep the errors of the ``with`` block apart from those before and after it.
 
     Errors of earlier work that have not been raised are printed, a line each, and not raised in the block. If the block
-    fails, the devices are waited for, and the other errors that this caused on them are forgotten.
+    fails, this waits for the devices, and forgets all other errors of their work.
     """
     for error in _settled(devices):
         tell(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
     try:
         yield
     except BaseException:
-        _settled(devices)  # the first error is raised already
+        _settled(devices)  # forgets their errors: the block's own is raised below
         raise

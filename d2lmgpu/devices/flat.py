@@ -1,7 +1,7 @@
 """Flat buffers: several arrays as consecutive parts of one buffer, so that they travel as one message.
 
-Each message costs some time, however short it is. LeNet's eight gradients, as views of one buffer, are one message of
-516 kB instead of eight, six of them tiny.
+Each message has a fixed cost, however short it is. As views of one buffer, LeNet's eight gradients are one message of
+516 kB instead of eight messages, six of them tiny.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ from .array import DeviceArray, array_module
 
 
 def zeros_in_one_buffer(arrays):
-    """Zeros like each of the plain ``arrays`` (of one dtype), one after the other in one buffer."""
+    """A list of zeros in the shapes of the plain ``arrays`` (of one dtype): consecutive views of one buffer."""
     return parts_of(array_module(arrays[0]).zeros(sum(array.size for array in arrays), arrays[0].dtype), arrays)
 
 
 def parts_of(buffer, arrays):
-    """The plain flat ``buffer`` as views, one after the other, each in the shape of one of ``arrays``."""
+    """Consecutive views of the plain flat ``buffer``, in the shapes of ``arrays``."""
     parts = []
     start = 0
     for array in arrays:
@@ -25,9 +25,9 @@ def parts_of(buffer, arrays):
 
 
 def in_one_piece(arrays):
-    """``[flat]``, one array over all of the plain ``arrays``, if they lie one after the other in one buffer.
+    """``[flat]``, a flat view of all the plain ``arrays``, if they lie one after the other in one buffer.
 
-    Otherwise ``arrays`` as they are.
+    Otherwise ``arrays`` itself.
     """
     base = arrays[0].base
     if base is None or not base.flags.c_contiguous:
@@ -37,7 +37,7 @@ def in_one_piece(arrays):
     for array in arrays:
         if array.dtype != arrays[0].dtype or not array.flags.c_contiguous or array.base is None:
             return arrays
-        if array.base is not base:  # CuPy may give another object for the same memory
+        if array.base is not base:  # with CuPy it may be another object for the same memory
             base_address = base_address or _address(base)
             if _address(array.base) != base_address:
                 return arrays
@@ -54,9 +54,9 @@ def _address(array):
 
 
 def one_buffer(arrays):
-    """The buffer whose parts the device arrays are, as one flat device array.
+    """The device arrays, consecutive parts of one buffer, as one flat device array.
 
-    Raises ValueError unless they were made by `zeros_in_one_buffer` or `get_params`.
+    Raises ValueError unless they are such parts, as those that `zeros_in_one_buffer` and `get_params` make.
     """
     raws = [array.raw for array in arrays]
     pieces = in_one_piece(raws)

@@ -1,6 +1,6 @@
-"""Devices in a forked process: it has a copy of the parent's memory, but only one of its threads.
+"""Devices in a forked process, which has a copy of the parent's memory, but only the thread that forked.
 
-Queues and locks start anew there. Work that was under way stays with the parent: in the child its tasks fail, so that
+Queues and locks are renewed there. Work that was under way stays with the parent: in the child its tasks fail, so that
 waiting for them ends. For CPUs that is all. CUDA does not survive a fork, so a child cannot use GPUs.
 """
 
@@ -13,12 +13,12 @@ _renewed = weakref.WeakSet()
 
 
 def renew(thing):
-    """Have ``thing.after_fork()`` called in forked processes; it returns the tasks that are never done there."""
+    """Have ``thing.after_fork()`` called in forked processes; it must return the tasks that are never done there."""
     _renewed.add(thing)
 
 
 def in_forked_process(function):
-    """Have ``function()`` called in forked processes, on platforms that have them."""
+    """A decorator: have ``function()`` called in every forked process, on platforms that can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
     return function

@@ -1,4 +1,4 @@
-"""CUDA devices: the work in a GPU's queue launches CuPy's work on a stream of its own."""
+"""CUDA devices: the functions in a GPU's queue launch CuPy's kernels on a CUDA stream of the device's own."""
 
 import contextlib
 import time
@@ -10,10 +10,10 @@ from .errors import DeviceError
 from .workers import Workers
 
 OLDEST = 75
-"""Compute capability, times ten, of the oldest GPUs that CUDA 13 compiles for."""
+"""The compute capability, times ten, of the oldest GPUs that CUDA 13 compiles for."""
 
 CLOCK_READINGS = 10
-"""The best of which relates a card's clock to the program's."""
+"""How many times a card's clock is read to relate it to the program's clock: the fastest reading is used."""
 
 
 class GPU(Device):
@@ -40,13 +40,13 @@ class GPU(Device):
                 f"needs {OLDEST / 10}. For CUDA 12: {in_a_clone('gpu-cuda12')}. Or use cpu({self.index})."
             )
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.stream.__enter__()  # never left: after `with stream`, CuPy forgets what `use` has made current
+        self.stream.__enter__()  # and never left; a stream made current by `use` is forgotten after any `with stream`
 
     def prepare(self):
         """Called on this device's thread before each piece of work: makes its card current, if it is not."""
         import cupy
 
-        if cupy.cuda.runtime.getDevice() != self.card:  # as after a `with` block whose end failed
+        if cupy.cuda.runtime.getDevice() != self.card:  # after a `with` block whose end has failed
             cupy.cuda.runtime.setDevice(self.card)
 
     def _limit_memory(self, nbytes):
@@ -63,7 +63,7 @@ class GPU(Device):
 
     @property
     def compute_capability(self):
-        """Times ten: 90 for an H100."""
+        """The card's compute capability, times ten: 90 for an H100."""
         import cupy
 
         properties = cupy.cuda.runtime.getDeviceProperties(self.card)
@@ -78,15 +78,15 @@ class GPU(Device):
             yield
 
     def finish(self):
-        """Wait until what was launched here is done."""
+        """Wait until what was launched here has run."""
         self.stream.synchronize()
 
     def record(self):
-        """An event that happens when all work submitted here so far is done."""
+        """A `Task` whose result is a CUDA event that completes when all work submitted here so far has run."""
         return self.submit(self.mark)  # a task is done when its kernels are launched, a mark when they have run
 
     def end(self):
-        """An event that happens when all that was launched here so far is done, which only the stream knows."""
+        """A `Task` that completes when all that was launched here so far has run, which only the stream knows."""
         return self.submit(self.finish)
 
     def after_fork(self):
@@ -95,9 +95,10 @@ class GPU(Device):
         return super().after_fork()
 
     def start_clock(self):
-        """Called on this device's thread: an event, and the program's time when it happened.
+        """Called on this device's thread: a CUDA event, and the program's time when it completed.
 
-        Several events are tried; returned is the one of which the program heard soonest.
+        Several events are recorded. The one that the program saw completed soonest is returned: its time is the most
+        exact.
         """
         readings = []
         for _ in range(CLOCK_READINGS):
@@ -116,14 +117,14 @@ class GPU(Device):
         return self.card
 
     def clock(self):
-        """Called on this device's thread: an event at the end of its stream; its time is known later."""
+        """Called on this device's thread: an event at the end of its stream; its time is known once it completes."""
         return self.stream.record()
 
     def read_clock(self, known, event):
-        """``event``, which must have happened, with the program's time in seconds when it happened.
+        """A pair: ``event``, which must have completed, and the program's time in seconds when it did.
 
         ``known``: another event with its time, from `start_clock` or this function. CUDA gives the time between two
-        events as milliseconds in float32: after ten minutes they are exact to 62 microseconds only.
+        events as milliseconds in float32: for events that are ten minutes apart, in steps of 62 microseconds.
         """
         import cupy
 
@@ -133,9 +134,9 @@ class GPU(Device):
         return GPU(self.index, self.card)
 
     def await_event(self, event):
-        """Called on this device's thread: what its stream is given next runs after ``event``.
+        """Called on this device's thread: what is launched on its stream from now on runs after ``event``.
 
-        A task that failed has no mark to wait for, but it may have launched something: its devices are waited for.
+        A task that failed has no mark to wait for, but it may have launched kernels: then this waits for its devices.
         """
         if event.error is None:
             self.await_mark(_mark(event))
@@ -160,5 +161,5 @@ class GPU(Device):
 
 
 def _mark(event):
-    """The CUDA event that is the result of a GPU's task; None for a CPU's task, after which nothing is under way."""
+    """The CUDA event that is the result of a GPU's task; None for a CPU's task, which has left nothing running."""
     return event.value if hasattr(event.value, "synchronize") else None

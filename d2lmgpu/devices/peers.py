@@ -1,7 +1,7 @@
-"""Cards that use each other's memory: over NVLink or PCI Express, without the host in between.
+"""Peer access: cards that use each other's memory, over NVLink or PCI Express, without the host in between.
 
-CUDA must be asked for it, for each card and each direction. Otherwise a copy between two cards goes through the host's
-memory, a kernel cannot read the other card's arrays, and no graph can hold such a copy.
+It must be enabled in CUDA for each two cards and each direction. Otherwise a copy between two cards goes through the
+host's memory, a kernel cannot read the other card's arrays, and no CUDA graph can contain such a copy.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from .errors import DeviceError
 from .trials import works
 
 PROBE = 4099
-"""Elements that are copied to try a connection."""
+"""How many elements are copied to try a connection."""
 
 
 def connect(card, other):
-    """Let two cards use each other's memory; returns whether that works. It is tried once for each pair.
+    """Enable peer access between two cards, tried once for each pair; returns whether it works.
 
-    Raises DeviceError for two cards between which not even copies through the host work.
+    Raises DeviceError if not even copies through the host work between the two.
     """
     card, other = min(card, other), max(card, other)
     if card == other:
@@ -44,13 +44,13 @@ def _connect(ways):
         _try_copies(ways)
     except Exception:
         for here, there in ways:  # otherwise CUDA would still copy directly
-            with contextlib.suppress(runtime.CUDARuntimeError):  # of a way that was not enabled
+            with contextlib.suppress(runtime.CUDARuntimeError):  # raised where this direction was not enabled
                 _let(runtime.deviceDisablePeerAccess, here, there)
         raise
 
 
 def _let(change, card, other):
-    """Change whether ``card`` uses the other's memory."""
+    """Call ``change``, which enables or disables peer access to the ``other`` card, with ``card`` current."""
     import cupy
 
     with cupy.cuda.Device(card):
@@ -69,10 +69,10 @@ def _try_copies(ways):
 
 
 def across(card, other, numbers, work):
-    """The target, as a NumPy array, after ``work(target, source, stream)``.
+    """Try a copy across cards: call ``work(target, source, stream)``; returns the target as a NumPy array.
 
-    The target (n,) is of ones on ``card``, the source holds ``numbers`` (n,) on the ``other`` card. ``card`` is
-    current, and the stream is one of its own.
+    The source is ``numbers`` (n,) on the ``other`` card, the target (n,) ones on ``card``. In the call ``card`` is
+    current, and the stream a new one of its.
     """
     import cupy
 
@@ -88,7 +88,8 @@ def across(card, other, numbers, work):
 def copy_async(target, source, stream):
     """Copy between plain contiguous CuPy arrays of one size, in ``stream``, whose card is current.
 
-    ``memcpyPeerAsync`` would do the same, but not while a graph is captured; ``memcpyAsync`` finds the cards by itself.
+    ``memcpyPeerAsync`` would do the same, but not while a graph is captured; ``memcpyAsync`` finds the cards by the
+    addresses.
     """
     import cupy
 

@@ -2,18 +2,19 @@
 
     idle ── wake ──► in line ── a worker calls work ──► at work ── no task is left ──► idle
                         ▲                                │ ▲  │
-                        │ wake, when it has happened     │ └──┘ the next task
+                        │ wake, when it is done          │ └──┘ the next task
                         └────────── waiting ◄────────────┘
-                                    the next task comes after an event
+                                    the next task must wait for an event
 
-    state      its tasks    a worker        ``_waits_for``
-    idle       none         none            None
-    in line    some         will come       None, or an event that has happened
-    at work    some         has the turn    None
-    waiting    some         none            the event
+    state      its tasks    a worker           ``_waits_for``
+    idle       none         none               None
+    in line    some         is called for      None, or an event that is done
+    at work    some         holds ``_turn``    None
+    waiting    some         none               the event
 
 The host program only appends to the queue, in one call in C, and then calls for a worker. An interrupt between the two
-does no harm: waiting for a task calls again. Everything else is done by workers, which no interrupt reaches.
+does no harm: waiting for a task calls for a worker again. Everything else is done by worker threads, which no interrupt
+reaches: Python handles signals in its main thread only.
 """
 
 import collections
@@ -26,7 +27,7 @@ from .task import HAPPENED, Task
 
 
 class Queue:
-    """What a device is to the program that submits work, and to the workers that do it."""
+    """The part of a device that takes submitted work, and lets workers do it."""
 
     def __init__(self, workers):
         self.failures = Failures()
@@ -36,8 +37,8 @@ class Queue:
         forks.renew(self)
 
     def _begin(self):
-        self.tasks = collections.deque()  # the first stays there until it is done
-        self._turn = threading.Lock()  # held by the worker that is at work here; only workers take it
+        self.tasks = collections.deque()  # each is removed only when it is done
+        self._turn = threading.Lock()  # held by the worker that is at work here; the host program never takes it
         self._waits_for = None  # the event that the first task waits for
 
     def run(self, function, *args, **kwargs):
@@ -46,19 +47,19 @@ class Queue:
         Device arrays among the arguments (also inside lists, tuples and dicts) must be on this device. The function
         receives them as plain NumPy or CuPy arrays, and the arrays that it returns become device arrays again.
 
-        Raises DeviceMismatchError if an argument is an array of another place.
+        Raises DeviceMismatchError if an argument is an array on another device or on the host.
         """
         return self.submit(*bind(self, function, args, kwargs))
 
     def submit(self, function, *args):
-        """Submit work on *plain* arrays, from which `run` and the transfers are built; returns its `Task`."""
+        """Submit a function of *plain* arrays; returns its `Task`. `run` and the transfers are built on this."""
         return self._submit(function, args)
 
     def wait(self, event):
         """Let work submitted here from now on start only after ``event``, a `Task` of any device.
 
-        The host program goes on at once. Each event comes from work submitted earlier, so devices cannot wait for each
-        other in a circle.
+        The host program goes on at once. Devices cannot wait for each other in a circle, as an event belongs to work
+        that was submitted earlier, or is one that the program completes.
 
         Raises TypeError for anything that is not a `Task`.
         """
@@ -72,22 +73,22 @@ class Queue:
         return task
 
     def record(self):
-        """An event that happens when all work submitted here so far is done."""
+        """A `Task` that completes when all work submitted here so far is done: the last one submitted."""
         try:
             last = self.tasks[-1]
         except IndexError:
             return HAPPENED
-        self.wake()
+        self.wake()  # in case an interrupt came between its submission and the call for a worker
         return last
 
     def wake(self, task=None):
-        """Call for a worker, unless one is at work here or all is done. Any thread may do so, at any time and again.
+        """Call for a worker, unless one is at work here or all is done. Any thread may do so, any number of times.
 
-        A device that is itself waiting wakes the devices of the event it waits for, unless that is the ``task`` which
+        If this device waits for an event, the devices of that event are woken instead, unless it is the ``task`` that
         calls this.
         """
         event = self._waits_for
-        if not self.tasks or self._turn.locked():  # the worker that has the turn looks again after giving it back
+        if not self.tasks or self._turn.locked():  # the holder of _turn looks again after releasing it
             return
         if event is None or event.done():
             self._workers.serve(self)
@@ -108,20 +109,22 @@ class Queue:
         return bool(self.tasks) and (self._waits_for is None or self._waits_for.done())
 
     def _may_begin(self, task):
-        if task.done():  # for all its devices, by a worker of another one
+        """Whether the next task can begin. If not, it now waits, or was done already and has been removed."""
+        if task.done():  # joint work of several devices, done by a worker of another one
             self.tasks.popleft()
             self._waits_for = None
             return False
         for event in task.after:
             if not event.done():
                 return self._look_again_after(event)
-        if task.arrivals is not None:  # it begins when it is the next task of all its devices
+        if task.arrivals is not None:  # it begins when the last of its devices has come to it; the others wait for it
             if self._waits_for is task or next(task.arrivals) < len(task.devices):
                 return self._look_again_after(task)
         self._waits_for = None
         return True
 
     def _look_again_after(self, event):
+        """Let the device wait for ``event``, which wakes it. Returns False: the next task cannot begin."""
         if self._waits_for is not event:
             self._waits_for = event
             event.add_done_callback(lambda event: self.wake())
@@ -129,7 +132,7 @@ class Queue:
         return False
 
     def do(self, task):
-        """Do a task, and mark it as done last of all, so that a thread that waits for it may find the device idle."""
+        """Do a task. It is marked as done last of all: a thread that waited for it finds it gone from the queue."""
         task.begin()
         result, error = self._outcome(task.after, task.function, task.args)
         try:
@@ -137,7 +140,7 @@ class Queue:
                 for device in task.devices:
                     device.failures.enter(task, error)
         finally:
-            if self.tasks and self.tasks[0] is task:  # not if it was submitted by work that runs here
+            if self.tasks and self.tasks[0] is task:  # work that runs here does what it submits outside the queue
                 self.tasks.popleft()
             task.finish(result, error)
 
@@ -151,7 +154,7 @@ class Queue:
             return None, error
 
     def after_fork(self):
-        """In a forked process, which has none of the parent's threads: start anew. Returns the tasks not done."""
+        """In a forked process, without the parent's threads: start anew. Returns the tasks that are never done."""
         tasks = list(self.tasks)
         self._begin()
         self.failures = Failures()
@@ -163,4 +166,4 @@ class Queue:
         """Called by the worker before each piece of work."""
 
     def await_event(self, event):
-        """Called by the worker when ``event`` has happened; a GPU's stream then waits for the event's mark."""
+        """Called by the worker when ``event`` is done; a GPU's stream then waits for the event's mark."""

@@ -1,6 +1,6 @@
 """The record of transfers: from where to where, how many bytes, and how long it took.
 
-Code that lets data leave a device calls `note_transfer` first, and does the copy through `timed`.
+Code that copies data to or from a device calls `note_transfer` first, and does the copy through `timed`.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _logs = []
 
 @dataclass
 class TransferRecord:
-    """One transfer: the names of the two places, the bytes, and the seconds that the copy itself took.
+    """One transfer: the names of source and destination, the bytes, and the seconds that the copy itself took.
 
     ``seconds`` is None until the copy is done.
     """
@@ -27,16 +27,16 @@ class TransferRecord:
 
 @contextlib.contextmanager
 def record_transfers():
-    """List every transfer that is issued in the ``with`` block.
+    """Record every transfer that is started in the ``with`` block, in a list.
 
     >>> with record_transfers() as transfers:
     ...     y = put(x, cpu(1))
     >>> transfers
     [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
 
-    The end of the block waits for the devices that took part, so that all times are known, and raises the first error
-    of their work in the meantime, unless it has been raised already. While a record is kept, each copy on a GPU is
-    waited for.
+    The end of the block waits for the devices that took part, so that all times are known, and raises the first error,
+    not raised yet, of work submitted to them since their first transfer in the block. Within it a GPU waits for each
+    copy to end, to time it, which makes the program slower.
     """
     log = _Log()
     _logs.append(log)
@@ -53,11 +53,11 @@ def record_transfers():
 class _Log:
     def __init__(self):
         self.records = []
-        self.devices = {}  # each with the moment at which it first took part
+        self.devices = {}  # each with the moment of its first transfer
 
 
 def note_transfer(source, destination, nbytes):
-    """Enter a transfer into all open logs; returns its record, or None if no log is open."""
+    """Add a transfer to the lists of all open `record_transfers`; returns its record, or None if none is open."""
     if not _logs:
         return None
     record = TransferRecord(str(source), str(destination), nbytes)
@@ -70,7 +70,7 @@ def note_transfer(source, destination, nbytes):
 
 
 def timed(record, function, *args, **kwargs):
-    """Call ``function(*args)`` on a device's thread, and add its time to the record, if there is one."""
+    """Call ``function(*args, **kwargs)``, and add the time that it takes to the record, if there is one."""
     if record is None:
         return function(*args, **kwargs)
     _drain_stream()

@@ -1,10 +1,10 @@
-"""A task: work that was submitted to devices, its future result, and the event that it is done.
+"""A task: work that was submitted to devices, its future result, and an event for other work to wait for.
 
-An interrupt (Ctrl-C, a notebook's ■, a signal's handler) may end or delay the host program between any two of its
-instructions. If it held a lock at that moment, the device's worker would wait for the lock for ever. So a task has no
-lock, unlike Python's futures: each change is a single call in C (an append, a release), after which either side finds
-what the other has done. A *bell* is a lock that a waiting thread has taken and tries to take again; the worker releases
-it:
+An interrupt (Ctrl-C, a notebook's stop button, a signal's handler) may end or delay the host program between any two of
+its instructions. If it held a lock at that moment, the device's worker would wait for the lock for ever. So a task has
+no lock, unlike Python's futures: each change is a single call in C (an append, a release), in an order in which the
+side that comes second finds what the first has done. A *bell* is a lock that a waiting thread has taken and tries to
+take again, so that it sleeps; the worker rings the bell by releasing the lock, which wakes the thread:
 
     waiting thread    adds a bell            then looks whether the task is done      then sleeps until the bell rings
     worker            marks the task done    then rings the bells that are there
@@ -26,12 +26,14 @@ from .workers import current_device, moment
 class Task(Future):
     """The future result of work that was submitted to ``devices``; also the event that this work is done.
 
-    Submitted work is always done: `cancel` never succeeds, and a program that stops waiting (in asyncio, for example)
-    only does without the result. A task without devices is an event, which happens by `set_result`. ``places``: the
-    devices whose work it marks the end of; an event may have them, too.
+    It is a `Future`, so `concurrent.futures.wait` and asyncio can wait for it. But submitted work is always done:
+    `cancel` never succeeds, and a program that stops waiting (in asyncio, for example) only does not get the result.
+
+    A task without devices is a mere event, which the program completes by `set_result`. ``places``: the devices that a
+    GPU's work after this waits for if this fails; they are ``devices`` unless given, as for a mere event.
     """
 
-    asked = False  # whether the result was requested, and with it a possible error
+    asked = False  # whether the result was requested: then its caller gets the error, if there is one
 
     def __init__(self, devices=(), function=None, args=(), after=(), places=None):
         self._state, self._result, self._exception = PENDING, None, None
@@ -40,8 +42,8 @@ class Task(Future):
         self.devices, self.function, self.args = devices, function, args
         self.places = devices if places is None else places
         self.submitted = moment()
-        self.after = after  # events that must happen before it begins
-        self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices whose next task it is
+        self.after = after  # events that must be done before it begins
+        self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices that have come to it
 
     def __repr__(self):
         places = ", ".join(map(str, self.devices))
@@ -65,14 +67,14 @@ class Task(Future):
         """Wait for the work, then return what it raised, or None."""
         self.asked = True
         if not self.wait(timeout):
-            raise FutureTimeoutError(f"{self!r} after {timeout} seconds")
+            raise FutureTimeoutError(f"{self!r}: not done after {timeout} seconds")
         if self._exception is not None:
             for device in self.devices:
                 device.failures.forget(self)
         return self._exception
 
     def wait(self, timeout=None):
-        """Wait until the work is done or has failed, or for ``timeout`` seconds. Returns whether it has ended."""
+        """Wait until the work is done or has failed, but at most ``timeout`` seconds; returns whether it has ended."""
         if self.done():
             return True
         if current_device() in self.devices:
@@ -83,7 +85,7 @@ class Task(Future):
         if not self.done():
             self.wake()
             if not bell.acquire(timeout=-1 if timeout is None else max(0, timeout)):
-                with contextlib.suppress(ValueError):  # the worker has just taken it
+                with contextlib.suppress(ValueError):  # the worker has just removed it, to ring it
                     self._bells.remove(bell)
         return self.done()
 
@@ -92,15 +94,15 @@ class Task(Future):
         return self._state == FINISHED
 
     def running(self):
-        """Whether it is being done."""
+        """Whether the work is being done."""
         return self._state == RUNNING
 
     def cancel(self):
-        """False: submitted work is done in its turn."""
+        """Always False: submitted work cannot be cancelled."""
         return False
 
     def cancelled(self):
-        """False: no task is ever cancelled."""
+        """Always False: no task is ever cancelled."""
         return False
 
     def add_done_callback(self, function):
@@ -110,12 +112,12 @@ class Task(Future):
             self._call_back()
 
     def set_result(self, result):
-        """Let an event happen. Raises InvalidStateError for a device's work, and for an event that has happened."""
+        """Complete a mere event. Raises InvalidStateError for a device's work, and for an event that is done."""
         self._check_event()
         self.finish(result)
 
     def set_exception(self, exception):
-        """Let an event happen as an error, likewise."""
+        """Complete a mere event with an error. Raises InvalidStateError as `set_result` does."""
         self._check_event()
         self.finish(None, exception)
 
@@ -127,12 +129,12 @@ class Task(Future):
 
     @property
     def error(self):
-        """What the work has raised, or None. Unlike `exception`, this does not count as requesting it."""
+        """What the work has raised so far, or None. Unlike `exception`, this neither waits nor requests the result."""
         return self._exception
 
     @property
     def value(self):
-        """What the work has returned, or None; likewise."""
+        """What the work has returned, or None if it is not done, without waiting."""
         return self._result
 
     def begin(self):
@@ -140,7 +142,7 @@ class Task(Future):
         self._state = RUNNING
 
     def finish(self, result, error=None):
-        """The work is done: let go of its arguments, and wake every thread that waits."""
+        """Mark the work as done, let go of its arguments, and wake every thread that waits."""
         self.function = self.args = None
         self.after = ()
         self._result, self._exception = result, error
@@ -152,13 +154,13 @@ class Task(Future):
             threading.Thread(target=self._tell_waiters, name="d2lmgpu", daemon=True).start()
 
     def abandon(self, error):
-        """In a forked process, where the work will never be done: it has failed, without any callback."""
+        """In a forked process, where the work will never be done: mark it as failed, without any callback."""
         self._done_callbacks.clear()
         self.function = self.args = None
         self._exception, self._state = error, FINISHED
 
     def wake(self):
-        """Let workers be at work on all that this task waits for."""
+        """Make sure that workers are at work on this task's devices, or on those that they wait for."""
         for device in self.devices:
             device.wake(self)
 
@@ -170,12 +172,15 @@ class Task(Future):
                 if current_device() is None and not isinstance(error, Exception):
                     raise  # an interrupt of the host program
                 ignored = Exception if current_device() is None else BaseException
-                with contextlib.suppress(ignored):  # the log's handler may fail, too
+                with contextlib.suppress(ignored):  # a handler of the log may fail, too
                     logging.getLogger("d2lmgpu").exception("a callback of %r failed", self)
 
     @property
     def _condition(self):
-        """The lock of `concurrent.futures.wait` and the like, held while they add themselves to ``_waiters``."""
+        """The lock that `concurrent.futures.wait` and the like hold while they add themselves to ``_waiters``.
+
+        It is made when first asked for.
+        """
         return vars(self).setdefault("_own_condition", threading.Condition())
 
     def _tell_waiters(self):
@@ -196,4 +201,5 @@ def drained(items):
 
 
 HAPPENED = Task()
+"""An event that is done already."""
 HAPPENED.finish(None)

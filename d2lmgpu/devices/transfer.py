@@ -1,12 +1,13 @@
 """Transfers: the only way for data to leave a device.
 
-A copy between two devices is ordered with the work of both, and the host program does not wait:
+A copy between two devices of one kind is ordered with the work of both, and the host program does not wait for it:
 
     source        ... work A |event a|              |waits for b| work B ...
                                     \\               /
     destination   ... work C |waits for a| copy |event b| work D ...
 
-So the copy sees the result of A, and B may overwrite the source without harm.
+So the copy sees the result of A, and B can safely overwrite the source. Between a CPU and a GPU the data go through the
+host program, which waits for them.
 """
 
 import numpy as np
@@ -22,12 +23,12 @@ from .records import note_transfer, timed
 def put(x, device):
     """A copy of ``x`` in the memory of ``device``.
 
-    ``x`` is an array of any device, or anything from which NumPy makes an array. A copy from another device may still
-    be under way when `put` returns; work submitted to either device afterwards comes after it.
+    ``x`` is an array of any device, or anything from which NumPy makes an array. A copy from a device of the same kind
+    may still be under way when `put` returns; work submitted to either device afterwards comes after it.
 
-    Transfers are issued by the host program, not by work that runs on a device.
+    Call it in the host program, not in work that runs on a device.
 
-    Raises DeviceError if ``device`` is not a device, ValueError for an array of anything but numbers.
+    Raises DeviceError if ``device`` is not a device, ValueError unless the array is of numbers or booleans.
     """
     if not hasattr(device, "submit"):
         raise DeviceError(f"put: copies go to a device such as cpu(0), not to {shown(device)}")
@@ -43,9 +44,8 @@ def put(x, device):
 def to_host(x):
     """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
 
-    Raises the first error of work that was submitted to the device after ``x`` was made, such as a part of a
-    collective, unless it has been raised already: ``x`` may be wrong. Raises ValueError if NumPy cannot make an array
-    of ``x``.
+    Raises the first error, not raised yet, of work that was submitted to the device after ``x`` was made, such as a
+    part of a collective: because of it, ``x`` may be wrong. Raises ValueError if NumPy cannot make an array of ``x``.
     """
     if not isinstance(x, DeviceArray):
         return np.array(as_array("to_host: x", x, kinds="biufcSU"))
@@ -53,9 +53,9 @@ def to_host(x):
 
 
 def result_to_host(x):
-    """`to_host` of a finished task's unchanged result, without waiting for the device's later work.
+    """Like `to_host`, for the result of a finished task that no later work changes: it waits for no later work.
 
-    On a GPU it does wait: there a task is finished when its kernels are launched.
+    On a GPU it does wait, as there a task is finished when its kernels are launched, before they have run.
     """
     done = note_transfer(x.device, HOST, x.nbytes)
     return timed(done, x.raw.copy) if x.device.kind == "cpu" else copy_to_host(x, done)
@@ -73,7 +73,7 @@ def _from_host(x, device, done):
 
 def _between(x, device, done):
     source, raw = x.device, x.raw
-    if not raw.flags.c_contiguous:  # a copy is of one run of bytes
+    if not raw.flags.c_contiguous:  # only contiguous memory can be copied
         raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
     target = device.empty(raw.shape, raw.dtype)
     batch = Batch()
@@ -89,20 +89,23 @@ def _between(x, device, done):
 
 
 def _receive(target, device, raw, source, done):
-    """Runs on the destination. Returns a mark of the copy's end, so that other devices can wait for the task."""
+    """Runs on the destination. Returns a mark of the copy's end, by which other devices can wait for the task."""
     timed(done, copy_between, target, device, raw, source)
     return device.mark()
 
 
 def copy_between(target, device, raw, source):
-    """Copy contiguous plain arrays of one size and dtype from ``source`` to ``device``. Runs on ``device``."""
+    """Copy contiguous plain arrays of one size and dtype from ``source`` to ``device``, both of any kind.
+
+    Runs on ``device``.
+    """
     if device.kind == source.kind == "cpu":
         np.copyto(target, raw)
-    elif device.kind == "cpu":  # in the source's stream, so after all that was launched there
+    elif device.kind == "cpu":  # on the source's stream, so after all that was launched there
         with source.as_current():
             raw.get(out=target)
     elif source.kind == "cpu":
         target.set(raw)
-        device.stream.synchronize()  # the source may be overwritten when this returns, and a copy may lag behind
+        device.stream.synchronize()  # otherwise the source could be overwritten during the copy
     else:
         copy_async(target, raw, device.stream)

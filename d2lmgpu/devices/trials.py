@@ -1,7 +1,7 @@
-"""Fast ways are tried before they are used; if one does not work, that is said, and a slower way is taken.
+"""Fast ways are tried before they are used; if one fails, a note says why, and a slower way is taken.
 
 A card may be too old, a driver too new, a cable missing. Code that has a fast way tries it once, through `works`, which
-remembers the outcome and prints a line about a failure. `trials` lists all outcomes.
+remembers the outcome and prints a note about a failure. `trials` lists all outcomes.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from .forks import in_forked_process
 
 
 class Trial(NamedTuple):
-    """What was tried on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
+    """A trial's outcome on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
 
     device: str
     tried: str
@@ -26,23 +26,23 @@ class Trial(NamedTuple):
 
 _trials = {}
 _turns = {}  # a lock for each trial, so that threads wait only for the one that they need
-_lock = threading.Lock()  # of both
+_lock = threading.Lock()  # protects _trials and _turns
 _silent = False
 
 
 @in_forked_process
 def _begin_anew():
-    """In a forked process: locks may be held by threads that only the parent has."""
+    """In a forked process: replace the locks, which threads of the parent may have held."""
     global _lock
     _lock = threading.Lock()
     _turns.clear()
 
 
 def works(device, tried, instead, attempt):
-    """Whether ``attempt()`` succeeds, tried once for each ``device`` (a name) and ``tried`` (what is tried).
+    """Return whether ``attempt()`` succeeds: called once for each ``device`` (a name) and ``tried`` (what is tried).
 
-    It fails by raising any exception; then a line on standard error says why, and what is done ``instead``. If
-    ``instead`` is None, there is no other way, and the next call tries again.
+    Any exception is a failure: a note on standard error then says why, and what is done ``instead``. If ``instead`` is
+    None, there is no other way; after a failure the next call tries again, except in `all_again`.
     """
     key = device, tried
     with _lock:
@@ -60,7 +60,7 @@ def _try(device, tried, instead, attempt):
     begin, why = time.perf_counter(), None
     try:
         attempt()
-    except Exception as error:  # of any kind: this way is not taken
+    except Exception as error:  # whatever it is, this way is not taken
         why = one_line(error)
         if not _silent:
             tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
@@ -74,7 +74,7 @@ def tell(message):
 
 @contextlib.contextmanager
 def all_again():
-    """Within the ``with`` block everything is tried again, without notes about failures."""
+    """Forget all outcomes: in the ``with`` block everything is tried again, once, without notes about failures."""
     global _silent
     forget_trials()
     _silent = True
@@ -85,12 +85,12 @@ def all_again():
 
 
 def trials():
-    """Every `Trial` so far, in order."""
+    """The latest `Trial` of each device and of each thing tried there, in the order in which they were first tried."""
     with _lock:
         return list(_trials.values())
 
 
 def forget_trials():
-    """Let everything be tried again."""
+    """Forget all outcomes, so that everything is tried again."""
     with _lock:
         _trials.clear()

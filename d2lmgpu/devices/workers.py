@@ -5,8 +5,9 @@
     queue of cpu(2) ─┘                            └─→ thread, on a core
 
 There may be many more virtual devices than cores. With a thread for each, the cores would be shared among all of them
-all the time, every exchange would wake threads, and the threads would push each other's numbers out of the caches.
-Instead a thread takes a device, does its work until that must wait for another device, and takes the next device.
+all the time, every exchange would wake threads, and the threads would push each other's data out of the cores' caches.
+Instead a thread takes a device, does its work until none is left or it must wait for another device, and takes the next
+device.
 """
 
 import _thread
@@ -19,13 +20,16 @@ import time
 from . import forks
 
 PATIENCE = 0.1
-"""Seconds without progress after which threads are added: the present ones may all wait for devices in line."""
+"""Seconds without progress after which threads are added.
+
+The present ones may all be blocked by work that waits for devices still in line.
+"""
 
 _this_thread = threading.local()
 
 
 moment = itertools.count(1).__next__
-"""The next of a growing series of numbers. It tells whether a task was submitted before or after an array was made."""
+"""`moment()` returns the next number of a counter: it tells whether a task was submitted before an array was made."""
 
 
 def current_device():
@@ -39,7 +43,7 @@ def _forget_device():
 
 
 class Workers:
-    """Up to ``count`` threads for any number of devices; more while all of them are blocked by their work.
+    """Up to ``count`` threads for any number of devices; more while all these threads are blocked by their work.
 
     The host program calls `join` and `serve`, and may be interrupted anywhere in them: they take no lock, and can be
     called again.
@@ -52,43 +56,43 @@ class Workers:
         forks.renew(self)
 
     def after_fork(self):
-        """Without threads: they are started when they are needed."""
+        """Begin without threads, in a forked process as at first: they are started when they are needed."""
         self._threads = 0
         self._watched = False
         self._enough_for = 0  # the number of devices for which there are enough threads
-        self._called = self._came = 0  # threads started for `_hire`, and how many of them have begun
+        self._called = self._came = 0  # how many threads were started for `_hire`; how many of them have begun it
         self._in_line = queue.SimpleQueue()  # devices with work to do
-        self._progress = 0  # pieces of work that were done
-        self._lock = threading.Lock()  # of the threads here, never of the host program
-        self._wanted = threading.Lock()  # held by the watching thread; `serve` releases it to wake that thread
+        self._progress = 0  # how many calls of a device's `work` have ended
+        self._lock = threading.Lock()  # taken by the threads here, never by the host program
+        self._wanted = threading.Lock()  # a bell: the watching thread sleeps on it until `serve` releases it
         return []
 
     def join(self, device):
-        """Serve this device, too."""
+        """Add a device to those that are served."""
         self._devices[device] = None
 
     def serve(self, device):
-        """Let a thread call ``device.work()`` until it returns that there is nothing to do now."""
+        """Let a thread call ``device.work()`` until that returns False: there is nothing to do now."""
         self._in_line.put(device)
         if self._watched:
             self._tell_watch()
         if self._enough_for < len(self._devices) and self._called <= self._came:
             _thread.start_new_thread(self._hire, ())
-            self._called += 1  # after it: an interrupt in between costs one thread too many, not the only one
+            self._called += 1  # after the start: an interrupt in between may start one more; before, none
 
     def _tell_watch(self):
         if self._wanted.locked():
-            with contextlib.suppress(RuntimeError):  # another thread was faster
+            with contextlib.suppress(RuntimeError):  # another thread has already released it
                 self._wanted.release()
 
     def _hire(self):
         """Runs on a short-lived thread: ``Thread.start`` takes locks, so an interrupt must not reach it."""
         with self._lock:
-            self._came += 1  # before counting: a device that joins later needs another call
+            self._came += 1  # before the devices are counted, so that `serve` hires again for one that joins later
             devices = len(self._devices)
             while self._threads < min(self._count, devices):
                 self._add_thread()
-            if not self._watched and devices > self._count:  # else each device has a thread
+            if not self._watched and devices > self._count:  # else each device has a thread, and no watch is needed
                 threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
                 self._watched = True
             self._enough_for = devices
@@ -104,7 +108,7 @@ class Workers:
             while more:
                 try:
                     more = device.work()
-                except BaseException:  # raised by what a task has left in this thread, such as a trace function
+                except BaseException:  # such as by a trace function that a task has left in this thread
                     more = True
                 self._progress += 1
             _this_thread.device = None
@@ -115,12 +119,12 @@ class Workers:
                         return
 
     def _watch(self):
-        """Add threads if none makes progress: work should not block until another device has worked, but it may."""
+        """Add threads while none makes progress: work should not block until another device has worked, but it may."""
         while True:
             self._wanted.acquire()
             before = self._progress
             time.sleep(PATIENCE)
-            while waiting := self._in_line.qsize():  # until none is left: nothing may wake this thread again
+            while waiting := self._in_line.qsize():  # until the line is empty: nothing else may wake this thread again
                 if self._progress == before:
                     with self._lock:
                         for _ in range(min(waiting, len(self._devices) - self._threads)):
