@@ -271,11 +271,11 @@ class Watch:
         lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting {end}: {first.text}"]
         culprits = [rank for rank in range(self.comm.size) if rank not in waiting]
         if first.missing_from is not None:
-            lines[0] += f", last heard from {self._last_heard(first.missing_from, states):.1f} s ago"
+            lines[0] += f", last heard {self._last_heard(first.missing_from, states):.1f} s ago"
             culprits = [first.missing_from] if first.missing_from in culprits else culprits
         for rank in culprits:
             said = f"answers, but does not take part: {states[rank].text}" if rank in states else "does not answer"
-            lines.append(f"{self._called(rank)}, last heard from {self._last_heard(rank, states):.1f} s ago, {said}")
+            lines.append(f"{self._called(rank)}, last heard {self._last_heard(rank, states):.1f} s ago, {said}")
         if not culprits:
             lines.append("all processes wait for each other, so their programs differ")
         lines += [state.text for _, state in sorted(waiting.items()) if state is not first]
