@@ -1,4 +1,4 @@
-"""The course's exercises: `check` tries an answer. Also what the notebooks use beside it.
+"""The course's exercises: `check` tries an answer. The other functions are helpers of the notebooks.
 
 from d2lmgpu.exercises import check
 
@@ -29,11 +29,11 @@ def check(name, answer=None, seconds=SECONDS):
     Returns whether it is right. An answer that takes longer than ``seconds`` is wrong. Without an answer, print the
     question. In a student's copy of the course a right answer is put into mine.py, with all that it uses.
 
-    The answer runs in this process. On the main thread of Linux and macOS the limit of time interrupts it even while
+    The answer runs in this process. On Linux and macOS, in the main thread, the time limit interrupts it even while
     it waits; elsewhere only while it computes. An answer that ends its process (os._exit) ends the notebook's kernel:
     ``d2lmgpu check NAME FILE`` runs answers in processes of their own.
 
-    Raises ValueError for an unknown exercise, and for seconds that are no limit.
+    Raises ValueError for an unknown exercise, and if ``seconds`` is not a valid limit.
     """
     verdict = judge(name, find(name), answer, check_seconds(seconds))
     print(verdict.says)
@@ -58,7 +58,7 @@ def setting(full, quick):
 def save_data(name, data):
     """Write a figure's data to ``data/NAME.json`` beside the notebook, but not in the quick setting.
 
-    Raises ValueError for a name that is no text, and for data that JSON cannot hold.
+    Raises ValueError if ``name`` is not a string, or if JSON cannot hold the data.
     """
     check_text("name", name)
     if not os.environ.get("D2LMGPU_QUICK"):

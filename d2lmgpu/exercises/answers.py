@@ -1,4 +1,4 @@
-"""Answers in files. They run in processes of their own, so that an answer can do no harm to this one."""
+"""Answers in files. They run in processes of their own, so that an answer cannot crash or block this one."""
 
 import contextlib
 import os
@@ -29,14 +29,14 @@ class Judged(NamedTuple):
 def judge_file(name, path, seconds=SECONDS, memory=MEMORY):
     """Run a Python file, and judge its function ``name``. Returns a `Judged`.
 
-    ``seconds`` and ``memory`` are limits, as of `run_apart`. The file can import what lies in its folder, as with
-    ``python FILE``.
+    ``seconds`` and ``memory`` are the limits of `Supervisor.run`. The file can import modules from its own folder, as
+    with ``python FILE``.
 
     Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
     """
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; name the Python file in it")
-    with open(path, "rb"):  # raises OSError now if there is none
+    with open(path, "rb"):  # raises OSError now if it cannot be read
         outcome = run_apart(JUDGE, name, str(path), seconds=seconds, memory=memory)
     return judged(name, outcome)
 
@@ -60,7 +60,7 @@ HINT = "does it wait for what never comes, or leave Python? Whatever it gets, it
 def judge_here(name, path, seed=None, folder=None):
     """The job of `judge_file`: returns the verdict as a dict, or {"refused": why}.
 
-    ``folder``: the file's imports are looked for here first; by default in the file's own folder.
+    ``folder``: where the file's imports are looked for first; by default the file's own folder.
     """
     sys.argv[:] = [path]
     sys.path.insert(0, folder or str(Path(path).resolve().parent))
@@ -79,12 +79,11 @@ def judge_here(name, path, seed=None, folder=None):
 
 
 LARGEST = 2**28
-"""Bytes of a folder that is copied."""
+"""The most bytes that the files of a copied folder may have together."""
 
 
 def copy_folder(source, target):
-    """Copy a folder into an empty one, links as links, without hidden files, notebooks, Fashion-MNIST and pipes.
-
+    """Copy a folder into an empty one. Links stay links; hidden files, notebooks, Fashion-MNIST and pipes are left out.
     The folder is a student's: it may be deep or large, and its links may lead anywhere. Raises ValueError if it is too
     large, OSError if something in it cannot be read.
     """
@@ -108,7 +107,7 @@ def copy_folder(source, target):
 
 @contextlib.contextmanager
 def temporary_folder(within=None):
-    """A new folder for the ``with`` block. At its end the folder is removed, whatever was put there."""
+    """A new folder for the ``with`` block. At its end it is removed with all that was put there, as far as possible."""
     folder = Path(tempfile.mkdtemp(prefix="d2lmgpu-", dir=within))
     try:
         yield folder
@@ -119,8 +118,8 @@ def temporary_folder(within=None):
 def _remove(folder):
     """Remove a folder, but nothing that its links lead to.
 
-    Inner folders are moved up first, because the path of a deep one may be too long for the system, and its depth too
-    large for Python's recursion.
+    Inner folders are first moved up into ``folder``, because a deep one may have a path too long for the system, and
+    be too deep for Python's recursion.
     """
     here, folders, empty = folder, [], []
     while here:
@@ -147,7 +146,8 @@ JUDGE_A_COPY = f"{__name__}:judge_a_copy"
 def judge_a_copy(name, student, copy, file, seed):
     """The job of a grader: copy the student's folder into the empty folder ``copy``, and judge ``file`` there.
 
-    A ``file`` that the grader has made is copied beside that folder, since files within it may be links.
+    ``file`` is mine.py, or the path of a file that was taken out of a notebook. The latter is copied next to ``copy``
+    and not into it, where a student's link could have the same name.
     """
     try:
         copy_folder(student, copy)

@@ -4,9 +4,10 @@
                  ◄─ outcome ──           ◄── result ──
 
 multiprocessing starts the supervisor, a new Python, which imports what takes long (warm.py) once for all of its jobs.
-It holds each job to its limits, and then ends it with all processes that it has started. A job that kills its
-supervisor costs a new one. So this program is safe from mistakes, whatever the code does: run for ever, exit, crash,
-print without end, take all memory. It is no sandbox: the code may still read and delete whatever the user may.
+It holds each job to its limits, and afterwards ends all processes that the job has started. If a job kills its
+supervisor, the next job gets a new one. So this program is safe from mistakes, whatever the code does: run for ever,
+exit, crash, print without end, take all memory. It is no sandbox: the code can still read and delete all files that
+the user can.
 
 Jobs and outcomes are JSON, because unpickling what a student's process sends would run it. multiprocessing's own fork
 server is not used: all of its processes hang on one that a job can reach, and whose pipe it can write to.
@@ -27,7 +28,7 @@ from .time_limit import SECONDS, check_seconds
 
 MEMORY = 2 * 2**30
 """Bytes that a job may have, unless another limit is given."""
-STARTING = 120.0  # seconds that Python may take to start, even on a machine that is busy
+STARTING = 120.0  # the most seconds that Python may take to start; it takes long on a busy machine
 
 
 def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
@@ -40,7 +41,7 @@ def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None)
 class Supervisor:
     """Runs jobs one after the other, for one thread at a time. Its process starts with the first job.
 
-    ``ready``: the module that this process imports before the first job.
+    ``ready``: the module that the supervisor's process imports before the first job.
     """
 
     _starting = threading.Lock()  # for all supervisors, since a start changes the environment for a moment
@@ -49,7 +50,7 @@ class Supervisor:
         self._forks = hasattr(os, "fork")  # not on Windows
         self._context = multiprocessing.get_context("spawn")
         self._ready, self._number, self._over = ready, 0, False
-        self._process, self._seen, self._connection = None, None, None  # the same process for psutil is _seen
+        self._process, self._seen, self._connection = None, None, None  # _seen: the process, for psutil
 
     def run(self, function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
         """Call ``function``, written "module:name", in a process of its own. Returns an `Outcome`.
@@ -58,7 +59,7 @@ class Supervisor:
         The limit of ``memory``, in bytes of data, holds on Linux only. ``folder`` (optional) is the current folder of
         the job's process, and its home.
 
-        Raises ValueError for seconds that are no limit.
+        Raises ValueError if ``seconds`` is not a valid limit.
         """
         check_seconds(seconds)
         self._start()
@@ -79,7 +80,7 @@ class Supervisor:
                 self.close()
 
     def _what_ended_it(self, seconds, begun):
-        """The `Outcome` without forks, where the job ran in the supervisor's process and gave no result."""
+        """The `Outcome` of a job without a result on a system without fork: there the supervisor runs it itself."""
         if time.monotonic() - begun >= seconds:
             return Outcome(None, late(seconds), "")
         self._process.join(PATIENCE)
@@ -92,7 +93,7 @@ class Supervisor:
         self.close()
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, self._starting, _environment():
-            if self._over:
+            if self._over:  # close_for_good was called
                 raise KeyboardInterrupt
             process = self._context.Process(target=supervise, args=(theirs, self._ready), daemon=True)
             process.start()
@@ -100,7 +101,7 @@ class Supervisor:
         self._read(STARTING)
 
     def _read(self, seconds):
-        """A message of the supervisor. It is killed unless the whole message comes in time; then EOFError is raised."""
+        """Read a supervisor's message. If not all of it comes in time, kill the supervisor, and raise EOFError."""
         watch = threading.Timer(seconds, self._kill)
         watch.start()
         try:
@@ -115,7 +116,7 @@ class Supervisor:
             with contextlib.suppress(psutil.Error):
                 family = [*self._seen.children(recursive=True), self._seen]
             end_all(family)
-            psutil.wait_procs(family[:-1], PATIENCE)
+            psutil.wait_procs(family[:-1], PATIENCE)  # `close` waits for the last, the supervisor itself
 
     def close(self):
         """End the process, and a job that is under way. The next job starts a new process."""
@@ -140,7 +141,7 @@ GONE = Outcome(None, "ended the program that ran it", "")
 def _environment():
     """Set `ENVIRONMENT` for processes that start in the ``with`` block, and hide the main module from them.
 
-    They would run a script again that does not ask for ``__name__ == "__main__"``.
+    Otherwise they would run the main script again, if it does not ask for ``__name__ == "__main__"``.
     """
     before, main = {name: os.environ.get(name) for name in ENVIRONMENT}, sys.modules["__main__"]
     os.environ.update(ENVIRONMENT)

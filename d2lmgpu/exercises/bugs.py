@@ -1,7 +1,7 @@
-"""Exercises of notebook 11, find the bug: functions to repair, each of which is tried with more than in the notebook.
+"""Exercises of notebook 11, find the bug: functions to repair, each tried on more cases than the notebook shows.
 
-faulty.py has the functions before the repair. If one does what notebook 1 or 4
-asks for, the check is theirs.
+faulty.py has the functions before the repair. A function that does the same as
+an exercise of notebook 1 or 4 is checked by that exercise's check.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ def _check_denominator(answer, sizes):
     mistakes = (
         (start - lr * step, f"it should be {right}; this is the step of {what}", hint) for step, what, hint in steps
     )
-    compare(found, None, mistakes, f"{case}: a parameter", ONCE)  # of other mistakes the replicas' check tells more
+    compare(found, None, mistakes, f"{case}: a parameter", ONCE)  # UPDATE.test says more about other mistakes
 
 
 ALL_EXAMPLES = "divide by the number of all examples, on every device"
@@ -107,7 +107,10 @@ END_TO_END = "the first shard begins at 0, each other one where the one before i
 
 
 class _Screen(io.StringIO):
-    """Writing takes a fraction of a second, by a clock that counts only whole seconds otherwise."""
+    """A screen: each write moves the test's clock by a fraction of a second.
+
+    All else moves it by whole seconds, so a measured time that is not whole includes printing.
+    """
 
     clock = None
 
@@ -118,7 +121,7 @@ class _Screen(io.StringIO):
 
 
 def try_stopwatch(answer):
-    """As notebook 1's `timed`; besides, the times must not include printing."""
+    """Test it as notebook 1's `timed`; in addition, the times must not include printing."""
     screen, printed = _Screen(), []
 
     def quiet(work, devices, repeats, clock):

@@ -26,17 +26,17 @@ class Exercise(NamedTuple):
     """What an exercise asks, and how an answer is checked: with a table of cases, or by a function, ``test``."""
 
     asks: str
-    """What to write, its arguments and what they are."""
+    """The function to write, and what its arguments are."""
     says: str
-    """What is said of a right answer."""
+    """The sentence that is printed for a right answer."""
     test: Callable | None = None
-    """``test(answer)`` raises `Wrong` or `Empty` unless the answer is right. None: the members below are the table."""
+    """``test(answer)`` raises `Wrong` or `Empty` unless the answer is right. If None, the members below are used."""
     cases: Any = ()
     """For each case a tuple of arguments to call the answer with. In a dict the keys name the cases in words."""
     draw: Callable | None = None
     """``draw(rng)`` returns the arguments of a hidden case."""
     right: Callable = lambda *arguments: None
-    """``right(*arguments)`` returns the right result, or None if several results are right; then mistakes tell."""
+    """``right(*arguments)`` returns the right result, or None if several are right; then ``mistakes`` decides."""
     mistakes: Callable = lambda found, right, *arguments: ()
     """``mistakes(found, right, *arguments)`` returns the rows of `compare`."""
     hint: str = ""
@@ -48,7 +48,7 @@ class Exercise(NamedTuple):
     raises: str = RUN_IT
     """The hint if the answer raises an error."""
     keeps: str = ""
-    """The hint if the answer changes its arguments; "" if it may."""
+    """The hint if the answer changes its arguments; "" if it is allowed to."""
 
 
 class Verdict(NamedTuple):
@@ -85,7 +85,7 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return not_yet(name, f"your answer did not end within {seconds:g} seconds", hint)
     except KeyboardInterrupt:  # Ctrl-C
         raise
-    except Exception as error:  # raised where the test looks at the result
+    except Exception as error:  # raised by the test's own code when it looked at the result
         return not_yet(name, f"what it returned is of no use: {in_words(error)}", "print it, and its type")
     except BaseException as error:  # sys.exit, and all else that would end the program
         return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
@@ -144,12 +144,12 @@ def with_hidden(cases, draw, count=3):
 
 
 def not_yet(name, what, hint):
-    """The `Verdict` on an answer that could not be tried with all cases."""
+    """The `Verdict` on an answer that is not right, or could not be tried: what happened, and a hint."""
     return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}")
 
 
 def what_ends(error):
-    """What code did that raised a BaseException which is no Exception, in words."""
+    """In words, what code did that raised ``error``, a BaseException but not an Exception."""
     if isinstance(error, SystemExit):
         return f"ended the program (sys.exit({message_of(error)}))"
     return f"raised {in_words(error)}"
@@ -174,7 +174,7 @@ def _librarys_own(name, answer):
 
 def _is_librarys(thing):
     module = getattr(thing, "__module__", None) or ""
-    # faulty functions, which a notebook shows to be repaired, do not count: their check says what is wrong with them
+    # the functions of faulty.py, which students repair, do not count: the check is to say what is wrong with them
     return inspect.isroutine(thing) and module.startswith("d2lmgpu.") and module != faulty.__name__
 
 
@@ -183,7 +183,7 @@ def _full_name(function):
 
 
 def _named_in(function):
-    """The things that a function's code names in its file or cell, or in modules there: ``ring``, ``d2l.evaluate``."""
+    """What a function's code refers to by a global name, or as an attribute of a module: ``ring``, ``d2l.evaluate``."""
     found = None
     for instruction in dis.get_instructions(function):
         if instruction.opname == "LOAD_GLOBAL":

@@ -1,4 +1,4 @@
-"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and the size from which it is faster."""
+"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and from which size it beats a tree."""
 
 import math
 
@@ -10,11 +10,11 @@ from .checking import Exercise, with_hidden
 from .results import Empty, Wrong, expect, result_of
 
 CASES = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
-"""Devices and elements: first cases where the number of devices divides that of elements."""
+"""Numbers of devices and of elements. The cases where the first divides the second come first."""
 
 
 def try_ring(answer):
-    """It is proved, sends between neighbours only, and takes no longer than a ring needs."""
+    """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
     for k, n in with_hidden(CASES, lambda rng: (int(rng.integers(2, 10)), int(rng.integers(1, 40)))):
         case = f"ring({k}, {n})"
         schedule = _schedule(result_of(answer, k, n, case=case, hint=CHUNKS), case)

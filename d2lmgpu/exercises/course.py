@@ -35,7 +35,7 @@ look_back()"""
 
 
 class Copied(NamedTuple):
-    """What `copy_course` did: the files that it has ``written``, and those that were there before and are ``kept``.
+    """What `copy_course` did: the names of files ``written``, and of those that existed before and were ``kept``.
 
     ``missing``: why Fashion-MNIST is missing, or None.
     """
@@ -50,7 +50,8 @@ def copy_course(folder, data=True):
 
     ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a `Copied`.
 
-    Raises OSError if the folder cannot be written, ValueError if this installation has no notebooks.
+    Raises OSError if the folder cannot be written, ValueError if it is the folder of the course's own notebooks, or if
+    this installation has none.
     """
     folder, notebooks = Path(folder), find_notebooks()
     if folder.resolve() == notebooks[0].parent.resolve():
@@ -112,7 +113,7 @@ def _for_a_student(path):
 
 
 def _plain(cell):
-    """A cell as before it has run. Links to the repository's pages, which are not copied, become plain text."""
+    """A cell as it was before it was run. Links to the repository's pages, which are not copied, become plain text."""
     if cell["cell_type"] == "code":
         return cell | {"outputs": [], "execution_count": None}
     return cell | {"source": [re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", line) for line in cell["source"]]}
@@ -124,26 +125,26 @@ def _cell(kind, name, text):
 
 
 class Begun(NamedTuple):
-    """The notebook that has begun: its name, its folder, and which comparisons `compare` has shown or folded."""
+    """The notebook that has called `begin`: its name, its folder, and what `compare` has already shown or folded."""
 
     name: str
     folder: Path
     seen: set
 
 
-_begun = []
+_begun = []  # at most one
 
 
 def begin(name):
     """From now on keep predictions, under this name, and right answers, in mine.py, both in the current folder.
 
-    The notebooks that ``d2lmgpu course`` copies begin with this; those of the repository do not. Raises ValueError for
-    a name that is no text.
+    The notebooks that ``d2lmgpu course`` copies begin with this; those of the repository do not. Raises ValueError if
+    ``name`` is not a string.
     """
     check_text("name", name)
     _begun[:] = [Begun(name, Path.cwd(), set())]
 
 
 def begun():
-    """The `Begun` notebook; None elsewhere."""
+    """The `Begun` of this notebook; None if it has not called `begin`."""
     return _begun[0] if _begun else None

@@ -32,36 +32,37 @@ from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS
 
 CORE = {name: number for number in (1, 2, 4, 5, 6) for name in TOPICS[number - 1].EXERCISES}
-"""The exercises of the core path, and the notebook of each."""
+"""For each exercise of the core path the number of its notebook."""
 
 PAGE = "my_framework.html"
 
 
 def sum_on(arrays, device):
-    """The sum of arrays of any devices, on ``device``: a stand-in."""
+    """A stand-in: the sum of arrays of any devices, on ``device``."""
     return sum((put(array, device) for array in arrays[1:]), put(arrays[0], device))
 
 
 def log_softmax(logits):
-    """Logarithms of the classes' probabilities, of logits of shape (N, classes): a stand-in."""
+    """A stand-in: the logarithms of the classes' probabilities, from logits of shape (N, classes)."""
     highest = logits.max(axis=1, keepdims=True)
     return logits - highest - np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
 
 
 def examples_per_second(seconds, sizes):
-    """The rate of steps that took so many seconds, but for the first: a stand-in."""
+    """A stand-in: examples per second, without the first step, from the ``seconds`` and ``sizes`` of each step."""
     return sum(sizes[1:]) / sum(seconds[1:])
 
 
 STAND_INS = {f.__name__: f for f in (sum_on, log_softmax, split_batch, examples_per_second, ring)}
-"""What training is made of, an answer from each notebook of the core path."""
+"""The library's functions for what training uses: for one exercise of each notebook of the core path."""
 
 
 class Framework(NamedTuple):
     """The functions to train with, and where they come from.
 
     ``use``: for each name of `STAND_INS` a function, the student's if it is right. ``answers``: all answers to the core
-    path's exercises. ``whose``: for each of these exercises "yours", or what stands in. ``text``: the answers' source.
+    path's exercises. ``whose``: for each of these exercises where its answer comes from, in words ("yours"), or why the
+    library's is used. ``text``: the answers' source.
     """
 
     use: dict
@@ -78,7 +79,7 @@ class Framework(NamedTuple):
 def my_framework():
     """The `Framework` from mine.py in a student's copy of the course; elsewhere from the course's solutions.
 
-    Raises ValueError if mine.py cannot be run, OSError if it cannot be read.
+    Raises ValueError if mine.py cannot be read or run.
     """
     mine = begun()
     if mine:
@@ -123,7 +124,7 @@ def _solutions():
 
 
 def add_to_mine(*functions):
-    """Put functions that are no exercises into mine.py, with all that they use, in a student's copy of the course.
+    """In a student's copy of the course, put functions that are not exercises into mine.py, with all that they use.
 
     Returns the number of lines of mine.py, without empty ones; None outside of a student's copy. Raises ValueError for
     the name of an exercise, since `check` keeps its answers.
@@ -145,11 +146,12 @@ def add_to_mine(*functions):
 def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
     """Write an HTML file that shows a `Framework` to others: its answers, its training, and its ring in the player.
 
-    ``facts``: the first table, a dict from texts to texts. ``figure``: a Matplotlib figure of the training; ``alt``
+    ``facts``: the rows of the first table, a dict of strings. ``figure``: a Matplotlib figure of the training; ``alt``
     says in words what it shows. ``k``, ``n``: devices and elements of the ring. ``file``: the file's name; by default
     my_framework.html beside the student's notebooks, and outside of a student's copy no file is written.
 
-    Returns the file's path, or None. Raises ValueError for a ring that is no schedule, OSError if it cannot be written.
+    Returns the file's path, or None. Raises ValueError if the ring is not a schedule, OSError if the file cannot be
+    written.
     """
     if file is None and not begun():
         return None

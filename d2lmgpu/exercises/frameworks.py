@@ -16,7 +16,7 @@ def _numbers(*shape, seed=5):
 
 
 def _cut(x, add=0):
-    """The upper 16 bits, after something was added."""
+    """Float32 numbers with only the upper 16 bits of x, after ``add`` was added to its bits."""
     bits = (x.view(np.uint32).astype(np.uint64) + add) & 0xFFFF0000
     return bits.astype(np.uint32).view(np.float32)
 
@@ -96,7 +96,7 @@ EXERCISES = {
             (np.array(numbers, np.float32),)
             for numbers in (
                 (1 + 2**-9, 3.14159265, -0.1, 1 / 3),
-                (1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, -1 - 3 * 2**-8),  # as far from one bfloat16 as from the next
+                (1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, -1 - 3 * 2**-8),  # halfway between two bfloat16 numbers
                 (0.0, 1.0, -2.5, 65536.0),
                 (1e-30, -3e38, 7e-10, 123456789.0),
                 _numbers(3, 40),

@@ -18,9 +18,9 @@ from .time_limit import check_seconds
 from .topics import EXERCISES, find
 
 SECONDS = 20.0
-"""The time that an answer may take unless another limit is given."""
+"""Seconds that an answer may take, unless another limit is given."""
 STUDENT_SECONDS = 300.0
-"""The time that all answers of a student may take."""
+"""Seconds that all answers of a student together may take, unless another limit is given."""
 
 
 class Mark(NamedTuple):
@@ -44,15 +44,16 @@ def grade(
     seed=None,
     isolate=False,
 ):
-    """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student in turn.
+    """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student.
 
-    Each list has a mark for each of the ``exercises`` (names; default: all), with or without an answer. ``points``: a
-    dict with what exercises are worth; 1 unless given. ``seconds`` and ``memory`` (bytes) are limits for an answer,
-    ``student_seconds`` for all answers of a student. ``seed``: try other numbers than the notebooks', and additional
+    The students come in the order in which they are finished. Each list has a mark for each of the ``exercises``
+    (names; default: all), even if there is no answer. ``points``: a dict from names to the points that exercises are
+    worth; the others are worth 1. ``seconds`` and ``memory`` (bytes) are limits for an answer, ``student_seconds`` for
+    all answers of a student. ``seed``: try random numbers other than the notebooks', and additional
     cases. ``isolate``: start Python anew for each student. If a student's folder cannot be graded, its marks say why.
 
-    Raises ValueError for a folder without students or answers, for unknown exercises, and for limits and points that
-    are none; OSError if the folder cannot be read.
+    Raises ValueError for a folder without students or answers, for unknown exercises, and for invalid limits or
+    points; OSError if the folder cannot be read.
     """
     names = list(EXERCISES) if exercises is None else list(dict.fromkeys(exercises))
     worth = dict.fromkeys(names, 1) | _checked_points(points or {})
@@ -115,7 +116,7 @@ class _Grader:
         self.supervisors, self.free, self.over = [], [], False
 
     def stop(self):
-        """From another thread: end the jobs that are under way, and begin no other."""
+        """From another thread: end the jobs that are running, and start no more."""
         self.over = True
         for supervisor in self.supervisors:
             supervisor.close_for_good()
@@ -152,7 +153,7 @@ class _Grader:
         return [self._mark(supervisor, student, name, files.get(name), none, stop) for name in self.names]
 
     def _mark(self, supervisor, student, name, file, none, stop):
-        if self.over:
+        if self.over:  # `stop` was called
             raise KeyboardInterrupt
         verdict, output = Verdict(False, f"✗ {name}: {none}"), ""
         left = stop - time.monotonic()
@@ -177,4 +178,4 @@ class _Grader:
 
 
 SLOW = "which of the answers before it took so long?"
-FEW = 3  # of the files that cannot be used
+FEW = 3  # at most so many unusable files are named

@@ -1,4 +1,4 @@
-"""The processes behind `apart.Supervisor`: that of the supervisor, and for each job one that it forks.
+"""The processes behind `apart.Supervisor`: the supervisor's own, and one for each job, which the supervisor forks.
 
 Each read is limited in bytes and in time. Results go through sockets, because another process of the same user could
 open a pipe (/proc/PID/fd) and write to it.
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import psutil
 
 LARGEST_FILE = 2**28
-"""Bytes of a file that a job may write."""
+"""The most bytes that a job may write to one file."""
 OUTPUT_LIMIT = 4_000
-"""Bytes that are kept of what is printed: a screen or two."""
+"""How many bytes of what a job prints are kept: a screen or two."""
 RESULT_LIMIT = 2**20
-"""Bytes of a result."""
+"""The most bytes that a result may have."""
 PATIENCE = 10.0
 """Seconds beyond a limit after which a process is taken for dead."""
 ENVIRONMENT = {  # few threads, so that there is room for data; no windows
@@ -63,7 +63,7 @@ def supervise(connection, ready):
 
 
 def hide():
-    """Let only root look into this process and into its jobs' processes, and let it print nothing."""
+    """Let only root look into this process and the processes of its jobs, and discard what this process prints."""
     _prctl(SHOWN, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
@@ -71,7 +71,7 @@ def hide():
 
 
 def _prctl(option, value):
-    """Linux's system call of this name."""
+    """Call Linux's prctl; do nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
@@ -88,7 +88,7 @@ def _result_of(job):
 
 
 def _do_here(job):
-    """The `Outcome` of a job where there is no fork: it runs in this process."""
+    """Run a job in this process, where the system has no fork. Returns its `Outcome`."""
     with tempfile.TemporaryFile() as printed:
         for stream in (1, 2):
             os.dup2(printed.fileno(), stream)
@@ -100,7 +100,7 @@ def _do_here(job):
 
 def _do(job):
     """The `Outcome` of a job that runs in a copy of this process."""
-    word = secrets.token_bytes(16)  # begins a result: what a job writes to all its files is not taken for one
+    word = secrets.token_bytes(16)  # begins a result, so that what a job writes to all open files is not taken for one
     (results, result), (prints, output) = map(socket.socket.detach, socket.socketpair()), os.pipe()
     process = os.fork()
     if process == 0:
@@ -150,7 +150,7 @@ RESULT = 3  # the file descriptor of a job's result
 
 
 def _take_over(nothing, output, result):
-    """Make these standard input, standard output and errors, and `RESULT`, and close all other inherited files."""
+    """Use these file descriptors as standard input, standard output and errors, and `RESULT`; close all others."""
     for here, there in enumerate((nothing, output, output, result)):
         os.dup2(there, here)
     os.set_inheritable(RESULT, False)
@@ -163,7 +163,10 @@ def _take_over(nothing, output, result):
 
 
 def _limit_memory(size):
-    """Limit the data of this process to ``size`` bytes (None: lift the limit), its files too; a crash leaves none."""
+    """Limit this process to ``size`` bytes of data (None: lift that limit), and the size of each file that it writes.
+
+    A crash leaves no core file.
+    """
     import resource  # which Windows does not have
 
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
@@ -176,8 +179,8 @@ def _limit_memory(size):
 def _listen(process, results, prints, word, stop):
     """Read from a job's process until it has sent its result, has ended, or has used up its time.
 
-    Returns the result, the beginning of the output, the number of bytes that are left out of it, and the exit status,
-    or None if the process has not ended.
+    Returns the bytes of the result, the beginning of the output, how many bytes of output were left out, and the exit
+    status (None if the process has not ended).
     """
     found, printed, lost, pipes, status = b"", b"", 0, [results, prints], None
     while time.monotonic() < stop:
@@ -192,9 +195,9 @@ def _listen(process, results, prints, word, stop):
                 room = OUTPUT_LIMIT - len(printed)
                 printed, lost = printed + part[:room], lost + len(part[room:])
         if found.startswith(word) and found.endswith(b"\n") and prints not in ready:
-            break
+            break  # all has come
         if status is not None and not ready:
-            break
+            break  # the process has ended, and there is nothing left to read
         status = _status(process) if status is None else status
     return found, printed, lost, _status(process) if status is None else status
 
@@ -206,7 +209,7 @@ def _status(process):
 
 
 def _end_group(process):
-    """End a job's process, and all processes that it has started."""
+    """End a job's process, the leader of its group (`_work`), and all processes that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
     stop = time.monotonic() + PATIENCE / 2
@@ -225,12 +228,12 @@ def end_all(processes):
 
 
 def late(seconds):
-    """How a job ended that used up its time."""
+    """In words, how a job ended that has used up its time."""
     return f"did not end within {seconds:g} seconds"
 
 
 def how_it_ended(code):
-    """How a process ended that gave no result, from its exit code."""
+    """In words, how a process that gave no result ended, from its exit code."""
     if code >= 0:
         return f"ended the program (exit code {code})"
     with contextlib.suppress(ValueError):

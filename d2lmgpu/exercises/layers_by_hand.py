@@ -1,4 +1,4 @@
-"""Exercises of notebook 2, LeNet by hand: a layer as a pair, a pooling's backward, logarithms that survive."""
+"""Exercises of notebook 2, LeNet by hand: a layer as a pair, max pooling's backward, safe logarithms of softmax."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from .results import close, compare, expect, read, result_of, short
 
 
 def try_leaky_relu(answer):
-    """Both directions, the kink at 0, calls that are mixed, and an argument that stays as it is."""
+    """Test forward and backward, backward only after all calls of forward, and that x is not changed."""
     rng = random_numbers(0)
     kept = []
     for slope, dtype in ((0.1, np.float64), (0.01, np.float32), (0.3, np.float32)):
@@ -49,7 +49,7 @@ NUMBERS = "return an array of numbers"
 
 
 def _pooled(rng, shape, draw):
-    """dy for, and x of this ``shape``; ``draw(rng, shape)`` makes x."""
+    """A case, (dy, x): ``draw(rng, shape)`` makes x, of this ``shape``; dy has half its height and width."""
     x = draw(rng, shape) - 2.0
     return rng.normal(size=(*shape[:2], shape[2] // 2, shape[3] // 2)), x
 

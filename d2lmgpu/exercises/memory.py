@@ -14,7 +14,7 @@ WHOLE = "where k does not divide, the largest part has one number more: round up
 
 
 def _bytes_of(stage, n, states, k, part=None):
-    """Bytes on a device that has parts of ``part`` numbers; by default of the largest part."""
+    """Bytes on a device whose part of what is divided has ``part`` numbers; by default the largest part."""
     part = -(-n // k) if part is None else part
     return 4 * ((n if stage < 3 else part) + (n if stage < 2 else part) + states * (n if stage < 1 else part))
 
@@ -38,7 +38,7 @@ def _bytes_mistakes(_, right, stage, n, states, k):
 
 
 STEPS = ((2, 6), (3, 7), (1, 4), (4, 3), (5, 23))
-"""Devices and parameters."""
+"""Cases: numbers of devices and of parameters."""
 
 
 def try_zero1_step(answer):
@@ -96,7 +96,7 @@ def _check_params(i, array, start, own, before, bounds, lr, momentum, case):
 
 
 def _check_sent(transfers, devices, n, case):
-    """2(k-1)·n numbers are sent in all, none of them over the host or unrecorded."""
+    """Check that 2(k-1)·n numbers were sent in all, each recorded, and none through the host."""
     k, places = len(devices), {str(device) for device in devices}
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
     host = "right, but numbers went over the host: they should go from device to device"

@@ -1,4 +1,4 @@
-"""mine.py: the student's file of right answers, each with all that it needs.
+"""mine.py: the student's file of right answers, each with the imports, helpers and constants that it uses.
 
     # --- allreduce: kept by check ---
     import d2lmgpu as d2l
@@ -10,8 +10,8 @@
 
     # --- end of allreduce ---
 
-The text between such lines is replaced when another version of the answer passes, and the former file is kept beside
-it. All other text is the student's, and stays.
+The text between these two lines is replaced when another version of the answer passes, and the file as it was before
+is kept under another name in the same folder. All other text is the student's, and stays.
 """
 
 import ast
@@ -34,7 +34,7 @@ BEGIN, END = "# --- {}: kept by check ---", "# --- end of {} ---"
 MARKER = re.compile(
     f"^(?:{re.escape(BEGIN)}|{re.escape(END)})[ \\t]*(?=\\r?$)".replace(r"\{\}", r"(\w+)"), re.MULTILINE
 )
-"""A line before or after an answer, without its end. Group 1 is the name if it is before, group 2 if it is after."""
+"""A line that marks an answer, without its line end. Group 1 is the name in a line before it, group 2 in one after."""
 
 MODULE = "mine"
 """The name by which answers import what is in the file already."""
@@ -48,9 +48,9 @@ def keep(name, answer, path):
     """Put the source of ``answer``, a function, into the file ``path`` under ``name``. Returns whether that changed it.
 
     The imports, helpers and constants that it uses are put there, too. If a former version is replaced, the former
-    file is kept beside it, and that is printed. A former version without its markers stays; the new one is put at the
-    end, where it counts. Raises `CannotKeep` with the reason, OSError if the file cannot be read or written,
-    UnicodeDecodeError if it is not UTF-8.
+    file is kept beside it, and that is printed. If the former version has lost a marker, it stays, and the new one is
+    put at the end, which is the one that Python takes. Raises `CannotKeep` with the reason, OSError if the file cannot
+    be read or written, UnicodeDecodeError if it is not UTF-8.
     """
     path = Path(path)
     with holding(path, PATIENCE):
@@ -75,7 +75,7 @@ def keep(name, answer, path):
 
 
 def _with_block(text, name, source):
-    """A file's text with an answer's source, and whether that replaces a former version; otherwise it is at the end."""
+    """A file's text with an answer's source, and whether that has replaced a former version, or is at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = f"{BEGIN.format(name)}\n{source}\n{END.format(name)}".replace("\n", newline)
     if place := _blocks(text).get(name):
@@ -90,9 +90,10 @@ def kept_in(text):
 
 
 def _blocks(text):
-    """Where the answers are in a file's text, by name: from a first marker to the next one, which must be its last.
+    """Where the answers are in a file's text: for each name a slice, from the line before it through the line after it.
 
-    If there are several of a name, the last one counts, as for Python; None if it has no end.
+    None if the next marker after the first line is not the answer's second line. If a name is there several times, the
+    last one counts, as for Python.
     """
     return {
         begin[1]: slice(begin.start(), end.end()) if end and end[2] == begin[1] else None
@@ -126,7 +127,7 @@ def _collect(function, imports, parts, kept):
         text = textwrap.dedent(inspect.getsource(function)).strip()
     except (OSError, TypeError):
         raise CannotKeep(f"the text of {function.__name__} is not to be had") from None
-    parts[function.__name__] = None  # it may use itself
+    parts[function.__name__] = None  # stands for it while its helpers are collected: it may use itself
     for use in (*_used_by(function), *_used_to_define(text)):
         if use in function.__globals__ and use not in parts and use not in imports and use not in kept:
             _collect_one(use, function.__globals__[use], function, imports, parts, kept)
@@ -161,7 +162,7 @@ def _literal(use, value):
     try:
         if ast.literal_eval(text := repr(value)) == value:
             return text
-    except Exception:  # whatever its repr is, or its comparison
+    except Exception:  # its repr, and its comparison, may raise anything
         pass
     raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook's; make it in the function, or an argument")
 

@@ -45,7 +45,7 @@ def _check_sum(result, values, device, case):
 
 
 def _check_way(transfers, ways, nbytes, case):
-    """Numbers travelled just these ways, pairs of devices, with ``nbytes`` each."""
+    """Check that exactly these copies were made: ``ways`` are pairs (source, destination), of ``nbytes`` each."""
     moved = [(t.source, t.destination, t.nbytes) for t in transfers if t.source != t.destination]
     over_host = any("host" in (source, destination) for source, destination, _ in moved)
     expect(not over_host, f"{case}: the numbers went over the host, twice the way", "put copies from device to device")
@@ -84,8 +84,8 @@ OVERWRITTEN = (
 )
 
 
-WARM_UP = 1000
-SUBMITTING = 1
+WARM_UP = 1000  # seconds that the first call takes in addition, by the test's clock
+SUBMITTING = 1  # seconds that work() takes to submit the work
 
 
 def try_timed(answer):
@@ -118,7 +118,7 @@ def _check_seconds(result, seconds, calls, case):
     repeats = len(result)
     mine = SUBMITTING + seconds[len(calls) - repeats : len(calls)]  # the last calls are those that are timed
     right = mine.max(axis=1)
-    first = int(np.argmax(result != right))  # the first that is wrong: until then, all devices were waited for
+    first = int(np.argmax(result != right))  # the first that is wrong; later ones may be wrong because of it
     mistakes = (
         (np.full(repeats, SUBMITTING), "the time to submit the work, not to do it", WAIT),
         (result[0] >= WARM_UP, "the warm-up is in the first time", WARM),

@@ -1,4 +1,4 @@
-"""Exercises of notebook 12, splitting for real: 1F1B as a list of computations, and how many micro-batches it takes."""
+"""Exercises of notebook 12, splitting for real: 1F1B as a list of computations, and the micro-batches it needs."""
 
 from ..networks import LENET
 from ..plans import PlanError, compose, cut, prove, simulate
@@ -6,13 +6,13 @@ from .checking import Exercise, with_hidden
 from .results import Wrong, expect, read, result_of
 
 PIPELINES = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))
-"""Devices and micro-batches: first the cases in which most goes wrong. LeNet has at most four stages."""
+"""(Devices, micro-batches); the cases that reveal most mistakes come first. LeNet has at most four stages."""
 
 FORM = "return a list with a list for each device, of (what, stage, micro_batch), such as ('F', 0, 3)"
 
 
 def try_one_f_one_b(answer):
-    """It is proved, holds no more micro-batches than 1F1B, and takes no longer."""
+    """The plan can be proved, holds no more micro-batches at a time than 1F1B does, and takes no longer."""
     for k, m in with_hidden(PIPELINES, lambda rng: (int(rng.integers(1, 5)), int(rng.integers(1, 12)))):
         case = f"one_f_one_b({k}, {m})"
         orders = _orders(result_of(answer, k, m, case=case), k, m, case)

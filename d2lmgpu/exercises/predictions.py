@@ -1,7 +1,7 @@
 """Predictions, shown beside what is measured afterwards. In a student's copy of the course they are kept.
 
-There `compare` does not show a result before there is a prediction: it stays folded. The notebooks of this repository
-show it at once, since they are for reading, too.
+In such a copy `compare` folds a result until there is a prediction, or until it is called a second time. The notebooks
+of this repository show results at once, since they are for reading, too.
 """
 
 import math
@@ -21,17 +21,18 @@ An entry has the prediction (or None), what was found, its unit, and how it was 
 """
 
 WAYS = ("measured", "counted", "computed", "simulated", "published")
-"""How the number was found with which a prediction is compared."""
+"""The ways in which the number was found that a prediction is compared with."""
 
 RIGHT = 1.25
 """A prediction counts as right in `look_back` if it is off by at most this factor."""
 
 
 def compare(what, predicted, found, unit="", how="measured"):
-    """Print a prediction beside what was found, and the ratio. ``how`` it was found is one of `WAYS`.
+    """Print a prediction beside what was found, and the ratio. ``how`` says how it was found, one of `WAYS`.
 
-    In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction. In a
-    notebook a click unfolds it, elsewhere a second call. Raises ValueError for anything else than numbers.
+    In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction. A
+    second call shows it; in a notebook a click does, too. ``predicted`` may be None or ``...``, none yet. Raises
+    ValueError for anything else than numbers.
     """
     for name, value in (("found", found), ("predicted", predicted)):
         if not is_number(value) and (name == "found" or (value is not None and value is not ...)):
@@ -100,7 +101,7 @@ def _keep(mine, what, entry):
             kept = _read(path)
             entries = kept.setdefault(mine.name, {}).setdefault(what, [])
             if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
-                entries.pop()  # the same prediction, found once more
+                entries.pop()  # the same prediction again, or the first one after none
             entries.append(entry)
             write_json(path, kept)
     except OSError as error:  # no reason to end a notebook

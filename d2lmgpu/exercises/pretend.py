@@ -12,7 +12,7 @@ from ..devices import HAPPENED, Device, Failures
 
 
 class Clock:
-    """A clock that stands still but for work and waiting."""
+    """A clock that moves only when a pretend device is waited for, or when a check sets ``now``."""
 
     now = 0.0
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 class PretendDevice(Device):
-    """A device on which work takes exactly as long as is said."""
+    """A device on which work takes exactly as long as it is told to."""
 
     kind = "pretend"
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 7, batch size and learning rate: updates an epoch, the rate of a step, He's weights."""
+"""Exercises of notebook 7, batch size and learning rate: updates per epoch, the rate of a step, He's weights."""
 
 import math
 

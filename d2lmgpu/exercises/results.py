@@ -57,8 +57,9 @@ def expect(right, what, hint):
 def compare(found, right, mistakes, case, hint, tolerance=1e-5):
     """Raise `Wrong` unless ``found`` is ``right``, with the hint of the first mistake that fits, or else with ``hint``.
 
-    A mistake is a row of two or three: the result to which it leads, or True or False, whether it was made; what it
-    is, in words (optional); a hint. If ``right`` is None, ``found`` is wrong only if one of the mistakes fits.
+    A mistake is a tuple (wrong, what, hint) or (wrong, hint): ``wrong`` is the result to which it leads, or a bool,
+    whether it was made; ``what`` it is, in words. If ``right`` is None, ``found`` is wrong only if one of the mistakes
+    fits.
     """
     tolerance = 1e-12 if isinstance(right, int) else tolerance
     if same(found, right, tolerance):
@@ -88,7 +89,7 @@ def same(found, right, tolerance=1e-5):
 def close(actual, expected, tolerance=1e-5):
     """Whether two arrays, or numbers, have the same shape, and values that differ by little.
 
-    ``tolerance`` is a part of the largest magnitude. Anything else than an array of numbers is close to nothing.
+    ``tolerance`` is relative to the largest magnitude. What is not an array of numbers is never close.
     """
     actual, expected = _numbers(actual), _numbers(expected)
     if actual is None or actual.shape != expected.shape:
@@ -108,8 +109,7 @@ def read(result, form, case, hint):
     """``result`` as Python's own numbers and lists. Raises `Wrong` unless it has this ``form``.
 
     A form is float (any number), int (a whole number), bool, str, np.ndarray (an array of numbers), object (anything),
-    [form] (a list of
-    any length), (form, form) (a list or tuple of this length), or {form: form} (a dict).
+    [form] (a list of any length), (form, form) (a list or tuple of this length), or {form: form} (a dict).
     """
     try:
         return _read(result, form)
@@ -156,7 +156,7 @@ def _read_one(result, kind):
 
 
 def short(value):
-    """A result for a sentence: numbers in a few digits, of arrays and lists the first elements, else the type."""
+    """A result for a sentence: numbers with a few digits, the first elements of arrays and lists, else the type."""
     if isinstance(value, int | str) or value is None:
         return f"{value:,}" if type(value) is int else shown(value)
     if isinstance(value, list | tuple):

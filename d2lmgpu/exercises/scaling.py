@@ -55,7 +55,7 @@ def _amdahl(s, counts):
 
 
 def _fraction(speedups):
-    """s of Amdahl's law: any number of devices but one tells it."""
+    """s of Amdahl's law, from the largest number of devices: all tell it, except 1."""
     k = max(speedups)
     return (1 / speedups[k] - 1 / k) / (1 - 1 / k)
 
@@ -82,7 +82,7 @@ def _phases(milliseconds):
 
 
 def _limiting(one, many, k):
-    """The phase that is longest beyond a k-th of what it is on one device."""
+    """The phase that exceeds a k-th of its time on one device by the most."""
     return max(one, key=lambda name: many[name] - one[name] / k)
 
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 10, making it fast: what is counted, what is added up, and a scale that finds itself."""
+"""Exercises of notebook 10, making it fast: what is counted, what is added up, and a loss scale that adjusts itself."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def _products_mistakes(_, right, x_shape, weight_shape, input_grad):
     N, _, H, W = x_shape
     *_, kh, kw = weight_shape
     products = 2 + input_grad
-    one = right // ((H - kh + 1) * (W - kw + 1))  # what one place of all images' outputs takes
+    one = right // ((H - kh + 1) * (W - kw + 1))  # the products for one output pixel of all images
     return (
         (one * H * W, "there are fewer outputs than pixels: H - kh + 1 rows"),
         (right // N, "each image is computed by itself"),

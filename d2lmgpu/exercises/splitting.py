@@ -30,7 +30,7 @@ def _split_mistakes(_, right, outputs, cuts, batch_size):
 
 
 def try_dense_by_inputs(answer):
-    """The first device has the whole layer's result; every device had a part of the weight and of the work."""
+    """The result is on the first device, and every device was given a part of the weight and of the work."""
     rng = random_numbers(0)
     for N, D, O, k in ((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5)):
         devices = [cpu(i) for i in range(k)]
@@ -59,7 +59,7 @@ def _check_product(y, product, bias, k, case):
 
 
 def _check_parts(transfers, devices, x, weight, bias, case):
-    """Each device gets its part from the host, and no more; each sends its product alone to the first device."""
+    """Each device gets its part from the host, and no more; each sends only its product to the first device."""
     (N, D), O, k = x.shape, len(bias), len(devices)
     most = 4 * (-(-D // k) * (N + O) + O)  # its part of x and weight, and perhaps the bias
     got = {

@@ -16,7 +16,7 @@ MINE = "mine.py"
 """The file of a student's answers."""
 
 LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
-"""Limits in bytes: of a notebook with its pictures, and of a Python file or of all code of a notebook."""
+"""Limits: bytes of a notebook with its pictures, and bytes of a Python file or characters of all code of a notebook."""
 
 DEEPEST = 10_000
 """The limit of Python's recursion while programs are read: a sum of 400 terms is a tree of 400 levels."""
@@ -28,15 +28,15 @@ FIND = f"{__name__}:find_answers"
 
 
 class Unusable(ValueError):
-    """A file is not what its name says, or cannot be used; the message says why."""
+    """A file that was handed in cannot be used; the message says why."""
 
 
 def find_answers(folder, names, made):
     """The files that answer the exercises ``names`` in a student's folder.
 
-    mine.py comes first, then the notebook that checks the answer, then the first notebook that has it. Code taken out
-    of notebooks is written to files in the folder ``made``. Returns {"files": {name: file}, "unusable": [sentence,
-    ...]}, where a file is "mine.py" or the path of a file in ``made``; or {"refused": why}.
+    For each exercise mine.py wins, then the last notebook that defines and checks it, then the first that defines it.
+    Code taken out of notebooks is written to files in the folder ``made``. Returns {"files": {name: file}, "unusable":
+    [sentence, ...]}, where a file is "mine.py" or the path of a file in ``made``; or {"refused": why}.
 
     To be run in a process of its own, since reading a file may take all memory, or crash Python.
     """
@@ -54,7 +54,7 @@ def find_answers(folder, names, made):
         except (Unusable, OSError) as error:
             unusable.append(_named(notebook, error))
             continue
-        file = Path(made, f"{notebook.stem[:50]}_answers.py")  # a longer name might be too long
+        file = Path(made, f"{notebook.stem[:50]}_answers.py")  # names of files are limited, often to 255 bytes
         while file.exists():
             file = file.with_name(f"_{file.name}")
         file.write_text(source, encoding="utf-8")
@@ -74,7 +74,7 @@ def _named(file, error):
 
 
 def names_in(text):
-    """The names that a Python file may define, with "*" if it may define others that only running it would tell."""
+    """The names that a Python file may define, and "*" if it may define others: by import *, or as it is not valid."""
     tree = _parse(text)
     if tree is None:
         return {"*"}
@@ -92,7 +92,7 @@ def names_in(text):
 def source_of(notebook):
     """A notebook's functions, classes, imports and constants as a Python program, and the names that it checks.
 
-    Raises `Unusable` if the file is no notebook, or too large, OSError if it cannot be read.
+    Raises `Unusable` if the file is not a notebook, or is too large, OSError if it cannot be read.
     """
     try:
         cells = read_json(_read(notebook, LARGEST_FILE))["cells"]
@@ -103,7 +103,7 @@ def source_of(notebook):
         raise Unusable(f"its code is larger than {LARGEST_TEXT >> 20} MB")
     parts = []
     for text in texts:
-        text = re.sub(r"^[ \t]*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's own lines
+        text = re.sub(r"^[ \t]*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's commands: %time, !ls, ?name
         tree = _parse(text)
         for node in tree.body if tree else ():
             if isinstance(node, KEPT) or _is_constant(node):

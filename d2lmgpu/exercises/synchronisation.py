@@ -9,7 +9,7 @@ from .results import Empty, Wrong, call_recorded, close, compare, expect, kind, 
 from .watching import check_ways
 
 CASES = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
-"""Examples and devices: some that divide, some that do not, and fewer examples than devices."""
+"""(Examples, devices): with and without a remainder, and with fewer examples than devices."""
 
 
 def try_split_batch(answer):
@@ -57,7 +57,7 @@ SUMS = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
 
 
 def try_allreduce(answer):
-    """The sum, in place, on every device, also for other numbers of devices than two."""
+    """The sum, in place, on every device, for any number of devices."""
     rng = random_numbers(0)
     for k, n in with_hidden(SUMS, lambda rng: tuple(map(int, rng.integers((2, 1), (9, 30))))):
         devices = [cpu(i) for i in range(k)]
@@ -83,7 +83,7 @@ REBOUND = "data[i] = ... gives the list another array; data[i][:] = ... writes i
 
 
 def _check_sum(i, array, values, total, case):
-    twice = np.where(_equal(array, total), total, total + values[i])
+    twice = np.where(_equal(array, total), total, total + values[i])  # its own vector, in some chunks or in all
     mistakes = (
         (values[i], "its own vector, as before", "after the sum is formed on device 0, the others still need it"),
         (total / len(values), "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"),

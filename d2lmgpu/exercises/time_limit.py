@@ -1,4 +1,4 @@
-"""A limit of time for code in this process, such as a function from a notebook's cell."""
+"""A time limit for code in this process, such as a function from a notebook's cell."""
 
 import contextlib
 import ctypes
@@ -9,17 +9,17 @@ import time
 from ..arguments import is_number, shown
 
 SECONDS = 60.0
-"""The time that an answer may take unless another limit is given; the course's own take less than a second."""
+"""Seconds that an answer may take, unless another limit is given; the course's own answers take less than one."""
 
 AGAIN = 1.0  # seconds until the exception is raised again, in code that has caught it
 
 
 class TimeIsUp(BaseException):
-    """Raised in code that takes too long. It is no Exception, so that ``except Exception`` does not catch it."""
+    """Raised in code that takes too long. ``except Exception`` does not catch it."""
 
 
 def check_seconds(seconds):
-    """Return ``seconds``. Raises ValueError unless they are a limit: more than 0, and at most a day."""
+    """Return ``seconds``. Raises ValueError unless this can be a limit: more than 0, and at most a day."""
     if not is_number(seconds) or not 0 < seconds <= 86_400:
         raise ValueError(f"a limit of {shown(seconds)} seconds; it should be more than 0, and 86400 (a day) at most")
     return seconds
@@ -29,8 +29,8 @@ def check_seconds(seconds):
 def time_limit(seconds):
     """Raise `TimeIsUp` in the ``with`` block after so many seconds, or at its end if it took longer. None: no limit.
 
-    On the main thread of Linux and macOS this also interrupts code that sleeps or waits. Elsewhere it interrupts only
-    Python's own steps: code that waits goes on waiting.
+    On Linux and macOS, in the main thread, this also interrupts code that sleeps or waits. Elsewhere the exception
+    arrives only between two steps of Python code, not while code waits.
     """
     if seconds is None:
         yield
@@ -39,7 +39,7 @@ def time_limit(seconds):
     in_main = threading.current_thread() is threading.main_thread()
     with _by_signal(seconds) if in_main and hasattr(signal, "setitimer") else _by_thread(seconds):
         yield
-    if time.monotonic() > stop:  # the code has caught all exceptions
+    if time.monotonic() > stop:  # the code has caught the exception, or waited where it could not be interrupted
         raise TimeIsUp
 
 
@@ -85,7 +85,7 @@ def _by_thread(seconds):
 
 
 def _let_it_arrive():
-    """Nothing: if another thread has raised an exception in this one, Python delivers it when a function is called.
+    """Do nothing. When a function is called, Python delivers an exception that another thread raised in this one.
 
     Without this call it might arrive after the block, in code that has no limit.
     """

@@ -1,4 +1,4 @@
-"""Exercises of notebook 5, training on k devices: a step, its speed, and the minibatch from which k devices pay."""
+"""Exercises of notebook 5, training on k devices: a step, its speed, and the minibatch from which k devices pay off."""
 
 import math
 
@@ -19,7 +19,7 @@ STEPS = ((7, 3), (12, 2), (5, 1), (2, 3))
 
 
 def try_train_batch(answer):
-    """Every replica takes the step of one device, in place, for shards of unequal size and for empty ones, too."""
+    """Every replica takes the step that one device would take, in place, also with uneven and with empty shards."""
     rng = random_numbers(0)
     params = init_params(0, init="he")
     for n, k in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((3, 2), (12, 6)))), 1):
@@ -38,7 +38,7 @@ def try_train_batch(answer):
 
 
 def _check_order(seen, params, case):
-    """All devices had their work before the first wait: the work with a gradient of W1 in its result."""
+    """All devices were given their work, the task that returns a gradient of W1's shape, before the first wait."""
     pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))
     if pair:
         raise Wrong(
@@ -59,7 +59,7 @@ def _flat(arrays):
 
 
 def _check_params(params, copies, given, X, y, exchanged, case):
-    """All devices' parameters have taken the step of one device; otherwise look for the usual mistakes."""
+    """Check that all replicas have taken the step that one device would take with the whole minibatch."""
     before, n = _flat(params), len(y)
     right = -LR / n * _flat(loss_and_grads(X, y, params)[1])
     steps = [_flat(copy) - before for copy in copies]
@@ -95,7 +95,7 @@ LATE = "first the allreduce of all gradients, then the updates: is it in this or
 
 
 def _check_loss(loss, params, X, y, case):
-    """The loss is the sum over all examples; otherwise look for the usual mistakes."""
+    """Check that the loss is the sum over all examples."""
     hint = "return the loss, summed over examples"
     expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
     loss, total = read(loss, float, case, hint), float(loss_and_grads(X, y, params)[0])

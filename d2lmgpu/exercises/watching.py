@@ -11,7 +11,7 @@ RAW = "reading .raw gets around the rules, which a GPU would not forgive"
 
 
 def check_ways(transfers, devices, numbers, case):
-    """Raise `Wrong` if so many float32 ``numbers`` went over the host, or did not come to each device from others."""
+    """Raise `Wrong` if so many float32 ``numbers`` went through the host, or a device got fewer from the others."""
     places, nbytes = set(map(str, devices)), 4 * numbers
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
     down = sum(t.nbytes for t in transfers if t.source == "host" and t.destination in places)
@@ -34,7 +34,7 @@ class Watch:
 
     def __init__(self):
         self.tasks = []  # (moment, thread, device, task)
-        self.waits = []  # (moment, thread, device, the waited task's moment)
+        self.waits = []  # (moment, thread, device, when that which is waited for was submitted)
 
     def submitted(self, device, task):
         """Record a task, and from now on each wait for it."""
@@ -55,8 +55,8 @@ class Watch:
     def in_line(self, is_it):
         """Two devices, the second of which got its work only after a wait for the first one's. None if there are none.
 
-        A device's work is its first task with a result for which ``is_it`` is true. Each thread of the host program is
-        looked at by itself: a thread's wait does not count against the others.
+        A device's work is its first task with a result for which ``is_it`` is true. Threads of the host program are
+        looked at one by one: while one waits, another may still submit.
         """
         first = {}
         for when, thread, device, task in self.tasks:

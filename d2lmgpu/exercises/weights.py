@@ -1,4 +1,4 @@
-"""Exercises of notebook 8, evaluation and uneven loads: accuracy, shards by loads, and statistics put together."""
+"""Exercises of notebook 8, evaluation and uneven loads: accuracy, shards by loads, and combined statistics."""
 
 import math
 
@@ -12,11 +12,11 @@ from .checking import Exercise, random_numbers, with_hidden
 from .results import close, compare, expect, read, result_of
 
 EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
-"""Images, devices, images at a time. The last minibatch is smaller, and once smaller than the number of devices."""
+"""Images, devices, images at a time. The last minibatch is smaller, and twice smaller than the number of devices."""
 
 
 def try_evaluate(answer):
-    """Labels are such that devices, and minibatches, differ in accuracy."""
+    """The labels are such that the accuracy differs between devices, and between minibatches."""
     params = init_params(0, init="he")
     for n, k, batch_size in with_hidden(
         EVALUATIONS, lambda rng: tuple(map(int, rng.integers((8, 2, 2), (20, 6, 8)))), 1
@@ -24,7 +24,7 @@ def try_evaluate(answer):
         rng = random_numbers(n)
         X = rng.random((n, 1, 28, 28), np.float32)
         right = np.arange(n) % (k + 2) > 0
-        right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5
+        right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5  # unlike the full minibatches
         y = (lenet(X, params).argmax(axis=1) + ~right) % 10
         devices = [cpu(i) for i in range(k)]
         device_params = [[put(param, device) for param in params] for device in devices]
