@@ -34,7 +34,7 @@ FILES = {  # what an answer does: a file, and what the verdict on it should say
     "never_ends_at_once": ("while True: pass", "your answer did not end within 1 seconds"),
     "never_stops_printing": ("def ring(k, n):\n while True: print('x' * 9999)", "did not end within 1 seconds"),
     "forks": ("def ring(k, n):\n os.fork()\n return []", "ring(2, 4): no device sends anything"),
-    "speaks": ("for i in range(3, 30):\n try: os.write(i, b'[1]\\n')\n except OSError: pass", "spoke in the place"),
+    "speaks": ("for i in range(3, 30):\n try: os.write(i, b'[1]\\n')\n except OSError: pass", "in place of the check"),
     "has_help": ("import mine_helps\nring = mine_helps.ring", "it raised EOFError"),
 }
 
@@ -78,7 +78,7 @@ def test_on_the_command_line(tmp_path, capsys):
     assert out.startswith("It printed:\nbegun\n\n✗ ring: not right yet: ") and err == ""
     assert json.loads(result.read_text())["right"] is False
     assert cli.main(["check", "ring", str(tmp_path)]) == 2
-    assert f"{tmp_path} is a folder; name the Python file in it" in capsys.readouterr().err
+    assert f"{tmp_path} is a folder; give the path of a Python file" in capsys.readouterr().err
     for seconds in ("0", "-1", "nan", "inf"):
         assert cli.main(["check", "ring", str(file), f"--seconds={seconds}"]) == 2
         assert f"a limit of {float(seconds)} seconds" in capsys.readouterr().err

@@ -395,7 +395,7 @@ def test_without_its_markers_an_answer_stays_and_the_new_version_comes_last(tmp_
     file.write_text(before)
     assert keep("he_std", cells("def he_std(shape):\n    return 1\n").he_std, file)
     out = capsys.readouterr().out
-    assert "its markers" in out and f"{begin} and {end}" in out and "the new one is at the end" in out
+    assert "are not a pair" in out and f"{begin} and {end}" in out and "the new version is at the end" in out
     text = file.read_text()
     assert text.startswith(before) and not list(tmp_path.glob("*.before-*"))
     names = runpy.run_path(str(file))
@@ -463,10 +463,10 @@ def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
         ("import numpy as np\ntable = np.ones(3)\ndef he_std(shape): return table", "uses table, a ndarray of the"),
         (
             "def outer(x):\n    def he_std(shape): return x\n    return he_std\nhe_std = outer(1)",
-            "a function around it",
+            "the function in which it is defined",
         ),
-        ("def he_std(shape):\n# --- ring: kept by check ---\n    return 1\n", "a line .*# --- ring: kept by check ---"),
-        ("def he_std(shape):\n    return '''\n# --- end of he_std ---\n'''\n", "a line .*# --- end of he_std ---"),
+        ("def he_std(shape):\n# --- ring: kept by check ---\n    return 1\n", "line .*# --- ring: kept by check ---"),
+        ("def he_std(shape):\n    return '''\n# --- end of he_std ---\n'''\n", "line .*# --- end of he_std ---"),
     ],
 )
 def test_what_cannot_be_kept(tmp_path, cells, text, message):
@@ -574,13 +574,13 @@ def test_without_answers_the_librarys_stand_in(begun, capsys):
     own = my_framework()
     assert set(own.whose) == set(CORE) and set(own.use) <= set(CORE) and own.answers == {} and own.lines == 0
     assert own.use["ring"] is ALGORITHMS["ring"]
-    assert {own.whose[name] for name in own.use} == {"missing: the library's stands in"}
+    assert {own.whose[name] for name in own.use} == {"missing; the library's is used"}
     for name in own.use.keys() - {"ring", "split_batch"}:  # stand-ins are right, but nobody's answer
         verdict = judge(name, EXERCISES[name], own.use[name])
         assert "all right, but it is the library's own" in verdict.says, verdict.says
     (begun / "mine.py").write_text("def ring(k, n):\n    return []\n\n\ndef sum_on(arrays, device):\n    return 1\n")
     own = my_framework()
-    assert own.use["ring"] is ALGORITHMS["ring"] and own.whose["ring"] == "not right: the library's stands in"
+    assert own.use["ring"] is ALGORITHMS["ring"] and own.whose["ring"] == "not right; the library's is used"
     assert "✗ sum_on: " in (said := capsys.readouterr().out) and "✗ ring: " in said
     (begun / "mine.py").write_text("def ring(k, n):\n")
     with pytest.raises(ValueError, match=r"mine.py cannot be run: \w+Error: .*; repair it"):
@@ -590,7 +590,7 @@ def test_without_answers_the_librarys_stand_in(begun, capsys):
 def test_what_goes_into_mine(begun, cells, capsys):
     keep("split_batch", SOLUTIONS["split_batch"], begun / "mine.py")
     own = my_framework()
-    with pytest.raises(ValueError, match=r"add_to_mine: ring is an exercise's; check\('ring', ring\) keeps its"):
+    with pytest.raises(ValueError, match=r"add_to_mine: ring is an exercise; check\('ring', ring\) keeps a right"):
         add_to_mine(SOLUTIONS["ring"])
     twice = cells("def twice(x):\n    return 2 * x\n").twice
     assert add_to_mine(twice, lambda x: x) > own.lines + 2

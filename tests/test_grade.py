@@ -233,8 +233,8 @@ def test_links_and_other_things_are_no_answers(tmp_path):
     assert find_answers(tmp_path / "ada", NAMES, tmp_path / "made") == {
         "files": {},
         "unusable": [
-            "x.ipynb: this is no file",
-            "y.ipynb: this is no notebook",
+            "x.ipynb: this is not a file",
+            "y.ipynb: this is not a notebook",
             "mine.py: this is a link; hand in the file itself",
         ],
     }

@@ -16,7 +16,7 @@ def test_a_program_runs_where_it_can(capsys):
     "options, why",
     [
         ({"needs": ["numpy", "no_such_module"]}, "(not installed here: no_such_module; recorded on a day"),
-        ({"needs": [], "run": False}, "(not run in the quick setting; recorded on a day"),
+        ({"needs": [], "run": False}, "(skipped in the quick setting; recorded on a day"),
     ],
 )
 def test_a_record_stands_in(options, why, capsys):
@@ -44,4 +44,4 @@ def test_a_run_that_fails(capsys):
 def test_a_program_that_does_not_end(capsys):
     program = "import time; print('begun', flush=True); time.sleep(1000)"
     assert run_or_recall(program, record=RECORD, needs=[], seconds=0.1) == RECORD
-    assert "(ended after 0.1 seconds)" in capsys.readouterr().out
+    assert "(stopped: it was still running after 0.1 seconds)" in capsys.readouterr().out

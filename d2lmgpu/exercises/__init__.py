@@ -45,7 +45,7 @@ def check(name, answer=None, seconds=SECONDS):
 def _keep(name, answer, path):
     """Put a right answer into the student's file, and say so."""
     try:
-        print(f"  {'Kept' if keep(name, answer, path) else 'It is'} in {FILE}.")
+        print(f"  {'Kept' if keep(name, answer, path) else 'Already'} in {FILE}.")
     except (CannotKeep, OSError, UnicodeDecodeError) as error:
         print(f"  Not kept in {FILE}: {error}.")
 

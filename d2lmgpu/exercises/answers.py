@@ -35,7 +35,7 @@ def judge_file(name, path, seconds=SECONDS, memory=MEMORY):
     Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
     """
     if Path(path).is_dir():
-        raise ValueError(f"{path} is a folder; name the Python file in it")
+        raise ValueError(f"{path} is a folder; give the path of a Python file")
     with open(path, "rb"):  # raises OSError now if it cannot be read
         outcome = run_apart(JUDGE, name, str(path), seconds=seconds, memory=memory)
     return judged(name, outcome)
@@ -54,7 +54,7 @@ def judged(name, outcome):
 
 
 JUDGE = f"{__name__}:judge_here"
-HINT = "does it wait for what never comes, or leave Python? Whatever it gets, it should return"
+HINT = "does it wait for something that never happens, or exit Python? It should return a result for all arguments"
 
 
 def judge_here(name, path, seed=None, folder=None):
@@ -75,7 +75,7 @@ def judge_here(name, path, seed=None, folder=None):
     except Exception as error:
         return {"refused": f"{path} cannot be run: {in_words(error)}"}
     except BaseException as error:  # sys.exit, and all else that would end the program
-        return not_yet(name, f"your file {what_ends(error)}", "let it define functions, and no more")._asdict()
+        return not_yet(name, f"your file {what_ends(error)}", "let it only define functions")._asdict()
 
 
 LARGEST = 2**28

@@ -76,7 +76,7 @@ def _check_denominator(answer, sizes):
     with np.errstate(all="ignore"):
         call(answer, params, grads, list(sizes), lr, case=case, hint=ONCE)
     found = to_host(arrays[0])
-    expect(np.isfinite(found).all(), f"{case}: a parameter is {short(found)}", "an empty shard's size divides nothing")
+    expect(np.isfinite(found).all(), f"{case}: a parameter is {short(found)}", "do not divide by an empty shard's size")
     steps = (
         (total / sizes[0], f"the sum, divided by device 0's {several(sizes[0], 'example')}", ALL_EXAMPLES),
         (np.mean(means, axis=0), "the mean of the shards' means", ONCE),
@@ -90,7 +90,7 @@ def _check_denominator(answer, sizes):
 
 
 ALL_EXAMPLES = "divide by the number of all examples, on every device"
-ONCE = "an example in a small shard counts as much as any other: first the sum of all, then one division for all"
+ONCE = "every example counts the same, whatever its shard's size: first the sum over all shards, then one division"
 
 
 def _cut_mistakes(bounds, _, n, k):
@@ -99,7 +99,7 @@ def _cut_mistakes(bounds, _, n, k):
     return (
         (len(bounds) != k, f"{len(bounds)} shards", "every device needs a pair, also those with no example left"),
         (not ends, END_TO_END),
-        (max(sizes) - min(sizes) > 1, f"shards of {sizes} examples; the largest decides how long all wait", RAGGED),
+        (max(sizes) - min(sizes) > 1, f"shards of {sizes} examples; all devices wait for the largest", RAGGED),
     )
 
 
@@ -136,22 +136,22 @@ def try_stopwatch(answer):
         TIMED.test(quiet)
     except Wrong as wrong:
         if printed:
-            what = f"a time of {printed[0]:.4f} s has printing in it"
-            raise Wrong(what, "print before the clock starts, or after it was read") from wrong
+            what = f"a time of {printed[0]:.4f} s includes the time for printing"
+            raise Wrong(what, "print before or after both readings of the clock") from wrong
         raise
 
 
-SHARE = "several devices may share one GPU, each with its own number: gpu(1) may be on the card of gpu(0)"
+SHARE = "several devices may share one GPU, each with a number of its own: gpu(1) may be on the same card as gpu(0)"
 
 
 def _names_mistakes(names, _, k, gpus):
     kinds = {name[:3] for name in names}
     return (
         (len(names) != k, "return a name for each of the k devices"),
-        (len(kinds) > 1, "all wait for the slowest: if there is any GPU, all devices are on GPUs, else none"),
+        (len(kinds) > 1, "all wait for the slowest: if there is a GPU, all devices are on GPUs, otherwise none is"),
         (gpus == 0 and kinds == {"gpu"}, "without a GPU all are cpu(0), cpu(1), ..."),
         (gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {SHARE}"),
-        (len(set(names)) < k, "one device is there twice; every device has a number of its own"),
+        (len(set(names)) < k, "a name is in the list twice; every device has a number of its own"),
     )
 
 

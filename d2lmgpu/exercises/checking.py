@@ -81,7 +81,7 @@ def judge(name, exercise, answer, seconds=None, seed=None):
     except TimeIsUp as error:
         if seconds is None:  # there is no limit here: the answer raised it
             return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
-        hint = "does it wait for what never comes? If devices go on working on it, restart the notebook's kernel"
+        hint = "does it wait for something that never happens? If devices are still busy, restart the notebook's kernel"
         return not_yet(name, f"your answer did not end within {seconds:g} seconds", hint)
     except KeyboardInterrupt:  # Ctrl-C
         raise

@@ -34,7 +34,7 @@ def try_ring(answer):
         )
 
 
-CHUNKS = "chunk_bounds(n, k) gives start and stop of k chunks; chunk numbers are taken modulo k"
+CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take chunk numbers modulo k"
 
 
 def _schedule(result, case):
@@ -65,7 +65,7 @@ def _check_neighbours(schedule, k, case):
     ways = {(t.destination - t.source) % k for step in schedule for t in step}
     expect(
         len(ways) <= 1 and ways <= {1, k - 1},
-        f"{case}: right, but not a ring: devices send to others than one neighbour",
+        f"{case}: right, but not a ring: the devices do not all send to the same one of their two neighbours",
         "device i sends to device (i + 1) % k only",
     )
 
@@ -87,11 +87,11 @@ def _ring_seconds(k, nbytes, latency, bandwidth):
 def _ring_mistakes(_, right, k, nbytes, latency, bandwidth):
     steps, wire = 2 * (k - 1), nbytes / bandwidth
     return (
-        (steps * (latency + wire), "each step sends all n bytes", "a step sends a chunk, of n/k bytes"),
-        (right / 2, "this is one trip round the ring", "the chunks go round twice: to add up, and to be given back"),
+        (steps * (latency + wire), "each step sends all nbytes", "a step sends one chunk, of nbytes / k bytes"),
+        (right / 2, "this is one trip round the ring", "the chunks go round twice: to be added up, and to be copied"),
         (steps / k * wire, "the latency is missing", "every step begins with a latency"),
-        (latency + steps / k * wire, "there is one latency only", "every step begins with a latency"),
-        (2 * k * (latency + wire / k), "there are 2k steps", "a chunk is at its place after k - 1 steps"),
+        (latency + steps / k * wire, "only one latency is counted", "every step begins with a latency"),
+        (2 * k * (latency + wire / k), "there are 2k steps", "each of the two trips takes k - 1 steps"),
         (steps * (latency + nbytes * bandwidth / k), "it grows with the bandwidth", "bandwidth is bytes per second"),
     )
 
@@ -109,10 +109,10 @@ def _crossing_mistakes(_, right, k, latency, bandwidth):
     rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
     half, in_parts = (_crossing(k, latency, bandwidth, r) for r in (rounds / 2, unrounded))
     return (
-        (right / 4, "these are elements", "the answer is in bytes"),
-        (latency * bandwidth, "there latency and bandwidth cost the same, for one message", EQUATE),
-        (in_parts, "a tree has whole steps", "round log2(k) up, for k = 6 to 3"),
-        (half, "the tree has only half its steps", "a tree, too, goes both ways"),
+        (right / 4, "this is a number of elements", "the answer is in bytes"),
+        (latency * bandwidth, "there a message spends as long on latency as on its bytes", EQUATE),
+        (in_parts, "the tree's steps are not rounded", "round log2(k) up; for k = 6 that is 3"),
+        (half, "only half of the tree's steps are counted", "the tree has steps up and as many down"),
         (latency * bandwidth * (k - 1 - rounds) / rounds, "the ring's bytes are missing", EQUATE),
     )
 
@@ -128,7 +128,7 @@ EXERCISES = {
     "ring_seconds": Exercise(
         "Write ring_seconds(k, nbytes, latency, bandwidth): how long a ring allreduce of nbytes bytes takes on k "
         "devices, in seconds, if a message of m bytes takes latency + m / bandwidth. Additions take no time.",
-        "2(k - 1) steps, each of one latency and n/k bytes.",
+        "2(k - 1) steps, each of one latency and nbytes / k bytes.",
         cases=(
             (4, 160e6, 1e-5, 16e9),
             (2, 4e6, 1e-4, 1e9),
@@ -143,8 +143,9 @@ EXERCISES = {
     ),
     "crossover_bytes": Exercise(
         "Write crossover_bytes(k, latency, bandwidth): the message size in bytes at which a ring and a tree take the "
-        "same time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message.",
-        "there both take the same time; longer messages are the ring's.",
+        "same time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message. As in "
+        "ring_seconds, a message of m bytes takes latency + m / bandwidth.",
+        "at that size both take the same time; for longer messages the ring is faster.",
         cases=((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9)),
         draw=lambda rng: (int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9),
         right=_crossing,

@@ -17,9 +17,9 @@ HERE = "share/d2lmgpu/notebooks"
 
 MINE = '''"""My own framework: answers to the exercises of the course, which `check` keeps here once they are right.
 
-A notebook uses them with ``from mine import allreduce``. Between its lines ``# ---`` check replaces an answer when
-another version of it passes, and keeps the file as it was as mine.py.before-1, -2 and so on; all else in this file is
-yours. ``d2lmgpu check allreduce mine.py`` tries it again.
+A notebook uses them with ``from mine import allreduce``. When another version of an answer passes, check replaces the
+text between that answer's two lines ``# ---``, and keeps the old file as mine.py.before-1, -2 and so on. All other
+text in this file is yours. ``d2lmgpu check allreduce mine.py`` checks the answer to allreduce again.
 """
 '''
 
@@ -28,7 +28,7 @@ BEGIN = """from d2lmgpu.exercises import begin
 begin({name!r})  # keeps your predictions beside this notebook, and your answers in mine.py"""
 LAST_TEXT = """## Looking back
 
-Which of your predictions were wrong, and by how much? The worst come first."""
+Which of your predictions were wrong, and by how much? Those that were furthest off come first."""
 LAST = """from d2lmgpu.exercises import look_back
 
 look_back()"""

@@ -92,9 +92,9 @@ def my_framework():
     for name, stand_in in STAND_INS.items():
         use[name] = answers.get(name, stand_in)
         if name not in answers:
-            whose[name] = "missing: the library's stands in"
+            whose[name] = "missing; the library's is used"
         elif not (verdict := judge(name, EXERCISES[name], answers[name], SECONDS)).right:
-            use[name], whose[name] = stand_in, "not right: the library's stands in"
+            use[name], whose[name] = stand_in, "not right; the library's is used"
             print(verdict.says)
     return Framework(use, answers, whose, text)
 
@@ -108,7 +108,7 @@ def _answers_in(path):
         text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
         exec(compile(text, str(path), "exec"), vars(module))
     except Exception as error:  # whatever the student's file does
-        raise ValueError(f"{FILE} cannot be run: {in_words(error)}; repair it, or take what is wrong out") from error
+        raise ValueError(f"{FILE} cannot be run: {in_words(error)}; repair it, or remove what is wrong") from error
     sys.modules[MODULE] = module
     return {name: vars(module)[name] for name in CORE if callable(vars(module).get(name))}, text
 
@@ -132,10 +132,10 @@ def add_to_mine(*functions):
     mine = begun()
     for function in functions:
         if (name := function.__name__) in EXERCISES:
-            raise ValueError(f"add_to_mine: {name} is an exercise's; check({name!r}, {name}) keeps its answer")
+            raise ValueError(f"add_to_mine: {name} is an exercise; check({name!r}, {name}) keeps a right answer")
         if mine:
             try:
-                print(f"{name}: {'kept' if keep(name, function, mine.folder / FILE) else 'it is'} in {FILE}.")
+                print(f"{name}: {'kept' if keep(name, function, mine.folder / FILE) else 'already'} in {FILE}.")
             except (CannotKeep, OSError, UnicodeDecodeError) as error:
                 print(f"{name}: not kept in {FILE}: {error}.")
     if not mine or not (mine.folder / FILE).is_file():

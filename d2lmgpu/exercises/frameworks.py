@@ -5,8 +5,8 @@ import numpy as np
 from .checking import Exercise
 from .results import short
 
-BITS = "of 32 bits keep the upper 16; the lower 16 say whether to round up, which is to add 1 to the upper ones"
-TIE = "exactly between two, take the one whose last bit is 0: add 0x7FFF, and 1 more if the last kept bit is 1"
+BITS = "keep the upper 16 of the 32 bits; the lower 16 decide whether to round up, that is, to add 1 to the upper 16"
+TIE = "halfway between two, take the one whose last bit is 0: add 0x7FFF, and 1 more if the last kept bit is 1"
 
 
 def _numbers(*shape, seed=5):
@@ -44,8 +44,8 @@ def _bfloat16_mistakes(found, _, x):
         (is_it(x), f"{said}; nothing is rounded", BITS),
         (is_it(right), f"right, but in {found.dtype}", "return float32 numbers: .view(np.float32)"),
         (is_it(_cut(x, 0x8000)) or is_it(_cut(x, 0x7FFF)), f"{said}; ties should go to even", TIE),
-        (is_it(_cut(x)), f"{said}; cut off, not rounded", "half of them should go up: add before you cut"),
-        (is_it(_cut(x, 0x10000)), f"{said}; always away from zero", "to the nearest: add half, not a whole"),
+        (is_it(_cut(x)), f"{said}; yours is cut off", "about half of the numbers should go up: add before you cut"),
+        (is_it(_cut(x, 0x10000)), f"{said}; always away from zero", "add half a last bit, not a whole"),
         (True, said, BITS),
     )
 
@@ -77,12 +77,12 @@ def _buckets_mistakes(found, right, sizes, limit):
         if len(bucket) > 1 and sum(sizes[i] for i in bucket if i in range(len(sizes))) > limit
     ]
     return (
-        ([[sizes[i] for i in bucket] for bucket in right], "these are sizes", "return the numbers"),
+        ([[sizes[i] for i in bucket] for bucket in right], "these are the gradients' sizes", "return their numbers"),
         ([] in found, "a bucket is empty", "begin a new one only if there is something in it"),
-        (sorted(flat) != list(range(len(sizes))), "not every gradient is there once", LAST),
-        (flat == sorted(flat) and flat != flat[::-1], "the first parameter's come first", ORDER),
+        (sorted(flat) != list(range(len(sizes))), "not every gradient is in exactly one bucket", LAST),
+        (flat == sorted(flat) and flat != flat[::-1], "the first parameter comes first", ORDER),
         (flat != sorted(flat, reverse=True), "out of order", ORDER),
-        (bool(over), f"{over[:1]} has more than {limit} bytes", "look before you put it in: would it be too much?"),
+        (bool(over), f"{over[:1]} has more than {limit} bytes", "before you put one in, ask whether it still fits"),
     )
 
 

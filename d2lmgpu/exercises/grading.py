@@ -177,5 +177,5 @@ class _Grader:
             return verdict._replace(says=says), output
 
 
-SLOW = "which of the answers before it took so long?"
+SLOW = "which of the earlier answers took so long?"
 FEW = 3  # at most so many unusable files are named

@@ -123,7 +123,7 @@ def _do(job):
     return Outcome(None, SPOKE if spoke else how_it_ended(os.waitstatus_to_exitcode(status)), text)
 
 
-SPOKE = "spoke in the place of the check"
+SPOKE = "sent a result of its own in place of the check's"
 
 
 def _work(job, word, result, output):

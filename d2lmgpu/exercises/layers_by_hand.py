@@ -16,7 +16,7 @@ def try_leaky_relu(answer):
         case, before = f"x of shape {x.shape}, {x.dtype}, slope {slope}", x.copy()
         result = result_of(answer, x, slope, case=case)
         pair = isinstance(result, tuple) and len(result) == 2 and callable(result[1])
-        expect(pair, f"{case}: it returned no pair of an array and a function", "return y, backward")
+        expect(pair, f"{case}: it did not return a pair of an array and a function", "return y, backward")
         y, backward = result
         _check_forward(x, before, y, slope, case)
         kept.append((before, dy, slope, backward, case))
@@ -25,7 +25,7 @@ def try_leaky_relu(answer):
 
 
 def _check_forward(x, before, y, slope, case):
-    expect(close(x, before, 0), f"{case}: x itself was changed", "write to an array of your own: x belongs to others")
+    expect(close(x, before, 0), f"{case}: x itself was changed", "write to a new array: x belongs to the caller")
     y = read(y, np.ndarray, f"{case}, y", NUMBERS)
     mistakes = ((np.where(x > 0, x, 0), "zero where x is negative", "there a leaky ReLU is slope * x"),)
     hint = "x where it is positive, slope * x where it is not"
@@ -36,8 +36,8 @@ def _check_backward(x, dy, slope, dx, case):
     dx = read(dx, np.ndarray, f"{case}, backward(dy)", NUMBERS)
     slopes = np.where(x > 0, 1, slope)
     mistakes = (
-        (slopes, "the slopes alone are the gradient of y's sum; the loss has dy: multiply"),
-        (np.where(dy > 0, 1, slope) * dy, "which branch it is was decided by x in forward, not by the sign of dy"),
+        (slopes, "the slopes alone would be the gradient of y's sum; multiply them by dy"),
+        (np.where(dy > 0, 1, slope) * dy, "which of the two slopes applies depends on the sign of x, not of dy"),
         (np.where(x > 0, dy, 0), "where x is negative, y still depends on x a little"),
         (slopes * x * dy, "multiply dy by the derivative of y, not by y"),
     )
@@ -60,15 +60,15 @@ def _normal(rng, shape):
 
 def _pooling_mistakes(dx, _, dy, x):
     if dx.shape != x.shape:
-        return ((True, f"dx has shape {dx.shape} and x {x.shape}", "every input gets a gradient, if it is zero"),)
+        return ((True, f"dx has shape {dx.shape} and x {x.shape}", "every input gets a gradient, even if it is 0"),)
     rows, columns = x.shape[2] // 2, x.shape[3] // 2
     spread = np.zeros_like(x)
     spread[:, :, : 2 * rows, : 2 * columns] = dy.repeat(2, 2).repeat(2, 3)
     sums = dx[:, :, : 2 * rows, : 2 * columns].reshape(*x.shape[:2], rows, 2, columns, 2).sum((3, 5))
     added = f"dx adds up to {short(sums)} in the first squares, and dy is {short(dy)}"
     return (
-        (spread / 4, "each input of a square got a quarter", "that is average pooling; y = max depends on one"),
-        (spread, "each input of a square got all of dy", "a change of the smaller ones changes no maximum"),
+        (spread / 4, "each input of a square got a quarter", "that is average pooling; a maximum depends on one"),
+        (spread, "each input of a square got all of dy", "a small change of the smaller inputs changes nothing"),
         (not close(sums, dy), added, "each square hands on its dy, once: what if two of its numbers are the largest?"),
         (True, "not the right input gets it", "the largest of the square; among equals the first, row by row"),
     )
@@ -88,11 +88,11 @@ def _log_softmax_mistakes(found, right, logits):
         (np.exp(right), "these are the probabilities; their logarithms are asked for"),
         (close(columns, np.ones(right.shape[1])), "each row is an image and has its own sum: axis 1"),
         (bad and logits.min() > 900, TOO_LARGE),
-        (bad, "exp has become 0, and its log -inf: take each row's own maximum, and no log of a quotient"),
+        (bad, "an exp has become 0, and its log -inf: subtract each row's own maximum, and take no log of a quotient"),
     )
 
 
-TOO_LARGE = "float32 ends at exp(88.7); what can you take from a row without changing the result?"
+TOO_LARGE = "exp(89) is too large for float32; what can you subtract from a row without changing the result?"
 RNG = np.random.default_rng(1)
 
 EXERCISES = {
@@ -134,6 +134,6 @@ EXERCISES = {
         hint="log(exp(z) / total) is z - log(total)",
         form=np.ndarray,
         returns=NUMBERS,
-        keeps="logits - m makes a new array",
+        keeps="do not change logits in place",
     ),
 }

@@ -3,7 +3,7 @@
 from ..collectives import chunk_bounds
 from .checking import Exercise
 
-FIRST = "the first device of a process has the number sum(counts[:rank]) among all"
+FIRST = "among all devices, the first one of this process has the number sum(counts[:rank])"
 STOP = "return (start, stop), as for a slice: stop is not included"
 RAGGED = "k does not divide n: the first n % k devices get one example more; chunk_bounds(n, k) does that"
 
@@ -24,7 +24,7 @@ def _examples_mistakes(_, right, n, counts, rank):
     return (
         (chunk_bounds(n, len(counts))[rank], "split over processes", "a process with two devices takes two parts"),
         (one, "those of one device", "the part of a process begins with its first device and ends with its last"),
-        ((right[0], right[1] - right[0]), "a start and a length", STOP),
+        ((right[0], right[1] - right[0]), "this is a start and a length", STOP),
         ((right[0], right[1] - 1), "the last example is missing", STOP),
         (_examples(n, counts, (rank + 1) % len(counts)), "those of the next rank", FIRST),
         ((before * (n // k), after * (n // k)), "the rest is dealt out otherwise", RAGGED),
@@ -33,7 +33,7 @@ def _examples_mistakes(_, right, n, counts, rank):
 
 
 IN_ORDER = "return them in order, the lowest rank first"
-CIRCLE = "if all who are waited for wait themselves, they wait in a circle, and no rank alone is to blame: []"
+CIRCLE = "if all ranks that others wait for wait themselves, no single rank is to blame: return []"
 
 
 def _draw_waits(rng):
@@ -45,11 +45,11 @@ def _draw_waits(rng):
 def _culprits_mistakes(found, right, waits):
     waited = list(waits.values())
     return (
-        (sorted(waits), "those who wait", "a rank that waits has said so, and is a victim"),
-        (sorted(set(waited)), "all for which a rank waits", "some of these wait themselves, and have said so"),
-        (sorted(rank for rank in waited if rank not in waits), "a rank is there twice", "name each rank once"),
+        (sorted(waits), "these are the ranks that wait", "a rank that waits has answered, so it is not to blame"),
+        (sorted(set(waited)), "these are all that are waited for", "some of these wait themselves: they have answered"),
+        (sorted(rank for rank in waited if rank not in waits), "a rank is in it twice", "name each rank once"),
         (right[::-1], "the wrong way round", IN_ORDER),
-        (right[:1], "there are others", "more than one rank may be silent"),
+        (right[:1], "some are missing", "more than one rank may be silent"),
         (sorted(found) == right, IN_ORDER),
         (not right, CIRCLE),
     )
@@ -93,7 +93,7 @@ EXERCISES = {
         draw=_draw_waits,
         right=lambda waits: sorted(set(waits.values()) - set(waits)),
         mistakes=_culprits_mistakes,
-        hint="follow the chain from rank to rank, until you come to one that waits for none",
+        hint="follow the chain from rank to rank, until you come to one that is not in waits",
         form=[int],
         returns="return a list of ranks, such as [2]",
     ),

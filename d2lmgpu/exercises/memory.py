@@ -9,7 +9,7 @@ from .checking import Exercise, random_numbers, with_hidden
 from .results import Empty, call_recorded, close, compare, expect, short
 from .watching import RAW
 
-STAGES = "stage 1 shares out the state, stage 2 the gradients as well, stage 3 the parameters, too"
+STAGES = "stage 1 shares out the state, stage 2 also the gradients, stage 3 also the parameters"
 WHOLE = "where k does not divide, the largest part has one number more: round up"
 
 
@@ -23,17 +23,17 @@ def _bytes_mistakes(_, right, stage, n, states, k):
     largest, least = -(-n // k), n // k
     params, grads = (n if stage < 3 else largest), (n if stage < 2 else largest)
     return (
-        (right / 4, "these are numbers", "a float32 number takes 4 bytes"),
+        (right / 4, "this counts numbers, not bytes", "a float32 number takes 4 bytes"),
         (2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"),
-        (right - 4 * grads, "the gradients are missing", "when they are complete, gradients take memory, too"),
+        (right - 4 * grads, "the gradients are missing", "the complete gradients take memory, too"),
         (4 * (params + grads), "the optimiser's state is missing", "the optimiser keeps `states` numbers for each"),
         (_bytes_of(0, n, states, k), "nothing is shared out", "stage 1 shares the optimiser's state, 2 and 3 more"),
         (_bytes_of(stage + 1, n, states, k), "too much is shared out", STAGES),
-        (_bytes_of(stage - 1, n, states, k), "not all is shared out that could be", STAGES),
+        (_bytes_of(stage - 1, n, states, k), "too little is shared out", STAGES),
         (_bytes_of(3, n, states, k), "everything is shared out", STAGES),
-        (k * right, "those of all devices", "one device's, please"),
-        (_bytes_of(stage, n, states, k, least), "those of the smallest part", WHOLE),
-        (_bytes_of(stage, n, states, k, n / k), "a part of a number", WHOLE),
+        (k * right, "these are the bytes of all devices", "return those of one"),
+        (_bytes_of(stage, n, states, k, least), "with the smallest part", WHOLE),
+        (_bytes_of(stage, n, states, k, n / k), "with a fraction of a number", WHOLE),
     )
 
 
@@ -67,7 +67,7 @@ def try_zero1_step(answer):
         _check_sent(transfers, devices, n, case)
 
 
-ORDER = "reduce-scatter the gradients, update the chunk that is your own, all-gather the parameters"
+ORDER = "reduce-scatter the gradients, update each device's own chunk, all-gather the parameters"
 
 
 def _placed(start, own, before, devices, bounds):
@@ -86,10 +86,10 @@ def _check_params(i, array, start, own, before, bounds, lr, momentum, case):
     part[a:b] = right[a:b]
     mixed = np.concatenate([grad[a:b] for grad, (a, b) in zip(own, bounds, strict=True)])
     mistakes = (
-        (part, "its own chunk is right, and the others are old", "all-gather the parameters after the update"),
-        (start - lr * (momentum * before + mixed), "each chunk has one device's gradients only", "sum them first"),
-        (start - lr * total, "the velocities have no part in it", "p = p - lr · v, with v = momentum · v + gradient"),
-        (start - lr * (momentum * before + total / len(own)), "the mean of the gradients", "add them up; no mean"),
+        (part, "its own chunk is right, but the others are old", "all-gather the parameters after the update"),
+        (start - lr * (momentum * before + mixed), "each chunk used one device's gradients only", "sum them first"),
+        (start - lr * total, "the velocities were not used", "p = p - lr · v, with v = momentum · v + gradient"),
+        (start - lr * (momentum * before + total / len(own)), "with the mean of the gradients", "use their sum"),
         (start + lr * (momentum * before + total), "a step uphill", "the step is subtracted"),
     )
     compare(array, right, mistakes if len(own) > 1 else (), f"{case}: the parameters of device {i}", ORDER, 1e-4)
@@ -99,7 +99,7 @@ def _check_sent(transfers, devices, n, case):
     """Check that 2(k-1)·n numbers were sent in all, each recorded, and none through the host."""
     k, places = len(devices), {str(device) for device in devices}
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
-    host = "right, but numbers went over the host: they should go from device to device"
+    host = "right, but numbers went through the host: they should go from device to device"
     expect(up == 0 or k == 1, f"{case}: {host}", "execute(schedule, arrays) sends between devices")
     sent = sum(t.nbytes for t in transfers if t.source in places and t.destination in places - {t.source})
     enough = 8 * (k - 1) * n
@@ -110,8 +110,8 @@ def _check_sent(transfers, devices, n, case):
     )
     expect(
         sent >= enough,
-        f"{case}: right, but only {sent:,} bytes were sent; it takes {enough:,}",
-        f"numbers travel by put or execute; {RAW}",
+        f"{case}: right, but only {sent:,} bytes were recorded as sent; it takes {enough:,}",
+        f"send numbers with put or execute; {RAW}",
     )
 
 

@@ -59,7 +59,7 @@ def keep(name, answer, path):
         text = content.decode(encoding)
         source = source_of(name, answer, kept_in(text))
         if marker := MARKER.search(source):
-            raise CannotKeep(f"a line of its text, {marker[0]}, is one that {path.name} marks answers with; change it")
+            raise CannotKeep(f"its source has the line {marker[0]}, which {path.name} uses to mark answers; change it")
         new, replaces = _with_block(text, name, source)
         if new == text:
             return False
@@ -70,7 +70,7 @@ def keep(name, answer, path):
     if aside:
         print(f"  ({path.name} as it was: {aside.name})")
     elif begin in text or end in text:
-        print(f"  ({name} lacks one of its markers, {begin} and {end}: what is there stays, the new one is at the end)")
+        print(f"  (The lines {begin} and {end} are not a pair: the old text stays, and the new version is at the end.)")
     return True
 
 
@@ -122,7 +122,7 @@ def _collect(function, imports, parts, kept):
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise CannotKeep("only functions that begin with def have a text that can be kept")
     if function.__closure__:
-        raise CannotKeep(f"{function.__name__} uses variables of a function around it")
+        raise CannotKeep(f"{function.__name__} uses variables of the function in which it is defined")
     try:
         text = textwrap.dedent(inspect.getsource(function)).strip()
     except (OSError, TypeError):
@@ -164,7 +164,7 @@ def _literal(use, value):
             return text
     except Exception:  # its repr, and its comparison, may raise anything
         pass
-    raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook's; make it in the function, or an argument")
+    raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook's; make it in the function, or pass it in")
 
 
 def _used_to_define(text):

@@ -30,7 +30,7 @@ def try_sum_on(answer):
             expect(close(array, value), said, COPY)
         _check_sum(result, values, cpu(there), case)
         same = any(np.shares_memory(result.raw, array.raw) for array in arrays)
-        expect(not same, f"{case}: the sum is not a new array but one of those given", "put always makes a copy")
+        expect(not same, f"{case}: the sum is in an array given", "return a new array; put always makes a copy")
         _check_way(transfers, [(i, there) for i in places if i != there], arrays[0].nbytes, case)
 
 
@@ -48,12 +48,12 @@ def _check_way(transfers, ways, nbytes, case):
     """Check that exactly these copies were made: ``ways`` are pairs (source, destination), of ``nbytes`` each."""
     moved = [(t.source, t.destination, t.nbytes) for t in transfers if t.source != t.destination]
     over_host = any("host" in (source, destination) for source, destination, _ in moved)
-    expect(not over_host, f"{case}: the numbers went over the host, twice the way", "put copies from device to device")
+    expect(not over_host, f"{case}: the numbers went through the host, twice", "put copies from device to device")
     said = f"{case}: {sum(size for *_, size in moved)} bytes moved between devices instead of {nbytes * len(ways)}"
     expect(sorted(moved) == sorted((str(cpu(i)), str(cpu(j)), nbytes) for i, j in ways), said, STRAIGHT)
 
 
-STRAIGHT = f"each array travels once, straight to the device; {RAW}"
+STRAIGHT = f"copy each array once, directly to the device where it is needed; {RAW}"
 
 
 def try_swap(answer):
@@ -68,7 +68,7 @@ def try_swap(answer):
         if same(now, before):
             if returned is None or returned is ...:
                 raise Empty(f"{case}: nothing has changed")
-            raise Wrong(f"{case}: it returned something, but a and b are as before", IN_PLACE)
+            raise Wrong(f"{case}: it returned a value, but a and b are unchanged", IN_PLACE)
         both = [
             ((was, was), f"now both hold what {name} held", OVERWRITTEN) for name, was in zip("ab", before, strict=True)
         ]
@@ -77,10 +77,10 @@ def try_swap(answer):
         _check_way(transfers, [(one, other), (other, one)] if one != other else [], a.nbytes, case)
 
 
-IN_PLACE = "a[:] = ... writes into the array that is there; a = ... only gives the name to another array"
+IN_PLACE = "a[:] = ... writes into the array that is there; a = ... only makes the name refer to another array"
 OVERWRITTEN = (
     "the first assignment overwrites what the second one needs: keep a copy of it; "
-    "a second name is no copy, put(x, x.device) makes one"
+    "a second name is not a copy; put(x, x.device) makes one"
 )
 
 
@@ -110,7 +110,7 @@ def try_timed(answer):
         _check_seconds(np.array(result, float), seconds, calls, case)
 
 
-EACH_TIMED = "call work once to warm up, without a time, and then `repeats` times, each with its own time"
+EACH_TIMED = "call work once to warm up, untimed; then call it `repeats` times, and time each call separately"
 
 
 def _check_seconds(result, seconds, calls, case):
@@ -135,20 +135,20 @@ WAIT = "wait, d2l.synchronize(devices), before the clock is read"
 WARM = "call work once before the loop, and wait for that, too, before the clock is read"
 AT_EACH_BEGIN = "read the clock at the beginning of each repetition"
 WAIT_FOR_ALL = "wait for all devices, not for one"
-GIVEN = "read the clock that was given: clock(), not time.perf_counter(); end less begin"
+GIVEN = "read the clock that was given: clock(), not time.perf_counter(); end minus begin"
 
 
 EXERCISES = {
     "sum_on": Exercise(
         "Write sum_on(arrays, device): arrays is a list of device arrays of one shape, each on any device; return "
         "their sum, a new array on `device`. The arrays stay as they are; those on other devices travel once each.",
-        "the sum is on the device that was asked for, each array travelled once, and none has changed.",
+        "the sum is on the device that was asked for, each other device's array was copied once, and none has changed.",
         try_sum_on,
     ),
     "swap": Exercise(
         "Write swap(a, b): a and b are device arrays of one shape; afterwards, in place, a holds what b held and b "
         "what a held. They may be on two devices or on one. Return nothing.",
-        "the two arrays have changed contents, each in its own place.",
+        "the two arrays have exchanged their contents, in place.",
         try_swap,
     ),
     "timed": Exercise(

@@ -22,12 +22,12 @@ def try_one_f_one_b(answer):
             expect(
                 held <= most,
                 f"{case}: device {s} holds {held} micro-batches at a time; {most} are enough",
-                "device s begins with k - s forwards, and no more; then a backward makes room for each next one",
+                "device s begins with k - s forwards, and no more; after that a backward makes room for each forward",
             )
         found, right = simulate(plan).seconds, 3 * (m + k - 1)
         expect(
             found <= right,
-            f"{case}: right, but it takes {found:g} times a forward instead of {right}",
+            f"{case}: right, but it takes as long as {found:g} forwards; {right} are possible",
             "device s begins with k - s forwards, so that its neighbours have something to do, too",
         )
 
@@ -46,7 +46,7 @@ def _orders(result, k, m, case):
             done = sorted(i for kind, _, i in order if kind == what)
             expect(
                 done == list(range(m)),
-                f"{case}: device {s} does {name} for micro-batches {done}",
+                f"{case}: device {s} computes the {name} of micro-batches {done}",
                 f"each device does {name} once for each of its {m} micro-batches",
             )
     return orders
@@ -81,7 +81,7 @@ def _held(order):
     return most
 
 
-PLACES = "m + k - 1 places are m for work and k - 1 that are empty: take the empty ones off"
+PLACES = "of a device's m + k - 1 time slots, m are for work and k - 1 are empty: subtract the empty ones"
 
 
 def _draw_bubble(rng):
@@ -97,13 +97,13 @@ def _enough(k, bubble):
 def _enough_mistakes(found, right, k, bubble):
     work = (1 - bubble) / bubble  # for each empty place
     return (
-        (found < 1, "there is always one", "a minibatch that is not cut is one micro-batch"),
+        (found < 1, "there is always at least one", "a minibatch that is not cut counts as one micro-batch"),
         (found % 1 != 0, "a part of a micro-batch", "round up to a whole number"),
         (right - 1, "the bubble is a little too large", "round up, not down"),
-        (abs(found - (k - 1) / bubble) <= 1, "that many places, not micro-batches", PLACES),
-        (abs(found - k * work) <= 1, "one device too many waits", "k - 1 places are empty, not k"),
+        (abs(found - (k - 1) / bubble) <= 1, "this is a number of time slots", PLACES),
+        (abs(found - k * work) <= 1, "this counts k empty slots", "k - 1 slots are empty, not k"),
         (abs(found - 2 * (k - 1) * work) <= 2, "twice as many", "forward and backward each have a bubble, and places"),
-        (right + 1, "one less is enough", "where the bubble is just as large as it may be, stop"),
+        (right + 1, "one less is enough", "a bubble of exactly `bubble` is still allowed"),
     )
 
 
@@ -112,7 +112,7 @@ EXERCISES = {
         "Write one_f_one_b(k, micro_batches): for each of k devices the list of what it computes, in order, as tuples "
         "('F' or 'B', stage, micro_batch). Device s has stage s, begins with k - s forwards (or with all, if there "
         "are fewer), and then does one backward and one forward in turn, and the backwards that are left.",
-        "proved for 1 to 4 devices; it holds no more than k - s micro-batches, and waits no longer than GPipe.",
+        "proved for 1 to 4 devices; device s holds at most k - s micro-batches, and it takes no longer than GPipe.",
         try_one_f_one_b,
     ),
     "enough_micro_batches": Exercise(

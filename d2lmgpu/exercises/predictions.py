@@ -145,7 +145,7 @@ def _is_text(value):
 
 
 def _show_folded(what, found):
-    text = f"{what}: the answer is folded. Write your prediction down first; run this again to see it all the same."
+    text = f"{what}: the answer is folded. Put your prediction into the call first, or run it again to see it."
     ipython = sys.modules.get("IPython")
     if ipython and getattr(ipython.get_ipython(), "kernel", None):
         ipython.display.display(Folded(what, found, text))
@@ -163,7 +163,7 @@ class Folded:
         return self.text
 
     def _repr_html_(self):
-        summary = f"{self.what}: write your prediction down first. (The answer, all the same.)"
+        summary = f"{self.what}: make your prediction first. (Click here to see the answer anyway.)"
         return f"<details><summary>{_escaped(summary)}</summary>{_escaped(self.found)}</details>"
 
 

@@ -9,17 +9,21 @@ from .results import RUN_IT
 def _updates_mistakes(_, right, n, b, k):
     return (
         (n // (k * b), "the ragged rest gets no update", "the last minibatch may be smaller; round up"),
-        (n / (k * b), "a part of an update", "the last minibatch may be smaller; it is an update like the others"),
+        (
+            n / (k * b),
+            "that is not a whole number",
+            "the last minibatch may be smaller; it is an update like the others",
+        ),
         (math.ceil(n / b), "as many as on one device", "an update needs a shard of b examples from each device"),
         (n // b, "as many as on one device", "an update needs a shard of b examples from each device"),
-        (k * math.ceil(n / b), "more with every device", "all devices together make one update, of k·b examples"),
-        (right + 1, "one too many", "where the minibatches divide n, there is no rest"),
+        (k * math.ceil(n / b), "more with more devices", "all devices together make one update, of k·b examples"),
+        (right + 1, "one too many", "if k·b divides n, there is no smaller last minibatch"),
     )
 
 
-SCALED, RISE = "linear scaling: k times the minibatch, k times the rate", "step 0 takes the first of the equal parts"
-BEHIND = f"{RISE}; warmup_steps - 1 has the full rate"
-GOYAL = "so do Goyal et al.; but here it rises from 0, in equal parts"
+SCALED, RISE = "linear scaling: k times the minibatch, k times the rate", "step 0 has the first of the equal parts"
+BEHIND = f"{RISE}; step warmup_steps - 1 has the full rate"
+GOYAL = "Goyal et al. do that, but here the rate rises from 0 in equal parts"
 
 
 def _draw_rate(rng):
@@ -35,7 +39,7 @@ def _rate_mistakes(_, right, step, lr, k, warmup):
     full, part = k * lr, (step + 1) / max(1, warmup)
     if step < warmup:
         special = (
-            (full, "the full rate from the start", "in the warm-up the rate has not risen all the way"),
+            (full, "the full rate from the start", "during the warm-up the rate is still smaller"),
             (0.0, "a step with rate 0 changes nothing", RISE),
             (step / warmup * full, "a step behind", BEHIND),
             (full * (step + 1) / (warmup + 1), "a step behind", BEHIND),
@@ -43,16 +47,16 @@ def _rate_mistakes(_, right, step, lr, k, warmup):
             (lr + (full - lr) * part, "it rises from the rate of one device", GOYAL),
         )
     else:
-        special = ((part * full, "it goes on rising", "when the warm-up is over, the rate stays"),)
+        special = ((part * full, "it keeps rising", "when the warm-up is over, the rate stays"),)
     return (
         *special,
         (right / k, "one device's rate", SCALED),
         (right / k**2, "smaller with every device", "a larger minibatch has less noise: it allows larger steps"),
-        (right / math.sqrt(k), "scaled by the root of k", SCALED),
+        (right / math.sqrt(k), "scaled by the square root of k", SCALED),
     )
 
 
-FAN = "a unit's size follows from how many inputs it adds up"
+FAN = "how large a unit's output is depends on how many inputs it adds up"
 ORDER = "a dense layer's weight is (inputs, outputs), a convolution's (outputs, inputs, h, w)"
 
 
@@ -68,14 +72,14 @@ def _he_mistakes(_, right, shape):
         (outputs * area, "counts the outputs", FAN),
         (shape[1], "counts channels only", "a convolution's unit adds up its whole window, of every channel"),
         (area, "counts the window only", "a unit adds up its window in every input channel"),
-        (math.prod(shape), "counts all weights", "one unit's inputs: leave out the number of units"),
+        (math.prod(shape), "counts all weights", "count the inputs of one unit only"),
     )
     return (
         *((math.sqrt(2 / size), what, hint) for size, what, hint in sizes),
-        (2 / inputs, "the variance", "the standard deviation is its root"),
+        (2 / inputs, "the variance", "the standard deviation is its square root"),
         (math.sqrt(1 / inputs), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"),
-        (math.sqrt(2 / (inputs + outputs * area)), "Glorot's", "He et al. count the inputs only"),
-        (0.01, "the textbook's", "it should depend on the shape"),
+        (math.sqrt(2 / (inputs + outputs * area)), "Glorot's formula", "He et al. count the inputs only"),
+        (0.01, "the textbook's constant", "it should depend on the shape"),
     )
 
 
@@ -83,7 +87,7 @@ EXERCISES = {
     "updates_per_epoch": Exercise(
         "Write updates_per_epoch(n, b, k): how many updates of the parameters there are in an epoch of n examples on k "
         "devices, each of which gets b examples of a minibatch. A ragged rest is used, too.",
-        "k times the minibatch, and one k-th of the updates, the ragged one included.",
+        "the minibatch is k times as large, so there are a k-th as many updates, rounded up.",
         cases=((60_000, 256, 1), (60_000, 256, 8), (60_000, 250, 4), (1000, 64, 3), (100, 32, 5)),
         draw=lambda rng: tuple(map(int, rng.integers(1, (10**5, 300, 10)))),
         right=lambda n, b, k: math.ceil(n / (k * b)),
@@ -109,7 +113,7 @@ EXERCISES = {
     "he_std": Exercise(
         "Write he_std(shape): the standard deviation of He's initial weights, for the shape of a convolution's weight, "
         "(outputs, inputs, h, w), or of a dense layer's, (inputs, outputs).",
-        "every unit puts out numbers of the size of its inputs.",
+        "with these weights a unit's outputs are about as large as its inputs.",
         cases=(((20, 1, 3, 3),), ((50, 20, 5, 5),), ((7, 3, 2, 5),), ((800, 128),), ((128, 10),)),
         draw=lambda rng: (tuple(map(int, rng.integers(1, 100, rng.choice((2, 4))))),),
         right=lambda shape: math.sqrt(2 / _inputs_and_outputs(shape)[0]),

@@ -25,7 +25,7 @@ def run_or_recall(program, *arguments, record, needs, processes=None, run=True, 
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
     missing += ["mpiexec"] if None in mpiexec else []
     if missing or not run:
-        why = f"not installed here: {listed(missing)}" if missing else "not run in the quick setting"
+        why = f"not installed here: {listed(missing)}" if missing else "skipped in the quick setting"
         return _recall(why, record)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "program.py"
@@ -52,7 +52,7 @@ def _run(command, seconds):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
             said, _ = process.communicate()
-            said += f"\n(ended after {seconds} seconds)"
+            said += f"\n(stopped: it was still running after {seconds} seconds)"
     return process.returncode, said.rstrip()
 
 

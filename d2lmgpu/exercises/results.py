@@ -18,7 +18,7 @@ class Empty(Exception):
     """An answer does nothing yet; the message says in which case."""
 
 
-RUN_IT = "run the function yourself on such a case, and read the error from its end"
+RUN_IT = "run the function yourself on such a case, and read the error message from the bottom up"
 
 
 def call(answer, *args, case, hint=RUN_IT):

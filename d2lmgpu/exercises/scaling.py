@@ -4,7 +4,7 @@ from .checking import Exercise
 from .results import close
 
 TIMES = (({1: 8.0, 2: 5.0, 4: 4.0},), ({4: 3.0, 1: 9.0},), ({1: 2.0, 3: 2.5},))
-PER_CENT = "a part, not per cent: 1 is perfect"
+PER_CENT = "a fraction, not a percentage: 1 is perfect"
 ON_PAPER = "work the first case out on paper"
 
 
@@ -35,14 +35,14 @@ def _speedup_mistakes(found, right, seconds):
 
 
 INVERTED = "the other way round: seconds of one device over seconds of k"
-SAME_EPOCH = "an epoch has the same number of examples on any k: its seconds are all you need"
-NOT_FIRST = "against one device, seconds[1], which need not come first"
-WELL_SPENT = "of k devices' time, the part that is well spent: divide the speed-up by k"
+SAME_EPOCH = "an epoch has the same examples on any number of devices: do not multiply by k"
+NOT_FIRST = "compare with one device, seconds[1]; it need not be the first entry"
+WELL_SPENT = "the fraction of the k devices' time that is well spent: divide the speed-up by k"
 
 
 def _weak_mistakes(_, right, seconds):
     return (
-        ({k: e / k for k, e in right.items()}, "each device does as much as one alone: the k is in it already"),
+        ({k: e / k for k, e in right.items()}, "each of the k devices does as much as one alone: do not divide by k"),
         ({k: e * k for k, e in right.items()}, "that is the speed-up; the efficiency is a k-th of it"),
         ({k: 1 / e for k, e in right.items()}, "the other way round: more than 1 would be better than perfect"),
         ({k: 100 * e for k, e in right.items()}, PER_CENT),
@@ -63,12 +63,12 @@ def _fraction(speedups):
 def _fraction_mistakes(_, s, speedups):
     k, last = list(speedups.items())[-1]
     return (
-        (1 - s, "that is the part which does shrink: s is the other"),
-        (1 - last / k, "that is what is missing to efficiency 1; solve 1/S = s + (1 - s)/k for s"),
+        (1 - s, "that is the part that does shrink; s is the other"),
+        (1 - last / k, "that is 1 minus the efficiency; solve 1/S = s + (1 - s)/k for s"),
         (1 / last - 1 / k, "divide by 1 - 1/k: not all of 1/S - 1/k is s"),
-        (sum(1 / v for v in speedups.values()) / len(speedups), "1/S has the part in it that shrinks, too"),
-        (100 * s, "a part, not per cent"),
-        (0.0 if 1 in speedups else None, "of one device 1/S - 1/k is 0 for every s: leave it out"),
+        (sum(1 / v for v in speedups.values()) / len(speedups), "1/S also contains the part that shrinks"),
+        (100 * s, "a fraction, not a percentage"),
+        (0.0 if 1 in speedups else None, "for one device 1/S - 1/k is 0 for every s: leave it out"),
     )
 
 
@@ -122,7 +122,7 @@ EXERCISES = {
     "serial_fraction": Exercise(
         "Write serial_fraction(speedups): a dict of speed-ups by the number of devices; return s of Amdahl's law, "
         "1 / speed-up = s + (1 - s) / k, which fits them.",
-        "from there follows how fast any number of devices can be: 1/s times as fast at most.",
+        "it limits the speed-up: however many devices there are, they are at most 1/s times as fast.",
         cases=(_amdahl(0.25, (2, 4)), _amdahl(0.1, (1, 2, 8)), _amdahl(0.0, (2, 16)), _amdahl(0.5, (1, 3))),
         draw=lambda rng: _amdahl(
             round(rng.uniform(0.01, 0.9), 3), map(int, rng.choice(range(2, 65), 3, replace=False))

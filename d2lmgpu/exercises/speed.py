@@ -25,8 +25,8 @@ def _products_mistakes(_, right, x_shape, weight_shape, input_grad):
     one = right // ((H - kh + 1) * (W - kw + 1))  # the products for one output pixel of all images
     return (
         (one * H * W, "there are fewer outputs than pixels: H - kh + 1 rows"),
-        (right // N, "each image is computed by itself"),
-        (right // products, "that is forward; backward has products of its own"),
+        (right // N, "that is for one image; there are N"),
+        (right // products, "that is the forward pass alone; backward needs products, too"),
         (right // products * 3, "with input_grad=False one of the three is not computed"),
         (2 * right, "a multiplication and its addition count once here"),
         (one * (H - kw + 1) * (W - kh + 1), "kh goes along H, and kw along W"),
@@ -56,7 +56,7 @@ def try_accumulate_grads(answer):
 
 def _check_accumulated(grads, expected, sizes, last, n, most, case):
     said = f"{case}: parts of {sizes} images"
-    expect(sizes and max(sizes) <= most, said, "range(0, len(X), most) are the beginnings")
+    expect(sizes and max(sizes) <= most, said, "range(0, len(X), most) gives the index at which each part begins")
     expect(sum(sizes) == n, f"{said}, {sum(sizes)} in all", "what about the last, smaller part?")
     expect(len(grads) == len(expected), f"{case}: a list of {len(grads)}", "as many arrays as grads_of returns")
     if same(grads, expected):
@@ -66,7 +66,7 @@ def _check_accumulated(grads, expected, sizes, last, n, most, case):
     mistakes = (
         (expected[i] / len(sizes), "a mean", f"{SUMMED} by the batch size, once"),
         (expected[i] / n, "a mean", f"{SUMMED}, once"),
-        (overwritten, "the last part's alone, or the array that grads_of writes to", "add up, in arrays of yours"),
+        (overwritten, "the last part's alone: grads_of overwrote its arrays", "add up in arrays of your own"),
         (True, "grads_of writes to the same arrays each time: what you keep from one call to the next, copy"),
     )
     compare(grads[i], expected[i], mistakes, f"{case}: the {('first', 'second')[i]} gradient", "")
@@ -100,7 +100,7 @@ def _scale_mistakes(found, right, *_):
 
 
 DOUBLED = "the scale is doubled after `interval` good steps in a row, and otherwise stays"
-FINITE = "a step is used only if all gradients are finite: neither infinite nor NaN, in none of the arrays"
+FINITE = "a step is used only if all gradients are finite: no array contains an infinite value or NaN"
 
 
 EXERCISES = {
@@ -108,7 +108,7 @@ EXERCISES = {
         "Write count_products(x_shape, weight_shape, input_grad): how many multiplications the convolution of x "
         "(N, C, H, W) with weight (O, C, kh, kw) costs as matrix products, forward and backward together. With "
         "input_grad=False the gradient of x is not computed. No padding, stride 1; biases are not counted.",
-        "forward and backward are counted, for first layers and others.",
+        "forward and backward are counted, with and without the gradient of x.",
         cases=(
             ((1, 1, 28, 28), (20, 1, 3, 3), False),
             ((32, 20, 13, 13), (50, 20, 5, 5), True),
@@ -118,7 +118,7 @@ EXERCISES = {
         draw=_draw_convolution,
         right=_products,
         mistakes=_products_mistakes,
-        hint="each output is a sum of C·kh·kw products; each of the gradients has as many in all",
+        hint="each output is a sum of C·kh·kw products; each of the gradients takes as many as forward",
     ),
     "accumulate_grads": Exercise(
         "Write accumulate_grads(grads_of, X, y, most): the gradients of a minibatch X, y, summed over its images, of "
@@ -131,12 +131,12 @@ EXERCISES = {
         "Write next_scale(scale, good_steps, grads, interval): it returns use, scale, good_steps. use: whether all "
         "arrays of grads are finite. If not, the scale is halved (not below 1). After `interval` good steps in a row "
         "it is doubled. good_steps counts those since the last change or bad step.",
-        "steps with gradients that are not finite are left out, and the scale is halved, or doubled after good ones.",
+        "bad steps are skipped and halve the scale; enough good ones in a row double it.",
         cases={
             "a good step": (1024.0, 3, [ONES, np.ones(2)], 10),
             "the tenth good step in a row": (1024.0, 9, [ONES, np.ones(2)], 10),
             "an infinite gradient": (1024.0, 3, [ONES, INFINITE], 10),
-            "a gradient that is no number": (1024.0, 9, [UNDEFINED, np.ones(2)], 10),
+            "a gradient that is NaN": (1024.0, 9, [UNDEFINED, np.ones(2)], 10),
             "a gradient of minus infinity": (64.0, 0, [np.ones(3), MINUS], 10),
             "an infinite gradient at scale 1": (1.0, 5, [ONES, INFINITE], 10),
             "large gradients, but finite": (8.0, 1, [LARGE], 10),

@@ -10,7 +10,7 @@ from .results import compare, expect, result_of
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]
 """What LeNet's layers put out for one image: convolution, ReLU, pooling, twice; flatten; dense, ReLU, dense."""
 
-BEFORE = "a cut at c lets layers 0 to c - 1 stay behind; the last of them, outputs[c - 1], is what crosses"
+BEFORE = "a cut c comes before layer c: what crosses it are the outputs of layer c - 1, outputs[c - 1]"
 
 
 def _draw_cuts(rng):
@@ -20,11 +20,11 @@ def _draw_cuts(rng):
 
 def _split_mistakes(_, right, outputs, cuts, batch_size):
     return (
-        (right / 2, "the forward pass only", "the gradient of all that was sent comes back"),
+        (right / 2, "the forward pass only", "a gradient comes back for every number that was sent"),
         (right / 4, "numbers, not bytes", "a float32 number takes 4 bytes"),
         (2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"),
-        (right / batch_size, "those of one example", "every example of the minibatch crosses the cut"),
-        (8 * batch_size * sum(outputs[cut] for cut in cuts), "the outputs of the layer behind the cut", BEFORE),
+        (right / batch_size, "these are the bytes of one example", "every example of the minibatch crosses the cut"),
+        (8 * batch_size * sum(outputs[cut] for cut in cuts), "the outputs of the layer after the cut", BEFORE),
         (8 * batch_size * sum(outputs), "the outputs of all layers", "what stays on a device does not travel"),
     )
 
@@ -49,7 +49,7 @@ PARTS = "np.array_split(x, k, axis=1) also splits what k does not divide; what i
 
 def _check_product(y, product, bias, k, case):
     right = product + bias
-    expect(y.shape == right.shape, f"{case}: y has shape {y.shape} instead of {right.shape}", "the parts are added up")
+    expect(y.shape == right.shape, f"{case}: y has shape {y.shape} instead of {right.shape}", "add up the products")
     mistakes = (
         (product + k * bias, f"the bias is counted {k} times", "it is added once, not on every device"),
         (product, "the bias is missing", "add it once"),
@@ -77,7 +77,7 @@ def _check_parts(transfers, devices, x, weight, bias, case):
         "each other device sends its product, (N, O) numbers, once, straight to devices[0]",
     )
     for device, nbytes in got.items():
-        what = f"{case}: {device} gets {nbytes:,} bytes from the host; its parts have {most:,} at most"
+        what = f"{case}: {device} gets {nbytes:,} bytes from the host; its parts and the bias have {most:,} at most"
         expect(nbytes <= most, what, "a device needs its part of x and weight only")
 
 
@@ -91,12 +91,12 @@ def _fitting(parameters, activations, memory, k):
 def _fitting_mistakes(found, right, parameters, activations, memory, k):
     shared, no_grads = (_fitting(few, activations, memory, k) for few in (parameters / k, parameters / 2))
     return (
-        (found < 0, "fewer than none", "where not even the parameters fit, no example does"),
-        (found % 1 != 0, "a part of an example", "whole examples fit on a device: //, before times k"),
+        (found < 0, "this is negative", "if parameters and gradients alone do not fit, no example does"),
+        (found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then times k"),
         (right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"),
-        (no_grads, "the gradients take no place", "there are as many gradients as parameters"),
-        (shared, "a part of the parameters each", "with data parallelism every device holds all of them"),
-        (0 < found - right < k, "a shard would not fit", "the largest shard decides: whole examples on a device"),
+        (no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"),
+        (shared, "only a part of the parameters", "with data parallelism every device holds all of them"),
+        (0 < found - right < k, "a shard would not fit", "each device holds whole examples: round down before times k"),
     )
 
 
@@ -115,7 +115,7 @@ EXERCISES = {
         draw=_draw_cuts,
         right=lambda outputs, cuts, batch_size: 2 * 4 * batch_size * sum(outputs[cut - 1] for cut in cuts),
         mistakes=_split_mistakes,
-        hint="bytes over one cut first: examples · numbers · 4, and back; then add up the cuts",
+        hint="for one cut: examples · numbers · 4 bytes forward, and as many back; then add up the cuts",
     ),
     "dense_by_inputs": Exercise(
         "Write dense_by_inputs(x, weight, bias, devices): x (N, D), weight (D, O) and bias (O,) are NumPy arrays. Give "
@@ -128,7 +128,7 @@ EXERCISES = {
         "Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with "
         "`memory` bytes holds all parameters, their gradients, and for each example of its shard the activations; all "
         "are float32 numbers. Return the largest number of examples in a minibatch.",
-        "parameters and gradients on every device, and whole examples in what is left.",
+        "every device holds all parameters and gradients, and whole examples in the memory that is left.",
         cases=[
             (PARAMETERS, ACTIVATIONS, memory, k)
             for memory, k in ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4))
@@ -136,6 +136,6 @@ EXERCISES = {
         draw=lambda rng: (PARAMETERS, ACTIVATIONS, *map(int, rng.integers((10**6, 1), (10**8, 9)))),
         right=_fitting,
         mistakes=_fitting_mistakes,
-        hint="what parameters and gradients leave of a device's memory, in examples; then times k",
+        hint="how many examples fit into what parameters and gradients leave of a device's memory? Then times k",
     ),
 }

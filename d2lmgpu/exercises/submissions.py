@@ -98,7 +98,7 @@ def source_of(notebook):
         cells = read_json(_read(notebook, LARGEST_FILE))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (TypeError, KeyError):
-        raise Unusable("this is no notebook") from None
+        raise Unusable("this is not a notebook") from None
     if sum(map(len, texts)) > LARGEST_TEXT:
         raise Unusable(f"its code is larger than {LARGEST_TEXT >> 20} MB")
     parts = []
@@ -139,7 +139,7 @@ def _read(file, largest):
     if file.is_symlink():
         raise Unusable("this is a link; hand in the file itself")
     if not file.is_file():
-        raise Unusable("this is no file")
+        raise Unusable("this is not a file")
     if file.stat().st_size > largest:
         raise Unusable(f"larger than {largest >> 20} MB")
     return file.read_bytes()

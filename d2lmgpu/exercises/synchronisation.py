@@ -28,12 +28,12 @@ def try_split_batch(answer):
         labels = [len(shard) for shard in y_shards]
         expect(sizes == labels, f"{case}: {sizes} images and {labels} labels", "cut X and y at the same places")
         expect(sum(sizes) == n, f"{case}: shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
-        expect(max(sizes) - min(sizes) <= 1, f"{case}: shards of {sizes} examples; the largest device decides", RAGGED)
+        expect(max(sizes) - min(sizes) <= 1, f"{case}: shards of {sizes} examples; all wait for the largest", RAGGED)
         _check_pairs(X_shards, y_shards, n, case)
 
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
-RAGGED = "n divided by k leaves a rest; give one more example to as many devices as the rest has"
+RAGGED = "n divided by k leaves a remainder r; give one more example to r of the devices"
 
 
 def _check_places(shards, devices, case):
@@ -47,8 +47,8 @@ def _check_pairs(X_shards, y_shards, n, case):
     """Image i is [3i, 3i + 1, 3i + 2], and its label i."""
     X = np.concatenate([to_host(shard).reshape(-1, 3) for shard in X_shards])
     y = np.concatenate([to_host(shard) for shard in y_shards])
-    expect(sorted(X[:, 0]) == [3 * i for i in range(n)], f"{case}: some examples are there twice, others not", RAGGED)
-    said = f"{case}: the first image of a shard has another one's label"
+    expect(sorted(X[:, 0]) == [3 * i for i in range(n)], f"{case}: some examples occur twice, others never", RAGGED)
+    said = f"{case}: some images have another image's label"
     expect((X[:, 0] == 3 * y).all(), said, "cut X and y at the same places, in the same order")
 
 
@@ -85,9 +85,9 @@ REBOUND = "data[i] = ... gives the list another array; data[i][:] = ... writes i
 def _check_sum(i, array, values, total, case):
     twice = np.where(_equal(array, total), total, total + values[i])  # its own vector, in some chunks or in all
     mistakes = (
-        (values[i], "its own vector, as before", "after the sum is formed on device 0, the others still need it"),
+        (values[i], "it still holds its own vector", "once the sum is on device 0, copy it to the others"),
         (total / len(values), "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"),
-        (twice, "the sum with its own vector counted twice", "give the sum back with =, not with +="),
+        (twice, "the sum with its own vector counted twice", "copy the sum back with data[i][:] = ..., not with +="),
         (values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"),
     )
     hint = "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often"
@@ -130,8 +130,8 @@ def _check_step(i, array, start, own, lr, batch_size, case):
     """``own``: this parameter's gradient on each device."""
     k, total = len(own), np.sum(own, axis=0)
     steps = (
-        (0 * total, "it has not changed", "every device steps its own copy, in place: param[:] -= ..."),
-        (own[i] / batch_size, "the step of its own gradient", "first allreduce: the step needs all devices' sum"),
+        (0 * total, "it has not changed", "update the copy on every device, in place: param[:] -= ..."),
+        (own[i] / batch_size, "a step by its own gradient only", "first allreduce: the step needs all devices' sum"),
         (total * k / batch_size, "a step k times as long", "divide by the whole minibatch, not by a shard"),
         (total / k / batch_size, "a step k times too short", "sgd divides once; do not average over devices too"),
         (total, "a step by the sum itself", "gradients are sums over examples: divide by the minibatch's size"),
@@ -146,7 +146,7 @@ EXERCISES = {
         "Write split_batch(X, y, devices): split n images X (n, ...) and their labels y (n,) over the list of devices; "
         "return two lists with a device array for each device. Sizes differ by one at most, and n may be less than the "
         "number of devices.",
-        "every example is on one device, with its label, and no device has two more than another.",
+        "every example is on one device, with its label, and the devices' numbers of examples differ by at most one.",
         try_split_batch,
     ),
     "allreduce": Exercise(

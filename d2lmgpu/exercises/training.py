@@ -65,7 +65,7 @@ def _check_params(params, copies, given, X, y, exchanged, case):
     steps = [_flat(copy) - before for copy in copies]
     expect(
         same_things(given, copies),
-        f"{case}: there are other arrays in device_params than before",
+        f"{case}: device_params now holds other arrays",
         "work in place, as sgd does",
     )
     idle = [i for i, step in enumerate(steps) if not step.any()]
@@ -83,7 +83,7 @@ def _check_params(params, copies, given, X, y, exchanged, case):
     mistakes = (
         (factors[worst] < 0, "a step goes against the gradient: param -= lr / n * grad"),
         (float(n), "gradients are sums over examples: divide by their number, len(y), as sgd does"),
-        (1 / len(copies), "the sum is that over all examples already: divide by n, not by k"),
+        (1 / len(copies), "the sum is that over all examples: divide by n only, not by k as well"),
     )
     hint = "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"
     compare(
@@ -100,10 +100,10 @@ def _check_loss(loss, params, X, y, case):
     expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
     loss, total = read(loss, float, case, hint), float(loss_and_grads(X, y, params)[0])
     mistakes = (
-        (total / len(y), "the mean", "gradients stay sums: for the mean, divide once, at the end"),
+        (total / len(y), "the mean", "return the sum over the examples; do not divide it"),
         (loss > 1.5 * total / len(y), "some examples are missing", "add up the losses of all devices, not only of one"),
     )
-    hint = "a mean of the devices' means is not the mean where shards differ: add up sums"
+    hint = "add up the sums of the losses of all shards"
     compare(loss, total, mistakes, f"{case}: the loss", hint, 1e-4)
 
 
@@ -118,9 +118,9 @@ def _rate_mistakes(_, right, seconds, sizes):
     rates, time = np.divide(sizes[1:], seconds[1:]), sum(seconds[1:])
     return (
         (sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"),
-        (1 / right, "seconds an example", "the other way round: examples over seconds"),
+        (1 / right, "seconds per example", "the other way round: examples over seconds"),
         (rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"),
-        (np.median(rates), "the median of the steps' rates", f"{ALL}: a median does not see how slow the slow are"),
+        (np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow are"),
         (sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"),
         (sum(sizes) / time, "the first step's examples without its seconds", "leave both out"),
     )
@@ -143,7 +143,7 @@ def _batch_mistakes(found, right, per_example, exchange, k):
     return (
         (isinstance(found, float) and found == even, WHOLE),
         (_smallest_batch(per_example, exchange, k, 0), "as fast is not faster: < and not <="),
-        (math.ceil(exchange / per_example), "k devices have work left, too: each a k-th of the examples"),
+        (math.ceil(exchange / per_example), "k devices still have to compute: each a k-th of the examples"),
         (math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"),
     )
 
@@ -153,13 +153,13 @@ EXERCISES = {
         "Write train_batch(X, y, device_params, devices, lr): one step of data-parallel training. X (n, 1, 28, 28) and "
         "y (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in "
         "place. Return the loss, summed over all n examples.",
-        "all replicas take the step of one device, all devices compute at the same time, and the loss is the sum.",
+        "all replicas take the right step, all devices compute at the same time, and the loss is the sum.",
         try_train_batch,
     ),
     "examples_per_second": Exercise(
         "Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of "
         "a run; return the examples per second, leaving out the first step, which warms up.",
-        "a rate over all steps that count, whatever their sizes.",
+        "all examples over all seconds, without the first step.",
         cases=(
             ([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]),
             ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
@@ -174,7 +174,7 @@ EXERCISES = {
         "Write smallest_batch(per_example, exchange, k): a device takes per_example ms for each of its examples, and k "
         "devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole "
         "number, for which k devices are faster than one.",
-        "from there on the exchange pays.",
+        "from there on k devices are faster, in spite of the exchange.",
         cases=((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8)),
         draw=_draw_costs,
         right=_smallest_batch,

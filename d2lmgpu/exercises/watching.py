@@ -17,15 +17,15 @@ def check_ways(transfers, devices, numbers, case):
     down = sum(t.nbytes for t in transfers if t.source == "host" and t.destination in places)
     if up >= nbytes and down >= nbytes:
         raise Wrong(
-            f"{case}: right, but the numbers went over the host: {up:,} bytes up and {down:,} down",
-            "put copies from device to device; the host is twice the way, and the same one for all devices",
+            f"{case}: right, but the numbers went through the host: {up:,} bytes to it and {down:,} from it",
+            "put copies from device to device; through the host numbers are copied twice, and all devices share it",
         )
     for place in sorted(places):
         got = sum(t.nbytes for t in transfers if t.destination == place != t.source and t.source != "host")
         expect(
             got >= nbytes,
             f"{case}: right, but only {got:,} bytes came to {place} from other devices; the sum has {nbytes:,}",
-            f"numbers travel by put; {RAW}",
+            f"copy numbers with put; {RAW}",
         )
 
 

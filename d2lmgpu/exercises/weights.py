@@ -42,7 +42,7 @@ def try_evaluate(answer):
         )
 
 
-EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is no number"
+EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
 COUNT = "count the right answers, over all shards of all minibatches, and divide once, by the number of images"
 
 
@@ -56,9 +56,9 @@ def _accuracies(right, k, batch_size):
     firsts = [parts[0] for parts in shards]
     of_shards = [[shard.mean() for shard in parts] for parts in filled]
     return (
-        (right.sum(), "this is a number of images", "accuracy is a part of all images: divide by their number"),
-        (100 * right.mean(), "this is in percent", "accuracy is a part of all images, from 0 to 1"),
-        (1 - right.mean(), "this is the part that is wrong", "count where the largest logit is that of the label"),
+        (right.sum(), "this is a number of images", "accuracy is a fraction of all images: divide by their number"),
+        (100 * right.mean(), "this is in percent", "accuracy is a fraction of all images, from 0 to 1"),
+        (1 - right.mean(), "this is the fraction that is wrong", "count where the largest logit is the label's"),
         (np.concatenate(full).mean(), "the last minibatch is missing", "the ragged rest is to be evaluated, too"),
         (np.concatenate(full).sum() / n, "the last minibatch is missing", "the ragged rest is to be evaluated, too"),
         (batches[-1].mean(), "it is that of the last minibatch", "add up over all minibatches before you divide"),
@@ -92,17 +92,17 @@ def _split_mistakes(sizes, _, n, loads):
         (total != n and sizes == [int(n * load) for load in loads], sum_of, UNIT),
         (total != n and sizes == np.floor(shares).tolist(), sum_of, FLOORED),
         (total != n, sum_of, ROUNDED),
-        (away >= 1, f"{about}: one is {away:.3g} away from its share", ONE_BY_ONE),
+        (away >= 1, f"{about}: one size differs from its share by {away:.3g}", ONE_BY_ONE),
     )
 
 
-SIZES = "return a list of sizes, one a device"
+SIZES = "return a list of sizes, one per device"
 PARTS = "there are no parts of an example: sizes are whole numbers, and none is negative"
-IDLE = "leftovers go to those that lost by rounding"
-FLOORED = "rounding down leaves examples over: devices must take them, too"
+IDLE = "examples that rounding down leaves over go only to devices whose share was rounded down"
+FLOORED = "rounding down leaves some examples over: give these to devices, too"
 ROUNDED = "shares rounded one by one need not add up to n: round all of them down, and hand out what is left"
 UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
-ONE_BY_ONE = "hand out what rounding down leaves over one by one, to different devices"
+ONE_BY_ONE = "round down, then give the examples that are left to different devices, one each"
 
 
 def _draw_statistics(rng):
@@ -122,17 +122,17 @@ def _combined_mistakes(found, right, counts, means, variances):
     part, (mean, variance) = n / n.sum(), right
     within = (part * v).sum()
     wrong_means = (
-        (m.mean(), "the mean of the means", "a shard's mean counts as often as the shard has numbers"),
+        (m.mean(), "the mean of the means", "weight each mean by the shard's count"),
         ((n * m).sum(), "the sum of all", "divide by how many numbers there are in all"),
     )
     wrong_variances = (
-        (within, "wrong: how far the means are apart is missing", BETWEEN),
+        (within, "without the differences between the means", BETWEEN),
         (v.mean(), "the mean of the variances", BETWEEN),
-        (within + ((m - mean) ** 2).mean(), "one for which every shard's mean counts the same", WEIGH),
-        (v.mean() + ((m - mean) ** 2).mean(), "one for which every shard counts the same", WEIGH),
-        ((part**2 * v).sum(), "that of the mean", "we want that of the numbers, not that of their mean"),
+        (within + ((m - mean) ** 2).mean(), "computed as if all shards' means had equal weight", WEIGH),
+        (v.mean() + ((m - mean) ** 2).mean(), "computed as if all shards had equal weight", WEIGH),
+        ((part**2 * v).sum(), "the variance of the mean", "we want the variance of the numbers"),
         (variance * n.sum() / max(1, n.sum() - 1), "divided by n - 1", "divide by the number of numbers"),
-        (within + (part * m**2).sum(), "the mean square", "take away the square of the mean"),
+        (within + (part * m**2).sum(), "the mean square", "subtract the square of the mean"),
         (math.sqrt(variance), "the standard deviation", "the variance is its square"),
     )
     return (
@@ -143,7 +143,7 @@ def _combined_mistakes(found, right, counts, means, variances):
 
 
 BETWEEN = "numbers also differ because the shards' means differ: think of two shards without any variance, of 0s and 1s"
-WEIGH = "weigh by how many numbers the shard has"
+WEIGH = "weight by how many numbers the shard has"
 SQUARES = "variance + mean² is a shard's mean square, and mean squares can be averaged, by the shards' sizes"
 
 
@@ -152,14 +152,14 @@ EXERCISES = {
         "Write evaluate(device_params, X, y, devices, batch_size): the accuracy of LeNet, from 0 to 1, on images X "
         "(n, 1, 28, 28) with labels y (n,), NumPy arrays. device_params has a copy of the parameters for each device. "
         "Take batch_size images at a time, the rest too, split them over the devices, and use d2l.lenet(X, params).",
-        "every image counts once, wherever it was, and all devices work.",
+        "every image counts once, on whichever device it was, and all devices work.",
         try_evaluate,
     ),
     "split_by_loads": Exercise(
         "Write split_by_loads(n, loads): how many of n examples each device gets, a list of whole numbers that add up "
         "to n, in proportion to the loads (in any unit; 0 means idle). None is a whole example away from its exact "
         "share.",
-        "every example has a place, and no device is a whole example away from its share.",
+        "every example is on a device, and each size differs from its share by less than one.",
         cases=(
             (10, [1, 1]),
             (3, [1, 1, 1, 1, 1]),

@@ -21,7 +21,7 @@ def sum_into_all__no_answer(data):
 
 
 def sum_into_all__a_name_instead_of_an_element(data):
-    """after the sum is formed on device 0, the others still need it"""
+    """once the sum is on device 0, copy it to the others"""
     for array in data[1:]:
         data[0][:] += d2l.put(array, data[0].device)
     for array in data[1:]:
@@ -43,7 +43,7 @@ def sum_into_all__without_a_transfer(data):
 
 
 def sum_into_all__with_plus(data):
-    """give the sum back with =, not with +="""
+    """copy the sum back with data[i][:] = ..., not with +="""
     for array in data[1:]:
         data[0][:] += d2l.put(array, data[0].device)
     for array in data[1:]:
@@ -51,7 +51,7 @@ def sum_into_all__with_plus(data):
 
 
 def sum_by_chunks__as_found(data):
-    """give the sum back with =, not with +="""
+    """copy the sum back with data[i][:] = ..., not with +="""
     faulty.sum_by_chunks(data)
 
 
@@ -112,7 +112,7 @@ def sum_from_neighbours__one_device_too(data):
 
 
 def sum_from_neighbours__one_after_the_other(data):
-    """give the sum back with =, not with +="""
+    """copy the sum back with data[i][:] = ..., not with +="""
     if len(data) > 1:
         for i, array in enumerate(data):
             array[:] += d2l.put(data[i - 1], array.device)
@@ -165,7 +165,7 @@ def sum_round_the_ring__chunks_but_all_the_way_twice(data):
 
 
 def sum_round_the_ring__adds_on_the_second_trip(data):
-    """give the sum back with =, not with +="""
+    """copy the sum back with data[i][:] = ..., not with +="""
     k, flat = len(data), [array.reshape(-1) for array in data]
     bounds = chunk_bounds(flat[0].size, k)
     for step in range(2 * (k - 1)):
@@ -210,7 +210,7 @@ def step_replicas__sum_of_means(device_params, device_grads, shard_sizes, lr):
 
 
 def step_replicas__zero_divided_by_zero(device_params, device_grads, shard_sizes, lr):
-    """an empty shard's size divides nothing"""
+    """do not divide by an empty shard's size"""
     for grads, size in zip(device_grads, shard_sizes, strict=True):
         for grad in grads:
             grad[:] *= size / np.float64(size)
@@ -228,7 +228,7 @@ def step_replicas__by_the_devices_too(device_params, device_grads, shard_sizes, 
 
 
 def deal_out__as_found(X, y, devices):
-    """[4, 4, 4, 4, 4, 4, 4, 10] examples; the largest device decides"""
+    """[4, 4, 4, 4, 4, 4, 4, 10] examples; all wait for the largest"""
     return faulty.deal_out(X, y, devices)
 
 
@@ -268,7 +268,7 @@ def cut__no_answer(n, k):
 
 
 def cut__padded_with_empty_shards(n, k):
-    """shards of [2, 2, 2, 2, 1, 0, 0, 0] examples; the largest decides how long all wait"""
+    """shards of [2, 2, 2, 2, 1, 0, 0, 0] examples; all devices wait for the largest"""
     bounds = faulty.cut(n, k)
     return bounds + [(n, n)] * (k - len(bounds))
 
@@ -301,7 +301,7 @@ def cut__sizes(n, k):
 
 
 def stopwatch__as_found(work, devices, repeats=5, clock=time.perf_counter):
-    """print before the clock starts, or after it was read"""
+    """print before or after both readings of the clock"""
     return faulty.stopwatch(work, devices, repeats, clock)
 
 
@@ -338,7 +338,7 @@ def stopwatch__waits_for_nobody(work, devices, repeats=5, clock=time.perf_counte
 
 
 def stopwatch__prints_while_the_devices_work(work, devices, repeats=5, clock=time.perf_counter):
-    """print before the clock starts, or after it was read"""
+    """print before or after both readings of the clock"""
     work()
     d2l.synchronize(devices)
     seconds = []
@@ -371,7 +371,7 @@ def name_devices__no_gpu_if_there_are_too_few(k, gpus):
 
 
 def name_devices__one_gpu_twice(k, gpus):
-    """one device is there twice"""
+    """a name is in the list twice"""
     return [f"gpu({i % gpus})" if gpus else f"cpu({i})" for i in range(k)]
 
 

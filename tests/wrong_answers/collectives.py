@@ -71,7 +71,7 @@ def ring_seconds__no_answer(k, nbytes, latency, bandwidth):
 
 
 def ring_seconds__whole_arrays(k, nbytes, latency, bandwidth):
-    """a step sends a chunk, of n/k bytes"""
+    """a step sends one chunk, of nbytes / k bytes"""
     return 2 * (k - 1) * (latency + nbytes / bandwidth)
 
 
@@ -86,12 +86,12 @@ def ring_seconds__without_latency(k, nbytes, latency, bandwidth):
 
 
 def ring_seconds__one_latency(k, nbytes, latency, bandwidth):
-    """there is one latency only"""
+    """only one latency is counted"""
     return latency + 2 * (k - 1) / k * nbytes / bandwidth
 
 
 def ring_seconds__a_step_too_many(k, nbytes, latency, bandwidth):
-    """a chunk is at its place after k - 1 steps"""
+    """each of the two trips takes k - 1 steps"""
     return 2 * k * (latency + nbytes / k / bandwidth)
 
 
@@ -127,6 +127,6 @@ def crossover_bytes__unrounded(k, latency, bandwidth):
 
 
 def crossover_bytes__tree_up_only(k, latency, bandwidth):
-    """a tree, too, goes both ways"""
+    """the tree has steps up and as many down"""
     rounds = math.ceil(math.log2(k)) / 2
     return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)

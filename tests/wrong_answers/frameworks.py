@@ -8,7 +8,7 @@ def to_bfloat16__no_answer(x):
 
 
 def to_bfloat16__cuts(x):
-    """half of them should go up"""
+    """half of the numbers should go up"""
     return (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
@@ -23,7 +23,7 @@ def to_bfloat16__half_down(x):
 
 
 def to_bfloat16__always_up(x):
-    """to the nearest: add half, not a whole"""
+    """add half a last bit, not a whole"""
     return ((x.view(np.uint32) + 0x10000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
@@ -67,7 +67,7 @@ def buckets__forward(sizes, limit):
 
 
 def buckets__until_it_is_full(sizes, limit):
-    """look before you put it in"""
+    """ask whether it still fits"""
     found = [[]]
     for i in reversed(range(len(sizes))):
         if sum(sizes[j] for j in found[-1]) >= limit:
@@ -87,7 +87,7 @@ def buckets__one_each(sizes, limit):
 
 
 def buckets__sizes(sizes, limit):
-    """these are sizes"""
+    """these are the gradients' sizes"""
     return [[sizes[i] for i in bucket] for bucket in _packed(reversed(range(len(sizes))), sizes, limit)]
 
 

@@ -29,12 +29,12 @@ def leaky_relu__backward_of_relu(x, slope):
 
 
 def leaky_relu__the_derivative_without_dy(x, slope):
-    """the loss has dy: multiply"""
+    """multiply them by dy"""
     return np.where(x > 0, x, slope * x), lambda dy: np.where(x > 0, 1, slope)
 
 
 def leaky_relu__the_sign_of_dy(x, slope):
-    """not by the sign of dy"""
+    """not of dy"""
     return np.where(x > 0, x, slope * x), lambda dy: np.where(dy > 0, dy, slope * dy)
 
 
@@ -70,7 +70,7 @@ def max_pool_grad__of_average_pooling(dy, x):
 
 
 def max_pool_grad__all_to_everybody(dy, x):
-    """a change of the smaller ones changes no maximum"""
+    """a small change of the smaller inputs changes nothing"""
     return dy.repeat(2, 2).repeat(2, 3)
 
 
@@ -81,7 +81,7 @@ def max_pool_grad__even_sides_only(dy, x):
 
 
 def max_pool_grad__the_rest_is_lost(dy, x):
-    """every input gets a gradient, if it is zero"""
+    """every input gets a gradient, even if it is 0"""
     x = x[:, :, : 2 * dy.shape[2], : 2 * dy.shape[3]]
     largest = x.reshape(*dy.shape[:3], 2, dy.shape[3], 2).max((3, 5))
     return dy.repeat(2, 2).repeat(2, 3) * (x == largest.repeat(2, 2).repeat(2, 3))
@@ -111,7 +111,7 @@ def log_softmax__no_answer(logits):
 
 
 def log_softmax__as_it_is_defined(logits):
-    """float32 ends at exp(88.7)"""
+    """exp(89) is too large for float32"""
     return np.log(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
 
 
@@ -122,7 +122,7 @@ def log_softmax__the_log_of_a_quotient(logits):
 
 
 def log_softmax__one_maximum_for_all(logits):
-    """take each row's own maximum"""
+    """subtract each row's own maximum"""
     shifted = logits - logits.max()
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 

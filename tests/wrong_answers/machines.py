@@ -58,7 +58,7 @@ def culprits__no_answer(waits):
 
 
 def culprits__who_waits(waits):
-    """a rank that waits has said so, and is a victim"""
+    """a rank that waits has answered, so it is not to blame"""
     return sorted(waits)
 
 
@@ -88,7 +88,7 @@ def culprits__in_no_order(waits):
 
 
 def culprits__a_circle(waits):
-    """no rank alone is to blame"""
+    """no single rank is to blame"""
     return sorted(set(waits.values()) - set(waits)) or sorted(waits)[:1]
 
 

@@ -11,7 +11,7 @@ def zero_bytes__no_answer(stage, parameters, states, k):
 
 
 def zero_bytes__numbers(stage, parameters, states, k):
-    """these are numbers"""
+    """this counts numbers, not bytes"""
     return _bytes_of(stage, parameters, states, k) // 4
 
 
@@ -31,12 +31,12 @@ def zero_bytes__a_stage_too_far(stage, parameters, states, k):
 
 
 def zero_bytes__a_stage_behind(stage, parameters, states, k):
-    """not all is shared out that could be"""
+    """too little is shared out"""
     return _bytes_of(max(stage - 1, 1), parameters, states, k)
 
 
 def zero_bytes__forgets_gradients(stage, parameters, states, k):
-    """when they are complete, gradients take memory, too"""
+    """the complete gradients take memory, too"""
     part = -(-parameters // k)
     return 4 * ((parameters if stage < 3 else part) + states * (parameters if stage < 1 else part))
 
@@ -52,21 +52,21 @@ def zero_bytes__always_adam(stage, parameters, states, k):
 
 
 def zero_bytes__rounds_down(stage, parameters, states, k):
-    """those of the smallest part"""
+    """with the smallest part"""
     part = parameters // k
     weights, grads = parameters if stage < 3 else part, parameters if stage < 2 else part
     return 4 * (weights + grads + states * (parameters if stage < 1 else part))
 
 
 def zero_bytes__parts_of_numbers(stage, parameters, states, k):
-    """a part of a number"""
+    """with a fraction of a number"""
     part = parameters / k
     weights, grads = parameters if stage < 3 else part, parameters if stage < 2 else part
     return 4 * (weights + grads + states * (parameters if stage < 1 else part))
 
 
 def zero_bytes__of_all_devices(stage, parameters, states, k):
-    """one device's, please"""
+    """return those of one"""
     return k * _bytes_of(stage, parameters, states, k)
 
 
@@ -82,7 +82,7 @@ def zero1_step__does_not_gather(params, grads, velocities, lr, momentum):
 
 
 def zero1_step__does_not_sum(params, grads, velocities, lr, momentum):
-    """each chunk has one device's gradients only"""
+    """each chunk used one device's gradients only"""
     _update(params, grads, velocities, lr, momentum)
     execute(all_gather(len(params), len(params[0])), params)
 
@@ -95,7 +95,7 @@ def zero1_step__allreduces(params, grads, velocities, lr, momentum):
 
 
 def zero1_step__gathers_first(params, grads, velocities, lr, momentum):
-    """its own chunk is right, and the others are old"""
+    """its own chunk is right, but the others are old"""
     k, n = len(params), len(params[0])
     execute(reduce_scatter(k, n), grads)
     execute(all_gather(k, n), params)
@@ -103,7 +103,7 @@ def zero1_step__gathers_first(params, grads, velocities, lr, momentum):
 
 
 def zero1_step__forgets_momentum(params, grads, velocities, lr, momentum):
-    """the velocities have no part in it"""
+    """the velocities were not used"""
     k, n = len(params), len(params[0])
     execute(reduce_scatter(k, n), grads)
     for param, grad, (start, stop) in zip(params, grads, chunk_bounds(n, k), strict=True):

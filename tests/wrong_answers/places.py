@@ -32,7 +32,7 @@ def sum_on__changes_the_first(arrays, device):
 
 
 def sum_on__of_one_array_that_array(arrays, device):
-    """the sum is not a new array"""
+    """the sum is in an array given"""
     total = arrays[0] if arrays[0].device is device else d2l.put(arrays[0], device)
     for array in arrays[1:]:
         total = total + d2l.put(array, device)
@@ -40,7 +40,7 @@ def sum_on__of_one_array_that_array(arrays, device):
 
 
 def sum_on__over_the_host(arrays, device):
-    """over the host, twice the way"""
+    """through the host, twice"""
     return d2l.put(sum(d2l.to_host(array) for array in arrays), device)
 
 
@@ -67,7 +67,7 @@ def swap__no_answer(a, b):
 
 
 def swap__changes_names(a, b):
-    """a = ... only gives the name to another array"""
+    """a = ... only makes the name refer to another array"""
     a, b = d2l.put(b, a.device), d2l.put(a, b.device)
     return a, b
 
@@ -79,7 +79,7 @@ def swap__overwrites_first(a, b):
 
 
 def swap__a_second_name_is_no_copy(a, b):
-    """a second name is no copy"""
+    """a second name is not a copy"""
     old = a
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(old, b.device)
@@ -100,7 +100,7 @@ def swap__mixes_places(a, b):
 
 
 def swap__over_the_host(a, b):
-    """over the host, twice the way"""
+    """through the host, twice"""
     old_a, old_b = d2l.to_host(a), d2l.to_host(b)
     a[:] = d2l.put(old_b, a.device)
     b[:] = d2l.put(old_a, b.device)

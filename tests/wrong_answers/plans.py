@@ -82,22 +82,22 @@ def enough_micro_batches__does_not_round(k, bubble):
 
 
 def enough_micro_batches__counts_the_empty_places(k, bubble):
-    """take the empty ones off"""
+    """subtract the empty ones"""
     return max(1, math.ceil((k - 1) / bubble))
 
 
 def enough_micro_batches__all_devices_wait(k, bubble):
-    """k - 1 places are empty, not k"""
+    """k - 1 slots are empty, not k"""
     return max(1, math.ceil(k * (1 - bubble) / bubble))
 
 
 def enough_micro_batches__none_for_one_device(k, bubble):
-    """a minibatch that is not cut is one micro-batch"""
+    """a minibatch that is not cut counts as one micro-batch"""
     return math.ceil(round((k - 1) * (1 - bubble) / bubble, 9))
 
 
 def enough_micro_batches__one_too_many(k, bubble):
-    """where the bubble is just as large as it may be, stop"""
+    """a bubble of exactly `bubble` is still allowed"""
     return int((k - 1) * (1 - bubble) / bubble) + 1
 
 

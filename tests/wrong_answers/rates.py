@@ -13,7 +13,7 @@ def updates_per_epoch__rounded_down(n, b, k):
 
 
 def updates_per_epoch__not_rounded(n, b, k):
-    """234.4 instead of 235: a part of an update"""
+    """234.4 instead of 235: that is not a whole number"""
     return n / (k * b)
 
 
@@ -28,7 +28,7 @@ def updates_per_epoch__one_for_each_device(n, b, k):
 
 
 def updates_per_epoch__plus_one(n, b, k):
-    """where the minibatches divide n, there is no rest"""
+    """if k·b divides n, there is no smaller last minibatch"""
     return n // (k * b) + 1
 
 
@@ -67,7 +67,7 @@ def learning_rate__goes_on_rising(step, lr, k, warmup_steps):
 
 
 def learning_rate__from_one_devices_rate(step, lr, k, warmup_steps):
-    """so do Goyal et al.; but here it rises from 0"""
+    """here the rate rises from 0"""
     return lr + (k - 1) * lr * step / warmup_steps if step < warmup_steps else k * lr
 
 
@@ -77,7 +77,7 @@ def learning_rate__divides_by_nothing(step, lr, k, warmup_steps):
 
 
 def learning_rate__root_of_k(step, lr, k, warmup_steps):
-    """scaled by the root of k"""
+    """scaled by the square root of k"""
     return math.sqrt(k) * lr * (min(1, (step + 1) / warmup_steps) if warmup_steps else 1)
 
 
@@ -101,12 +101,12 @@ def he_std__forgets_the_window(shape):
 
 
 def he_std__the_variance(shape):
-    """the standard deviation is its root"""
+    """the standard deviation is its square root"""
     return 2 / (math.prod(shape[1:]) if len(shape) == 4 else shape[0])
 
 
 def he_std__counts_outputs(shape):
-    """a unit's size follows from how many inputs it adds up"""
+    """how large a unit's output is depends on how many inputs it adds up"""
     return math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
 
 

@@ -13,7 +13,7 @@ def speedup_and_efficiency__upside_down(seconds):
 
 
 def speedup_and_efficiency__against_the_first(seconds):
-    """against one device, seconds[1], which need not come first"""
+    """compare with one device, seconds[1]; it need not be the first entry"""
     first = next(iter(seconds.values()))
     return {k: (first / mine, first / mine / k) for k, mine in seconds.items()}
 
@@ -24,7 +24,7 @@ def speedup_and_efficiency__twice_the_speedup(seconds):
 
 
 def speedup_and_efficiency__per_cent(seconds):
-    """a part, not per cent"""
+    """a fraction, not a percentage"""
     return {k: (seconds[1] / mine, 100 * seconds[1] / mine / k) for k, mine in seconds.items()}
 
 
@@ -43,7 +43,7 @@ def weak_efficiency__no_answer(seconds):
 
 
 def weak_efficiency__as_in_strong_scaling(seconds):
-    """the k is in it already"""
+    """do not divide by k"""
     return {k: seconds[1] / mine / k for k, mine in seconds.items()}
 
 
@@ -62,7 +62,7 @@ def serial_fraction__no_answer(speedups):
 
 
 def serial_fraction__what_shrinks(speedups):
-    """that is the part which does shrink"""
+    """that is the part that does shrink"""
     k, speedup = list(speedups.items())[-1]
     return 1 - (1 / speedup - 1 / k) / (1 - 1 / k)
 

@@ -8,7 +8,7 @@ def count_products__no_answer(x_shape, weight_shape, input_grad):
 
 
 def count_products__forward_only(x_shape, weight_shape, input_grad):
-    """that is forward; backward has products of its own"""
+    """that is the forward pass alone; backward needs products, too"""
     (N, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
     return N * O * (H - kh + 1) * (W - kw + 1) * C * kh * kw
 
@@ -25,7 +25,7 @@ def count_products__an_output_for_each_pixel(x_shape, weight_shape, input_grad):
 
 
 def count_products__one_image(x_shape, weight_shape, input_grad):
-    """each image is computed by itself"""
+    """that is for one image; there are N"""
     (_, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
     return (2 + input_grad) * O * (H - kh + 1) * (W - kw + 1) * C * kh * kw
 
@@ -52,7 +52,7 @@ def accumulate_grads__no_answer(grads_of, X, y, most):
 
 
 def accumulate_grads__all_at_once(grads_of, X, y, most):
-    """range(0, len(X), most) are the beginnings"""
+    """range(0, len(X), most) gives the index at which each part begins"""
     return grads_of(X, y)
 
 
@@ -130,14 +130,14 @@ def next_scale__uses_every_step(scale, good_steps, grads, interval):
 
 
 def next_scale__looks_at_the_first_only(scale, good_steps, grads, interval):
-    """in none of the arrays"""
+    """no array contains"""
     if not np.isfinite(grads[0]).all():
         return False, max(1, scale / 2), 0
     return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
 
 
 def next_scale__overlooks_nan(scale, good_steps, grads, interval):
-    """neither infinite nor NaN"""
+    """an infinite value or NaN"""
     if any(np.isinf(grad).any() for grad in grads):
         return False, max(1, scale / 2), 0
     return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)

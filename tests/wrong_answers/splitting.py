@@ -10,12 +10,12 @@ def layer_split_bytes__no_answer(outputs, cuts, batch_size):
 
 
 def layer_split_bytes__forward_only(outputs, cuts, batch_size):
-    """the gradient of all that was sent comes back"""
+    """a gradient comes back for every number that was sent"""
     return 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
 
 
 def layer_split_bytes__behind_the_cut(outputs, cuts, batch_size):
-    """the outputs of the layer behind the cut"""
+    """the outputs of the layer after the cut"""
     return 2 * 4 * batch_size * sum(outputs[cut] for cut in cuts)
 
 
@@ -30,7 +30,7 @@ def layer_split_bytes__float64(outputs, cuts, batch_size):
 
 
 def layer_split_bytes__of_one_example(outputs, cuts, batch_size):
-    """880 instead of 6,160: those of one example"""
+    """880 instead of 6,160: these are the bytes of one example"""
     return 2 * 4 * sum(outputs[cut - 1] for cut in cuts)
 
 
@@ -151,15 +151,15 @@ def largest_batch__shares_the_parameters(parameters, activations, memory, k):
 
 
 def largest_batch__a_part_of_an_example(parameters, activations, memory, k):
-    """whole examples fit on a device"""
+    """round down to whole examples per device"""
     return k * max(0, (memory - 8 * parameters) / (4 * activations))
 
 
 def largest_batch__rounds_too_late(parameters, activations, memory, k):
-    """the largest shard decides"""
+    """each device holds whole examples"""
     return max(0, k * (memory - 8 * parameters) // (4 * activations))
 
 
 def largest_batch__fewer_than_none(parameters, activations, memory, k):
-    """where not even the parameters fit, no example does"""
+    """if parameters and gradients alone do not fit, no example does"""
     return k * ((memory - 8 * parameters) // (4 * activations))

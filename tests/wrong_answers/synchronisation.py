@@ -16,7 +16,7 @@ def split_batch__numpy_splits_evenly_or_not_at_all(X, y, devices):
 
 
 def split_batch__the_last_gets_the_rest(X, y, devices):
-    """[4, 4, 4, 4, 4, 4, 4, 10] examples; the largest device decides"""
+    """[4, 4, 4, 4, 4, 4, 4, 10] examples; all wait for the largest"""
     size, k = len(X) // len(devices), len(devices)
     bounds = [(i * size, (i + 1) * size if i < k - 1 else len(X)) for i in range(k)]
     return tuple([d2l.put(A[a:b], d) for (a, b), d in zip(bounds, devices, strict=True)] for A in (X, y))
@@ -34,7 +34,7 @@ def split_batch__left_on_the_host(X, y, devices):
 
 
 def split_batch__labels_in_another_order(X, y, devices):
-    """has another one's label"""
+    """have another image's label"""
     k = len(devices)
     X_shards = [d2l.put(part, d) for part, d in zip(np.array_split(X, k), devices, strict=True)]
     return X_shards, [d2l.put(part, d) for part, d in zip(np.array_split(y[::-1], k), devices, strict=True)]
@@ -46,13 +46,13 @@ def split_batch__one_list_of_pairs(X, y, devices):
 
 
 def allreduce__for_device_0_only(data):
-    """after the sum is formed on device 0, the others still need it"""
+    """once the sum is on device 0, copy it to the others"""
     for array in data[1:]:
         data[0][:] += d2l.put(array, data[0].device)
 
 
 def allreduce__over_the_host(data):
-    """the numbers went over the host"""
+    """the numbers went through the host"""
     total = sum(map(d2l.to_host, data))
     for array in data:
         array[:] = d2l.put(total, array.device)
@@ -74,7 +74,7 @@ def allreduce__rebinds_the_list(data):
 
 
 def allreduce__adds_where_it_should_copy(data):
-    """give the sum back with =, not with +="""
+    """copy the sum back with data[i][:] = ..., not with +="""
     for array in data[1:]:
         data[0][:] += d2l.put(array, data[0].device)
     for array in data[1:]:
@@ -156,7 +156,7 @@ def update_replicas__uphill(device_params, device_grads, lr, batch_size):
 
 
 def update_replicas__rebinds_the_lists(device_params, device_grads, lr, batch_size):
-    """every device steps its own copy, in place"""
+    """update the copy on every device, in place"""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):

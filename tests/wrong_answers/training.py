@@ -61,7 +61,7 @@ def train_batch__updates_before_the_allreduce(X, y, device_params, devices, lr):
 
 
 def train_batch__a_mean_of_means(X, y, device_params, devices, lr):
-    """a mean of the devices' means is not the mean where shards differ: add up sums"""
+    """add up the sums of the losses of all shards"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
     _exchange(device_grads)
     _update(device_params, device_grads, lr, [len(y)] * len(sizes))
@@ -69,7 +69,7 @@ def train_batch__a_mean_of_means(X, y, device_params, devices, lr):
 
 
 def train_batch__returns_the_mean(X, y, device_params, devices, lr):
-    """gradients stay sums: for the mean, divide once, at the end"""
+    """return the sum over the examples; do not divide it"""
     return d2l.train_batch(X, y, device_params, devices, lr) / len(y)
 
 
@@ -87,7 +87,7 @@ def train_batch__divides_by_nothing(X, y, device_params, devices, lr):
 
 
 def train_batch__divides_by_the_devices_too(X, y, device_params, devices, lr):
-    """divide by n, not by k"""
+    """divide by n only, not by k"""
     return d2l.train_batch(X, y, device_params, devices, lr / len(devices))
 
 
@@ -197,7 +197,7 @@ def smallest_batch__no_answer(per_example, exchange, k):
 
 
 def smallest_batch__as_if_k_devices_had_nothing_to_do(per_example, exchange, k):
-    """k devices have work left, too"""
+    """k devices still have to compute"""
     return math.ceil(exchange / per_example)
 
 

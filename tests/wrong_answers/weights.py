@@ -59,7 +59,7 @@ def evaluate__all_on_device_0(device_params, X, y, devices, batch_size):
 
 
 def evaluate__divides_by_an_empty_shard(*args):
-    """a shard may be empty, and 0/0 is no number"""
+    """a shard may be empty, and 0/0 is NaN"""
     accuracies = [sum(right.tolist()) / len(right) for shards in _shards(*args) for right in shards]
     sizes = [len(right) for shards in _shards(*args) for right in shards]
     return np.average(accuracies, weights=sizes)
@@ -75,7 +75,7 @@ def split_by_loads__parts_of_examples(n, loads):
 
 
 def split_by_loads__rounded_down(n, loads):
-    """devices must take them, too"""
+    """give these to devices, too"""
     return [int(n * load / sum(loads)) for load in loads]
 
 
@@ -90,7 +90,7 @@ def split_by_loads__not_divided_by_their_sum(n, loads):
 
 
 def split_by_loads__the_last_gets_the_rest(n, loads):
-    """hand out what rounding down leaves over one by one, to different devices"""
+    """round down, then give the examples that are left to different devices, one each"""
     sizes = [int(n * load / sum(loads)) for load in loads]
     busy = max(i for i, load in enumerate(loads) if load)
     sizes[busy] += n - sum(sizes)
@@ -106,13 +106,13 @@ def split_by_loads__work_for_the_idle(n, loads):
 
 
 def split_by_loads__even(n, loads):
-    """hand out what rounding down leaves over one by one"""
+    """give the examples that are left to different devices"""
     k = len(loads)
     return [(n // k + (i < n % k)) if load else 0 for i, load in enumerate(loads)] if all(loads) else [0] * k
 
 
 def split_by_loads__one_number(n, loads):
-    """return a list of sizes, one a device"""
+    """return a list of sizes, one per device"""
     return n // len(loads)
 
 
@@ -121,7 +121,7 @@ def combine_statistics__no_answer(counts, means, variances):
 
 
 def combine_statistics__mean_of_means(counts, means, variances):
-    """a shard's mean counts as often as the shard has numbers"""
+    """weight each mean by the shard's count"""
     mean = np.mean(means)
     return mean, np.mean(variances) + np.mean((np.array(means) - mean) ** 2)
 
@@ -132,18 +132,18 @@ def combine_statistics__mean_of_variances(counts, means, variances):
 
 
 def combine_statistics__weighted_mean_of_variances(counts, means, variances):
-    """how far the means are apart is missing"""
+    """without the differences between the means"""
     return np.average(means, weights=counts), np.average(variances, weights=counts)
 
 
 def combine_statistics__means_count_the_same(counts, means, variances):
-    """weigh by how many numbers the shard has"""
+    """weight by how many numbers the shard has"""
     mean = np.average(means, weights=counts)
     return mean, np.average(variances, weights=counts) + np.mean((np.array(means) - mean) ** 2)
 
 
 def combine_statistics__the_mean_square(counts, means, variances):
-    """take away the square of the mean"""
+    """subtract the square of the mean"""
     squares = np.array(variances) + np.array(means) ** 2
     return np.average(means, weights=counts), np.average(squares, weights=counts)
 
