@@ -113,8 +113,10 @@ def pytest_collection_modifyitems(config, items):
 def _leave_out_what_passed(config, items):
     """But for tests that do something else where more packages are installed, as they may be since."""
     passed = {*config.cache.get(CACHED, ())}
-    left_out = [item for item in items if item.nodeid in passed and not item.get_closest_marker("packages")]
-    items[:] = [item for item in items if item not in {*left_out}]
+    left_out, rest = [], []
+    for item in items:
+        (left_out if item.nodeid in passed and not item.get_closest_marker("packages") else rest).append(item)
+    items[:] = rest
     config.hook.pytest_deselected(items=left_out)
     config.stash[LEFT_OUT].append(f"left out: {len(left_out)} tests that passed in the last run")
 

@@ -28,6 +28,7 @@ from .time_limit import SECONDS, check_seconds
 
 MEMORY = 2 * 2**30
 """Bytes that a job may have, unless another limit is given."""
+SPAWN = multiprocessing.get_context("spawn")
 STARTING = 120.0  # the most seconds that Python may take to start; it takes long on a busy machine
 
 
@@ -48,7 +49,6 @@ class Supervisor:
 
     def __init__(self, ready=f"{__package__}.warm"):
         self._forks = hasattr(os, "fork")  # not on Windows
-        self._context = multiprocessing.get_context("spawn")
         self._ready, self._number, self._over = ready, 0, False
         self._process, self._seen, self._connection = None, None, None  # _seen: the process, for psutil
 
@@ -95,7 +95,7 @@ class Supervisor:
         with theirs, self._starting, _environment():
             if self._over:  # close_for_good was called
                 raise KeyboardInterrupt
-            process = self._context.Process(target=supervise, args=(theirs, self._ready), daemon=True)
+            process = SPAWN.Process(target=supervise, args=(theirs, self._ready), daemon=True)
             process.start()
             self._process, self._seen = process, psutil.Process(process.pid)
         self._read(STARTING)
