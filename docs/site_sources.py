@@ -120,10 +120,14 @@ def on_docstring(app, what, name, obj, options, lines):
 
 
 def on_skip_member(app, what, name, obj, skip, options):
-    """Sphinx's event: whether to leave out a member. What an earlier package gave is not told again."""
+    """Sphinx's event: whether to leave out a member.
+
+    A package does not offer what it imports from elsewhere, and what an earlier package gave is not told again.
+    """
     if not callable(obj):
         return skip
-    if not (getattr(obj, "__module__", None) or "d2lmgpu").startswith("d2lmgpu"):
+    package = app.env.current_document.autodoc_module
+    if not f"{getattr(obj, '__module__', None) or package}.".startswith(f"{package}."):
         return True
     if what != "module":
         return skip

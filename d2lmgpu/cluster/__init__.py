@@ -6,25 +6,3 @@ from .launch import NoDeviceError, begin_together, started_together
 from .measure import Wires, measure_across, measure_wires, network_of
 from .members import Across, Cluster, Place, as_cluster, cluster
 from .rendezvous import PATIENCE, agree, checksum_of_code
-
-__all__ = [
-    "PATIENCE",
-    "Across",
-    "Cluster",
-    "HangError",
-    "NoDeviceError",
-    "Place",
-    "Wires",
-    "add_gather",
-    "agree",
-    "as_cluster",
-    "begin_together",
-    "checksum_of_code",
-    "cluster",
-    "gather",
-    "measure_across",
-    "measure_wires",
-    "network_of",
-    "rows_of",
-    "started_together",
-]

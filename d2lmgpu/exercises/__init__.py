@@ -65,25 +65,3 @@ def save_data(name, data):
         folder = Path("data")
         folder.mkdir(exist_ok=True)
         write_json(folder / f"{name}.json", data)
-
-
-__all__ = [
-    "EXERCISES",
-    "Exercise",
-    "Framework",
-    "Judged",
-    "Verdict",
-    "Wrong",
-    "add_to_mine",
-    "begin",
-    "check",
-    "compare",
-    "find",
-    "judge",
-    "judge_file",
-    "look_back",
-    "my_framework",
-    "save_data",
-    "setting",
-    "write_my_page",
-]

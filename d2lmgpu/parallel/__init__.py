@@ -10,22 +10,3 @@ from .minibatch_queue import MinibatchQueue, preprocess_batch
 from .replica import Replica
 from .shards import check_loads
 from .variants import submit_step
-
-__all__ = [
-    "BATCH_STATISTICS",
-    "EagerStep",
-    "GraphStep",
-    "Step",
-    "MinibatchQueue",
-    "Replica",
-    "check_loads",
-    "check_precision",
-    "get_params",
-    "loss_and_correct",
-    "measure_loads",
-    "preprocess_batch",
-    "split_batch",
-    "submit_step",
-    "summed_loss",
-    "train_batch",
-]

@@ -34,30 +34,3 @@ PLANS = {
 
 Other arguments are optional: they are LeNet's plans unless ``network`` is given.
 """
-
-__all__ = [
-    "MOST_DEVICES",
-    "MOST_MICRO_BATCHES",
-    "PLANS",
-    "Action",
-    "Execution",
-    "Measured",
-    "Part",
-    "Plan",
-    "PlanError",
-    "PlanProof",
-    "PlanSimulation",
-    "Stage",
-    "compose",
-    "copies_of",
-    "cut",
-    "draw",
-    "estimate_costs",
-    "execute",
-    "measure_costs",
-    "measure_messages",
-    "play",
-    "prove",
-    "simulate",
-    "write_html",
-]

@@ -6,22 +6,3 @@ from .plot import plot_extrapolation, plot_phases, plot_scaling
 from .predict import Compute, Prediction, fit_messages, predict_scaling
 from .setup import HOW, MODES, Scaling, check_counts, count_places
 from .turns import Row
-
-__all__ = [
-    "HOW",
-    "MODES",
-    "Compute",
-    "Prediction",
-    "Row",
-    "Scaling",
-    "check_counts",
-    "count_places",
-    "fit_messages",
-    "measure_cluster_scaling",
-    "measure_compute",
-    "measure_scaling",
-    "plot_extrapolation",
-    "plot_phases",
-    "plot_scaling",
-    "predict_scaling",
-]

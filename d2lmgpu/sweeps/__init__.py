@@ -9,17 +9,3 @@ from .results import MEASURES, document, load_sweep
 from .run import MODES, sweep
 from .trial import run_trial
 from .trials import DEFAULTS, grid
-
-__all__ = [
-    "DEFAULTS",
-    "MEASURES",
-    "MODES",
-    "check_axes",
-    "document",
-    "grid",
-    "load_sweep",
-    "plot_curves",
-    "plot_sweep",
-    "run_trial",
-    "sweep",
-]

@@ -7,19 +7,3 @@ from .model import Model, load_model
 from .resume import load_run
 from .settings import Settings
 from .together import DriftError
-
-__all__ = [
-    "DriftError",
-    "History",
-    "Model",
-    "Result",
-    "Settings",
-    "confusion_matrix",
-    "evaluate",
-    "load_model",
-    "load_run",
-    "predict",
-    "sha256",
-    "train",
-    "why_diverged",
-]

@@ -7,21 +7,3 @@ from .launch import Launch
 from .program import Program, count_correct, in_parts
 from .run import current_card, finish_card, read, run, sources
 from .stages import PRECISIONS, has_kernels
-
-__all__ = [
-    "PRECISIONS",
-    "Branches",
-    "Convolution",
-    "Launch",
-    "Program",
-    "capture",
-    "count_correct",
-    "current_card",
-    "finish_card",
-    "graphs_work",
-    "has_kernels",
-    "in_parts",
-    "read",
-    "run",
-    "sources",
-]
