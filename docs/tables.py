@@ -8,6 +8,7 @@ kept in the repository.
 """
 
 import ast
+import functools
 import re
 import sys
 from dataclasses import fields
@@ -28,11 +29,21 @@ def table(head, rows):
     return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *lines, ""])
 
 
+@functools.cache
+def _module(file):
+    """The first sentence of a module's docstring, as Markdown, and what it imports from the package itself."""
+    tree = ast.parse(file.read_text("utf-8"))
+    text = " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split()).replace("``", "`")
+    depth = len(file.relative_to(PACKAGE).parts)  # the dots of an import from the package itself
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == depth:
+            imported |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+    return re.split(r"(?<=[.?!]) (?=[A-Z`])", text)[0], imported
+
+
 def first_sentence(file):
-    """That of a module's docstring, as Markdown."""
-    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    text = " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
-    return re.split(r"(?<=[.?!]) (?=[A-Z`])", text)[0]
+    return _module(file)[0]
 
 
 def rooms():
@@ -77,15 +88,11 @@ def _imports():
     """By a room the rooms that it imports, also within functions."""
     paths = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
     names = {path.stem for path in paths} - {"__init__", "__main__", "__pycache__"}
-    return {room: {*_imported(room)} & names - {room} for room in names}
+    return {room: set().union(*(_module(file)[1] for file in _files(room))) & names - {room} for room in names}
 
 
-def _imported(room):
-    for file in (PACKAGE / room).rglob("*.py") if _is_folder(room) else [PACKAGE / f"{room}.py"]:
-        depth = len(file.relative_to(PACKAGE).parts)  # the dots of an import from the package itself
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.level == depth:
-                yield from [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+def _files(room):
+    return (PACKAGE / room).rglob("*.py") if _is_folder(room) else [PACKAGE / f"{room}.py"]
 
 
 def settings():
