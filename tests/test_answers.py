@@ -21,9 +21,9 @@ from d2lmgpu.exercises.time_limit import TimeIsUp, time_limit
 FILES = {  # what an answer does: a file, and what the verdict on it should say
     "leaves": ("def ring(k, n): sys.exit(0)", "your answer ended the program (sys.exit(0))"),
     "leaves_at_once": ("sys.exit()", "your file ended the program (sys.exit())"),
-    "ends_the_process": ("def ring(k, n): os._exit(0)", "your answer ended the program (exit code 0)"),
-    "ends_the_process_at_once": ("os._exit(0)", "your answer ended the program (exit code 0)"),
-    "crashes": ("def ring(k, n): os.kill(os.getpid(), signal.SIGSEGV)", "your answer crashed (SIGSEGV)"),
+    "ends_the_process": ("def ring(k, n): os._exit(0)", "your answer ended with exit code 0"),
+    "ends_the_process_at_once": ("os._exit(0)", "your answer ended with exit code 0"),
+    "crashes": ("def ring(k, n): os.kill(os.getpid(), 11)", "your answer was killed by signal 11 (SIGSEGV)"),
     "interrupts": ("def ring(k, n): raise KeyboardInterrupt", "raised KeyboardInterrupt"),
     "recurs": ("def ring(k, n): return ring(k, n + 1)", "it raised RecursionError: maximum recursion depth exceeded"),
     "hoards": ("def ring(k, n):\n a = []\n while True: a.append(bytes(2**24))", "it raised MemoryError"),
@@ -48,7 +48,7 @@ def judged(tmp_path_factory):
     def judge_one(name):
         file = folder / f"{name}.py"
         file.write_text("import os, signal, sys, time\n" + FILES[name][0] + "\n", encoding="utf-8")
-        return judge_file("ring", file, seconds=1 if name.startswith("never") else 60, memory=300 * 2**20)
+        return judge_file("ring", file, seconds=1 if name.startswith("never") else 60)
 
     with ThreadPoolExecutor(4) as threads:
         found = dict(zip(FILES, threads.map(judge_one, FILES), strict=True))

@@ -33,7 +33,7 @@ CLASS = {  # of each student: mine.py, and what should be said of cut, and of up
         "did not end",
         "✓",
     ),
-    "leaves": ("import os\ndef cut(n, k): os._exit(0)\n" + UPDATES, "ended the program (exit code 0)", "✓"),
+    "leaves": ("import os\ndef cut(n, k): os._exit(0)\n" + UPDATES, "your answer ended with exit code 0", "✓"),
     "prints": ("def cut(n, k):\n    while True: print('x' * 9999)\n" + UPDATES, "did not end within", "✓"),
     "deletes": (DELETES + CUT + UPDATES, "✓", "✓"),
     "kills": ("import os\nos.kill(os.getppid(), 9)\n" + CUT + UPDATES, "ended the program", "ended the program"),
@@ -81,7 +81,7 @@ def contents(folder):
 def marks(classroom):
     """Some eight seconds: answers that hang are ended after three, a few at a time."""
     before = contents(classroom)
-    found = list(grade(classroom, NAMES, {"cut": 2.5}, seconds=3, student_seconds=60, memory=2**30))
+    found = list(grade(classroom, NAMES, {"cut": 2.5}, seconds=3, student_seconds=60))
     assert contents(classroom) == before
     return {rows[0].student: rows for rows in found}
 

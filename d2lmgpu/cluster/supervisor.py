@@ -137,8 +137,7 @@ def _divide():
     os.close(reading)
     _pipe = writing
     os.setpgid(0, 0)  # so that a signal to the whole group does not arrive twice
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the supervisor ended before prctl was called
         os._exit(1)
 
@@ -258,6 +257,13 @@ class _Supervisor:
         self.passed_on.add(signum)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signum)
+
+
+def prctl(option, value):
+    """Call Linux's prctl, which sets an option of this process; do nothing on other systems."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(option, value)
 
 
 def how_it_ended(code):

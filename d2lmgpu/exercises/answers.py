@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..fashion_mnist import FILES
-from .apart import MEMORY, run_apart
+from .apart import Supervisor
 from .checking import Verdict, judge, not_yet, what_ends
 from .jobs import SPOKE
 from .results import in_words
@@ -26,19 +26,18 @@ class Judged(NamedTuple):
     output: str
 
 
-def judge_file(name, path, seconds=SECONDS, memory=MEMORY):
+def judge_file(name, path, seconds=SECONDS):
     """Run a Python file, and judge its function ``name``. Returns a `Judged`.
 
-    ``seconds`` and ``memory`` are the limits of `Supervisor.run`. The file can import modules from its own folder, as
-    with ``python FILE``.
+    ``seconds`` is the limit of `Supervisor.run`. The file can import modules from its own folder, as with
+    ``python FILE``.
 
     Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
     """
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; give the path of a Python file")
-    with open(path, "rb"):  # raises OSError now if it cannot be read
-        outcome = run_apart(JUDGE, name, str(path), seconds=seconds, memory=memory)
-    return judged(name, outcome)
+    with open(path, "rb"), contextlib.closing(Supervisor()) as supervisor:  # OSError now if it cannot be read
+        return judged(name, supervisor.run(judge_here, name, str(path), seconds=seconds))
 
 
 def judged(name, outcome):
@@ -53,7 +52,6 @@ def judged(name, outcome):
     return Judged(verdict, outcome.output)
 
 
-JUDGE = f"{__name__}:judge_here"
 HINT = "does it wait for something that never happens, or exit Python? It should return a result for all arguments"
 
 
@@ -138,9 +136,6 @@ def _remove(folder):
     for here in reversed(empty):
         with contextlib.suppress(OSError):
             os.rmdir(here)
-
-
-JUDGE_A_COPY = f"{__name__}:judge_a_copy"
 
 
 def judge_a_copy(name, student, copy, file, seed):

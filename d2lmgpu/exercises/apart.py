@@ -3,7 +3,7 @@
     this program ── a job ──► supervisor ── forks ──► the job's process ── calls the function
                  ◄─ outcome ──           ◄── result ──
 
-multiprocessing starts the supervisor, a new Python, which imports what takes long (warm.py) once for all of its jobs.
+multiprocessing starts the supervisor, a new Python, which imports what takes long once for all of its jobs.
 It holds each job to its limits, and afterwards ends all processes that the job has started. If a job kills its
 supervisor, the next job gets a new one. So this program is safe from mistakes, whatever the code does: run for ever,
 exit, crash, print without end, take all memory. It is no sandbox: the code can still read and delete all files that
@@ -23,50 +23,40 @@ import time
 
 import psutil
 
-from .jobs import ENVIRONMENT, PATIENCE, RESULT_LIMIT, Outcome, end_all, how_it_ended, late, supervise
+from ..cluster.supervisor import how_it_ended
+from .jobs import ENVIRONMENT, PATIENCE, RESULT_LIMIT, Outcome, end_all, late, supervise
 from .time_limit import SECONDS, check_seconds
 
-MEMORY = 2 * 2**30
-"""Bytes that a job may have, unless another limit is given."""
 SPAWN = multiprocessing.get_context("spawn")
 STARTING = 120.0  # the most seconds that Python may take to start; it takes long on a busy machine
-
-
-def run_apart(function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
-    """`Supervisor.run` in a supervisor for this job alone."""
-    module, _, _ = function.partition(":")
-    with contextlib.closing(Supervisor(module)) as supervisor:
-        return supervisor.run(function, *arguments, seconds=seconds, memory=memory, folder=folder)
 
 
 class Supervisor:
     """Runs jobs one after the other, for one thread at a time. Its process starts with the first job.
 
-    ``ready``: the module that the supervisor's process imports before the first job.
+    ``modules``: the names of modules that its process imports before the first job.
     """
 
     _starting = threading.Lock()  # for all supervisors, since a start changes the environment for a moment
 
-    def __init__(self, ready=f"{__package__}.warm"):
+    def __init__(self, *modules):
         self._forks = hasattr(os, "fork")  # not on Windows
-        self._ready, self._number, self._over = ready, 0, False
+        self._modules, self._number, self._over = modules, 0, False
         self._process, self._seen, self._connection = None, None, None  # _seen: the process, for psutil
 
-    def run(self, function, *arguments, seconds=SECONDS, memory=MEMORY, folder=None):
-        """Call ``function``, written "module:name", in a process of its own. Returns an `Outcome`.
+    def run(self, function, *arguments, seconds=SECONDS, folder=None):
+        """Call ``function``, one of a module, in a process of its own. Returns an `Outcome`.
 
         JSON must be able to hold arguments and result. The limit of ``seconds`` does not include the start of Python.
-        The limit of ``memory``, in bytes of data, holds on Linux only. ``folder`` (optional) is the current folder of
-        the job's process, and its home.
+        ``folder`` (optional) is the current folder of the job's process, and its home.
 
         Raises ValueError if ``seconds`` is not a valid limit.
         """
         check_seconds(seconds)
         self._start()
         self._number += 1
-        job = {"number": self._number, "function": function, "arguments": arguments, "folder": folder}
-        job |= {"forks": self._forks}
-        job |= {"seconds": seconds, "memory": memory, "here": os.getcwd(), "environment": dict(os.environ)}
+        job = {"module": function.__module__, "name": function.__name__, "arguments": arguments, "folder": folder}
+        job |= {"number": self._number, "forks": self._forks, "seconds": seconds}
         begun, keep = time.monotonic(), False
         try:
             self._connection.send_bytes(json.dumps(job).encode())
@@ -95,7 +85,7 @@ class Supervisor:
         with theirs, self._starting, _environment():
             if self._over:  # close_for_good was called
                 raise KeyboardInterrupt
-            process = SPAWN.Process(target=supervise, args=(theirs, self._ready), daemon=True)
+            process = SPAWN.Process(target=supervise, args=(theirs, self._modules), daemon=True)
             process.start()
             self._process, self._seen = process, psutil.Process(process.pid)
         self._read(STARTING)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from ..arguments import check_seed
 from ..devices import count_cores
-from .answers import JUDGE_A_COPY, judged, temporary_folder
-from .apart import MEMORY, Supervisor
+from .answers import judge_a_copy, judged, temporary_folder
+from .apart import Supervisor
 from .checking import Verdict, not_yet
 from .results import in_words
-from .submissions import FIND, MINE
+from .submissions import MINE, find_answers
 from .time_limit import check_seconds
 from .topics import EXERCISES, find
 
@@ -40,7 +40,6 @@ def grade(
     points=None,
     seconds=SECONDS,
     student_seconds=STUDENT_SECONDS,
-    memory=MEMORY,
     seed=None,
     isolate=False,
 ):
@@ -48,9 +47,9 @@ def grade(
 
     The students come in the order in which they are finished. Each list has a mark for each of the ``exercises``
     (names; default: all), even if there is no answer. ``points``: a dict from names to the points that exercises are
-    worth; the others are worth 1. ``seconds`` and ``memory`` (bytes) are limits for an answer, ``student_seconds`` for
-    all answers of a student. ``seed``: try random numbers other than the notebooks', and additional
-    cases. ``isolate``: start Python anew for each student. If a student's folder cannot be graded, its marks say why.
+    worth; the others are worth 1. ``seconds`` is the limit for an answer, ``student_seconds`` for all answers of a
+    student. ``seed``: try random numbers other than the notebooks', and additional cases. ``isolate``: start Python
+    anew for each student. If a student's folder cannot be graded, its marks say why.
 
     Raises ValueError for a folder without students or answers, for unknown exercises, and for invalid limits or
     points; OSError if the folder cannot be read.
@@ -63,9 +62,7 @@ def grade(
         check_seconds(limit)
     if seed is not None:
         check_seed(seed)
-    students = find_students(folder)
-    grader = _Grader(names, worth, seconds, student_seconds, memory, seed, isolate)
-    return _each(grader, students)
+    return _each(_Grader(names, worth, seconds, student_seconds, seed, isolate), find_students(folder))
 
 
 def find_students(folder):
@@ -94,40 +91,31 @@ def _checked_points(points):
 
 
 def _each(grader, students):
+    supervisors = [Supervisor("matplotlib.pyplot") for _ in range(max(1, count_cores()))]
+    grader.free = list(supervisors)  # one for each thread
     with temporary_folder() as grader.folder:
-        threads = ThreadPoolExecutor(max(1, count_cores()))
+        threads = ThreadPoolExecutor(len(supervisors))
         try:
             for future in as_completed([threads.submit(grader.grade, student) for student in students]):
                 yield future.result()
         finally:
-            grader.stop()
+            for supervisor in supervisors:
+                supervisor.close_for_good()
             threads.shutdown(cancel_futures=True)
-            for supervisor in grader.supervisors:
+            for supervisor in supervisors:
                 supervisor.close()
 
 
 class _Grader:
     """Grades students, several at a time, with supervisors that it keeps until the end."""
 
-    def __init__(self, names, worth, seconds, student_seconds, memory, seed, isolate):
-        self.isolate = isolate
-        self.names, self.worth, self.memory, self.seed = names, worth, memory, seed
+    def __init__(self, names, worth, seconds, student_seconds, seed, isolate):
+        self.names, self.worth, self.seed, self.isolate = names, worth, seed, isolate
         self.seconds, self.student_seconds = seconds, student_seconds
-        self.supervisors, self.free, self.over = [], [], False
-
-    def stop(self):
-        """From another thread: end the jobs that are running, and start no more."""
-        self.over = True
-        for supervisor in self.supervisors:
-            supervisor.close_for_good()
 
     def grade(self, student):
         """The marks of one student."""
-        try:
-            supervisor = self.free.pop()
-        except IndexError:
-            supervisor = Supervisor()
-            self.supervisors.append(supervisor)
+        supervisor = self.free.pop()
         try:
             with temporary_folder(self.folder) as made:
                 return self._marks(supervisor, student, made)
@@ -140,8 +128,8 @@ class _Grader:
             self.free.append(supervisor)
 
     def _marks(self, supervisor, student, made):
-        files, limits = {}, {"seconds": min(SECONDS, self.student_seconds), "memory": self.memory}
-        outcome = supervisor.run(FIND, str(student), self.names, str(made), **limits)
+        files, seconds = {}, min(SECONDS, self.student_seconds)
+        outcome = supervisor.run(find_answers, str(student), self.names, str(made), seconds=seconds)
         stop = time.monotonic() + self.student_seconds
         match outcome.result:
             case {"files": dict(files), "unusable": list(unusable)}:
@@ -149,12 +137,10 @@ class _Grader:
             case {"refused": str(none)}:
                 pass
             case _:
-                none = f"reading the folder {outcome.ended}"
+                none = f"reading the folder {outcome.ended or 'gave nothing'}"
         return [self._mark(supervisor, student, name, files.get(name), none, stop) for name in self.names]
 
     def _mark(self, supervisor, student, name, file, none, stop):
-        if self.over:  # `stop` was called
-            raise KeyboardInterrupt
         verdict, output = Verdict(False, f"✗ {name}: {none}"), ""
         left = stop - time.monotonic()
         if file is not None and left <= 0:
@@ -167,8 +153,8 @@ class _Grader:
     def _judge(self, supervisor, student, name, file, seconds):
         with temporary_folder(self.folder) as outer:
             (copy := outer / "answers").mkdir()
-            where = {"seconds": seconds, "memory": self.memory, "folder": str(copy)}
-            outcome = supervisor.run(JUDGE_A_COPY, name, str(student), str(copy), file, self.seed, **where)
+            what = name, str(student), str(copy), file, self.seed
+            outcome = supervisor.run(judge_a_copy, *what, seconds=seconds, folder=str(copy))
             try:
                 verdict, output = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run

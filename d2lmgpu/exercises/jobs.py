@@ -5,7 +5,6 @@ open a pipe (/proc/PID/fd) and write to it.
 """
 
 import contextlib
-import ctypes
 import importlib
 import io
 import json
@@ -22,6 +21,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from ..cluster.supervisor import PR_SET_PDEATHSIG, how_it_ended, prctl
+
+MEMORY = 2 * 2**30
+"""Bytes of data that a job may have, on Linux."""
 LARGEST_FILE = 2**28
 """The most bytes that a job may write to one file."""
 OUTPUT_LIMIT = 4_000
@@ -34,7 +37,7 @@ ENVIRONMENT = {  # few threads, so that there is room for data; no windows
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
     "MPLBACKEND": "Agg",
 }
-ADOPT, END_WITH_PARENT, SHOWN = 36, 1, 4  # PR_SET_CHILD_SUBREAPER, _PDEATHSIG and _DUMPABLE of Linux's prctl.h
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36  # of Linux's prctl.h
 
 
 class Outcome(NamedTuple):
@@ -45,15 +48,16 @@ class Outcome(NamedTuple):
     output: str
 
 
-def supervise(connection, ready):
-    """The supervisor's process: import the module ``ready``, then do jobs until there are no more."""
-    hide()
+def supervise(connection, modules):
+    """The supervisor's process: import these ``modules``, then do jobs until there are no more."""
+    _hide()
     sys.dont_write_bytecode = True
     sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
-    importlib.import_module(ready)
+    for module in modules:
+        importlib.import_module(module)
     if hasattr(os, "fork"):
         os.setsid()
-        _prctl(ADOPT, 1)  # a job's process that has lost its parent becomes a child of this one, and is ended, too
+        prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's process whose parent has ended becomes this one's child
     connection.send_bytes(b"ready")
     with contextlib.suppress(EOFError):
         while True:
@@ -62,29 +66,20 @@ def supervise(connection, ready):
             connection.send_bytes(json.dumps([job["number"], *outcome]).encode())
 
 
-def hide():
+def _hide():
     """Let only root look into this process and the processes of its jobs, and discard what this process prints."""
-    _prctl(SHOWN, 0)
+    prctl(PR_SET_DUMPABLE, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(nothing, stream)
 
 
-def _prctl(option, value):
-    """Call Linux's prctl; do nothing on other systems."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
-
-
 def _result_of(job):
-    """Call a job's function, in the job's folder and environment."""
-    os.environ.clear()
-    os.environ.update(job["environment"] | ENVIRONMENT)
-    os.chdir(job["folder"] or job["here"])
+    """Call a job's function, in the job's folder."""
     if job["folder"]:
+        os.chdir(job["folder"])
         os.environ.update({"HOME": job["folder"], "TMPDIR": job["folder"]})
-    module, _, name = job["function"].partition(":")
-    return getattr(importlib.import_module(module), name)(*job["arguments"])
+    return getattr(importlib.import_module(job["module"]), job["name"])(*job["arguments"])
 
 
 def _do_here(job):
@@ -132,11 +127,11 @@ def _work(job, word, result, output):
     try:
         process = os.getpid()
         os.setsid()
-        _prctl(END_WITH_PARENT, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         multiprocessing.current_process().daemon = False  # it may start processes
         _take_over(os.open(os.devnull, os.O_RDONLY), output, result)
-        _limit_memory(job["memory"])
+        _limit_memory(MEMORY)
         found = json.dumps(_result_of(job))
         _limit_memory(None)
         if os.getpid() == process:  # and not a copy that the job has forked
@@ -230,12 +225,3 @@ def end_all(processes):
 def late(seconds):
     """In words, how a job ended that has used up its time."""
     return f"did not end within {seconds:g} seconds"
-
-
-def how_it_ended(code):
-    """In words, how a process that gave no result ended, from its exit code."""
-    if code >= 0:
-        return f"ended the program (exit code {code})"
-    with contextlib.suppress(ValueError):
-        return f"crashed ({signal.Signals(-code).name})"
-    return f"crashed (signal {-code})"

@@ -24,9 +24,6 @@ DEEPEST = 10_000
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
 
-FIND = f"{__name__}:find_answers"
-
-
 class Unusable(ValueError):
     """A file that was handed in cannot be used; the message says why."""
 
