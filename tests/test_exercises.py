@@ -149,12 +149,16 @@ def test_settings_and_predictions(monkeypatch, capsys):
     compare("parameters", 129068.0, 129068)
     compare("bytes", 1e6, 0.0123456)
     compare("messages", 1, float("inf"))
+    compare("mistakes", 0, 0)
+    compare("waits", 0, 3)
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "step: predicted 2 ms, measured 1.5 ms: 0.75 times what was predicted."
     assert out[1] == "step: measured 1.5 ms."
     assert out[2] == "parameters: predicted 129,068, measured 129,068: as predicted."
     assert out[3] == "bytes: predicted 1,000,000, measured 0.01235: 1.2e-08 times what was predicted."
     assert out[4] == "messages: predicted 1, measured inf: inf times what was predicted."
+    assert out[5] == "mistakes: predicted 0, measured 0: as predicted."
+    assert out[6] == "waits: predicted 0, measured 3: not what was predicted."
 
 
 def test_data_of_figures_are_kept(tmp_path, monkeypatch):

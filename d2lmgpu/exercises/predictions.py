@@ -4,6 +4,7 @@ In such a copy `compare` folds a result until there is a prediction, or until it
 of this repository show results at once, since they are for reading, too.
 """
 
+import html
 import math
 import re
 import sys
@@ -78,17 +79,20 @@ def _in_words(what, entry):
     found = f"{entry['how']} {_in_digits(number, 4)}{entry['unit']}"
     if predicted is None:
         return f"{what}: {found}."
-    ratio = _in_digits(number / predicted, 2) if predicted else None
-    times = {None: "not what was predicted", "1": "as predicted"}.get(ratio, f"{ratio} times what was predicted")
+    ratio = _in_digits(_ratio(entry), 2)
+    times = {"nan": "not what was predicted", "1": "as predicted"}.get(ratio, f"{ratio} times what was predicted")
     return f"{what}: predicted {_in_digits(predicted, 4)}{entry['unit']}, {found}: {times}."
+
+
+def _ratio(entry):
+    """What was found by what was predicted; NaN if only the latter is 0."""
+    predicted, found = entry["predicted"], entry["found"]
+    return 1.0 if predicted == found else found / predicted if predicted else math.nan
 
 
 def _off(entry):
     """By how much a prediction is off: the magnitude of the ratio's logarithm."""
-    predicted, found = entry["predicted"], entry["found"]
-    if predicted == found:
-        return 0.0
-    ratio = found / predicted if predicted else 0.0
+    ratio = _ratio(entry)
     return abs(math.log(ratio)) if 0 < ratio < math.inf else math.inf
 
 
@@ -164,11 +168,7 @@ class Folded:
 
     def _repr_html_(self):
         summary = f"{self.what}: make your prediction first. (Click here to see the answer anyway.)"
-        return f"<details><summary>{_escaped(summary)}</summary>{_escaped(self.found)}</details>"
-
-
-def _escaped(text):
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return f"<details><summary>{html.escape(summary)}</summary>{html.escape(self.found)}</details>"
 
 
 def _in_digits(number, digits):
