@@ -593,7 +593,7 @@ def test_what_goes_into_mine(begun, cells, capsys):
     with pytest.raises(ValueError, match=r"add_to_mine: ring is an exercise; check\('ring', ring\) keeps a right"):
         add_to_mine(SOLUTIONS["ring"])
     twice = cells("def twice(x):\n    return 2 * x\n").twice
-    assert add_to_mine(twice, lambda x: x) > own.lines + 2
+    assert add_to_mine(twice, lambda x: x) is True and my_framework().lines > own.lines + 2
     said = capsys.readouterr().out
     assert "twice: kept in mine.py.\n<lambda>: not kept in mine.py: only functions that begin with def" in said
     assert runpy.run_path(str(begun / "mine.py"))["twice"](4) == 8
@@ -601,7 +601,7 @@ def test_what_goes_into_mine(begun, cells, capsys):
     (begun / "mine.py").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))  # as some editors write it
     assert my_framework().whose["split_batch"] == "yours"
     (begun / "mine.py").write_bytes(b"\xff\n\n\n1")
-    assert add_to_mine(twice) == 2
+    assert add_to_mine(twice) is True
     assert "twice: not kept in mine.py: 'utf-8' codec" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"mine.py cannot be run: UnicodeDecodeError: .*; repair it"):
         my_framework()
@@ -611,14 +611,13 @@ def test_in_the_repository_solutions_are_put_to_work(tmp_path, monkeypatch):
     monkeypatch.setattr(course, "_begun", [])
     own = my_framework()
     assert set(own.whose.values()) == {"the course's solution"} and set(own.answers) == set(CORE)
-    assert add_to_mine(lambda: None) is None
+    assert add_to_mine(lambda: None) is False
     figure = plt.figure()
     assert write_my_page(own, {}, figure, "nothing") is None
-    path = write_my_page(own, {"a < b": "c"}, figure, 'an "empty" picture', k=2, n=5, file=tmp_path / "page.html")
+    monkeypatch.setattr(course, "_begun", [course.Begun("06c_your_own_framework", tmp_path, set())])
+    path = write_my_page(own, {"a < b": "c"}, figure, 'an "empty" picture')
     text = path.read_text(encoding="utf-8")
-    assert "a &lt; b" in text and 'alt="an &quot;empty&quot; picture"' in text and "my ring: 2 devices, 5 ele" in text
-    with pytest.raises(ValueError, match="file is 3; it should be the name of a file"):
-        write_my_page(own, {}, figure, "nothing", file=3)
+    assert "a &lt; b" in text and 'alt="an &quot;empty&quot; picture"' in text and "my ring: 3 devices, 129,068" in text
     plt.close(figure)
 
 

@@ -16,7 +16,7 @@ from .answers import Judged, judge_file
 from .checking import Exercise, Verdict, judge
 from .course import begin, begun
 from .framework import Framework, add_to_mine, my_framework, write_my_page
-from .mine import FILE, CannotKeep, keep
+from .mine import FILE, keep, try_to_keep
 from .predictions import compare, look_back
 from .results import Wrong
 from .time_limit import SECONDS, check_seconds
@@ -38,16 +38,9 @@ def check(name, answer=None, seconds=SECONDS):
     verdict = judge(name, find(name), answer, check_seconds(seconds))
     print(verdict.says)
     if verdict.right and (mine := begun()):
-        _keep(name, answer, mine.folder / FILE)
+        kept = try_to_keep(name, answer, mine.folder / FILE)
+        print(f"  {kept[0].upper()}{kept[1:]}.")
     return verdict.right
-
-
-def _keep(name, answer, path):
-    """Put a right answer into the student's file, and say so."""
-    try:
-        print(f"  {'Kept' if keep(name, answer, path) else 'Already'} in {FILE}.")
-    except (CannotKeep, OSError, UnicodeDecodeError) as error:
-        print(f"  Not kept in {FILE}: {error}.")
 
 
 def setting(full, quick):

@@ -16,9 +16,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from ..arguments import check_path
 from ..collectives import ring
 from ..devices import put
 from ..output import write_file
@@ -26,7 +23,7 @@ from ..parallel import split_batch
 from ..plans import play
 from .checking import judge
 from .course import begun, find_notebooks
-from .mine import FILE, MODULE, CannotKeep, keep
+from .mine import FILE, MODULE, try_to_keep
 from .results import in_words
 from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS
@@ -42,18 +39,13 @@ def sum_on(arrays, device):
     return sum((put(array, device) for array in arrays[1:]), put(arrays[0], device))
 
 
-def log_softmax(logits):
-    """A stand-in: the logarithms of the classes' probabilities, from logits of shape (N, classes)."""
-    highest = logits.max(axis=1, keepdims=True)
-    return logits - highest - np.log(np.exp(logits - highest).sum(axis=1, keepdims=True))
-
-
-def examples_per_second(seconds, sizes):
-    """A stand-in: examples per second, without the first step, from the ``seconds`` and ``sizes`` of each step."""
-    return sum(sizes[1:]) / sum(seconds[1:])
-
-
-STAND_INS = {f.__name__: f for f in (sum_on, log_softmax, split_batch, examples_per_second, ring)}
+STAND_INS = {
+    "sum_on": sum_on,
+    "log_softmax": EXERCISES["log_softmax"].right,
+    "split_batch": split_batch,
+    "examples_per_second": EXERCISES["examples_per_second"].right,
+    "ring": ring,
+}
 """The library's functions for what training uses: for one exercise of each notebook of the core path."""
 
 
@@ -81,14 +73,10 @@ def my_framework():
 
     Raises ValueError if mine.py cannot be read or run.
     """
-    mine = begun()
-    if mine:
-        answers, text = _answers_in(mine.folder / FILE)
-        whose = {name: "yours" if name in answers else "missing" for name in CORE}
-    else:
-        answers, text = _solutions()
-        whose = {name: "the course's solution" if name in answers else "missing" for name in CORE}
-    use = {}
+    mine, use = begun(), {}
+    answers, text = _answers_in(mine.folder / FILE) if mine else _solutions()
+    own = "yours" if mine else "the course's solution"
+    whose = {name: own if name in answers else "missing" for name in CORE}
     for name, stand_in in STAND_INS.items():
         use[name] = answers.get(name, stand_in)
         if name not in answers:
@@ -126,42 +114,37 @@ def _solutions():
 def add_to_mine(*functions):
     """In a student's copy of the course, put functions that are not exercises into mine.py, with all that they use.
 
-    Returns the number of lines of mine.py, without empty ones; None outside of a student's copy. Raises ValueError for
-    the name of an exercise, since `check` keeps its answers.
+    Returns whether this is a student's copy. Raises ValueError for the name of an exercise, since `check` keeps its
+    answers.
     """
     mine = begun()
     for function in functions:
         if (name := function.__name__) in EXERCISES:
             raise ValueError(f"add_to_mine: {name} is an exercise; check({name!r}, {name}) keeps a right answer")
         if mine:
-            try:
-                print(f"{name}: {'kept' if keep(name, function, mine.folder / FILE) else 'already'} in {FILE}.")
-            except (CannotKeep, OSError, UnicodeDecodeError) as error:
-                print(f"{name}: not kept in {FILE}: {error}.")
-    if not mine or not (mine.folder / FILE).is_file():
-        return None
-    return sum(bool(line.strip()) for line in (mine.folder / FILE).read_bytes().splitlines())
+            print(f"{name}: {try_to_keep(name, function, mine.folder / FILE)}.")
+    return mine is not None
 
 
-def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
+def write_my_page(own, facts, figure, alt):
     """Write an HTML file that shows a `Framework` to others: its answers, its training, and its ring in the player.
 
     ``facts``: the rows of the first table, a dict of strings. ``figure``: a Matplotlib figure of the training; ``alt``
-    says in words what it shows. ``k``, ``n``: devices and elements of the ring. ``file``: the file's name; by default
-    my_framework.html beside the student's notebooks, and outside of a student's copy no file is written.
+    says in words what it shows. The file is my_framework.html beside the student's notebooks; outside of a student's
+    copy none is written.
 
     Returns the file's path, or None. Raises ValueError if the ring is not a schedule, OSError if the file cannot be
     written.
     """
-    if file is None and not begun():
+    if not begun():
         return None
-    path = begun().folder / PAGE if file is None else file
-    check_path("file", path)
+    path, k, n = begun().folder / PAGE, 3, 129_068
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=100)
+    image = base64.b64encode(picture.getvalue()).decode()
     parts = {
         "FACTS": _rows(facts),
-        "PICTURE": f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{_base64(picture)}">',
+        "PICTURE": f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{image}">',
         "PLAYER": play(own.use["ring"](k, n), k=k, n=n, title="my ring")._repr_html_(),
         "ANSWERS": _rows({f"{name} (notebook {CORE[name]})": whose for name, whose in own.whose.items()}),
         "TEXT": html.escape(own.text),
@@ -169,13 +152,9 @@ def write_my_page(own, facts, figure, alt, k=3, n=129_068, file=None):
     before, *rest = Path(__file__).with_name(PAGE).read_text(encoding="utf-8").split("{{")
     text = before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
     write_file(path, lambda opened: opened.write(text.encode()))
-    return Path(path)
+    return path
 
 
 def _rows(pairs):
     row = "<tr><th scope=row>{}</th><td>{}</td></tr>"
     return "\n".join(row.format(*(html.escape(str(text)) for text in pair)) for pair in pairs.items())
-
-
-def _base64(picture):
-    return base64.b64encode(picture.getvalue()).decode()

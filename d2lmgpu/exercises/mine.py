@@ -74,6 +74,14 @@ def keep(name, answer, path):
     return True
 
 
+def try_to_keep(name, answer, path):
+    """`keep` a function, and return in words what came of it."""
+    try:
+        return f"{'kept' if keep(name, answer, path) else 'already'} in {FILE}"
+    except (CannotKeep, OSError, UnicodeDecodeError) as error:
+        return f"not kept in {FILE}: {error}"
+
+
 def _with_block(text, name, source):
     """A file's text with an answer's source, and whether that has replaced a former version, or is at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"

@@ -114,6 +114,10 @@ def _draw_run(rng):
     return rng.uniform(0.1, 9, 5).round(2).tolist(), rng.integers(10, 300, 5).tolist()
 
 
+def _examples_per_second(seconds, sizes):
+    return sum(sizes[1:]) / sum(seconds[1:])
+
+
 def _rate_mistakes(_, right, seconds, sizes):
     rates, time = np.divide(sizes[1:], seconds[1:]), sum(seconds[1:])
     return (
@@ -166,7 +170,7 @@ EXERCISES = {
             ([3.0, 2.0], [10, 5]),
         ),
         draw=_draw_run,
-        right=lambda seconds, sizes: sum(sizes[1:]) / sum(seconds[1:]),
+        right=_examples_per_second,
         mistakes=_rate_mistakes,
         hint=f"{ALL}, but for the first step",
     ),
