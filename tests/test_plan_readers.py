@@ -177,3 +177,13 @@ def test_company_by_hand():
     """Two devices that compute all the time take 1.5 times as long; in turns, they have none."""
     assert simulate(PLANS["data"](2, 1), contention=[1, 1.5]).seconds == pytest.approx(1.5 * 3)
     assert simulate(PLANS["layers"](2, 3), contention=[1, 1.5]).seconds == 18
+
+
+def test_contention_that_goes_round_in_a_circle():
+    """If each time all that was found is assumed, this never settles. While both compute, each takes 3 times as long:
+
+    device 0    F0 0-1, F1 1-4 (3 times as long)      B0 16-28 (3 times as long)               B1 37-41
+    device 1            F0 1-9 (3 of it as long), B0 9-16, F1 16-30 (12 of it as long), B1 30-37
+    """
+    costs = [{"F": 1, "B": 4}, {"F": 6, "B": 7}]
+    assert simulate(PLANS["1f1b"](2, 2), costs=costs, contention=[1, 3]).seconds == pytest.approx(41)

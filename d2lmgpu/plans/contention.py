@@ -2,8 +2,9 @@
 
 If n devices compute, each computation goes on at 1/contention[n] of its speed alone. So a computation that takes
 ``cost`` alone ends when that speed, summed over the time since it began, has come to ``cost``. Which devices compute at
-the same time depends on when all others end. So the plan is gone through again and again, each time with the contention
-of the time before, until that stays as it is.
+the same time depends on when all others end. So the plan is gone through again and again, until the contention that is
+found is the one that was assumed. Each time what is assumed goes half the way to what was found: all the way, it would
+often go round in a circle.
 """
 
 import numpy as np
@@ -22,12 +23,11 @@ def slowed(plan, timing, contention):
     if contention[0] != 1:
         raise ValueError("contention begins with 1: a device that computes alone takes what it costs")
     factors = {}
-    for number in range(MOST_ROUNDS):
+    for _ in range(MOST_ROUNDS):
         found = _factors(list(order(plan, timing(factors))), contention)
         if all(abs(found[key] - factors.get(key, 1)) <= CLOSE for key in found):
-            break
-        part = 1 if number < MOST_ROUNDS // 2 else 0.5  # if it goes round in a circle, the middle
-        factors = {key: factors.get(key, 1) + part * (found[key] - factors.get(key, 1)) for key in found}
+            return found
+        factors = {key: (factors.get(key, 1) + found[key]) / 2 for key in found}
     return factors
 
 
