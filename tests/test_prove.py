@@ -8,7 +8,6 @@ from d2lmgpu.collectives import (
     ScheduleError,
     Transfer,
     all_gather,
-    broadcast,
     chunk_bounds,
     hierarchical,
     place,
@@ -50,20 +49,6 @@ def test_steps_and_bytes_as_the_docstrings_say(k):
         assert proofs[name].ratio == 1 and set(proofs[name].sent) == {2 * (k - 1) * n // k}
     assert proofs["naive"].sent == [(k - 1) * n] + [n] * (k - 1) and proofs["naive"].ratio == k / 2
     assert proofs["tree"].sent[0] == lg * n and set(proofs["recursive_doubling"].sent) == {lg * n}
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 8, 13])
-def test_the_halves_of_an_allreduce(k):
-    n = 4 * k + 3
-    prove(reduce_scatter(k, n), k, n, "reduce_scatter")
-    prove(all_gather(k, n), k, n, "all_gather")
-    prove(broadcast(k, n), k, n, "broadcast")
-    if k > 1:
-        for goal, schedule in (("all_gather", reduce_scatter), ("broadcast", all_gather), ("allreduce", broadcast)):
-            with pytest.raises(ScheduleError):
-                prove(schedule(k, n), k, n, goal)
-    with pytest.raises(ValueError, match="allreduce, reduce_scatter"):
-        prove([], k, n, "gossip")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ POWERS_ONLY = {"tree", "recursive_doubling", "halving_doubling"}
 def test_closed_forms(algorithm, n):
     for k in [2, 4, 8, 16, 32, 64] if algorithm in POWERS_ONLY else range(2, 65):
         elements = n // 4 // k * k  # divisible into chunks, as the closed forms assume
-        network = full_switch(k, 1 / BETA, ALPHA, GAMMA)
+        network = full_switch(k, 1 / BETA, ALPHA)
+        network.reduce_seconds_per_byte = GAMMA
         seconds = simulate(ALGORITHMS[algorithm](k, elements), network).seconds
         assert seconds == pytest.approx(CLOSED_FORMS[algorithm](k, 4 * elements) if elements else 0, rel=0.01)
 

@@ -21,7 +21,7 @@ from .ring import all_gather, reduce_scatter, ring
 from .schedule import Transfer, chunk_bounds, place, together
 from .sharded import sharded
 from .simulate import Simulation, simulate
-from .tree import broadcast, tree
+from .tree import tree
 
 ALGORITHMS = {
     "naive": naive,

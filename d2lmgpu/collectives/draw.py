@@ -22,7 +22,7 @@ MOST_NAMED = 8
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
-def draw_steps(schedule, k, n, columns=4):
+def draw_steps(schedule, k, n):
     """Which shares of which piece each device holds: a panel for the start and for each step.
 
     A row is a device, a column a piece of the array; the darker a cell, the more
@@ -36,7 +36,7 @@ def draw_steps(schedule, k, n, columns=4):
     schedule = check_form(schedule, k, n)
     cuts = pieces(schedule, n)
     states = [held.copy() for held in replay(schedule, k, cuts)]
-    columns = min(columns, len(states))
+    columns = min(4, len(states))
     rows = math.ceil(len(states) / columns)
     width, height = _cell_size(k, len(cuts) - 1)
     figure = Figure(figsize=(columns * width + 0.3, rows * height + 0.4), layout="constrained")

@@ -69,23 +69,23 @@ def check_network(network):
         raise ValueError(f"network is {shown(network)}; give one of collectives.network, such as full_switch(4, 16e9)")
 
 
-def full_switch(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
+def full_switch(k, bandwidth, latency=0.0):
     """Every device has one wire in and one out, each of ``bandwidth`` bytes/s, to a switch that never blocks."""
     links = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
 
     def route(sources, destinations):
         return np.stack([sources, k + destinations], axis=1)
 
-    return _network(f"switch, {k} devices", k, links, bandwidth, route, latency, reduce_seconds_per_byte)
+    return _network(f"switch, {k} devices", k, links, bandwidth, route, latency)
 
 
-def pcie_bus(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
+def pcie_bus(k, bandwidth, latency=0.0):
     """One bus of ``bandwidth`` bytes/s in all, which every message crosses."""
 
     def route(sources, destinations):
         return np.zeros((len(sources), 1), int)
 
-    return _network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency, reduce_seconds_per_byte)
+    return _network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency)
 
 
 def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
@@ -95,16 +95,17 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     devices; issuing a message takes the interpreter for ``occupancy`` seconds,
     one message after the other.
     """
-    network = pcie_bus(k, bandwidth * min(k, cores), latency, reduce_seconds_per_byte / min(k, cores))
+    network = pcie_bus(k, bandwidth * min(k, cores), latency)
+    network.reduce_seconds_per_byte = reduce_seconds_per_byte / min(k, cores)
     network.name = f"{cores} cores, {k} virtual devices"
     network.occupancy[:] = occupancy
     return network
 
 
-def nvlink_ring(k, bandwidth, latency=0.0, reduce_seconds_per_byte=0.0):
+def nvlink_ring(k, bandwidth, latency=0.0):
     """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
     pairs = sorted({(i, (i + step) % k) for i in range(k) for step in (1, -1)})
-    return _wired(f"NVLink ring, {k} devices", k, pairs, bandwidth, latency, reduce_seconds_per_byte)
+    return _wired(f"NVLink ring, {k} devices", k, pairs, bandwidth, latency)
 
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
@@ -112,17 +113,15 @@ MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1),
 """Pairs of devices of a DGX-1 with V100, and the number of NVLinks between them (six on each device)."""
 
 
-def nvlink_mesh(bandwidth=25e9, latency=0.0, reduce_seconds_per_byte=0.0):
+def nvlink_mesh(bandwidth=25e9, latency=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
     width = {(a, b): count for a, b, count in MESH_WIRES} | {(b, a): count for a, b, count in MESH_WIRES}
     pairs = sorted(width)
     bandwidths = np.array([width[pair] * bandwidth for pair in pairs])
-    return _wired("NVLink mesh, 8 devices", 8, pairs, bandwidths, latency, reduce_seconds_per_byte)
+    return _wired("NVLink mesh, 8 devices", 8, pairs, bandwidths, latency)
 
 
-def machines(
-    k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6, reduce_seconds_per_byte=0.0
-):
+def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6):
     """Servers of ``size`` devices with a switch inside and one network card each.
 
     ``inside`` is the bandwidth of each device's wires, ``between`` that of each
@@ -142,7 +141,7 @@ def machines(
     def latency(sources, destinations):
         return np.where(sources // size == destinations // size, latency_inside, latency_between)
 
-    network = _network(f"machines of {size}, {k} devices", k, names, bandwidths, route, 0.0, reduce_seconds_per_byte)
+    network = _network(f"machines of {size}, {k} devices", k, names, bandwidths, route, 0.0)
     network.latency = latency
     return network
 
@@ -166,7 +165,7 @@ def topology(name, k):
     return network
 
 
-def _network(name, k, links, bandwidth, route, latency, reduce_seconds_per_byte):
+def _network(name, k, links, bandwidth, route, latency):
     return Network(
         name=name,
         k=k,
@@ -175,11 +174,10 @@ def _network(name, k, links, bandwidth, route, latency, reduce_seconds_per_byte)
         occupancy=np.zeros(len(links)),
         route=route,
         latency=lambda sources, destinations: np.full(len(sources), float(latency)),
-        reduce_seconds_per_byte=reduce_seconds_per_byte,
     )
 
 
-def _wired(name, k, pairs, bandwidth, latency, reduce_seconds_per_byte):
+def _wired(name, k, pairs, bandwidth, latency):
     """A network of direct wires, each way one of ``pairs``; a message takes a way of the fewest wires."""
     number = {pair: i for i, pair in enumerate(pairs)}
     neighbours = {i: [b for a, b in pairs if a == i] for i in range(k)}
@@ -197,4 +195,4 @@ def _wired(name, k, pairs, bandwidth, latency, reduce_seconds_per_byte):
     for (source, destination), way in ways.items():
         table[source, destination, : len(way)] = way
     links = [f"{a} to {b}" for a, b in pairs]
-    return _network(name, k, links, bandwidth, lambda s, d: table[s, d], latency, reduce_seconds_per_byte)
+    return _network(name, k, links, bandwidth, lambda s, d: table[s, d], latency)
