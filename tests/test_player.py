@@ -24,9 +24,9 @@ COSTS = {"F": 1e-3, "B": 2e-3, "I": 1.25e-3, "W": 5e-4, "update": 1e-4}
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_plans_page_has_what_was_simulated(name, k, tmp_path):
     plan = PLANS[name](k, 4)
-    arguments = full_switch(k, 1e9, latency=1e-5), COSTS, 50
-    plans.write_html(plan, tmp_path / "plan.html", *arguments)
-    film, told = film_in((tmp_path / "plan.html").read_text()), plans.simulate(plan, *arguments)
+    arguments = full_switch(k, 1e9, latency=1e-5), COSTS
+    plans.write_html(plan, tmp_path / "plan.html", *arguments, batch_size=50)
+    film, told = film_in((tmp_path / "plan.html").read_text()), plans.simulate(plan, *arguments, batch_size=50)
     events = [[list(event.devices), str(event.action), event.start, event.end] for event in told.events]
     assert [[devices, text, *times] for devices, _, _, text, *times in film["events"]] == events
     assert film["messages"] == [
@@ -181,9 +181,9 @@ def driven(file, script, width=1000):
 def test_a_browser_plays_it(width, tmp_path):
     """Drives a browser: keys step and play, devices do then what was simulated, nothing is wider than the page."""
     plan = PLANS["gpipe"](2, 2, network=DENSE)
-    arguments = full_switch(2, 20, latency=0.5), {"F": 1, "B": 2}, 2
-    plans.write_html(plan, tmp_path / "plan.html", *arguments)
-    told = plans.simulate(plan, *arguments)
+    arguments = full_switch(2, 20, latency=0.5), {"F": 1, "B": 2}
+    plans.write_html(plan, tmp_path / "plan.html", *arguments, batch_size=2)
+    told = plans.simulate(plan, *arguments, batch_size=2)
     computed = [event for event in told.events if event.action.what in "FB"]
     first = next(m for m in told.messages if m.end > m.start)
     middle = (first.start + first.end) / 2

@@ -33,7 +33,8 @@ from ..collectives import ALGORITHMS, place
 from ..collectives.schedule import chunk_bounds
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
 from ..networks import LENET
-from .compose import frozen, with_messages
+from .compose import alone, collective, frozen
+from .data import in_turn
 from .plan import Action, Part, Plan, all_of, stage_of
 from .split import has_weights, splits_of, units_of_outputs
 
@@ -89,10 +90,10 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
         for i in range(k):
             layout.append(tuple(Part(s, parts[s][i], parts[s][i], parts[s][i]) for s, stage in enumerate(stages)))
             todo = []
-            for action in _computations(copy, micro_batches, len(stages)):
+            for action in alone(copy, in_turn(copy, micro_batches, len(stages)), len(stages)):
                 value, s = ("y", action.stage - 1) if action.what == "F" else ("dy", action.stage)
-                if action.what in "FB" and exchanges.get((value, s)):
-                    todo.append(Action("collective", s, action.micro_batch, value, None, group, exchanges[value, s]))
+                if action.what in "FB":
+                    todo += collective(value, s, group, exchanges.get((value, s)), action.micro_batch)
                 todo.append(action)
             for s in reversed(range(len(stages))):
                 todo += _update(s, parts[s][i], range(i, copies * k, k), algorithm)
@@ -105,14 +106,6 @@ def _starts(network):
     """Where stages with weights begin: the first one with the first layer."""
     starts = [i for i, layer in enumerate(network) if has_weights(layer)]
     return [0, *starts[1:]]
-
-
-def _computations(copy, micro_batches, stages):
-    """What each device of a copy computes and frees, micro-batch after micro-batch."""
-    order = [("F", s) for s in range(stages)] + [("B", s) for s in reversed(range(stages))]
-    own = range(copy * micro_batches, (copy + 1) * micro_batches)
-    todo = [Action(what, s, m) for m in own for what, s in order]
-    return with_messages(todo, copy, {(a.what == "F", a.stage, a.micro_batch): copy for a in todo}, stages)
 
 
 def _exchange(value, s, stages, network, k):
@@ -151,10 +144,9 @@ def _update(s, part, group, algorithm):
     if start == stop:
         return []
     schedule = frozen(place(_allreduce(algorithm, len(group), stop - start), range(len(group)), start))
-    exchange = [Action("collective", s, value="grads", group=tuple(group), schedule=schedule)] if schedule else []
-    return [*exchange, Action("update", s), Action("free", s, value="grads")]
+    return [*collective("grads", s, group, schedule), Action("update", s), Action("free", s, value="grads")]
 
 
 @functools.lru_cache
 def _allreduce(algorithm, k, n):
-    return ALGORITHMS[algorithm](k, n) if k > 1 else []
+    return ALGORITHMS[algorithm](k, n)

@@ -59,7 +59,10 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     )
     moved = [with_messages(todo, device, owners, len(stages)) for device, todo in enumerate(devices)]
     plan = _with_frees_of_sent(Plan(name, network, stages, micro_batches, layout, tuple(moved)))
-    exchanges = [exchange(s, stage, holders[s], algorithm) for s, stage in enumerate(stages)]
+    exchanges = [
+        collective("grads", s, group, frozen(ALGORITHMS[algorithm](len(group), stage.params))) if group else []
+        for s, (stage, group) in enumerate(zip(stages, holders, strict=True))
+    ]
     actions = []
     for device, todo in enumerate(plan.actions):
         whole = list(todo)
@@ -70,18 +73,21 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     return plan._replace(actions=tuple(actions))
 
 
-def exchange(s, stage, group, algorithm):
-    """The allreduce of a stage's gradients over a ``group`` of devices, as a list of actions: none for one device."""
-    if len(group) == 1:
-        return []
-    schedule = frozen(ALGORITHMS[algorithm](len(group), stage.params))
-    return [Action("collective", s, value="grads", group=tuple(group), schedule=schedule)]
+def collective(value, s, group, schedule, micro_batch=None):
+    """A collective of a value of stage s over a ``group`` of devices, as a list of actions: none if nothing is sent."""
+    return [Action("collective", s, micro_batch, value, group=tuple(group), schedule=schedule)] if schedule else []
 
 
 def frozen(schedule):
     """A schedule as tuples, without transfers of nothing and steps without transfers."""
     steps = (tuple(t for t in step if t.size) for step in schedule)
     return tuple(step for step in steps if step)
+
+
+def alone(device, computations, stages):
+    """`with_messages` of a device that computes all stages, of ``computations`` as `compose` takes them."""
+    todo = [Action(*short) for short in computations]
+    return with_messages(todo, device, {(a.what == "F", a.stage, a.micro_batch): device for a in todo}, stages)
 
 
 def with_messages(computations, device, owners, stages):

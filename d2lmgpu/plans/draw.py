@@ -30,23 +30,14 @@ MOST_LINES = 8
 """Devices whose lines of memory are still named."""
 
 
-def draw(
-    plan,
-    network=None,
-    costs=None,
-    batch_size=256,
-    optimizer="sgd",
-    dtype="float32",
-    contention=(1,),
-    messages=True,
-):
+def draw(plan, network=None, costs=None, messages=True, **options):
     """A matplotlib figure of the plan in time, as `simulate` tells it, which has the same arguments and errors.
 
     ``messages``: whether to draw arrows.
     """
     from matplotlib.figure import Figure
 
-    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, contention)
+    simulation = simulate(plan, network, costs, **options)
     boxes = sum(event.action.what in COMPUTES for event in simulation.events)
     high = min(8, 0.45 * plan.k) + 0.4
     figure = Figure(figsize=(min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7), layout="constrained")
@@ -138,8 +129,13 @@ def _legend(simulation, messages):
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    kinds, values = legend_of(simulation)
+    boxes = [Patch(color=colour, label=name) for name, colour in kinds.values()]
+    return boxes + [Line2D([], [], color=colour, label=name) for name, colour in values.values() if messages]
+
+
+def legend_of(simulation):
+    """Those of `BOXES` and of `MESSAGES` that there are."""
     kinds = {kind_of(event.action) for event in simulation.events}
-    values = {message.action.value for message in simulation.messages} if messages else set()
-    boxes = [Patch(color=colour, label=name) for kind, (name, colour) in BOXES.items() if kind in kinds]
-    lines = [Line2D([], [], color=colour, label=name) for value, (name, colour) in MESSAGES.items() if value in values]
-    return boxes + lines
+    values = {message.action.value for message in simulation.messages}
+    return {kind: BOXES[kind] for kind in BOXES if kind in kinds}, {v: MESSAGES[v] for v in MESSAGES if v in values}

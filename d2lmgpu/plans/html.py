@@ -9,19 +9,19 @@ from ..arguments import check_whole, shown
 from ..collectives.html import film_of as film_of_schedule
 from ..collectives.prove import check_steps
 from ..player import Player, write_page
-from .draw import BOXES, MESSAGES, have_several_stages, kind_of, label_of, title_of
+from .draw import have_several_stages, kind_of, label_of, legend_of, title_of
 from .plan import Plan
 from .simulate import simulate
 
 MOST_PIXELS = 10_000
 
 
-def write_html(plan, file, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
+def write_html(plan, file, network=None, costs=None, **options):
     """Write one HTML file that plays the plan in time, as `simulate` tells it, which has the same arguments and errors.
 
     It needs nothing but a browser. Raises OSError if the file cannot be written.
     """
-    write_page(film_of(plan, network, costs, batch_size, optimizer, dtype, contention), file)
+    write_page(film_of(plan, network, costs, **options), file)
 
 
 def play(schedule_or_plan, network=None, height=None, **options):
@@ -39,23 +39,22 @@ def play(schedule_or_plan, network=None, height=None, **options):
     if height is not None:
         check_whole("height", height, most=MOST_PIXELS)
     if isinstance(schedule_or_plan, Plan):
-        what, make = "plan", film_of
+        what, make, told = "plan", film_of, simulate
     else:
-        what, make = "schedule", film_of_schedule
+        what, make, told = "schedule", film_of_schedule, film_of_schedule
         schedule_or_plan = list(check_steps(schedule_or_plan))
         named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule_or_plan for t in step]
         options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options
-    allowed = [name for name in inspect.signature(make).parameters if name not in ("plan", "schedule", "network")]
+    allowed = [name for name in inspect.signature(told).parameters if name not in ("plan", "schedule", "network")]
     if not options.keys() <= set(allowed):
         raise ValueError(f"play of a {what} has no option {shown(min(options.keys() - allowed))}; use {allowed}")
     return Player(make(schedule_or_plan, network=network, **options), height)
 
 
-def film_of(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
+def film_of(plan, network=None, costs=None, **options):
     """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
-    simulation = simulate(plan, network, costs, batch_size, optimizer, dtype, contention)
-    kinds = {kind_of(event.action) for event in simulation.events}
-    values = {message.action.value for message in simulation.messages}
+    simulation = simulate(plan, network, costs, **options)
+    kinds, values = legend_of(simulation)
     with_stage = have_several_stages(plan)
     return {
         "title": title_of(plan),
@@ -63,8 +62,8 @@ def film_of(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dty
         "end": float(simulation.seconds),
         "facts": _facts(plan, simulation),
         "devices": [f"device {i}" for i in range(plan.k)],
-        "kinds": {kind: list(BOXES[kind]) for kind in BOXES if kind in kinds},
-        "ways": {value: list(MESSAGES[value]) for value in MESSAGES if value in values},
+        "kinds": kinds,
+        "ways": values,
         "events": [
             [
                 list(e.devices),

@@ -24,8 +24,9 @@ from ..networks import init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .compose import compose
+from .data import in_turn
 from .execute import Execution, numbered_stages
-from .plan import COMPUTES
+from .plan import COMPUTES, part_updated
 from .sizes import examples_in_each
 from .store import Store
 
@@ -121,17 +122,15 @@ class _Alone:
         seconds = {}
         for run in runs:
             for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
-                whole = self._part_of(action.stage) if action.what == "update" else 1
-                seconds.setdefault((action.stage, action.what), []).append((end - begin) / whole)
+                seconds.setdefault((action.stage, action.what), []).append((end - begin) / self._part_of(action))
         return [
             {what: statistics.median(found) for (s, what), found in seconds.items() if s == stage}
             for stage in range(len(self.plan.stages))
         ]
 
-    def _part_of(self, s):
-        """How much of a stage's elements the device has that is measured, of 1."""
-        held = sum(part.state[1] - part.state[0] for part in self.plan.layout[0] if part.stage == s)
-        return held / self.plan.stages[s].params
+    def _part_of(self, action):
+        """How much of what the action is for a whole stage it is here, of 1."""
+        return part_updated(self.plan, 0, action.stage) if action.what == "update" else 1
 
     def slower(self, spans, costs, contention):
         """How many times as long computations take while all compute, if of fewer ``contention`` tells it.
@@ -144,9 +143,7 @@ class _Alone:
         for now, change in changes:
             together[busy] += now - before
             busy, before = busy + change, now
-        parts = (self._part_of(action.stage) if action.what == "update" else 1 for action in self.timed)
-        each = (costs[action.stage][action.what] for action in self.timed)
-        work = k * sum(part * cost for part, cost in zip(parts, each, strict=True))
+        work = k * sum(costs[action.stage][action.what] * self._part_of(action) for action in self.timed)
         left = work - sum(j * together[j] / contention[j - 1] for j in range(1, k))
         return k * together[k] / left if left > 0 else 1.0
 
@@ -190,10 +187,6 @@ def _for_one_device(plan):
     """The plan's stages as a plan for one device."""
     whats = {action.what for todo in plan.actions for action in todo}
     back = "IW" if "W" in whats else "B"
-    stages = range(len(plan.stages))
-    order = [
-        short
-        for m in range(MICRO_BATCHES)
-        for short in [("F", s, m) for s in stages] + [(what, s, m) for s in reversed(stages) for what in back]
-    ]
+    turns = in_turn(0, MICRO_BATCHES, len(plan.stages))
+    order = [(what, s, m) for way, s, m in turns for what in (way if way == "F" else back)]
     return compose([order], MICRO_BATCHES, plan.network, plan.stages, "alone")

@@ -162,6 +162,12 @@ def all_of(stage):
     return 0, stage.params
 
 
+def part_updated(plan, device, s):
+    """How much of a stage's elements is the device's to update, of 1."""
+    held = sum(part.state[1] - part.state[0] for part in plan.layout[device] if part.stage == s)
+    return held / plan.stages[s].params if plan.stages[s].params else 1
+
+
 def shapes_of(stage, network):
     """The shapes of the stage's parameters."""
     return [shape for layer in network[stage.first : stage.stop] for shape in layer.shapes]

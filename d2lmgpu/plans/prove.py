@@ -47,7 +47,7 @@ def prove(plan, batch_size=256, optimizer="sgd", dtype="float32"):
     """
     check_plan(plan)
     check_minibatch(batch_size, optimizer, dtype)
-    *_, devices = replay(plan, batch_size, optimizer, dtype)
+    *_, (_, devices) = replay(plan, batch_size, optimizer, dtype)
     memories = [device.memory for device in devices]
     return PlanProof(
         [memory.peak for memory in memories],
@@ -65,7 +65,10 @@ def check_minibatch(batch_size, optimizer, dtype):
 
 
 def replay(plan, batch_size=256, optimizer="sgd", dtype="float32", timing=at_once):
-    """Yield for each action its `Event` and the `AbstractState` of all devices, a list; at the end the list alone."""
+    """Yield None at the start, then for each action its `Event`; each with the `AbstractState` of all devices, a list.
+
+    Raises PlanError where the plan is wrong, also after the last action.
+    """
     cuts = _cuts(plan)
     states = OPTIMIZERS[optimizer].states
     units = UnitTables(plan, cuts)
@@ -73,6 +76,7 @@ def replay(plan, batch_size=256, optimizer="sgd", dtype="float32", timing=at_onc
     memories = [Memory(plan, i, batch_size, states, np.dtype(dtype)) for i in range(plan.k)]
     devices = [AbstractState(plan, i, cuts, units, memory) for i, memory in enumerate(memories)]
     _check_layout(plan, devices)
+    yield None, devices
     for event in order(plan, timing):
         try:
             if event.action.what == "collective":
@@ -88,7 +92,6 @@ def replay(plan, batch_size=256, optimizer="sgd", dtype="float32", timing=at_onc
     for device in devices:
         if device.left():
             raise PlanError(f"device {device.number}, at the end: {device.left()}")
-    yield devices
 
 
 def _cuts(plan):

@@ -10,6 +10,7 @@ is there, and takes what `collectives.simulate` says of its schedule. The rest t
 Bubble: the part of all devices' time, from the step's begin to its end, in which they compute nothing.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,11 +20,9 @@ from .. import collectives
 from ..arguments import shown
 from ..collectives.network import NO_LINK, check_network
 from ..networks import layer_rows
-from ..optimizers import OPTIMIZERS
 from .check import check_plan
 from .contention import slowed
-from .memory import Memory
-from .plan import COMPUTES, OF_STAGES, Action
+from .plan import COMPUTES, OF_STAGES, Action, part_updated
 from .prove import check_minibatch, replay
 from .sizes import examples_in_each, stage_sizes
 from .split import units_of_outputs
@@ -79,21 +78,16 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     check_minibatch(batch_size, optimizer, dtype)
     costs = check_costs(costs, plan)
 
-    def timing(factors):
-        return _Timing(plan, network, costs, batch_size, dtype, factors)
-
+    timing = functools.partial(_Timing, plan, network, costs, batch_size, dtype)
     final = timing(slowed(plan, timing, contention) if tuple(contention) != (1,) else {})
-    events, sent, messages, busy = [], {}, [], [0] * plan.k
-    memory = [[(0, _at_start(plan, i, batch_size, optimizer, dtype))] for i in range(plan.k)]
-    for found in replay(plan, batch_size, optimizer, dtype, final):
-        if isinstance(found, list):  # the end
-            devices = found
-            break
-        event, devices = found
+    events, sent, messages, busy, memory = [], {}, [], [0] * plan.k, [[] for _ in range(plan.k)]
+    for event, devices in replay(plan, batch_size, optimizer, dtype, final):
+        for i in range(plan.k) if event is None else event.devices:
+            memory[i].append((0 if event is None else event.end, devices[i].memory.total))
+        if event is None:
+            continue
         events.append(event)
         action, device = event.action, event.devices[0]
-        for i in event.devices:
-            memory[i].append((event.end, devices[i].memory.total))
         if action.what in (*COMPUTES, "update"):
             busy[device] += event.end - event.start
         elif action.what == "send":
@@ -115,11 +109,6 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         [device.memory.peak for device in devices],
         [device.memory.sent for device in devices],
     )
-
-
-def _at_start(plan, device, batch_size, optimizer, dtype):
-    """The bytes that a device holds before its first action."""
-    return Memory(plan, device, batch_size, OPTIMIZERS[optimizer].states, np.dtype(dtype)).total
 
 
 def check_costs(costs, plan):
@@ -171,7 +160,7 @@ class _Timing:
         if action.what in self.costs[action.stage]:
             cost = self.costs[action.stage][action.what]
             if action.what == "update":
-                cost *= self._part_updated(devices[0], action.stage)
+                cost *= part_updated(self.plan, devices[0], action.stage)
             end = start + cost * self.factors.get((devices[0], action), 1)
             return end, end
         if self.network is not None and action.what == "send":
@@ -180,11 +169,6 @@ class _Timing:
             end = start + self._collective(action)
             return end, end
         return start, start
-
-    def _part_updated(self, device, s):
-        """How much of a stage's elements is this device's to update, of 1."""
-        held = sum(part.state[1] - part.state[0] for part in self.plan.layout[device] if part.stage == s)
-        return held / self.plan.stages[s].params if self.plan.stages[s].params else 1
 
     def nbytes(self, action):
         """The size of what is sent, or received."""

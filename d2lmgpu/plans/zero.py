@@ -24,7 +24,7 @@ import functools
 from ..collectives import all_gather, reduce_scatter
 from ..collectives.schedule import chunk_bound
 from ..networks import LENET
-from .compose import frozen, with_messages
+from .compose import alone, collective, frozen
 from .cut import blocks, cut
 from .data import in_turn
 from .plan import Action, Part, Plan, all_of
@@ -38,7 +38,7 @@ def zero1(k, micro_batches=1, network=LENET):
         own = chunk_bound(stages[0].params, k, device)
         layout.append((Part(0, all_of(stages[0]), all_of(stages[0]), own),))
         end = [*_collective("grads", 0, stages, k), *_update(0, own), *_collective("params", 0, stages, k)]
-        actions.append((*_computations(device, micro_batches, 1), *end, Action("free", 0, value="grads")))
+        actions.append((*alone(device, in_turn(device, micro_batches, 1), 1), *end, Action("free", 0, value="grads")))
     return Plan("zero1", network, stages, k * micro_batches, tuple(layout), tuple(actions))
 
 
@@ -50,7 +50,7 @@ def zero2(k, micro_batches=1, network=LENET):
         own = [chunk_bound(stage.params, k, device) for stage in stages]
         layout.append(tuple(Part(s, all_of(stage), own[s], own[s]) for s, stage in enumerate(stages)))
         todo = []
-        for action in _computations(device, micro_batches, len(stages)):
+        for action in alone(device, in_turn(device, micro_batches, len(stages)), len(stages)):
             todo.append(action)
             if action.what == "B":
                 todo += _reduced(action.stage, stages, own, k)
@@ -68,7 +68,7 @@ def zero3(k, micro_batches=1, network=LENET):
         own = [chunk_bound(stage.params, k, device) for stage in stages]
         layout.append(tuple(Part(s, own[s], own[s], own[s]) for s in range(len(stages))))
         todo = []
-        for action in _computations(device, micro_batches, len(stages)):
+        for action in alone(device, in_turn(device, micro_batches, len(stages)), len(stages)):
             s = action.stage
             if action.what not in "FB":
                 todo.append(action)
@@ -82,12 +82,6 @@ def zero3(k, micro_batches=1, network=LENET):
     return Plan("zero3", network, stages, k * micro_batches, tuple(layout), tuple(actions))
 
 
-def _computations(device, micro_batches, stages):
-    """A device's forwards and backwards, and what it frees."""
-    todo = [Action(*short) for short in in_turn(device, micro_batches, stages)]
-    return with_messages(todo, device, {(a.what == "F", a.stage, a.micro_batch): device for a in todo}, stages)
-
-
 def _reduced(s, stages, own, k):
     """After a backward: each device gets the sum of its own part of the gradients, and frees the rest."""
     if k == 1:
@@ -97,10 +91,8 @@ def _reduced(s, stages, own, k):
 
 def _collective(value, s, stages, k):
     """Reduce-scatter of grads, all-gather of params, among all k devices; none for one."""
-    if k == 1:
-        return []
-    schedule = _schedule({"grads": reduce_scatter, "params": all_gather}[value], k, stages[s].params)
-    return [Action("collective", s, value=value, group=tuple(range(k)), schedule=schedule)]
+    algorithm = {"grads": reduce_scatter, "params": all_gather}[value]
+    return collective(value, s, range(k), _schedule(algorithm, k, stages[s].params))
 
 
 @functools.lru_cache
