@@ -56,7 +56,7 @@ def rooms():
 
 def files():
     """What each room imports, and its files, for the website."""
-    text, imports = "", _imports()
+    text, imports = "", imports_of_rooms()
     for room in _rooms():
         text += f"### `{room}`\n\n{first_sentence(_main_file(room))}\n\n"
         text += f"It imports {', '.join(f'`{name}`' for name in sorted(imports[room])) or 'no other room'}.\n\n"
@@ -76,7 +76,7 @@ def _main_file(room):
 
 def _rooms():
     """From the ground up: first those that import none, then those that import these, and so on."""
-    imports = _imports()
+    imports = imports_of_rooms()
 
     def floor(room):
         return 1 + max(map(floor, imports[room]), default=0)
@@ -84,7 +84,7 @@ def _rooms():
     return sorted(imports, key=lambda room: (floor(room), room))
 
 
-def _imports():
+def imports_of_rooms():
     """By a room the rooms that it imports, also within functions."""
     paths = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
     names = {path.stem for path in paths} - {"__init__", "__main__", "__pycache__"}

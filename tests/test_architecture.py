@@ -5,6 +5,7 @@ import graphlib
 from pathlib import Path
 
 import pytest
+import tables
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
@@ -14,26 +15,19 @@ ROOMS = (
 ).split()
 
 
-def rooms_imported(file):
-    """Names of the rooms that a file imports, from its relative imports."""
-    depth = len(file.relative_to(PACKAGE).parts)  # 1 for a file of the package itself
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level == depth:
-            yield from [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+@pytest.fixture(scope="module")
+def imports():
+    """By a room those that it imports."""
+    return tables.imports_of_rooms()
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_rooms_before_it(room):
-    files = [PACKAGE / f"{room}.py"] if (PACKAGE / f"{room}.py").exists() else list((PACKAGE / room).glob("*.py"))
-    assert files
-    before = ROOMS[: ROOMS.index(room)]
-    for file in files:
-        assert set(rooms_imported(file)) <= set(before), file
+def test_a_room_imports_only_rooms_before_it(room, imports):
+    assert imports[room] <= {*ROOMS[: ROOMS.index(room)]}
 
 
-def test_every_room_has_its_place():
-    names = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert names - {"__init__", "__main__", "__pycache__"} == set(ROOMS)
+def test_every_room_has_its_place(imports):
+    assert set(imports) == set(ROOMS)
 
 
 def files_imported(file):
