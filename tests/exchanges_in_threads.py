@@ -8,7 +8,7 @@ import d2lmgpu as d2l
 from d2lmgpu.cluster import Place
 from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.exchange import Exchange
-from d2lmgpu.cluster.part import part_of
+from d2lmgpu.cluster.part import ProcessPart
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.collectives.program import compile_schedule
 
@@ -29,11 +29,11 @@ class Processes:
             watch.communicators = [communicator]
             mine = [i for i, owner in enumerate(owners) if owner == rank]
             exchange = Exchange(
-                name,
-                part_of(program, owners, rank),
+                lambda _: f"allreduce {name}",
+                ProcessPart(program, owners, rank),
                 self.places,
-                {i: d2l.cpu(first + i) for i in mine},
-                {i: self.arrays[i] for i in mine},
+                [d2l.cpu(first + i) for i in mine],
+                [self.arrays[i] for i in mine],
                 {},
                 communicator,
             )

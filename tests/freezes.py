@@ -14,7 +14,7 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu.cluster.exchange import PIECE, Exchange
 from d2lmgpu.cluster.instructions import instructions_of
-from d2lmgpu.cluster.part import part_of
+from d2lmgpu.cluster.part import ProcessPart
 from d2lmgpu.cluster.supervisor import RANKS
 from d2lmgpu.collectives import ALGORITHMS
 from d2lmgpu.collectives.program import compile_schedule
@@ -40,7 +40,7 @@ def cases_of(algorithm):
     program = compile_schedule(schedule, K)
     transfers = [(step, t) for step, transfers in enumerate(schedule, 1) for t in transfers if t.size]
     for frozen in range(K):
-        instructions = instructions_of(part_of(program, tuple(range(K)), frozen), 4, PIECE)
+        instructions = instructions_of(ProcessPart(program, tuple(range(K)), frozen), 4, PIECE)
         for instruction in instructions:
             unsent = [other.transfer.number for other in instructions[instruction.number :] if other.kind == "send"]
             if unsent:

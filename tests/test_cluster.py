@@ -1,6 +1,5 @@
 """Collectives across processes: by threads that stand in for them, and by MPI's where mpi4py is installed."""
 
-import doctest
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from mpiexec import mpiexec
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import HangError, ending, exchange, instructions, launch, watch
-from d2lmgpu.cluster.part import part_of
+from d2lmgpu.cluster.part import ProcessPart
 from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
 from d2lmgpu.collectives.program import compile_schedule
@@ -83,9 +82,24 @@ def random_transfer(rng, k):
     return Transfer(int(source), int(destination), int(start), int(stop), str(rng.choice(["add", "copy"])))
 
 
+def in_words(instruction, before):
+    """An instruction as the module's docstring has it; ``before``: those before it."""
+    number, kind, device, _, start, stop, rank, where, _, waits = instruction
+    what = {
+        "send": f"send {start}:{stop} of device {device} to rank {rank}",
+        "receive": f"receive {start}:{stop} from rank {rank} into the {where}",
+        "add": f"add it to {start}:{stop} of device {device}",
+        "wait": "",
+    }[kind]
+    waits = [f"wait for {before[other].kind} {other}" for other in waits]
+    return f"{number}: {', '.join(filter(None, [*waits, what]))}"
+
+
 def test_the_instructions_of_a_process():
-    names = {"part_of": part_of, "compile_schedule": compile_schedule, "ring": ALGORITHMS["ring"]}
-    assert doctest.testmod(instructions, extraglobs=names) == (0, 1)
+    part = ProcessPart(compile_schedule(ALGORITHMS["ring"](2, 4), 2), (0, 1), 0)
+    found = instructions.instructions_of(part, 4, 2**21)
+    text = "".join(f"    {in_words(instruction, found)}\n" for instruction in found)
+    assert f"\n\n{text}" in instructions.__doc__
 
 
 def until(condition, seconds=20):

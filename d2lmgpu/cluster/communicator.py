@@ -87,10 +87,6 @@ class Communicator:
         finally:
             self.waiting = None
 
-    def note(self, rank):
-        """Note the time: a message has come from this rank."""
-        self.heard[rank] = time.monotonic()
-
     def give_up(self, error):
         """Make every `wait` here, under way or later, raise this error; a `wait_in` that is under way does not."""
         self.error = error

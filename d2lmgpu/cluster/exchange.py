@@ -5,6 +5,8 @@ straight from the arrays. They are received straight into an array if they repla
 phase uses, otherwise into a buffer.
 """
 
+import time
+
 import numpy as np
 
 from ..collectives.execute import do_action
@@ -20,18 +22,19 @@ added, but not too small, since every piece is waited for."""
 class Exchange:
     """One process's part of a collective, on its devices' flat plain arrays; `run` carries it out.
 
-    ``name``: of the algorithm. ``places`` names the devices of all processes. The dicts ``devices`` and ``arrays`` have
-    this process's devices and their arrays by the device's number, ``records`` has records by the transfer's number.
+    ``where(device)`` says in words what a device is doing. ``places`` names the devices of all processes. ``devices``
+    and ``arrays`` are this process's, in order; the dict ``records`` has records by the transfer's number.
     """
 
-    def __init__(self, name, part, places, devices, arrays, records, communicator):
-        self.name, self.part, self.places = name, part, places
-        self.devices, self.arrays, self.records = devices, arrays, records
-        self.communicator = communicator
-        self.dtype = next(iter(arrays.values())).dtype
+    def __init__(self, where, part, places, devices, arrays, records, communicator):
+        self.where, self.part, self.places = where, part, places
+        self.devices = dict(zip(part.mine, devices, strict=True))
+        self.arrays = dict(zip(part.mine, arrays, strict=True))
+        self.records, self.communicator = records, communicator
+        self.dtype = arrays[0].dtype
         self.instructions = instructions_of(part, self.dtype.itemsize, PIECE)
         self.requests = [None] * len(self.instructions)  # MPI's requests, by the number of the "send" or "receive"
-        self._stores = {(device, "array"): array for device, array in arrays.items()}
+        self._stores = {(device, "array"): array for device, array in self.arrays.items()}
 
     def run(self):
         """Carry out the part.
@@ -39,9 +42,11 @@ class Exchange:
         Runs on the thread of one of the process's devices, when all of them have come to this work in their queues.
         """
         self.communicator.begin()
-        mine = [self.devices[device] for device in self.arrays]
         try:
-            with spans(mine, "allreduce"), np.errstate(invalid="ignore"):  # inf - inf, see parallel/loss_scale.py
+            with (
+                spans(list(self.devices.values()), "allreduce"),
+                np.errstate(invalid="ignore"),
+            ):  # inf - inf, see parallel/loss_scale.py
                 for instruction in self.instructions:
                     if self.records and instruction.transfer is not None:
                         timed(self.records[instruction.transfer.number], self.do, instruction)
@@ -72,13 +77,11 @@ class Exchange:
         elif kind == "act":
             stage = self._store(device, "stage") if transfer.kind != "direct" else None
             do_action(transfer, device, self.devices, self.arrays, stage, None)
-        elif kind != "leave":
-            self._wait(self.instructions[instruction.of])
+        elif kind == "add":
             target = self.arrays[device][start:stop]
-            if kind == "add":
-                np.add(target, self._room(instruction), out=target)
-            elif kind == "copy":
-                np.copyto(target, self._room(instruction))
+            np.add(target, self._room(instruction), out=target)
+        elif kind == "copy":
+            np.copyto(self.arrays[device][start:stop], self._room(instruction))
 
     def _wait(self, instruction):
         """Wait until the message of a "receive" has arrived, or that of a "send" has left."""
@@ -86,10 +89,10 @@ class Exchange:
         if not request.Test():
             self.communicator.wait(request, self, instruction)
         if instruction.kind == "receive":
-            self.communicator.note(instruction.rank)
+            self.communicator.heard[instruction.rank] = time.monotonic()
 
     def _room(self, instruction):
-        """The part of a flat array into which the message of a "receive" comes."""
+        """The part of a flat array into which the message comes."""
         store, size = self._store(instruction.device, instruction.where), instruction.stop - instruction.start
         return store[instruction.place : instruction.place + size]
 
@@ -105,10 +108,6 @@ class Exchange:
                 store = self.devices[device].buffer(where, size, self.dtype)
             self._stores[device, where] = store
         return store
-
-    def where(self, device):
-        """What a device is doing, in words; here the same for all devices."""
-        return f"allreduce {self.name}"
 
     def missing(self, instruction):
         """What a "send" or "receive" that is not done waits for, in words, and the rank at the other end."""

@@ -6,25 +6,36 @@ Long messages travel in pieces, so that one is added while the next are on their
     receiver            | add 1   | add 2   | add 3 |
 
 Receives begin before their messages are needed. A device's elements are overwritten only when all messages that contain
-them have left. Which messages these are is known in advance, so each instruction names the sends that it waits for:
+them have left. Which messages these are is known in advance, so each instruction names those that it waits for. Rank 0
+in a ring of two processes, with a device and four elements each:
 
->>> print(*instructions_of(part_of(compile_schedule(ring(2, 4), 2), (0, 1), 0), 4, 2**21), sep="\\n")
-0: send 2:4 of device 0 to rank 1
-1: receive 0:2 from rank 1 into the messages
-2: wait for receive 1, add it to 0:2 of device 0
-3: send 0:2 of device 0 to rank 1
-4: wait for send 0, receive 2:4 from rank 1 into the array
-5: wait for receive 4
-6: wait for send 3
+    0: send 2:4 of device 0 to rank 1
+    1: receive 0:2 from rank 1 into the messages
+    2: wait for receive 1, add it to 0:2 of device 0
+    3: send 0:2 of device 0 to rank 1
+    4: wait for send 0, receive 2:4 from rank 1 into the array
+    5: wait for receive 4
+    6: wait for send 3
 """
 
-import collections
 import functools
-import itertools
 from typing import NamedTuple
 
 AHEAD = 4
 """Pieces of a phase whose receives are under way at a time, that of the piece that is needed next included."""
+
+
+class Send(NamedTuple):
+    """Elements ``start`` to ``stop`` of the device ``source`` go to ``destination``, a device of another process.
+
+    ``number`` is the transfer's, and the tag of the message.
+    """
+
+    source: int
+    destination: int
+    start: int
+    stop: int
+    number: int
 
 
 class Instruction(NamedTuple):
@@ -34,13 +45,12 @@ class Instruction(NamedTuple):
 
     - "send": begin to send the elements ``start`` to ``stop`` of ``device`` to ``rank``;
     - "receive": begin to receive them from ``rank`` into ``where`` ("array", "stage" or "messages") from ``place`` on;
-    - "add" or "copy": wait for the "receive" number ``of``, then add its message to these elements, or copy it there;
-    - "wait": only wait for the "receive" number ``of``;
+    - "add" or "copy": add the message that is there to these elements, or copy it to them;
     - "act": do the action ``transfer``, whose source is in this process, too;
-    - "leave": only wait for the sends in ``waits``.
+    - "wait": only wait.
 
-    ``transfer`` is the `Send` or the `Action` to which the instruction belongs. Before it begins, the sends with the
-    numbers ``waits`` must have left.
+    ``transfer`` is the `Send` or the `Action` to which the instruction belongs. Before it begins, the messages of the
+    sends and receives with the numbers ``waits`` must have left or arrived.
     """
 
     number: int
@@ -52,22 +62,7 @@ class Instruction(NamedTuple):
     rank: int = None
     where: str = None
     place: int = 0
-    of: int = None
     waits: tuple = ()
-
-    def __str__(self):
-        elements = f"{self.start}:{self.stop}"
-        what = {
-            "send": f"send {elements} of device {self.device} to rank {self.rank}",
-            "receive": f"receive {elements} from rank {self.rank} into the {self.where}",
-            "add": f"wait for receive {self.of}, add it to {elements} of device {self.device}",
-            "copy": f"wait for receive {self.of}, copy it to {elements} of device {self.device}",
-            "wait": f"wait for receive {self.of}",
-            "act": f"{self.transfer}",
-            "leave": "",
-        }[self.kind]
-        waits = [f"wait for send {number}" for number in self.waits]
-        return f"{self.number}: {', '.join(filter(None, [*waits, what]))}"
 
 
 @functools.lru_cache(maxsize=256)
@@ -80,79 +75,87 @@ class _Compiler:
     def __init__(self, part, size):
         self.part, self.size = part, size
         self.instructions = []
-        # For each device of this process its sends that no instruction has waited for yet.
-        self.left = {device: [] for device, owner in enumerate(part.owners) if owner == part.rank}
-        self.staged = collections.defaultdict(collections.deque)  # the receives into the stage, by transfer's number
+        self.left = {device: [] for device in part.mine}  # their sends that no instruction has waited for yet
+        self.staged = {}  # the receives into the stage, by the transfer's number and the first element
 
     def all(self):
-        done = dict.fromkeys(self.left, 0)
+        sends, done = self._all_sends(), dict.fromkeys(self.part.mine, 0)
         for device in done:
-            self._send(device, 0)
-        for device, phase in self.part.phases:
-            self._do(device, phase)
-            done[device] += 1
-            self._send(device, done[device])
-        for device in done:
-            on_their_way = [send.number for send in self.left[device]]
+            self._send(sends.get((device, 0), ()))
+        for device, phase in self.part.program.order:
+            if device in done:
+                self._do(device, phase)
+                done[device] += 1
+                self._send(sends.get((device, done[device]), ()))
+        for device, on_their_way in self.left.items():
             if on_their_way:
-                self._add("leave", device, waits=tuple(on_their_way))
+                self._add("wait", device, waits=tuple(send.number for send in on_their_way))
         return self.instructions
+
+    def _all_sends(self):
+        """The lists of `Send` to begin when a device of this process has done ``count`` phases, by (device, count)."""
+        part, sends = self.part, {}
+        for device, phase in part.program.order:
+            counts = dict(phase.waits)
+            for action in phase.actions if part.is_remote(device) else ():
+                if action.kind != "apply" and not part.is_remote(action.source):
+                    send = Send(action.source, device, action.start, action.stop, action.number)
+                    sends.setdefault((action.source, counts[action.source]), []).append(send)
+        return sends
 
     def _add(self, kind, *about, **more):
         self.instructions.append(Instruction(len(self.instructions), kind, *about, **more))
         return self.instructions[-1]
 
-    def _send(self, device, count):
-        for send in self.part.sends.get((device, count), ()):
+    def _send(self, sends):
+        for send in sends:
             rank = self.part.owners[send.destination]
             for start, stop in self._pieces(send):
-                self.left[device].append(self._add("send", device, send, start, stop, rank))
+                self.left[send.source].append(self._add("send", send.source, send, start, stop, rank))
 
     def _do(self, device, phase):
         """A phase's actions one after the other; the receives for the next ones have begun already."""
-        todo = [(action, *piece) for action in phase.actions for piece in self._pieces_of(action)]
-        posted, slots, left = collections.deque(), itertools.cycle(range(AHEAD)), iter(todo)
-        for piece in todo:
-            for ahead in itertools.islice(left, AHEAD - len(posted)):
-                posted.append(self._make_room(device, phase, *ahead, next(slots)))
-            self._act(device, *piece, posted.popleft())
-
-    def _pieces_of(self, action):
-        """The (start, stop) of the pieces in which an action is done: a single one if its source is in this process."""
-        return self._pieces(action) if self.part.is_remote(action.source) else [(action.start, action.stop)]
+        todo, received = [(action, *piece) for action in phase.actions for piece in self._pieces(action)], []
+        for number, piece in enumerate(todo):
+            for slot in range(len(received), min(number + AHEAD, len(todo))):
+                received.append(self._receive(device, phase, *todo[slot], slot % AHEAD * self.size))
+            self._act(device, *piece, received[number])
 
     def _pieces(self, transfer):
-        """The (start, stop) of each piece of a transfer; its sender and its receiver cut it in the same way."""
-        firsts = range(transfer.start, transfer.stop, self.size)
-        return [(first, min(first + self.size, transfer.stop)) for first in firsts]
+        """The (start, stop) of each piece of a transfer; its sender and its receiver cut it in the same way.
 
-    def _make_room(self, device, phase, action, start, stop, slot):
+        One whose devices are both in this process is done in one piece.
+        """
+        start, stop = transfer.start, transfer.stop
+        if not isinstance(transfer, Send) and not self.part.is_remote(transfer.source):
+            return [(start, stop)]
+        return [(first, min(first + self.size, stop)) for first in range(start, stop, self.size)]
+
+    def _receive(self, device, phase, action, start, stop, place):
         """Add the "receive" of an action's piece; returns None if none is needed, or if a "fetch" has received it."""
         if action.kind == "apply" or not self.part.is_remote(action.source):
             return None
-        waits, rank = (), self.part.owners[action.source]
+        where, waits, rank = "messages", (), self.part.owners[action.source]
         if action.kind == "fetch":
             where, place = "stage", action.stage + start - action.start
         elif action.op == "copy" and _is_alone(action, phase):
             where, place, waits = "array", start, self._let_go(device, start, stop)
-        else:
-            where, place = "messages", slot * self.size
-        instruction = self._add("receive", device, action, start, stop, rank, where, place, waits=waits)
+        received = self._add("receive", device, action, start, stop, rank, where, place, waits)
         if action.kind == "fetch":
-            self.staged[action.number].append(instruction)
-        return instruction
+            self.staged[action.number, start] = received
+        return received
 
     def _act(self, device, action, start, stop, received):
         if not self.part.is_remote(action.source):
             waits = self._let_go(device, start, stop) if action.kind != "fetch" else ()
             self._add("act", device, action, start, stop, waits=waits)
         elif action.kind != "fetch":
-            received = received or self.staged[action.number].popleft()
-            about = (device, action, start, stop, received.rank, received.where, received.place, received.number)
-            if received.where == "array":
-                self._add("wait", *about)
-            else:
-                self._add(action.op, *about, waits=self._let_go(device, start, stop))
+            received = received or self.staged.pop((action.number, start))
+            kind, waits = "wait", ()
+            if received.where != "array":
+                kind, waits = action.op, self._let_go(device, start, stop)
+            waits = *waits, received.number
+            self._add(kind, device, action, start, stop, received.rank, received.where, received.place, waits)
 
     def _let_go(self, device, start, stop):
         """The numbers of the sends of these elements that no instruction has waited for; the caller's must wait now."""

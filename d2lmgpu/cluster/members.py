@@ -167,18 +167,12 @@ class Across:
             places = cluster.places.copy()
             places[cluster.first : cluster.first + len(devices)] = devices  # these may be comm streams
             records = part.note(places, flat[0].itemsize)
-            arguments = self.name, part, cluster.places, ends, flat, records, communicator
-            exchanged = batch.submit_to_all(ends, _carry_out, *arguments)
+            exchange = Exchange(
+                lambda _: f"allreduce {self.name}", part, cluster.places, ends, flat, records, communicator
+            )
+            exchanged = batch.submit_to_all(ends, exchange.run)
         for array, host in zip(data, flat, strict=True):
             add_up(batch, exchanged, array, host)
-
-
-def _carry_out(name, part, places, devices, flat, records, communicator):
-    """Runs on the thread of one of the process's devices, when all of them have come to this work in their queues."""
-    first = part.owners.index(part.rank)
-    devices = {first + i: device for i, device in enumerate(devices)}
-    arrays = {first + i: array for i, array in enumerate(flat)}
-    Exchange(name, part, places, devices, arrays, records, communicator).run()
 
 
 def as_cluster(devices):

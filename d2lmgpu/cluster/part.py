@@ -11,40 +11,30 @@ Each process does its devices' phases in the program's order. Of all phases that
 order can always be done, since it waits only for phases before it. So there is no deadlock.
 """
 
+import bisect
 import functools
+import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..collectives.program import compile_algorithm
 from ..devices.records import note_transfer
 
 
-class Send(NamedTuple):
-    """Elements ``start`` to ``stop`` of the device ``source`` go to ``destination``, a device of another process.
-
-    ``number`` is the transfer's, and the tag of the message.
-    """
-
-    source: int
-    destination: int
-    start: int
-    stop: int
-    number: int
-
-
 @dataclass(eq=False)
 class ProcessPart:
-    """One process's part of a `Program`, which is for the devices of all processes.
+    """One process's part of a `Program` for the devices of all processes, which was compiled without ``stage_all``.
 
-    ``owners[i]`` is the rank of device i's process. ``phases``: pairs (device, phase) of this process's devices, in the
-    program's order. ``sends[device, count]``: the list of `Send` to begin when a device has done ``count`` phases.
+    ``owners[i]`` is the rank of device i's process, ``rank`` that of this process.
     """
 
     program: object
     owners: tuple
     rank: int
-    phases: list
-    sends: dict
+
+    @property
+    def mine(self):
+        """The numbers of this process's devices."""
+        return [device for device, owner in enumerate(self.owners) if owner == self.rank]
 
     def is_remote(self, device):
         """Whether the device belongs to another process."""
@@ -52,11 +42,8 @@ class ProcessPart:
 
     def step_of(self, number):
         """The step, from 1, to which a transfer belongs."""
-        for step, (transfers, _) in enumerate(self.program.steps, 1):
-            if number < len(transfers):
-                return step
-            number -= len(transfers)
-        raise IndexError(number)
+        ends = itertools.accumulate(len(transfers) for transfers, _ in self.program.steps)
+        return 1 + bisect.bisect(list(ends), number)
 
     def note(self, places, itemsize):
         """A dict of the records of this process's transfers, by the transfer's number; empty if no log is open.
@@ -73,20 +60,7 @@ class ProcessPart:
         return records
 
 
-def part_of(program, owners, rank):
-    """The `ProcessPart` of the process ``rank`` in a `Program` that was not compiled to stage every message."""
-    phases = [(device, phase) for device, phase in program.order if owners[device] == rank]
-    sends = {}
-    for device, phase in program.order:
-        counts = dict(phase.waits)
-        for action in phase.actions if owners[device] != rank else ():
-            if action.kind != "apply" and owners[action.source] == rank:
-                send = Send(action.source, device, action.start, action.stop, action.number)
-                sends.setdefault((action.source, counts[action.source]), []).append(send)
-    return ProcessPart(program, owners, rank, phases, sends)
-
-
 @functools.lru_cache(maxsize=256)
 def part_of_algorithm(algorithm, n, owners, rank):
-    """`part_of` the schedule ``algorithm(k, n)``, cached: training uses the same few again and again."""
-    return part_of(compile_algorithm(algorithm, len(owners), n, False), owners, rank)
+    """The `ProcessPart` of the schedule ``algorithm(k, n)``, cached: training uses the same few again and again."""
+    return ProcessPart(compile_algorithm(algorithm, len(owners), n, False), owners, rank)

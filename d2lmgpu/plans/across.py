@@ -15,7 +15,7 @@ import numpy as np
 from ..cluster import HangError, agree, gather
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
-from ..cluster.part import part_of
+from ..cluster.part import ProcessPart
 from ..collectives import Transfer
 from ..collectives.program import compile_schedule
 from ..devices import DeviceError
@@ -103,10 +103,11 @@ class AcrossProcesses:
         everybody = self.everybody
         ranks, rank, device = tuple(range(everybody.size)), everybody.rank, everybody.mine[0]
         schedule = _completing(self.execution.plan, name, everybody.owners, ranks)
-        part = part_of(compile_schedule(schedule, len(ranks)), ranks, rank)
+        part = ProcessPart(compile_schedule(schedule, len(ranks)), ranks, rank)
         places, whole = [everybody.places[everybody.owners.index(r)] for r in ranks], np.concatenate(arrays)
         communicator = everybody.communicator([device])
-        device.submit(_Completing(name, part, places, {rank: device}, {rank: whole}, {}, communicator).run).result()
+        exchange = Exchange(lambda _: f"the sharing of {name}", part, places, [device], [whole], {}, communicator)
+        device.submit(exchange.run).result()
         return np.split(whole, np.cumsum([len(array) for array in arrays])[:-1])
 
 
@@ -124,14 +125,6 @@ def _completing(plan, name, owners, ranks):
             transfers += [Transfer(have[0], rank, begin + start, begin + stop, "copy") for rank in lack]
         begin += stage.params
     return [transfers]
-
-
-class _Completing(Exchange):
-    """The collective of `AcrossProcesses.completed`, on arrays of the host."""
-
-    def where(self, device):
-        """As of `Exchange`."""
-        return f"the sharing of {self.name}"
 
 
 def _checksum(*what):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..cluster.exchange import Exchange
 from ..cluster.instructions import Instruction
-from ..cluster.part import part_of
+from ..cluster.part import ProcessPart
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
 from .plan import device_action
@@ -132,13 +132,14 @@ class StepAcross(Step):
         store.accept(key, elements, header[1 + MOST_AXES :][:axes].tolist())
 
     def _exchange(self, number, event, part, stores, records):
-        here = [i for i, owner in enumerate(part.owners) if owner == part.rank]
-        arrays = {i: store.exchanged(event.action) for i, store in zip(here, stores, strict=True)}
-        devices = {i: store.device for i, store in zip(here, stores, strict=True)}
-        places = [self.everybody.places[i] for i in event.devices]
+        arrays, devices = [store.exchanged(event.action) for store in stores], [store.device for store in stores]
+        places, words = [self.everybody.places[i] for i in event.devices], _Words(self, event)
+
+        def where(i):
+            return words.where(event.devices[i])
+
         with self.progress.slot(self._order(number), self.across.first_tags[number]) as slot:
-            words = _Words(self, event)
-            _Collective(words, part, places, devices, arrays, records, slot).run()
+            Exchange(where, part, places, devices, arrays, records, slot).run()
 
 
 class _Words:
@@ -165,15 +166,7 @@ class _Words:
         return text, self.owners[other]
 
 
-class _Collective(Exchange):
-    """An `Exchange` among a group of a plan's devices, whose name is `_Words`."""
-
-    def where(self, device):
-        """As of `Exchange`."""
-        return self.name.where(self.name.event.devices[device])
-
-
 @functools.lru_cache(maxsize=256)
 def _part(schedule, first, unit, owners, rank):
     """The `ProcessPart` of the process ``rank`` in the schedule of a group, whose devices belong to ``owners``."""
-    return part_of(compiled(schedule, len(owners), False, first, unit), owners, rank)
+    return ProcessPart(compiled(schedule, len(owners), False, first, unit), owners, rank)
