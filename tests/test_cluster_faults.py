@@ -71,7 +71,7 @@ def test_a_fault_is_told_and_ends_the_job(how):
 def test_who_does_not_come_to_mpi_is_known_by_the_others():
     done = mpiexec(4, Path(__file__).with_name("faults.py"), "no-mpi", 2)
     assert done.returncode != 0
-    said = re.findall(r"rank (\d) \(\S+\) waited \d+ s .*where MPI begins", done.stderr)
+    said = re.findall(r"rank (\d) \(\S+\) waited \d+ s for all others to begin with MPI", done.stderr)
     assert said and set(said) <= set("013"), done.stderr
 
 

@@ -39,27 +39,27 @@ def run(program, **settings):
 
 
 ENDS = {
-    "well": ("tell('together'); tell('over')", 0, None),
+    "well": ("tell(together=True); tell(over=True)", 0, None),
     "before MPI": ("", 0, None),
     "with an error before MPI": ("sys.exit(2)", 2, "ended with exit code 2 before the others"),
-    "with an error that it told": ("tell('together'); tell('over'); sys.exit(1)", 1, None),
-    "too early": ("tell('together'); os._exit(0)", 1, "ended with exit code 0 before the others"),
+    "with an error that it told": ("tell(together=True); tell(over=True); sys.exit(1)", 1, None),
+    "too early": ("tell(together=True); os._exit(0)", 1, "ended with exit code 0 before the others"),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137, r"was killed by signal 9 \(SIGKILL\)"),
     "crashed": ("os.kill(os.getpid(), signal.SIGSEGV)", 139, r"was killed by signal 11 \(SIGSEGV\)"),
     "without shared memory": (
         "os.kill(os.getpid(), signal.SIGBUS)",
         128 + signal.SIGBUS,
-        r"was killed by signal \d+ \(SIGBUS\), perhaps for want of shared memory in /dev/shm \(a container's: .*\)",
+        r"was killed by signal \d+ \(SIGBUS\), perhaps because /dev/shm is full \(give a container more: .*\)",
     ),
     "stopped": (
-        "tell('patience 0.3'); tell('together'); os.kill(os.getpid(), signal.SIGSTOP)",
+        "tell(patience=0.3, began=time.monotonic()); tell(together=True); os.kill(os.getpid(), signal.SIGSTOP)",
         1,
         r"is stopped, by signal \d+ \(SIGSTOP\), for \S+ s",
     ),
     "waiting": (
-        "tell('patience 0.1'); time.sleep(60)",
+        "tell(patience=0.1, began=time.monotonic()); time.sleep(60)",
         1,
-        "waited 0 s for all others where MPI begins; missing are .*",
+        "waited 0 s for all others to begin with MPI; those that .* are missing",
     ),
 }
 
@@ -80,9 +80,9 @@ def test_the_parent_ends_as_its_process_and_says_how(how):
 def test_signals_are_passed_on_once(signum, handled):
     """Also where the launcher sends them to all processes of its group."""
     lines = ["came = []", f"signal.signal({int(signum)}, lambda *_: came.append(1))"] if handled else []
-    lines += ["supervisor.tell('together')", "print('ready', flush=True)", "end = time.monotonic() + 30"]
+    lines += ["supervisor.tell(together=True)", "print('ready', flush=True)", "end = time.monotonic() + 30"]
     lines += ["while not came and time.monotonic() < end: time.sleep(0.01)"] if handled else ["time.sleep(60)"]
-    lines += ["time.sleep(0.3)", "print(*came)", "supervisor.tell('over')", f"sys.exit({128 + signum})"]
+    lines += ["time.sleep(0.3)", "print(*came)", "supervisor.tell(over=True)", f"sys.exit({128 + signum})"]
     process = run("\n".join(lines), start_new_session=True)
     assert process.stdout.readline() == "once ready\n"
     os.killpg(process.pid, signum)

@@ -53,7 +53,7 @@ def run_together(options, run):
     try:
         everybody = join(options, PATIENCE if options.patience is None else options.patience)
     except (ValueError, DeviceError):
-        tell("over")  # the error says all
+        tell(over=True)  # the error says all
         raise
     if everybody is None:
         return 0
@@ -90,7 +90,7 @@ def join(options, patience=PATIENCE):
         everybody = cluster(asked, patience)
     except NoDeviceError as error:
         print(f"d2lmgpu: {error}", file=sys.stderr)
-        tell("over")
+        tell(over=True)
         return None
     limit_memory(options, everybody.mine)
     return everybody

@@ -67,12 +67,12 @@ def end(comm, lines, code=1, silent=False):
     if _watch is not None and is_supervised() and not silent:
         _watch.tell_over((code, LINGER))
         leave(code, LINGER)
-    tell("over")
+    tell(over=True)
     comm.Abort(code)
     os._exit(code)
 
 
 def leave(code, linger):
     """End this process; its supervisor says nothing more, and gives the others ``linger`` seconds to end, too."""
-    tell(f"over {linger}")
+    tell(over=True, linger=linger)
     os._exit(code)

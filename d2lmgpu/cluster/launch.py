@@ -14,6 +14,7 @@ import os
 import re
 import socket
 import sys
+import time
 
 from ..arguments import in_a_clone
 from ..devices import DeviceError, cpu, gpu, try_gpu
@@ -57,7 +58,7 @@ def find_world(patience):
     count, name = started_together()
     if count == 1 and "mpi4py.MPI" not in sys.modules:
         return None
-    tell(f"patience {patience}")
+    tell(patience=patience, began=time.monotonic())
     if _world is not None:
         return _world
     try:
@@ -78,7 +79,7 @@ def find_world(patience):
             f"cluster: this MPI ({_library(MPI)}) does not let several threads call it at the same time "
             "(MPI_THREAD_MULTIPLE), as devices' threads do"
         )
-    tell("together")
+    tell(together=True)
     if world.size > 1:
         rendezvous(world, None, patience)  # reports a missing process; Dup alone would wait for it for ever
         _world = world.Dup()
@@ -114,7 +115,7 @@ def own_devices(world, count, patience):
             f"rank {world.rank} ({here[0]}) does not compute: it finds {found}, and others have some; start as many "
             "processes as there are GPUs, or tell which devices to take, such as --devices cpu:0"
         )
-    tell(f"rank {computing.rank}")
+    tell(rank=computing.rank)
     return [gpu(i) for i in mine], computing
 
 

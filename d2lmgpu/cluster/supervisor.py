@@ -7,13 +7,13 @@ only waits for it:
                     └─► prints "rank 1 (b) was killed by signal 9", and ends; then mpiexec ends the others
 
 MPI's launchers end all other processes as soon as one that they started ends with an error. Here that is the
-supervisor, so its line is printed first. The rank reports its progress to it, in lines through a pipe (see `tell`).
+supervisor, so its line is printed first. The rank reports its progress to it through a pipe (see `tell`).
 """
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
-import select
 import signal
 import socket
 import sys
@@ -56,16 +56,14 @@ LINGER = 1.0
 LOOK = 0.2
 """Seconds between two looks at a rank that says nothing."""
 
-HINTS = {
-    "SIGBUS": ", perhaps for want of shared memory in /dev/shm (a container's: docker run --shm-size=1g)",
-}
-"""The likely causes of signals that kill."""
+BUS_HINT = ", perhaps because /dev/shm is full (give a container more: docker run --shm-size=1g)"
+"""The likely cause of SIGBUS: MPI exchanges messages in shared memory."""
 
 PR_SET_PDEATHSIG = 1
 """The value of this constant in Linux's prctl.h."""
 
 _pipe = None
-"""In a rank that has a supervisor: the end of the pipe to which it writes."""
+"""In a rank that has a supervisor: the end of the pipe through which it sends to it."""
 
 
 def last_words(lines):
@@ -94,18 +92,18 @@ def supervise():
     _divide()
 
 
-def tell(line):
-    """Send a line to the supervisor, if there is one:
+def tell(**news):
+    """Send the supervisor, if there is one, new values of its attributes:
 
-    - "patience 30": the seconds to wait for other processes;
-    - "together": MPI has begun;
-    - "rank 1": the rank's number among the processes that compute;
-    - "over": do not report how this process ends;
-    - "over 3": the same, and the others have three seconds to end by themselves, before mpiexec ends them.
+    - ``patience``: the seconds to wait for other processes; ``began``: since when (`time.monotonic`) this one waits;
+    - ``together=True``: MPI has begun;
+    - ``rank``: the rank's number among the processes that compute;
+    - ``over=True``: do not report how this process ends;
+    - ``linger``: the seconds that the others have to end by themselves, before mpiexec ends them.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
-            os.write(_pipe, f"{line}\n".encode())
+            _pipe.send(news)
 
 
 def is_supervised():
@@ -115,7 +113,7 @@ def is_supervised():
 
 def _divide():
     global _pipe
-    reading, writing = os.pipe()
+    reading, writing = multiprocessing.Pipe(duplex=False)
     parent = os.getpid()
     passed_on = [getattr(signal, name) for name in PASSED_ON if hasattr(signal, name)]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until the supervisor can pass them on
@@ -124,7 +122,7 @@ def _divide():
         child = os.fork()
     if child:
         try:
-            os.close(writing)
+            writing.close()
             supervisor = _Supervisor(child, reading)
             for signum in passed_on:
                 signal.signal(signum, supervisor.pass_on)
@@ -134,7 +132,7 @@ def _divide():
             traceback.print_exc()
         os._exit(1)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.close(reading)
+    reading.close()
     _pipe = writing
     os.setpgid(0, 0)  # so that a signal to the whole group does not arrive twice
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -147,18 +145,15 @@ class _Supervisor:
 
     def __init__(self, child, reading):
         self.child, self.reading = child, reading
-        rank = next((os.environ[name] for name in RANKS if name in os.environ), "?")
-        self.host = socket.gethostname()
-        self.name = f"rank {rank} ({self.host})"
-        self.patience, self.together, self.over = None, False, False
+        self.rank = next((os.environ[name] for name in RANKS if name in os.environ), "?")
+        self.patience, self.together, self.over, self.linger = None, False, False, 0.0
         self.passed_on, self.said = set(), set()
-        self.began = self.stopped = None
-        self.unread = b""
+        self.stopped = None
 
     def run(self):
         """Wait for the child, and end as it does."""
         while True:
-            self._read()
+            self._read(LOOK)
             pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
                 by = os.WSTOPSIG(status)
@@ -179,12 +174,12 @@ class _Supervisor:
             return
         if self.stopped:
             (since, by), patience, early = self.stopped, self.patience, 0.9 * self.patience
-            text = f"is stopped, by signal {by} ({_name(by)}), for {time.monotonic() - since:.1f} s"
+            seconds = time.monotonic() - since
+            text = f"is stopped, by signal {by} ({_name(by)}), for {seconds:.1f} s"
         else:
-            since, patience = self.began, max(self.patience, START)
-            early, waited = patience, time.monotonic() - since
-            text = f"waited {waited:.0f} s for all others where MPI begins; missing are those that do not say so"
-        seconds = time.monotonic() - since
+            patience = early = max(self.patience, START)
+            seconds = time.monotonic() - self.began
+            text = f"waited {seconds:.0f} s for all others to begin with MPI; those that do not report this are missing"
         if seconds > early and self.stopped not in self.said:
             self.said.add(self.stopped)
             self._say(text)
@@ -193,28 +188,15 @@ class _Supervisor:
             os.waitpid(self.child, 0)
             os._exit(1)
 
-    def _read(self):
-        """Read what the rank sends; waits a moment for it."""
-        if self.reading is None:
-            time.sleep(0.01)  # the rank is ending
-            return
-        if not select.select([self.reading], [], [], LOOK)[0]:
-            return
-        more = os.read(self.reading, 4096)
-        if not more:  # the rank is ending, or has closed the pipe
-            os.close(self.reading)
-            self.reading = None
-        *lines, self.unread = (self.unread + more).split(b"\n")
-        for line in lines:
-            word, *values = line.decode().split()
-            if word == "patience":
-                self.patience, self.began = float(values[0]), time.monotonic()
-            elif word == "together":
-                self.together = True
-            elif word == "rank":
-                self.name = f"rank {values[0]} ({self.host})"
-            elif word == "over":
-                self.over, self.linger = True, float(values[0]) if values else 0.0
+    def _read(self, seconds):
+        """Take in what the rank sends within so many seconds; returns whether it has sent something."""
+        try:
+            if self.reading.poll(seconds):
+                vars(self).update(self.reading.recv())
+                return True
+        except EOFError:  # the rank is ending
+            time.sleep(0.01)
+        return False
 
     def _end(self, status):
         """The rank has ended: report how, and end with its exit code.
@@ -222,19 +204,19 @@ class _Supervisor:
         Nothing is reported if the rank has reported it itself, if a signal that was passed on ended it, or if it ended
         with exit code 0 before MPI began.
         """
-        while self.reading is not None and select.select([self.reading], [], [], 0)[0]:
-            self._read()
+        while self._read(0):
+            pass
         code = os.waitstatus_to_exitcode(status)
         asked = -code in self.passed_on
         well = code == 0 and not self.together  # it ended before it met the others
         if not (self.over or asked or well):
             time.sleep(AFTER)
             if code < 0:
-                self._say(f"{how_it_ended(code)}{HINTS.get(_name(-code), '')}")
+                self._say(f"{how_it_ended(code)}{BUS_HINT if code == -signal.SIGBUS else ''}")
             else:
                 self._say(f"{how_it_ended(code)} before the others")
                 code = code or 1  # also after exit code 0: the others still wait for this rank
-        if self.over and code and self.linger:
+        if code and self.linger:
             self._linger()
         os._exit(code if code >= 0 else 128 - code)
 
@@ -250,7 +232,7 @@ class _Supervisor:
             os._exit(0)
 
     def _say(self, text):
-        last_words([f"{self.name} {text}; the job ends"])
+        last_words([f"rank {self.rank} ({socket.gethostname()}) {text}; the job ends"])
 
     def pass_on(self, signum, frame):
         """The supervisor's signal handler: passes the signal on to the rank."""

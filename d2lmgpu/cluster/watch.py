@@ -96,7 +96,7 @@ class Watch:
         self._at_end = time.monotonic()
         self._left.add(self.comm.rank)
         self._gone.wait()
-        tell("over")
+        tell(over=True)
 
     def _run(self):
         while len(self._left) < self.comm.size or self._requests:
@@ -117,7 +117,7 @@ class Watch:
             if still * LOOK > self.patience + GRACE:
                 here = self._called(self.comm.rank)
                 last_words([f"{here}: MPI keeps its watch from asking the others; {self.state().text}; the job ends"])
-                tell("over")
+                tell(over=True)
                 os._exit(1)
 
     def _hear(self):
