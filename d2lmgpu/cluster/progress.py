@@ -11,7 +11,6 @@ The work for one message is a `_Request`. It runs a generator that begins one op
 yields MPI's own request for each.
 """
 
-import collections
 import contextlib
 import threading
 import time
@@ -29,8 +28,8 @@ class ProgressThread:
 
     def __init__(self, comm, heard):
         self.comm, self.heard, self.error = comm, heard, None
-        self._under_way, self._waits, self._slots, self.left_behind = collections.deque(), {}, {}, []
-        self._lock = threading.Lock()  # taken by devices' threads and the progress thread, never by the host program
+        self._under_way, self._waits, self._slots, self._left_behind = [], {}, {}, []
+        self._lock = threading.Lock()  # of devices' threads: `error`, and what is under way
         self._called = threading.Event()
         self._runs = False
 
@@ -55,7 +54,8 @@ class ProgressThread:
         request = _Request(work, event, failed)
         if what is not None:
             self.await_event(event, order, what)
-        if not request.go_on():
+        request.go_on()
+        if request.work is not None:
             try:
                 with self._lock:
                     self._under_way.append(request)  # after an error, too: MPI may still use its memory
@@ -79,8 +79,10 @@ class ProgressThread:
     @contextlib.contextmanager
     def slot(self, order, tag):
         """A `Communicator` for one exchange between several devices; the tags of its messages begin at ``tag``."""
-        slot = _Slot(self, order, tag)
+        slot = Communicator(self.comm, self.heard, tag)
+        slot.collectives, slot.left_behind = order - 1, self._left_behind  # `begin` counts this one
         self._slots[slot] = None
+        slot.error = self.error
         try:
             yield slot
         finally:
@@ -90,6 +92,8 @@ class ProgressThread:
         """End all waiting with ``error``. Messages under way may still arrive: their memory is kept."""
         with self._lock:
             told, self.error = self.error is not None, self.error or error
+        for slot in list(self._slots):
+            slot.give_up(self.error)
         for request in list(self._under_way):
             if not told:
                 request.failed(error)
@@ -104,34 +108,28 @@ class ProgressThread:
     def _work(self):
         since = time.monotonic()
         while True:
-            if not self._under_way:
-                if not self._called.wait(IDLE):
-                    with self._lock:
-                        if not self._under_way:
-                            self._runs = False
-                            return
-                self._called.clear()
-                since = time.monotonic()
-            elif self._look():
+            waited = time.monotonic() - since
+            if self._look():
                 since = time.monotonic()
             elif self.error is not None:
-                with self._lock:
-                    self._runs = False
                 return
-            elif time.monotonic() - since < SPIN:
+            elif self._under_way and waited < SPIN:
                 yield_core()
-            elif self._called.wait(sleep_after(time.monotonic() - since)):
+            elif self._called.wait(sleep_after(waited) if self._under_way else IDLE):
                 self._called.clear()
                 since = time.monotonic()
+            elif not self._under_way:
+                with self._lock:
+                    if not self._under_way:
+                        self._runs = False
+                        return
 
     def _look(self):
         """Continue every request whose message has arrived or left; returns whether there was any."""
         moved = False
         for request in list(self._under_way):
-            before = request.begun
-            over = request.go_on()
-            moved = moved or over or request.begun != before
-            if over:
+            moved = request.go_on() or moved
+            if request.work is None:
                 self._under_way.remove(request)
                 self._done(request.event)
         return moved
@@ -145,38 +143,20 @@ class ProgressThread:
 class _Request:
     def __init__(self, work, event, failed):
         self.work, self.event, self.failed = work, event, failed
-        self.pending, self.begun = None, 0  # MPI's request that it waits for, and how many it has begun
+        self.pending = None  # MPI's request that it waits for
 
     def go_on(self):
-        """Continue as far as possible without waiting; returns whether the request is done.
+        """Continue as far as possible without waiting; returns whether anything has moved.
 
-        A request that is done no longer keeps its message's memory alive.
+        When the request is done, ``work`` is None, and it no longer keeps its message's memory alive.
         """
+        moved = False
         try:
             while self.pending is None or self.pending.Test():
-                self.pending = None
+                self.pending, moved = None, True
                 self.pending = next(self.work)
-                self.begun += 1
-        except StopIteration:
-            self.work = None
         except BaseException as error:
             self.work = None
-            self.failed(error)
-        return self.work is None
-
-
-class _Slot(Communicator):
-    """One of several `Communicator` that may wait at the same time; the one with the lowest ``order`` is reported."""
-
-    def __init__(self, progress, order, tag):
-        super().__init__(progress.comm, progress.heard, tag)
-        self.progress, self.collectives, self.left_behind = progress, order, progress.left_behind
-
-    def begin(self):
-        """As in `Communicator`, but nothing is counted: the number of the collective is ``order``."""
-        self.look()
-
-    def look(self):
-        """Raise the progress thread's error, if it has given up."""
-        if self.progress.error is not None:
-            raise self.progress.error
+            if not isinstance(error, StopIteration):
+                self.failed(error)
+        return moved
