@@ -36,7 +36,7 @@ FAULTS = {
     "raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
     "other-code": [r"the processes differ: the code of d2lmgpu is 'another version' on rank {}, but '\w+' on ranks "],
     "other-seed": [r"failed: ValueError: the processes differ: seed is 3 on rank {}, but 2 on ranks \d, \d and \d; "],
-    "absent": [r"rank {} did not come to d2l.cluster\(\) within 3 s, where rank \d waits; the job ends"],
+    "absent": [r"rank {} did not join rank \d at d2l.cluster\(\) within 3 s; the job ends"],
     "plan-kill": [r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"],
     "plan-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
     "plan-raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
@@ -53,7 +53,7 @@ FAULTS = {
 """By the names of tests/faults.py: what is said of the rank that has one."""
 
 BLAMED = (
-    r"rank (\d) (?:did not come|\(\S+\) (?:was killed|is stopped|ended with)|\(\S+\), (?:which does not|last heard))"
+    r"rank (\d) (?:did not join|\(\S+\) (?:was killed|is stopped|ended with)|\(\S+\), (?:which does not|last heard))"
 )
 
 
@@ -137,6 +137,21 @@ def test_who_is_at_its_end_notices_one_that_does_not_answer(monkeypatch):
     rank, (line,) = watches.said[0]
     wanted = r"rank 1 \(host1\) is at the end of its program and waits for rank 0 \(host0\), which does not answer, "
     assert rank == 1 and re.match(wanted, line)
+
+
+def test_only_its_own_thread_sends_what_a_watch_says(monkeypatch):
+    """So nothing else changes the list of what is on its way."""
+    senders = set()
+    with Watches(2, monkeypatch, patience=30) as watches:
+        for comm in watches.comms:
+            send = comm.isend
+            comm.isend = lambda *message, send=send: senders.add(threading.current_thread().name) or send(*message)
+        for rank in range(2):
+            watches.begin(rank)
+        for thread in [watches.leave(rank) for rank in range(2)]:
+            thread.join(30)
+            assert not thread.is_alive()
+    assert senders == {"d2lmgpu cluster watch"}
 
 
 @pytest.mark.timing

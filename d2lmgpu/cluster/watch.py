@@ -91,10 +91,7 @@ class Watch:
 
     def leave(self):
         """At the end of the program: wait until all programs have ended; the watch still answers the others."""
-        self._main = None
-        self._tell(LEAVING, None)
-        self._at_end = time.monotonic()
-        self._left.add(self.comm.rank)
+        self._main, self._at_end = None, time.monotonic()  # the watch's thread tells the others
         self._gone.wait()
         tell(over=True)
 
@@ -211,6 +208,9 @@ class Watch:
         if self._at_end is None:
             return
         now, here = time.monotonic(), self.comm.rank
+        if here not in self._left:
+            self._left.add(here)
+            self._tell(LEAVING, None)
         stay = [rank for rank in range(self.comm.size) if rank not in self._left]
         if self._asked_at is None or now - self._asked_at > self.early:
             self._asked_at = now
