@@ -28,9 +28,15 @@ def shown(value):
         if hasattr(value, "shape") and hasattr(value, "dtype"):
             place = f" on {value.device}" if hasattr(value, "raw") else ""
             return f"an array of {value.dtype} {tuple(value.shape)}{place}"
-        text = " ".join(repr(value).split())
+        text = repr(value)
     except Exception:  # an object's repr may raise anything; so does that of an int of 5,000 digits
         text = f"<{type(value).__name__}>"
+    return shortened(text)
+
+
+def shortened(text):
+    """A text in one line, with the middle left out if it is long."""
+    text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
 
 

@@ -216,7 +216,7 @@ def test_what_is_of_one_process_is_refused(small):
         in_each((1, 1), refused({"algorithm": "nccl"}))
     with pytest.raises(ValueError, match="drift apart"):
         in_each((1, 1), refused({"algorithm": "none"}))
-    with pytest.raises(d2l.DeviceError, match="'mpi' is between processes; start several"):
+    with pytest.raises(d2l.DeviceError, match="'mpi' needs several processes with devices: use mpiexec"):
         d2l.train([d2l.cpu(0)], data=data, algorithm="mpi")
 
 

@@ -1,13 +1,14 @@
 """Processes that do not run the same program on the same data say so, all of them, and in what they differ."""
 
-import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi_in_threads import comms
 
-from d2lmgpu.cluster import agree, checksum_of_code
+from d2lmgpu.cluster import HangError, agree, checksum_of_code, rendezvous
+from d2lmgpu.cluster.communicator import most_tags
 
 
 def answers(*whats, times=1):
@@ -56,11 +57,19 @@ def test_of_two_the_second_is_said_to_differ():
     assert answers({"seed": 1}, {"seed": 2}) == ["the processes differ: seed is 2 on rank 1, but 1 on rank 0"] * 2
 
 
+def test_a_process_that_does_not_take_a_message_is_named(monkeypatch):
+    monkeypatch.setattr(rendezvous, "lives_on", lambda: True)
+    first, second = comms(2)
+    second.isend("here", 0, most_tags(second))
+    first.isend = lambda *message: SimpleNamespace(Test=lambda: False)
+    with pytest.raises(HangError, match=r"^rank 1 did not join rank 0 at d2l.cluster\(\) within 0.05 s$"):
+        rendezvous.rendezvous(first, "here", 0.05)
+
+
 def test_the_checksum_of_the_code_is_of_all_its_files(tmp_path, monkeypatch):
     package = tmp_path / "d2lmgpu"
     (package / "cluster").mkdir(parents=True)
-    module = sys.modules["d2lmgpu.cluster.rendezvous"]
-    monkeypatch.setattr(module, "__file__", str(package / "cluster" / "rendezvous.py"))
+    monkeypatch.setattr(rendezvous, "__file__", str(package / "cluster" / "rendezvous.py"))
     found = set()
     for name, text in (("a.py", "x = 1"), ("a.py", "x = 2"), ("cluster/b.py", ""), ("notes.txt", "other")):
         (package / name).write_text(text)

@@ -90,7 +90,7 @@ class Cluster(Sequence):
         with several processes unless every device of the cluster is a GPU on a card of its own.
         """
         if algorithm == "mpi" and self.size == 1:
-            raise DeviceError("allreduce 'mpi' is between processes; start several, with mpiexec -n 2")
+            raise DeviceError("allreduce 'mpi' needs several processes with devices: use mpiexec -n 2, or 'ring'")
         if algorithm != "mpi":
             check_algorithm(algorithm)
             if algorithm == "nccl" and self.size > 1:

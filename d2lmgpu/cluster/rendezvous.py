@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ..arguments import plain, shown
+from ..arguments import plain, shortened
 from .communicator import HangError, most_tags
 from .ending import end, lives_on
 
@@ -29,14 +29,15 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
 
     All processes call it in the same order. If nothing new comes for ``patience`` seconds, an error text names the
     missing processes and the place ``where`` the others wait, and all processes end; an interactive process
-    (`lives_on`) raises a HangError instead. The messages have the two largest tags, since the program may use the
-    communicator, too.
+    (`lives_on`) raises a HangError instead. Missing is also a process that has not taken this one's message. The
+    messages have the two largest tags, since the program may use the communicator, too.
     """
     come, withdrawn = most_tags(world), most_tags(world) - 1
     others = [rank for rank in range(world.size) if rank != world.rank]
-    sent, found = [world.isend(here, rank, come) for rank in others], {world.rank: here}
+    sent, found = {rank: world.isend(here, rank, come) for rank in others}, {world.rank: here}
     give_up = time.monotonic() + patience
-    while len(found) < world.size or not done(sent):
+    # Every request is tested, since MPI advances a message only then.
+    while missing := [rank for rank, request in sent.items() if not request.Test() or rank not in found]:
         for rank in others:
             if rank not in found and world.iprobe(rank, come):
                 found[rank] = world.recv(source=rank, tag=come)
@@ -46,26 +47,20 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
                 world.recv(source=rank, tag=withdrawn)
         if time.monotonic() > give_up:
             if lives_on():
-                _unsent.extend([*sent, *(world.isend(None, rank, withdrawn) for rank in others)])
-            _give_up(world, found, patience, where)
+                _unsent.extend([*sent.values(), *(world.isend(None, rank, withdrawn) for rank in others)])
+            _give_up(world, missing, patience, where)
         time.sleep(GLANCE)
     return [found[rank] for rank in range(world.size)]
 
 
-def done(requests):
-    """Whether all requests are done. Each of them is tested, since MPI advances a message only when it is."""
-    return sum(not request.Test() for request in requests) == 0
-
-
-def _give_up(world, found, patience, where):
-    missing = " and ".join(f"rank {rank}" for rank in range(world.size) if rank not in found)
-    text = f"{missing} did not come to {where} within {patience:g} s, where rank {world.rank} waits"
+def _give_up(world, missing, patience, where):
+    names = " and ".join(f"rank {rank}" for rank in missing)
+    text = f"{names} did not join rank {world.rank} at {where} within {patience:g} s"
     if lives_on():
         raise HangError(text)
-    if world.rank == min(found):
-        end(world, [f"{text}; the job ends"])
-    time.sleep(1)  # until the lowest rank that has come here has reported it
-    end(world, [])
+    if world.rank > min({*range(world.size)} - {*missing}):
+        time.sleep(2)  # the lowest rank that is here says it, and ends all
+    end(world, [f"{text}; the job ends"])
 
 
 def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):
@@ -78,10 +73,10 @@ def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"
     """
     here = {name: repr(plain(value)) for name, value in what.items()}
     told = rendezvous(comm, here, patience, where)
-    names = list(dict.fromkeys(name for each in told for name in each))
-    differences = [_difference(name, [each.get(name) for each in told]) for name in names]
-    if any(differences):
-        raise ValueError(f"the processes differ: {'; '.join(filter(None, differences))}")
+    values = {name: [each.get(name) for each in told] for each in told for name in each}
+    differences = [_difference(name, given) for name, given in values.items() if len(set(given)) > 1]
+    if differences:
+        raise ValueError(f"the processes differ: {'; '.join(differences)}")
 
 
 @functools.cache
@@ -95,31 +90,17 @@ def checksum_of_code():
 
 
 def _difference(name, values):
-    """The ranks of each of the ``values``, one of each rank, in words; None if all are the same."""
-    counts = dict.fromkeys(values)
-    if len(counts) == 1:
-        return None
+    """The ranks of each of the ``values``, one of each rank, in words."""
     usual = usual_of(values)
-    others = [value for value in counts if value != usual]
+    others = dict.fromkeys(value for value in values if value != usual)
     return f"{name} is " + ", but ".join(
-        f"{'not given' if value is None else _short(value)} on {_ranks(values, value)}" for value in [*others, usual]
+        f"{'not given' if value is None else shortened(value)} on {_ranks(values, value)}" for value in [*others, usual]
     )
 
 
 def usual_of(values):
     """The most frequent value; if several are equally frequent, the first of them."""
     return Counter(values).most_common(1)[0][0]
-
-
-def _short(text):
-    """A text shortened as errors shorten values: to one line, and with the middle left out if it is long."""
-    return shown(_Text(text))
-
-
-class _Text(str):
-    """A str whose repr is the text itself, without quotes, so that `shown` does not add any."""
-
-    __repr__ = str.__str__
 
 
 def _ranks(values, value):
