@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import few, long
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
-from test_cuda_program import make_gpus  # noqa: F401
+from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
@@ -154,16 +154,9 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, other
     """In the middle of an epoch, with the running statistics; on as many devices bit for bit."""
     given = settings(rng, batch_statistics="synchronised", optimizer="adam", lr=0.01)
     whole = d2l.train(make_gpus(2), **given)
-    file, step, count = tmp_path / "file", GraphStep.step, [0]
-
-    def counted(self):
-        count[0] += 1
-        if count[0] == 6:  # of three an epoch
-            raise KeyboardInterrupt
-        return step(self)
-
+    file = tmp_path / "file"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(GraphStep, "step", counted)
+        patch.setattr(GraphStep, "step", interrupted_at_step(6))  # of three an epoch
         d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **given)
     resumed = d2l.train(make_gpus(others), resume=file, **given)
     if tolerance is None:

@@ -1,5 +1,7 @@
 """A whole network on the CUDA kernels: on the stand-in for CuPy, where the CPU runs them, and on a real GPU."""
 
+import itertools
+
 import numpy as np
 import pytest
 import standin_streams
@@ -295,6 +297,18 @@ def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_p
     assert (history.train_loss, history.train_accuracy) == (expected.train_loss, expected.train_accuracy)
 
 
+def interrupted_at_step(number):
+    """A function in place of `GraphStep.step`, which is interrupted before the step of this number, from 1."""
+    step, count = GraphStep.step, itertools.count(1)
+
+    def counted(self):
+        if next(count) == number:
+            raise KeyboardInterrupt
+        return step(self)
+
+    return counted
+
+
 @pytest.mark.parametrize("precision", ["float32", *long("mixed")])
 @pytest.mark.parametrize("others, optimizer", [(2, "adam"), *long((2, "sgd"), (3, "sgd"))])
 def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, precision, others, optimizer):
@@ -303,16 +317,9 @@ def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, p
     settings = {"batch_size": 3, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:11], y[:11], X[11:], y[11:])}
     settings |= {"network": TINY_NETWORK, "precision": precision, "optimizer": optimizer, "progress": False}
     whole = d2l.train(make_gpus(2), **settings).history
-    file, step, count = tmp_path / "file", GraphStep.step, [0]
-
-    def counted(self):
-        count[0] += 1
-        if count[0] == 8:  # of four an epoch
-            raise KeyboardInterrupt
-        return step(self)
-
+    file = tmp_path / "file"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(GraphStep, "step", counted)
+        patch.setattr(GraphStep, "step", interrupted_at_step(8))  # of four an epoch
         d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **settings)
     resumed = d2l.train(make_gpus(others), resume=file, **settings).history
     if others == 2:
