@@ -9,7 +9,7 @@ from conftest import TOLERANCE, assert_close, few, long
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import one_buffer
-from d2lmgpu.parallel.shards import load_bounds
+from d2lmgpu.parallel.shards import shard_bounds
 
 BATCHES = [256, 96, 7, 1, 3]  # a full one, the textbook's last, fewer than 8 devices, one, and one more
 
@@ -150,7 +150,7 @@ def test_loads_lose_no_example(rng):
     for _ in range(300):
         n, loads = int(rng.integers(0, 50)), rng.random(rng.integers(1, 9)) * rng.integers(0, 2)
         loads[rng.integers(len(loads))] += 0.1
-        bounds = load_bounds(n, loads)
+        bounds = shard_bounds(n, len(loads), loads)
         assert [start for start, _ in bounds] == [0, *[stop for _, stop in bounds][:-1]] and bounds[-1][1] == n
         for (start, stop), share in zip(bounds, n * loads / loads.sum(), strict=True):
             assert abs(stop - start - share) < 1 and (stop - start == 0 or share > 0)

@@ -79,8 +79,10 @@ class GraphPart:
     def update(self):
         """A step of the optimiser, and of batch norm's running statistics, with the sums over devices."""
         if self.sync_statistics:
+            means, variances = self.statistics[::2], self.statistics[1::2]
             with self.program.bookkeeping:
-                self._track()
+                for mean, variance, sync in zip(means, variances, self.sync_statistics, strict=True):
+                    run(batch_norm.track(mean.size), sync.moments, mean, variance)
         if self.kind:
             self._run_mixed("check_finite", self.flat_grads.size, self.flat_grads, self.overflow)
         getattr(self, f"_{self.replica.optimizer.name}")(self.flat_params.size)
@@ -88,10 +90,6 @@ class GraphPart:
             update_scale = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(update_scale, self.scale, self.overflow, self.good_steps)
         self.branches.join()
-
-    def _track(self):
-        for mean, variance, sync in zip(self.statistics[::2], self.statistics[1::2], self.sync_statistics, strict=True):
-            run(batch_norm.track(mean.size), sync.moments, mean, variance)
 
     def _sgd(self, n):
         arguments = self.flat_params, self.flat_grads, self.rates, self.number
@@ -114,19 +112,16 @@ class GraphPart:
 
     def save(self):
         """Keep what a step changes, until `restore`."""
-        self.saved = [(array, array.copy()) for array in self._changing()]
+        program = self.program
+        minibatch = self.number, program.x, program.labels, program.count, program.epoch_loss, program.epoch_correct
+        changing = [self.flat_params, *self.optimizer_state, *self.statistics, self.taken, *minibatch]
+        self.saved = [(array, array.copy()) for array in [*changing, self.scale, self.overflow, self.good_steps]]
 
     def restore(self):
         self.branches.join()  # a step that failed did not get that far
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None
-
-    def _changing(self):
-        program = self.program
-        minibatch = self.number, program.x, program.labels, program.count, program.epoch_loss, program.epoch_correct
-        scaling = self.scale, self.overflow, self.good_steps
-        return [self.flat_params, *self.optimizer_state, *self.statistics, self.taken, *minibatch, *scaling]
 
     def scaling(self):
         """In precision "mixed" the scale of the loss and the number of good steps with it, for a checkpoint."""

@@ -7,16 +7,13 @@ from ..collectives import chunk_bounds
 
 
 def shard_bounds(n, k, loads=None):
-    """Split n examples over k devices, evenly or by ``loads`` (k numbers): a pair (start, stop) for each device."""
-    return chunk_bounds(n, k) if loads is None else load_bounds(n, loads)
+    """Split n examples over k devices, evenly or by ``loads`` (k numbers): a pair (start, stop) for each device.
 
-
-def load_bounds(n, loads):
-    """Split n examples in proportion to ``loads``: a pair (start, stop) for each.
-
-    Each part is its exact share rounded down; the examples left over go to the
+    By loads each part is its exact share rounded down; the examples left over go to the
     parts that lost most by rounding (the largest-remainder method).
     """
+    if loads is None:
+        return chunk_bounds(n, k)
     shares = _shares(n, loads)
     sizes = np.floor(shares).astype(int)
     neediest = np.argsort(sizes - shares, kind="stable")
