@@ -259,10 +259,10 @@ def test_winograd_is_chosen_where_it_saves_work():
 def test_products_in_pieces(rng, M, K, L):
     a, b = rng.normal(0, 1, (M, K)), rng.normal(0, 1, (K, L))
     out = np.empty((M, L))
-    products.Product(a, b, out)()
+    products.product(a, b, out)()
     np.testing.assert_allclose(out, a @ b, rtol=1e-12, atol=1e-12)
     total = np.empty((M, K))
-    products.LongProduct(out, b)(total)
+    products.long_product(out, b)(total)
     np.testing.assert_allclose(total, out @ b.T, rtol=1e-10, atol=1e-8)
     count = products.count_pieces(M, K, L)
     assert L % count == 0 and (count == 1 or L // count >= products.LEAST)

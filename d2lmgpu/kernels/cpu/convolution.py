@@ -13,7 +13,7 @@ kernels (im2col), but here
 
 import numpy as np
 
-from .products import LongProduct, Product, RunningSum
+from .products import RunningSum, long_product, product
 from .squares import Squares
 
 
@@ -40,8 +40,8 @@ class Convolution:
         z = np.empty((O, self.patches.shape[1]), dtype)
         by_place = z.reshape(O, size * size, rows, columns, n)
         self.squares = Squares(z, np.moveaxis(by_place, 1, 0), kind, relu)
-        self.multiply = Product(self.weights, self.patches, z)
-        self.sum_grads = LongProduct(z, self.patches)
+        self.multiply = product(self.weights, self.patches, z)
+        self.sum_grads = long_product(z, self.patches)
         self.y = np.empty((O, rows, columns, n), dtype)
         self.copied = self.patches[:-1].reshape(self.windows.shape)
         self.dx = None
@@ -57,7 +57,7 @@ class Convolution:
                 for i, j, a, b in np.ndindex(kh, kw, size, size)
                 for top, left in [(i + stride * a, j + stride * b)]
             ]
-            self.multiply_back = Product(self.weights[:, :-1].T, z, self.dpatches)
+            self.multiply_back = product(self.weights[:, :-1].T, z, self.dpatches)
 
     def load(self, params):
         """Take the step's parameters, weight (O, C, kh, kw) and bias (O,), and begin new sums of gradients."""

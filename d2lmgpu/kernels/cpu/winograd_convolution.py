@@ -15,7 +15,7 @@ way up, each matrix transposed. ../winograd.py has the method and its matrices.
 import numpy as np
 
 from ..winograd import ONE, transforms
-from .products import Product, RunningSum
+from .products import RunningSum, product
 from .squares import Squares
 
 
@@ -55,8 +55,8 @@ class WinogradConvolution:
         values, products = np.empty((points, C, T), dtype), np.empty((points, O, T), dtype)
         z = np.empty((size * size, sub[0] * sub[1] * O * T), dtype)
         z_rows = z.reshape(len(self.to_outputs), O * T)
-        self.transform = Product(self.to_values, self.copied.reshape(points, C * T), values.reshape(points, C * T))
-        self.finish = Product(self.to_outputs, products.reshape(points, O * T), z_rows)
+        self.transform = product(self.to_values, self.copied.reshape(points, C * T), values.reshape(points, C * T))
+        self.finish = product(self.to_outputs, products.reshape(points, O * T), z_rows)
         self.values, self.products = values, products
         self.products_at_one = products[ONE * t_w + ONE]  # where the bias is added
         self.kernels = np.empty((points, O, C), dtype)
@@ -73,7 +73,7 @@ class WinogradConvolution:
         self.y_squares, self.dy_squares = (
             a.reshape(O, tiles[0], sub[0], tiles[1], sub[1], n).transpose(2, 4, 0, 1, 3, 5) for a in (y_tiles, dy_tiles)
         )
-        self.start_back = Product(self.to_outputs.T, z_rows, products.reshape(points, O * T))
+        self.start_back = product(self.to_outputs.T, z_rows, products.reshape(points, O * T))
         self.kernel_grads, self.bias_grads = RunningSum((points, C, O), dtype), RunningSum(O, dtype)
         self.taps = np.empty((kernel[0] * kernel[1], C * O), dtype)  # of the kernels' gradients
         self.to_kernels *= self.squares.scale
@@ -82,7 +82,7 @@ class WinogradConvolution:
             # The tiles and the values of x are no longer needed when the gradients come, and give them their memory.
             self.dvalues = self.copied.reshape(points, C, T)
             dtiles = values.reshape(self.copied.shape)
-            self.transform_back = Product(
+            self.transform_back = product(
                 self.to_values.T, self.dvalues.reshape(points, C * T), values.reshape(points, C * T)
             )
             self.dpadded = np.empty_like(self.padded)
