@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 from conftest import few, long
 from cuda_machines import normal, rounded, unwritten
-from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv, dense, norm, pool
-from test_cuda_kernels import CONVOLUTIONS, LENET_1, LENET_2, conv_arrays, conv_id, ladder
+from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
+from test_cuda_kernels import CONVOLUTIONS, LENET_1, LENET_2, conv_arrays, conv_id, forward_ladder, input_grad_ladder
 from test_cuda_networks import assert_near
 from test_cuda_program import make_gpus  # noqa: F401
 from test_cuda_winograd import CASES, arrays
 
 import d2lmgpu as d2l
-from d2lmgpu import layers
 from d2lmgpu.kernels import cuda
-from d2lmgpu.kernels.cuda import batch_norm, choose, convolution, launch, tensor_cores, winograd
+from d2lmgpu.kernels.cuda import batch_norm, choose, launch, tensor_cores, winograd
 from d2lmgpu.kernels.cuda.batch_norm import BatchNorm, Norm
 from d2lmgpu.kernels.cuda.head import Head
 from d2lmgpu.kernels.cuda.launch import rounding
@@ -71,11 +70,11 @@ def test_convolutions(machine, rng, N, conv):
     """All rungs of the ladder."""
     x, weight, bias, y, mask, dy = conv_arrays(rng, N, conv._replace(max_pool=False))  # numbers that are not whole
     n = np.int32(N)
-    for step in ladder(convolution.conv_forward, conv, N, versions=3):
+    for step in forward_ladder(conv, N):
         outputs = unwritten(*y.shape), unwritten(*y.shape, dtype=np.uint16), n
         assert_writes_rounded(machine, step, (x, weight, bias), *outputs)
         assert_reads_rounded(machine, step, (x, weight, bias), weight, outputs)
-    for step in ladder(convolution.conv_input_grad, conv, N, versions=3):
+    for step in input_grad_ladder(conv, N):
         assert_writes_rounded(machine, step, (dy, mask, weight), unwritten(*x.shape), n)
         assert_reads_rounded(machine, step, (dy, mask, weight), weight, (unwritten(*x.shape), n))
 
@@ -126,7 +125,7 @@ def test_images_and_pooling(machine, rng):
 def test_a_dense_layers_input_grad(machine, rng, relu):
     N, D, O = 33, 70, 10
     dy, y, weight = normal(rng, N, O), normal(rng, N, O), normal(rng, D, O)
-    how = tensor_cores.dense_input_grad("float16", D, O, N, relu)
+    how = tensor_cores.dense("float16", D, O, N, relu).input_grad
     assert_writes_rounded(machine, how, (dy, y, weight), unwritten(N, D), np.int32(N))
 
 
@@ -145,7 +144,6 @@ def test_the_loss_is_that_of_rounded_logits(machine, rng):
         np.testing.assert_array_equal(one, other)
 
 
-LARGE = pool(layers.avg_pool2d, layers.avg_pool2d_grad, 5)
 NETWORKS = {
     "convolutions": (
         (2, 9, 8),
@@ -177,20 +175,6 @@ NETWORKS = {
     ),
     "dense layers": ((1, 4, 5), [FLATTEN, dense(20, 9), RELU, dense(9, 6), dense(6, 40)]),
     "ReLU at the end": ((1, 4, 4), [FLATTEN, dense(16, 6), RELU]),
-    "layers without a kernel": (
-        (2, 14, 14),
-        [
-            conv(3, 2, 3, 3),
-            MINUS_HALF_MEAN,
-            conv(4, 3, 3, 3),
-            RELU,
-            LARGE,
-            conv(3, 4, 2, 1),
-            RELU,
-            FLATTEN,
-            dense(6, 4),
-        ],
-    ),
 }
 
 

@@ -23,6 +23,7 @@ from d2lmgpu.kernels.cuda import (
     winograd,
 )
 from d2lmgpu.kernels.cuda.head import head
+from d2lmgpu.kernels.cuda.launch import ceil_div
 
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
 LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
@@ -40,9 +41,10 @@ def compilations():
     launches = [
         *(convolution.conv_forward(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
         *(convolution.conv_input_grad(conv, 256) for conv in (LENET_2, ODD)),
-        *(convolution.conv_weight_grad(conv, 256, version) for conv in (LENET_1, LENET_2, ODD) for version in (2, 3)),
-        *(make(800, 128, 256, relu=True) for make in (launch.dense_forward, launch.dense_input_grad)),
-        launch.dense_forward(128, 10, 256),
+        *(convolution.conv_weight_grad(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
+        *(convolution.conv_weight_grad_tiles(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
+        *launch.dense(800, 128, 256, relu=True),
+        *launch.dense(128, 10, 256),
         *(batch_norm.moments(norm, 256) for norm in NORMS),
         launch.softmax_cross_entropy(10, 256),
         *(head(128, 10, 256, kind=kind) for kind in (None, *tensor_cores.TYPES)),
@@ -63,8 +65,7 @@ def compilations():
         launches += [winograd.weights(how, True), winograd.conv_forward(how)]
         launches += [winograd.conv_input_grad(how), winograd.conv_weight_grad(how)]
     for kind in tensor_cores.TYPES:
-        for make in (tensor_cores.dense_forward, tensor_cores.dense_input_grad, tensor_cores.dense_weight_grad):
-            launches.append(make(kind, 800, 128, 256, relu=True))
+        launches += tensor_cores.dense(kind, 800, 128, 256, relu=True)
     launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
     launches += [*choose.convolution("float16", LENET_2, 256, True, True, 132)[:2], launch.rounding(launch.relu(100))]
     launches += choose.convolution("float16", LENET_1, 256, True, True, 132)[:2]
@@ -107,10 +108,23 @@ def conv_id(value):
     return "x".join(str(int(v)) for v in value) if isinstance(value, Convolution) else f"N{value}"
 
 
-def ladder(make, conv, N, versions):
-    """The launches of all versions, with the options of the last, so that one compilation serves all."""
-    options = make(conv, N).options
-    return [make(conv, N, version)._replace(options=options) for version in range(1, versions + 1)]
+def ladder(last, C, H, W, N):
+    """The launches of all versions for a result (N, C, H, W), with the options of the last: one compilation serves all.
+
+    The first has a thread for each element, the second a block for each tile of 8 × 8.
+    """
+    name = last.name.partition("_v")[0]
+    tiles = ceil_div(H, 8) * ceil_div(W, 8)
+    first = last._replace(name=f"{name}_v1", grid=(ceil_div(N * C * H * W, 256),), block=(256,))
+    return [first, last._replace(name=f"{name}_v2", grid=(tiles, C, N), block=(8, 8)), last]
+
+
+def forward_ladder(conv, N):
+    return ladder(convolution.conv_forward(conv, N), conv.O, conv.PH, conv.PW, N)
+
+
+def input_grad_ladder(conv, N):
+    return ladder(convolution.conv_input_grad(conv, N), conv.C, conv.H, conv.W, N)
 
 
 def conv_arrays(rng, N, conv):
@@ -136,7 +150,7 @@ def test_tiles_are_cut_for_few_images_only():
 @pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, CONVOLUTIONS[1], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_forward(machine, rng, N, conv):
     x, weight, bias, y_expected, mask_expected, _ = conv_arrays(rng, N, conv)
-    for step in ladder(convolution.conv_forward, conv, N, versions=3):
+    for step in forward_ladder(conv, N):
         y, mask = unwritten(*y_expected.shape), unwritten(*y_expected.shape, dtype=np.uint16)
         machine.run(step, x, weight, bias, y, mask, np.int32(N))
         close(y, y_expected)
@@ -148,15 +162,16 @@ def test_conv_grads(machine, rng, N, conv):
     x, weight, _, _, mask, dy = conv_arrays(rng, N, conv)
     dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)
     dx_expected, dweight_expected, dbias_expected = references.conv2d_grad(dz, x.astype(float), weight.astype(float))
-    for step in ladder(convolution.conv_input_grad, conv, N, versions=3):
+    for step in input_grad_ladder(conv, N):
         dx = unwritten(*x.shape)
         machine.run(step, dy, mask, weight, dx, np.int32(N))
         close(dx, dx_expected)
-    second = convolution.conv_weight_grad(conv, N, version=2)
+    second = convolution.conv_weight_grad_tiles(conv, N)
+    grid = (ceil_div(conv.O * (conv.C * conv.KH * conv.KW + 1), 256),)
     for step in [
-        convolution.conv_weight_grad(conv, N, version=1)._replace(options=second.options),
+        second._replace(name="conv_weight_grad_v1", grid=grid, block=(256,), workspace=0),
         second,
-        convolution.conv_weight_grad(conv, N, version=2, multiprocessors=2),  # several images in a group
+        convolution.conv_weight_grad_tiles(conv, N, multiprocessors=2),  # several images in a group
         convolution.conv_weight_grad(conv, N),
         convolution.conv_weight_grad(conv, N, multiprocessors=2),
     ]:
@@ -219,15 +234,16 @@ def test_dense(machine, rng, N, D, O, relu):
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
     z = references.dense(x.astype(float), weight.astype(float), bias)
     y_expected = np.where(z > 0, z, 0) if relu else z
-    for version in (1, 2):
+    how, n = launch.dense(D, O, N, relu), np.int32(N)
+    for step in (how.forward._replace(name="dense_forward_v1", grid=(ceil_div(N * O, 256),)), how.forward):
         y = unwritten(N, O)
-        machine.run(launch.dense_forward(D, O, N, relu, version), x, weight, bias, y, np.int32(N))
+        machine.run(step, x, weight, bias, y, n)
         close(y, y_expected)
     dz = np.where(z > 0, dy, 0) if relu else dy.astype(float)
     dx_expected, dweight_expected, dbias_expected = references.dense_grad(dz, x.astype(float), weight.astype(float))
     dx, dweight, dbias = unwritten(N, D), unwritten(D, O), unwritten(O)
-    machine.run(launch.dense_input_grad(D, O, N, relu), dy, y, weight, dx, np.int32(N))
-    machine.run(launch.dense_weight_grad(D, O, N, relu), x, dy, y, dweight, dbias, np.int32(N))
+    machine.run(how.input_grad, dy, y, weight, dx, n)
+    machine.run(how.weight_grad, x, dy, y, dweight, dbias, n)
     close(dx, dx_expected)
     close(dweight, dweight_expected)
     close(dbias, dbias_expected)
@@ -314,11 +330,6 @@ def test_head(machine, rng, N, count, D, O, input_grad, kind):
         dx_expected, *_ = references.dense_grad(rounded(dlogits, kind).astype(float), x_r, weight_r)
         close(dx, dx_expected, 2.0**-11 if mixed else TOLERANCE)
         assert not mixed or np.array_equal(dx, rounded(dx, kind))
-
-
-def test_the_head_takes_few_classes():
-    with pytest.raises(ValueError, match="33 classes; the kernel takes up to 32"):
-        head(128, 33, 5)
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 1027, 300_001])

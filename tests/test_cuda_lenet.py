@@ -1,5 +1,7 @@
 """One training step of LeNet, from bytes in memory to new parameters, with nothing but the CUDA kernels."""
 
+import functools
+
 import numpy as np
 import pytest
 import references
@@ -26,23 +28,16 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     dW1, db1, dW2, db2, dW3, db3, dW4, db4 = split(flat_grads, before)
     N = np.int32(n)
 
-    def like(kernel, *args):  # the float32 kernel, or the same on tensor cores
-        if kernel.startswith("conv"):
-            return getattr(convolution, kernel)(*args)
-        return (
-            getattr(launch, kernel)(*args)
-            if precision == "float32"
-            else getattr(tensor_cores, kernel)(precision, *args)
-        )
+    dense = launch.dense if precision == "float32" else functools.partial(tensor_cores.dense, precision)
 
     x, y, count = unwritten(n, 784), unwritten(n, dtype=np.int32), unwritten(1, dtype=np.int32)
     machine.run(launch.gather(784, n), images, labels, order, starts, step, x, y, count, N)
     p1, mask1 = unwritten(n, 20, 13, 13), unwritten(n, 20, 13, 13, dtype=np.uint16)
-    machine.run(like("conv_forward", LENET_1, n), x, W1, b1, p1, mask1, N)
+    machine.run(convolution.conv_forward(LENET_1, n), x, W1, b1, p1, mask1, N)
     p2, mask2 = unwritten(n, 50, 4, 4), unwritten(n, 50, 4, 4, dtype=np.uint16)
-    machine.run(like("conv_forward", LENET_2, n), p1, W2, b2, p2, mask2, N)
+    machine.run(convolution.conv_forward(LENET_2, n), p1, W2, b2, p2, mask2, N)
     h, dh, logits, dlogits = unwritten(n, 128), unwritten(n, 128), unwritten(n, 10), unwritten(n, 10)
-    machine.run(like("dense_forward", 800, 128, n, True), p2, W3, b3, h, N)
+    machine.run(dense(800, 128, n, True).forward, p2, W3, b3, h, N)
     losses, hits, scale = unwritten(n), unwritten(n, dtype=np.int32), np.ones(1, np.float32)
     arguments = h, W4, b4, y, count, scale, logits, losses, hits, dlogits, dh, N
     machine.run(head(128, 10, n, kind=PRECISIONS[precision]), *arguments)
@@ -51,15 +46,15 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     machine.run(books, losses, hits, loss, correct, epoch_loss, epoch_correct, step, N)
 
     dp2, dp1 = unwritten(*p2.shape), unwritten(*p1.shape)
-    machine.run(like("dense_weight_grad", 128, 10, n), h, dlogits, logits, dW4, db4, N)
-    machine.run(like("dense_weight_grad", 800, 128, n, True), p2, dh, h, dW3, db3, N)
-    machine.run(like("dense_input_grad", 800, 128, n, True), dh, h, W3, dp2, N)
-    machine.run(like("conv_input_grad", LENET_2, n), dp2, mask2, W2, dp1, N)
+    machine.run(dense(128, 10, n).weight_grad, h, dlogits, logits, dW4, db4, N)
+    machine.run(dense(800, 128, n, True).weight_grad, p2, dh, h, dW3, db3, N)
+    machine.run(dense(800, 128, n, True).input_grad, dh, h, W3, dp2, N)
+    machine.run(convolution.conv_input_grad(LENET_2, n), dp2, mask2, W2, dp1, N)
     for conv, inputs, dy, mask, dweight, dbias in [
         (LENET_2, p1, dp2, mask2, dW2, db2),
         (LENET_1, x, dp1, mask1, dW1, db1),
     ]:
-        partial = like("conv_weight_grad", conv, n)
+        partial = convolution.conv_weight_grad(conv, n)
         workspace, rows = unwritten(partial.workspace), np.int32(convolution.conv_weight_grad_rows(conv, partial))
         machine.run(partial, inputs, dy, mask, workspace, N)
         machine.run(convolution.conv_weight_grad_sum(conv, partial), workspace, dweight, dbias, rows)

@@ -35,14 +35,6 @@ class ConvolutionLaunches(NamedTuple):
     transposed: bool = False
 
 
-class DenseLaunches(NamedTuple):
-    """The launches of a dense layer."""
-
-    forward: Launch
-    input_grad: Launch
-    weight_grad: Launch
-
-
 def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
     """The `ConvolutionLaunches` of a `Convolution` for N images. ``kind`` is a value of `stages.PRECISIONS`.
 
@@ -51,7 +43,7 @@ def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
     mixed = kind == "float16"
     how = winograd.choose(conv, N, multiprocessors)
     back = winograd.conv_input_grad(how) if how and input_grad else None
-    weight_grad = winograd.conv_weight_grad(how) if how else plain.conv_weight_grad(conv, N, 3, multiprocessors)
+    weight_grad = winograd.conv_weight_grad(how) if how else plain.conv_weight_grad(conv, N, multiprocessors)
     forward = winograd.conv_forward(how) if how else plain.conv_forward(conv, N)
     weights = winograd.weights(how, input_grad=back is not None) if how else None
     return ConvolutionLaunches(
@@ -66,8 +58,7 @@ def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
 
 def dense(kind, D, O, N, relu):
     """The `DenseLaunches` for N examples. ``kind`` is a value of `stages.PRECISIONS`."""
-    names = "dense_forward", "dense_input_grad", "dense_weight_grad"
     if kind is None:
-        return DenseLaunches(*(getattr(launch, name)(D, O, N, relu) for name in names))
-    launches = DenseLaunches(*(getattr(tensor_cores, name)(kind, D, O, N, relu) for name in names))
+        return launch.dense(D, O, N, relu)
+    launches = tensor_cores.dense(kind, D, O, N, relu)
     return launches._replace(input_grad=rounding(launches.input_grad, out=kind == "float16"))

@@ -39,19 +39,12 @@ class Convolution(NamedTuple):
         return macros(**sizes, MAX_POOL=self.max_pool, RELU=self.relu)
 
 
-def conv_forward(conv, N, version=3):
+def conv_forward(conv, N):
     """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
 
     Raises ValueError, as all here do, if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left.
     """
     check(conv)
-    if version == 1:
-        outputs = N * conv.O * conv.PH * conv.PW
-        return Launch("conv_forward.cu", "conv_forward_v1", conv.options, (ceil_div(outputs, 256),), (256,))
-    if version == 2:
-        tiles = ceil_div(conv.PH, 8) * ceil_div(conv.PW, 8)
-        return Launch("conv_forward.cu", "conv_forward_v2", conv.options, (tiles, conv.O, N), (8, 8))
-
     PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
     K = conv.KH * conv.KW
     quads = evenly(ceil_div(conv.O, 4), 16)
@@ -85,51 +78,48 @@ def conv_forward(conv, N, version=3):
     )
 
 
-def conv_input_grad(conv, N, version=3):
-    """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 where 3 needs too many registers."""
+def conv_input_grad(conv, N):
+    """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 where 3 needs too much of anything."""
     check(conv)
+    tiles = ceil_div(conv.H, 8) * ceil_div(conv.W, 8)
+    second = Launch("conv_input_grad.cu", "conv_input_grad_v2", conv.options, (tiles, conv.C, N), (8, 8))
     ZH, ZW = conv.PH * conv.S, conv.PW * conv.S
     segment = 4 if ZW <= 4 else 8
     rows = ZH * ceil_div(ZW, segment)  # threads for one channel
     sums = conv.KH * (segment + conv.KW - 1)
     plane_bytes = conv.H * conv.W * 4
-    if version == 3 and (sums > 80 or rows > 512 or plane_bytes > SHARED_BYTES):
-        version = 2
-    if version == 1:
-        elements = N * conv.C * conv.H * conv.W
-        return Launch("conv_input_grad.cu", "conv_input_grad_v1", conv.options, (ceil_div(elements, 256),), (256,))
-    if version == 2:
-        tiles = ceil_div(conv.H, 8) * ceil_div(conv.W, 8)
-        return Launch("conv_input_grad.cu", "conv_input_grad_v2", conv.options, (tiles, conv.C, N), (8, 8))
-
+    if sums > 80 or rows > 512 or plane_bytes > SHARED_BYTES:
+        return second
     CB = evenly(conv.C, min(256 // rows, 32 * 1024 // plane_bytes))
     row = odd(ceil_div(ZW, segment) * segment // 4) * 4
     kernel = odd(ceil_div(conv.KH * conv.KW, 4)) * 4
     channel_bytes = (CB * kernel + ZH * row) * 4
     if channel_bytes > SHARED_BYTES:
-        return conv_input_grad(conv, N, version=2)
+        return second
     OB = evenly(conv.O, 28 * 1024 // channel_bytes)
     options = conv.options + macros(CB=CB, OB=OB)
     return Launch("conv_input_grad.cu", "conv_input_grad", options, (N, ceil_div(conv.C, CB)), (rows * CB,))
 
 
-def conv_weight_grad(conv, N, version=3, multiprocessors=132):
+def conv_weight_grad(conv, N, multiprocessors=132):
     """x, dy, mask → partial sums, then `conv_weight_grad_sum`; or, without a workspace, the gradients at once.
 
     Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
-    because kernels are large, or for version 1: x, dy, mask, dweight, dbias, N.
-    Version 2 where 3 needs too many registers. ``multiprocessors`` is the number that the GPU has.
+    because kernels are large: x, dy, mask, dweight, dbias, N.
+    ``multiprocessors`` is the number that the GPU has.
     """
     check(conv)
-    strips = _conv_weight_grad_strips(conv, N, multiprocessors) if version == 3 else None
-    if strips:
-        return strips
+    return _conv_weight_grad_strips(conv, N, multiprocessors) or conv_weight_grad_tiles(conv, N, multiprocessors)
+
+
+def conv_weight_grad_tiles(conv, N, multiprocessors=132):
+    """`conv_weight_grad` where strips need too many registers: version 2, or 1 where kernels are large."""
     ZH, ZW, K = conv.PH * conv.S, conv.PW * conv.S, conv.KH * conv.KW
     tile_w = 4 if ZW <= 4 else 8
     tile_h = evenly(ZH, 8)
     row = ceil_div(tile_w + conv.KW - 1, 4) * 4
     registers = K + conv.KH * row + tile_w
-    if version == 1 or registers > 160:
+    if registers > 160:
         threads = conv.O * conv.C * K + conv.O
         return Launch("conv_weight_grad.cu", "conv_weight_grad_v1", conv.options, (ceil_div(threads, 256),), (256,))
 

@@ -18,10 +18,8 @@ def head(D, O, N, input_grad=True, kind=None):
 
     In "float16" logits and dx are rounded, too.
     Arguments: x, weight, bias, labels, count, scale, logits, losses, hits, dlogits, dx, N. Without ``input_grad``
-    dx is not written. Raises ValueError for more than `MOST_CLASSES` outputs.
+    dx is not written. For at most `MOST_CLASSES` outputs, see `can_be_head`.
     """
-    if O > MOST_CLASSES:
-        raise ValueError(f"head: {O} classes; the kernel takes up to {MOST_CLASSES}")
     each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
     sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
     options = sizes + macros(TYPE=-1 if kind is None else TYPES[kind])

@@ -63,30 +63,31 @@ def streaming(file, name, n, options=()):
     return Launch(file, name, options, (min(ceil_div(n, 1024), 1024),), (256,))
 
 
-def dense_forward(D, O, N, relu=False, version=2):
-    """x (N, D), weight (D, O), bias → y (N, O). Arguments: x, weight, bias, y, N."""
-    if version == 1:
-        return _product("dense_forward", D, O, relu, N, O)._replace(
-            name="dense_forward_v1", grid=(ceil_div(N * O, 256),)
-        )
-    return _product("dense_forward", D, O, relu, N, O)
+class DenseLaunches(NamedTuple):
+    """The launches of a dense layer, x (N, D) → y (N, O). Without ReLU the gradients' kernels do not read y.
+
+    Arguments, forward: x, weight, bias, y, N; input_grad: dy, y, weight, dx, N;
+    weight_grad: x, dy, y, dweight, dbias, N.
+    """
+
+    forward: Launch
+    input_grad: Launch
+    weight_grad: Launch
 
 
-def dense_input_grad(D, O, N, relu=False):
-    """dy (N, O), weight → dx (N, D). Arguments: dy, y, weight, dx, N. Without ReLU y is not read."""
-    return _product("dense_input_grad", D, O, relu, N, D)
+def dense_products(D, O, N):
+    """The names of a dense layer's kernels, as in `DenseLaunches`, and the rows and columns of what each writes."""
+    return {"dense_forward": (N, O), "dense_input_grad": (N, D), "dense_weight_grad": (D + 1, O)}
 
 
-def dense_weight_grad(D, O, N, relu=False):
-    """x, dy → dweight, dbias. Arguments: x, dy, y, dweight, dbias, N. Without ReLU y is not read."""
-    return _product("dense_weight_grad", D, O, relu, D + 1, O)
-
-
-def _product(name, D, O, relu, rows, columns):
-    """A result of rows × columns; large tiles, with fewer loads, where enough of them keep the GPU busy."""
-    tile = 32 if ceil_div(rows, 32) * ceil_div(columns, 32) >= 96 else 16
-    grid = ceil_div(columns, tile), ceil_div(rows, tile)
-    return Launch("dense.cu", name, macros(D=D, O=O, RELU=relu, TILE=tile), grid, (256,))
+def dense(D, O, N, relu=False):
+    """The `DenseLaunches` in float32; large tiles, with fewer loads, where enough of them keep the GPU busy."""
+    launches = []
+    for name, (rows, columns) in dense_products(D, O, N).items():
+        tile = 32 if ceil_div(rows, 32) * ceil_div(columns, 32) >= 96 else 16
+        grid = ceil_div(columns, tile), ceil_div(rows, tile)
+        launches.append(Launch("dense.cu", name, macros(D=D, O=O, RELU=relu, TILE=tile), grid, (256,)))
+    return DenseLaunches(*launches)
 
 
 def softmax_cross_entropy(classes, N):

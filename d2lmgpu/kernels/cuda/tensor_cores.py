@@ -1,15 +1,12 @@
 """How the dense layer's kernels on tensor cores are launched. Arguments are those in float32, see launch.py."""
 
-from .launch import SHARED_BYTES, Launch, ceil_div, macros
+from .launch import SHARED_BYTES, DenseLaunches, Launch, ceil_div, dense_products, macros
 
 TYPES = {"tf32": 0, "float16": 1, "bfloat16": 2}
 """The type that factors are rounded to. float16 needs compute capability 7.5, the others 8.0."""
 
 OLDEST = {"tf32": 80, "float16": 75, "bfloat16": 80}
 """Compute capability, times ten, from which a type can be multiplied."""
-
-STEP = {"tf32": 8, "float16": 16, "bfloat16": 16}
-"""Steps of the sum in one instruction."""
 
 TILES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
 """Rows and columns of a tile, and steps of the sum at a time: large ones have fewer loads."""
@@ -18,23 +15,19 @@ ENOUGH_BLOCKS = 96
 """The number of blocks that keeps a GPU of some hundred multiprocessors busy."""
 
 
-def dense_forward(kind, D, O, N, relu=False):
-    factors = (True, False), (False, False)
-    return _dense(0, kind, D, O, relu, N, O, factors)
+def dense(kind, D, O, N, relu=False):
+    """The `DenseLaunches` with factors of this ``kind``."""
+    launches = []
+    factors = ((True, False), (False, False)), ((True, relu), (True, False)), ((False, False), (False, relu))
+    for (name, size), own in zip(dense_products(D, O, N).items(), factors, strict=True):
+        options = macros(D=D, O=O, RELU=relu, TYPE=TYPES[kind], PRODUCT=len(launches))
+        tiles, grid = _tiles(*size, own)
+        launches.append(Launch("dense_tensor_cores.cu", f"{name}_tensor_cores", options + tiles, grid, (256,)))
+    return DenseLaunches(*launches)
 
 
-def dense_input_grad(kind, D, O, N, relu=False):
-    factors = (True, relu), (True, False)
-    return _dense(1, kind, D, O, relu, N, D, factors)
-
-
-def dense_weight_grad(kind, D, O, N, relu=False):
-    factors = (False, False), (False, relu)
-    return _dense(2, kind, D, O, relu, D + 1, O, factors)
-
-
-def _dense(product, kind, D, O, relu, rows, columns, factors):
-    """A result of rows × columns, in the largest tiles of which there are enough, else in the smallest that fit.
+def _tiles(rows, columns, factors):
+    """Macros and grid for the largest tiles of which there are enough, else for the smallest that fit.
 
     ``factors``: of each whether it lies along the sum in memory, and whether it has a gate.
     """
@@ -50,9 +43,7 @@ def _dense(product, kind, D, O, relu, rows, columns, factors):
         options = macros(TM=TM, TN=TN, CHUNK=chunk, STAGES=stages)
         if grid[0] * grid[1] >= ENOUGH_BLOCKS:
             break
-    name = ("dense_forward", "dense_input_grad", "dense_weight_grad")[product] + "_tensor_cores"
-    options = macros(D=D, O=O, RELU=relu, TYPE=TYPES[kind], PRODUCT=product) + options
-    return Launch("dense_tensor_cores.cu", name, options, grid, (256,))
+    return options, grid
 
 
 def mixed_precision(name, kind, n, interval=1):
