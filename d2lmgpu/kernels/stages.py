@@ -5,8 +5,13 @@ Both compute as generators, which pause where devices add up their sums.
 
 import functools
 import itertools
+import math
 
 from ..devices import array_module
+from ..layers import avg_pool2d, max_pool2d, relu
+
+POOLS = {avg_pool2d: "average", max_pool2d: "max"}
+"""Pooling layers, and the kind of each."""
 
 
 class Stages:
@@ -121,6 +126,20 @@ def function_of(layer):
     if isinstance(layer.forward, functools.partial):
         return layer.forward.func, layer.forward.keywords
     return layer.forward, {}
+
+
+def relu_and_pool(layers, largest=math.inf):
+    """What ``layers`` begin with that is fused to what comes before: (size, kind, relu), and how many layers that is.
+
+    ``relu``: whether the first is one. After it pooling of squares of side ``size``, at most ``largest``, of a
+    ``kind`` of `POOLS`; (1, None) without.
+    """
+    has_relu = bool(layers) and function_of(layers[0])[0] is relu
+    pool, options = function_of(layers[has_relu]) if len(layers) > has_relu else (None, {})
+    size = options.get("size", 2)
+    if pool in POOLS and size <= largest:
+        return (size, POOLS[pool], has_relu), has_relu + 1
+    return (1, None, has_relu), has_relu + 0
 
 
 def to_the_end(parts):

@@ -1,14 +1,12 @@
 """Which stage does which layers of a network."""
 
-from ...layers import avg_pool2d, batch_norm, conv2d, dense, dropout, flatten, half, max_pool2d, relu
-from ..stages import function_of
+from ...layers import batch_norm, conv2d, dense, dropout, flatten, half, relu
+from ..stages import POOLS, function_of, relu_and_pool
 from ..winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Framed, Half, Pooling
 from .winograd_convolution import WinogradConvolution
-
-POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
 EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
@@ -19,37 +17,23 @@ def make_stage(layers, x, shapes, input_grad):
 
     A convolution takes a ReLU and then a pooling with it, so does batch norm; a dense layer takes a ReLU.
     """
-    first, rest = layers[0], layers[1:]
+    first = layers[0]
     function, options = function_of(first)
     if function is flatten:
         return Flatten(x), 1
     if function is half:
         return Half(x), 1
+    own = function in (conv2d, batch_norm, dense)
+    what, fused = relu_and_pool(layers[own:])
     if function is dense:
-        fused = _starts_with(rest, relu)
-        return Dense(x, first.shapes[0], fused, input_grad), 1 + fused
-    own = function in (conv2d, batch_norm)
-    if not own:
-        rest = layers
-    fused = _starts_with(rest, relu)
-    rest = rest[fused:]
-    pooled = _starts_with(rest, *POOLS)
-    kind, size = None, 1
-    if pooled:
-        pool, square = function_of(rest[0])
-        kind, size = POOLS[pool], square.get("size", 2)
-    taken = own + fused + pooled
+        return Dense(x, first.shapes[0], what[-1], input_grad), 1 + what[-1]
     if function is conv2d:
-        return make_convolution(x, first.shapes[0], size, kind, fused, input_grad, **options), taken
+        return make_convolution(x, first.shapes[0], *what, input_grad, **options), 1 + fused
     if function is batch_norm:
-        return BatchNorm(x, size, kind, fused, input_grad), taken
-    if taken:
-        return Pooling(x, size, kind, fused), taken
+        return BatchNorm(x, *what, input_grad), 1 + fused
+    if fused:
+        return Pooling(x, *what), fused
     return AsWritten(x, first, shapes[0], input_grad), 1
-
-
-def _starts_with(layers, *functions):
-    return bool(layers) and function_of(layers[0])[0] in functions
 
 
 def make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride=1, padding=0):

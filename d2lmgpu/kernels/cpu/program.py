@@ -169,7 +169,8 @@ class Program(Stages):
     def load(self, params):
         """Take a step's parameters, and begin new sums of gradients."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
-            stage.load(params[owned])
+            if owned.start < owned.stop:
+                stage.load(params[owned])
 
     def use_loss(self, function):
         """Take another loss than the cross-entropy of labels, unless it is None."""
@@ -216,7 +217,7 @@ class Program(Stages):
                 timing.begin()
             stage.backward(dy)
             dy = stage.dx
-            if grads is not None:
+            if grads is not None and owned.start < owned.stop:
                 stage.store(self.more[owned] if add else grads[owned])
                 if add:
                     for total, grad in zip(grads[owned], self.more[owned], strict=True):

@@ -1,7 +1,7 @@
 """The other stages of a program: dense layers, what stands alone, layers without a fast body, and the loss.
 
-Every stage has its output ``y``, and ``forward()``, ``backward(dy)``, which sets
-``dx``, ``load(params)`` and ``store(grads)``; images are last in every array.
+Every stage has its output ``y``, and ``forward()`` and ``backward(dy)``, which sets
+``dx``; one with parameters ``load(params)`` and ``store(grads)``. Images are last in every array.
 """
 
 import numpy as np
@@ -19,8 +19,7 @@ class Dense:
         self.x = x
         self.y = np.empty((O, x.shape[1]), x.dtype)
         self.weight, self.bias = None, np.empty((O, 1), x.dtype)
-        self.squares = Squares(self.y, self.y[None], None, relu)
-        self.dx = np.empty_like(x) if input_grad else None
+        self.relu, self.dx = relu, np.empty_like(x) if input_grad else None
         self.weight_grads, self.bias_grads = RunningSum((D, O), x.dtype), RunningSum(O, x.dtype)
 
     def load(self, params):
@@ -32,13 +31,13 @@ class Dense:
     def forward(self):
         np.matmul(self.weight.T, self.x, out=self.y)
         np.add(self.y, self.bias, out=self.y)
-        if self.squares.relu:
+        if self.relu:
             np.maximum(self.y, 0, out=self.y)
 
     def backward(self, dy):
-        if self.squares.relu:
-            self.squares.backward(None, dy)
-            dy = self.y  # which now holds the gradient before the ReLU: the output is no longer needed
+        if self.relu:
+            np.greater(self.y, 0, out=self.y)  # 0 or 1, by which the gradient is multiplied
+            dy = np.multiply(self.y, dy, out=self.y)  # the output is no longer needed
         np.matmul(self.x, dy.T, out=self.weight_grads.term)
         self.weight_grads.add()
         np.add.reduce(dy, axis=1, out=self.bias_grads.term)
@@ -51,15 +50,7 @@ class Dense:
         np.copyto(grads[1], self.bias_grads.total)
 
 
-class _WithoutParameters:
-    def load(self, params):
-        pass
-
-    def store(self, grads):
-        pass
-
-
-class Pooling(_WithoutParameters):
+class Pooling:
     """ReLU or pooling (or one after the other) where no convolution comes before: x (C, H, W, n) or (D, n)."""
 
     def __init__(self, x, size, kind, relu):
@@ -80,7 +71,7 @@ class Pooling(_WithoutParameters):
             np.multiply(place, self.y.dtype.type(self.squares.scale), out=dx)
 
 
-class Flatten(_WithoutParameters):
+class Flatten:
     """x (C, H, W, n) → y (C·H·W, n), the same memory: with images last, an image's pixels keep their order."""
 
     def __init__(self, x):
@@ -116,7 +107,7 @@ class Framed:
         self.convolution.forward()
 
 
-class Half(_WithoutParameters):
+class Half:
     """x of any shape → y, rounded to float16; back, dy is rounded in place."""
 
     def __init__(self, x):
@@ -138,6 +129,8 @@ class Half(_WithoutParameters):
 
 class AsWritten(WrittenLayer):
     """A layer without a fast body, with images first as its functions expect."""
+
+    params = sums = ()  # of a layer without parameters
 
     def __init__(self, x, layer, y_shape, input_grad):
         super().__init__(layer, input_grad)

@@ -124,7 +124,6 @@ class Program(Stages):
         for stage, owned in zip(self.stages, self.owners, strict=True) if branches else ():
             if owned.start < owned.stop and stage.dx is not None and stage not in self.norms:
                 stage.beside = branches.branch()
-        for stage in self.stages if branches else ():
             if isinstance(stage, WinogradConvolution):
                 stage.ahead = branches.branch()
         self.with_loss, self.has_head = with_loss, with_loss and can_be_head(self.stages[-1])

@@ -10,8 +10,8 @@ import contextlib
 
 import numpy as np
 
-from ...layers import avg_pool2d, batch_norm, conv2d, dense, flatten, max_pool2d, relu, rounded_to_half
-from ..stages import WrittenLayer, function_of
+from ...layers import batch_norm, conv2d, dense, flatten, relu
+from ..stages import POOLS, WrittenLayer, function_of, relu_and_pool
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .run import run
@@ -25,28 +25,19 @@ Sums and everything else are float32.
 LARGEST_SQUARE = 4
 """Side of the largest squares that the kernels pool."""
 
-POOLS = {avg_pool2d: False, max_pool2d: True}
-"""Pooling layers, and whether each takes the maximum."""
-
 
 class Frame:
     """For convolutions with padding: x (N, C, H, W) → framed (N, C, H + 2P, W + 2P), with P zeros around each image."""
 
-    def __init__(self, x, padding):
+    def __init__(self, x, padding, input_grad):
         import cupy
 
         N, C, H, W = x.shape
         self.x, self.planes = x, np.int32(N * C)
         self.framed = cupy.zeros((N, C, H + 2 * padding, W + 2 * padding), np.float32)
+        self.dx = cupy.empty_like(x) if input_grad else None
         self.launch = launch.frame(H, W, padding, N * C)
         self.launch_grad = launch.frame_grad(H, W, padding, N * C)
-
-    def make_dx(self):
-        """A new array, to which `backward` writes the gradient of x."""
-        import cupy
-
-        self.dx = cupy.empty_like(self.x)
-        return self.dx
 
     def forward(self):
         run(self.launch, self.x, self.framed, self.planes)
@@ -70,7 +61,7 @@ class Convolution:
         self.y = cupy.empty((len(x), conv.O, conv.PH, conv.PW), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
         self.conv_dx = cupy.empty_like(x) if input_grad else None
-        self.dx = self.conv_dx if frame is None or not input_grad else frame.make_dx()
+        self.dx = self.conv_dx if frame is None else frame.dx
         size = launches.weight_grad.workspace
         self.workspace = cupy.empty(size, np.float32) if size else None
         self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
@@ -206,17 +197,16 @@ class Pooling:
 
 
 class AsWritten(WrittenLayer):
-    """A layer without a kernel. ``half``: y is rounded to float16."""
+    """A layer without a kernel: never in a graph, and so never with factors that are rounded."""
 
-    def __init__(self, x, layer, y_shape, input_grad, half):
+    def __init__(self, x, layer, y_shape, input_grad):
         import cupy
 
         super().__init__(layer, input_grad)
-        self.x, self.y, self.half = x, cupy.empty((len(x), *y_shape), np.float32), half
+        self.x, self.y = x, cupy.empty((len(x), *y_shape), np.float32)
 
     def forward(self, *params):
-        y = self.compute(self.x, params)
-        self.y[...] = rounded_to_half(y) if self.half else y
+        self.y[...] = self.compute(self.x, params)
 
     def backward(self, dy, params, grads):
         import cupy
@@ -234,31 +224,24 @@ def make_stage(layers, x, shapes, input_grad, kind, count):
     """
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
-    rectified = bool(rest) and function_of(rest[0])[0] is relu
-    if function is conv2d and options.get("stride", 1) > 1:  # never in graphs, and so never rounded here
-        return AsWritten(x, first, shapes[0], input_grad, half=False), 1
-    if function in (conv2d, batch_norm):
-        pool, pool_options = function_of(rest[rectified]) if len(rest) > rectified else (None, {})
-        S = pool_options.get("size", 2)
-        pooled = pool in POOLS and S <= LARGEST_SQUARE
-        fused, taken = (S if pooled else 1, pooled and POOLS[pool], rectified), 1 + rectified + pooled
-        half = rounds_output(kind, layers[taken:])
-        if function is conv2d:
-            frame = Frame(x, options["padding"]) if options.get("padding") else None
-            return make_convolution(x, first.shapes[0], *fused, input_grad, kind, half, frame), taken
-        return BatchNorm(x, *fused, input_grad, count, half), taken
-    if function is dense:
-        D, O = first.shapes[0]
-        launches = choose.dense(kind, D, O, len(x), rectified)
-        return Dense(x, O, rectified, input_grad, launches), 1 + rectified
+    if not has_kernels([first]):
+        return AsWritten(x, first, shapes[0], input_grad), 1
     if function is flatten:
         return Flatten(x), 1
+    (S, pool, rectified), fused = relu_and_pool(rest, LARGEST_SQUARE)
+    if function is dense:
+        D, O = first.shapes[0]
+        return Dense(x, O, rectified, input_grad, choose.dense(kind, D, O, len(x), rectified)), 1 + rectified
+    if function in (conv2d, batch_norm):
+        what, half = (S, pool == "max", rectified), rounds_output(kind, rest[fused:])
+        if function is batch_norm:
+            return BatchNorm(x, *what, input_grad, count, half), 1 + fused
+        frame = Frame(x, options["padding"], input_grad) if options.get("padding") else None
+        return make_convolution(x, first.shapes[0], *what, input_grad, kind, half, frame), 1 + fused
     half = rounds_output(kind, rest)
     if function is relu:
         return Rectifier(x, half), 1
-    if function in POOLS and options.get("size", 2) <= LARGEST_SQUARE:
-        return Pooling(x, options.get("size", 2), POOLS[function], half), 1
-    return AsWritten(x, first, shapes[0], input_grad, half), 1
+    return Pooling(x, options.get("size", 2), POOLS[function] == "max", half), 1
 
 
 def rounds_output(kind, following):
@@ -281,12 +264,8 @@ def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half,
 
 def has_kernels(network):
     """Whether there is a kernel for every layer, so that a step can be captured: others may allocate or call cuBLAS."""
-    for layer in network:
-        function, options = function_of(layer)
-        if function in POOLS and options.get("size", 2) > LARGEST_SQUARE:
-            return False
-        if function not in {batch_norm, conv2d, dense, flatten, relu, *POOLS}:
-            return False
-        if function is conv2d and options.get("stride", 1) > 1:
-            return False
-    return True
+    functions = {batch_norm, conv2d, dense, flatten, relu, *POOLS}
+    return all(
+        function in functions and options.get("stride", 1) == 1 and options.get("size", 1) <= LARGEST_SQUARE
+        for function, options in map(function_of, network)
+    )
