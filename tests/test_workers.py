@@ -93,7 +93,7 @@ def test_work_that_waits_for_an_event_keeps_no_thread():
     late = one.submit(lambda: "late")
     assert other.submit(lambda: "early").result(timeout=30) == "early"
     assert not late.done() and not one.record().done()
-    event.set_result(None)
+    event.finish(None)
     assert late.result(timeout=30) == "late"
 
 
@@ -106,7 +106,7 @@ def test_an_event_recorded_after_a_wait_comes_after_what_is_waited_for():
     later = other.submit(lambda: None)
     time.sleep(0.01)
     assert not recorded.done() and not later.done()
-    event.set_result(None)
+    event.finish(None)
     later.result(timeout=30)
     assert recorded.done()
 

@@ -135,8 +135,7 @@ class ProgressThread:
         return moved
 
     def _done(self, event):
-        with contextlib.suppress(Exception):  # `give_up` may have set the event already
-            event.set_result(None)
+        event.finish(None)  # if `give_up` has done so already, this changes nothing
         self._waits.pop(event, None)
 
 

@@ -7,13 +7,11 @@ waiting for them ends. For CPUs that is all. CUDA does not survive a fork, so a 
 import os
 import weakref
 
-from .errors import DeviceError
-
 _renewed = weakref.WeakSet()
 
 
 def renew(thing):
-    """Have ``thing.after_fork()`` called in forked processes; it must return the tasks that are never done there."""
+    """Have ``thing.after_fork()`` called in forked processes."""
     _renewed.add(thing)
 
 
@@ -26,6 +24,5 @@ def in_forked_process(function):
 
 @in_forked_process
 def _renew_all():
-    tasks = [task for thing in _renewed for task in thing.after_fork()]
-    for task in tasks:
-        task.abandon(DeviceError("this process was forked while that work was under way: it is the parent's"))
+    for thing in _renewed:
+        thing.after_fork()

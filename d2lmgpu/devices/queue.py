@@ -133,7 +133,6 @@ class Queue:
 
     def do(self, task):
         """Do a task. It is marked as done last of all: a thread that waited for it finds it gone from the queue."""
-        task.begin()
         result, error = self._outcome(task.after, task.function, task.args)
         try:
             if error is not None:
@@ -154,11 +153,12 @@ class Queue:
             return None, error
 
     def after_fork(self):
-        """In a forked process, without the parent's threads: start anew. Returns the tasks that are never done."""
-        tasks = list(self.tasks)
+        """In a forked process, without the parent's threads: start anew; what was under way is never done here."""
+        for task in self.tasks:
+            if not task.done():
+                task.abandon()
         self._begin()
         self.failures = Failures()
-        return tasks
 
     # What the kinds of device add:
 

@@ -65,7 +65,6 @@ class Workers:
         self._progress = 0  # how many calls of a device's `work` have ended
         self._lock = threading.Lock()  # taken by the threads here, never by the host program
         self._wanted = threading.Lock()  # a bell: the watching thread sleeps on it until `serve` releases it
-        return []
 
     def join(self, device):
         """Add a device to those that are served."""

@@ -46,7 +46,7 @@ class Overlap:
 
         def hook(first):
             while left and left[0][0].start >= first:
-                left.pop(0)[1].set_result(device.mark())
+                left.pop(0)[1].finish(device.mark())
 
         return hook
 
@@ -75,7 +75,7 @@ def _let_go(task, events):
     if task.error is not None:
         for event in events:
             if not event.done():
-                event.set_exception(task.error)
+                event.finish(None, task.error)
 
 
 def split_in_buckets(params):

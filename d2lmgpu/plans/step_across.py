@@ -105,7 +105,7 @@ class StepAcross(Step):
         if self.error is None:
             self.progress.run(begin(store, key, message, record), event, self.fail, order, what)
         else:
-            event.set_result(None)
+            event.finish(None)
 
     def _send(self, store, key, message, record):
         elements, order = store.message(key)
