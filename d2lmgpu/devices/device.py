@@ -112,10 +112,7 @@ class Device(Queue):
         """Wait until what was launched here has run; on a CPU it already has."""
 
     def mark(self):
-        """Called on this device's thread: a mark of the work so far, for another device's `await_mark`.
+        """Called on this device's thread: a mark of the work so far, which makes a task's result an event to wait for.
 
         On a GPU a CUDA event; None on a CPU, whose work is already done.
         """
-
-    def await_mark(self, mark):
-        """Called on this device's thread: let the work that follows wait for another device's mark."""

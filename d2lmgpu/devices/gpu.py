@@ -92,7 +92,7 @@ class GPU(Device):
     def after_fork(self):
         """CUDA does not survive a fork."""
         self.gone = f"{self}: {CUDA_IS_GONE}"
-        return super().after_fork()
+        super().after_fork()
 
     def start_clock(self):
         """Called on this device's thread: a CUDA event, and the program's time when it completed.
@@ -138,28 +138,18 @@ class GPU(Device):
 
         A task that failed has no mark to wait for, but it may have launched kernels: then this waits for its devices.
         """
-        if event.error is None:
-            self.await_mark(_mark(event))
-        else:
+        if event.error is not None:
             for device in event.places:
                 device.finish()
+        elif hasattr(event.value, "synchronize"):  # a CUDA event; a CPU's task has left nothing running
+            self.stream.wait_event(event.value)
 
     def mark(self):
         """Called on this device's thread: a CUDA event at the end of its stream."""
         return self.stream.record()
-
-    def await_mark(self, mark):
-        """Called on this device's thread: its stream waits for another device's CUDA event."""
-        if mark is not None:
-            self.stream.wait_event(mark)
 
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
         import cupy
 
         return self.submit(cupy.empty, shape, dtype).result()
-
-
-def _mark(event):
-    """The CUDA event that is the result of a GPU's task; None for a CPU's task, which has left nothing running."""
-    return event.value if hasattr(event.value, "synchronize") else None
