@@ -11,8 +11,8 @@ The three constants (startup, α, β) are fitted to the times of one round and o
 to add a byte is measured separately.
 """
 
-import copy
 import functools
+import itertools
 import statistics
 from dataclasses import asdict, dataclass
 
@@ -36,27 +36,30 @@ LEVELS = ("process", "host", "hosts")
 """Where two devices are: in one process, in two processes on the same host, or on two hosts."""
 
 
-def measure_across(cluster, algorithms, sizes, budget=0.3):
+BUDGET = 0.3
+"""Seconds that the repeats of an allreduce may take, unless five take longer."""
+
+
+def measure_across(cluster, algorithms, sizes):
     """Time allreduces over all devices of a `Cluster`: yields a `Measurement` for each size in bytes and algorithm.
 
     All processes call it, and get the same. A time is the mean over all devices. Each repeat begins when all processes
-    are ready, and there are from 5 to 1000 repeats, as many as fit in ``budget`` seconds. The algorithms take turns, so
-    that whatever else the machines do affects all of them.
+    are ready, and there are from 5 to 1000 repeats, as many as fit in `BUDGET`. The algorithms take turns, so that
+    whatever else the machines do affects all of them.
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
-    across = [(algorithm, cluster.across(algorithm)) for algorithm in algorithms]
+    across = {algorithm: cluster.across(algorithm) for algorithm in algorithms}
     for nbytes in sizes:
         with nothing_left_behind(cluster.mine):
-            correct = [_check(cluster, *each, nbytes) for each in across]
+            correct = {algorithm: _check(cluster, algorithm, ours, nbytes) for algorithm, ours in across.items()}
             data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # sums stay 0
             contenders = {
-                i: functools.partial(_time_allreduce, cluster, ours, data) for i, (_, ours) in enumerate(across)
+                algorithm: functools.partial(_time_allreduce, cluster, ours, data) for algorithm, ours in across.items()
             }
-            repeats = {i: repeats_in(budget, *_mean(cluster, [once()])) for i, once in contenders.items()}
-            seconds = take_rounds(contenders, repeats).values()
-            for (algorithm, _), sums, times in zip(across, correct, seconds, strict=True):
-                yield _row(cluster, algorithm, nbytes, _mean(cluster, times), sums)
+            repeats = {name: repeats_in(BUDGET, *_mean(cluster, [once()])) for name, once in contenders.items()}
+            for algorithm, times in take_rounds(contenders, repeats).items():
+                yield _row(cluster, algorithm, nbytes, _mean(cluster, times), correct[algorithm])
 
 
 def _check(cluster, algorithm, across, nbytes):
@@ -124,12 +127,12 @@ def measure_wires(cluster):
         for level, (i, j) in _pairs(cluster).items():
             tries = [(nbytes, rounds) for nbytes in SIZES for rounds in (1, ROUNDS)]
             # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
-            # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
             seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
             startup, latency[level], per_byte[level] = fit_rounds(tries, seconds)
             startups.append(startup)
-        adding = gather(cluster, [[_seconds_to_add()]] * len(cluster.mine)).mean()
-    return Wires(statistics.median(startups), latency, per_byte, float(adding))
+        a, b = np.ones((2, 2**20), np.float32)
+        adding = statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS))
+    return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]))
 
 
 def fit_rounds(tries, seconds):
@@ -151,37 +154,36 @@ def network_of(wires, devices=1, processes=1):
     def network(k):
         process = np.arange(k) // devices
         host = process // processes
-        counts = [process[-1] + 1, process[-1] + 1, host[-1] + 1]
-        begins = np.cumsum([0, *counts[:1], 2 * counts[1], 2 * counts[2]])
-        names = [f"within process {p}" for p in range(counts[0])]
-        names += [f"{way} process {p}" for way in ("out of", "into") for p in range(counts[1])]
-        names += [f"{way} host {h}" for way in ("out of", "into") for h in range(counts[2])]
         levels = [wires.level(name) for name in LEVELS]
-        costs = [wires.seconds_per_byte[level] for level in levels]
-        bandwidth = np.repeat([1 / max(cost, 1e-30) for cost in costs], [counts[0], 2 * counts[1], 2 * counts[2]])
+        links, bandwidth, numbers = [], [], []  # the last: for each kind of link the number of each device's
+        for kind, group, level in (
+            ("within process", process, 0),
+            ("out of process", process, 1),
+            ("into process", process, 1),
+            ("out of host", host, 2),
+            ("into host", host, 2),
+        ):
+            numbers.append(len(links) + group)
+            links += [f"{kind} {i}" for i in range(group[-1] + 1)]
+            bandwidth += [1 / max(wires.seconds_per_byte[levels[level]], 1e-30)] * (group[-1] + 1)
+        within, out_of_process, into_process, out_of_host, into_host = numbers
         alphas = np.array([wires.latency[level] for level in levels])
 
         def far(sources, destinations):
             return (process[sources] != process[destinations]) + 0 + (host[sources] != host[destinations])
 
         def route(sources, destinations):
-            level = far(sources, destinations)
-            out = np.choose(level, [process[sources], begins[1] + process[sources], begins[2] + host[sources]])
-            into = [process[sources], begins[1] + counts[1] + process[destinations]]
-            into = np.choose(level, [*into, begins[2] + counts[2] + host[destinations]])
-            return np.stack([out, np.where(level == 0, NO_LINK, into)], axis=1)
+            level, none = far(sources, destinations), np.full(len(sources), NO_LINK)
+            out = np.choose(level, [way[sources] for way in (within, out_of_process, out_of_host)])
+            into = np.choose(level, [none, into_process[destinations], into_host[destinations]])
+            return np.stack([out, into], axis=1)
 
-        return Network(
-            name=f"hosts of {processes} processes of {devices} devices, {k} devices",
-            k=k,
-            links=names,
-            bandwidth=bandwidth,
-            occupancy=np.zeros(len(names)),
-            route=route,
-            latency=lambda sources, destinations: alphas[far(sources, destinations)],
-            reduce_seconds_per_byte=wires.add_seconds_per_byte,
-            startup=wires.startup,
-        )
+        def latency(sources, destinations):
+            return alphas[far(sources, destinations)]
+
+        name = f"hosts of {processes} processes of {devices} devices, {k} devices"
+        add, occupancy = wires.add_seconds_per_byte, np.zeros(len(links))
+        return Network(name, k, links, np.array(bandwidth), occupancy, route, latency, add, wires.startup)
 
     return network
 
@@ -198,25 +200,16 @@ def both_ways(k, n, i, j, rounds):
 def _pairs(cluster):
     """For each of `LEVELS` that the cluster has, the first two devices at that distance."""
     pairs = {}
-    for j in range(1, len(cluster)):
-        for i in range(j):
-            a, b = cluster.places[i], cluster.places[j]
-            level = LEVELS[(a.rank != b.rank) + (a.rank != b.rank and a.host != b.host)]
-            pairs.setdefault(level, (i, j))
+    for i, j in itertools.combinations(range(len(cluster)), 2):
+        a, b = cluster.places[i], cluster.places[j]
+        level = LEVELS[(a.rank != b.rank) + (a.rank != b.rank and a.host != b.host)]
+        pairs.setdefault(level, (i, j))
     return {level: pairs[level] for level in LEVELS if level in pairs}
 
 
 def _time_messages(cluster, i, j, n, rounds):
     """The median seconds of so many rounds between devices i and j, as the process of device i measures them."""
-    as_given = copy.copy(cluster)
-    as_given.schedules = lambda algorithm: algorithm  # the schedule is used as it is, though it is not an allreduce
-    across = Across(as_given, functools.partial(both_ways, i=i, j=j, rounds=rounds))
+    across = Across(cluster, "messages", functools.partial(both_ways, i=i, j=j, rounds=rounds))
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
     seconds = repeated(lambda: _time_allreduce(cluster, across, data), REPEATS)
     return float(np.median(gather(cluster, [seconds] * len(cluster.mine))[i]))
-
-
-def _seconds_to_add(n=2**20):
-    """Seconds to add a byte."""
-    a, b = np.ones(n, np.float32), np.ones(n, np.float32)
-    return statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS)) / a.nbytes

@@ -93,9 +93,12 @@ class Cluster(Sequence):
             raise DeviceError("allreduce 'mpi' needs several processes with devices: use mpiexec -n 2, or 'ring'")
         if algorithm != "mpi":
             check_algorithm(algorithm)
-            if algorithm == "nccl" and self.size > 1:
-                check_nccl(self)
-        return algorithm if self.size == 1 else Across(self, algorithm)
+        if self.size == 1:
+            return algorithm
+        if algorithm == "nccl":
+            check_nccl(self)
+        schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
+        return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def schedules(self, algorithm):
         """The function that makes an algorithm's schedule for k devices and n elements; it may be given itself."""
@@ -132,11 +135,13 @@ class Cluster(Sequence):
 
 
 class Across:
-    """An allreduce over the devices of a cluster of several processes. Made by `Cluster.across`."""
+    """A collective over the devices of a cluster of several processes, which `Cluster.across` makes for allreduces.
 
-    def __init__(self, cluster, algorithm):
-        self.cluster, self.algorithm = cluster, algorithm
-        self.name = name_of(algorithm) if callable(algorithm) else algorithm
+    ``schedules``: the function of k and n that makes its schedules; None for the library ``name``, "mpi" or "nccl".
+    """
+
+    def __init__(self, cluster, name, schedules):
+        self.cluster, self.name, self.schedules = cluster, name, schedules
 
     def __repr__(self):
         return f"<{self.name} across {self.cluster!r}>"
@@ -149,21 +154,20 @@ class Across:
         devices, cluster = [array.device for array in data], self.cluster
         mains = [device.main for device in devices]
         # The arrays may also be in the host's memory, on the devices that stand for GPUs there, as in `gather`.
-        # The arrays may also be in the host's memory, on the devices that stand for GPUs there, as in `gather`.
         if mains != cluster.mine and mains != [endpoint(device) for device in cluster.mine]:
             raise ValueError(
                 f"allreduce across a cluster: the arrays are on [{listed(devices)}], but there must be one on each of "
                 f"this process's devices, in their order: [{listed(cluster.mine)}]"
             )
-        if self.algorithm == "nccl":
+        if self.schedules is None and self.name == "nccl":
             add_nccl(batch, cluster, data)
             return
         communicator = cluster.communicator(devices)
         flat, ends = [add_down(batch, array) for array in data], [endpoint(device) for device in devices]
-        if self.algorithm == "mpi":
+        if self.schedules is None:
             exchanged = batch.submit_to_all(ends, all_reduce, flat, communicator)
         else:
-            part = part_of_algorithm(cluster.schedules(self.algorithm), flat[0].size, cluster.owners, cluster.rank)
+            part = part_of_algorithm(self.schedules, flat[0].size, cluster.owners, cluster.rank)
             places = cluster.places.copy()
             places[cluster.first : cluster.first + len(devices)] = devices  # these may be comm streams
             records = part.note(places, flat[0].itemsize)

@@ -167,7 +167,6 @@ class Watch:
             self._answers, self._asked, self._asked_then = {}, waiting, now
             self._tell(ASK, None)
         # If a lower rank has waited for about as long, it is given a second to report first.
-        # If a lower rank has waited for about as long, it is given a second to report first.
         lower = [s for rank, s in self._answers.items() if rank < self.comm.rank and s.seconds is not None]
         patience = self.patience + (1 if any(s.seconds > self.patience - 2 * self.early for s in lower) else 0)
         if seconds < patience + GRACE and self._still_to_answer():
