@@ -31,17 +31,15 @@ def seconds_of(work, finish=lambda: None):
 def take_rounds(contenders, repeats, after_round=None):
     """Let functions without arguments, by name, take turns: a round that does not count, then ``repeats`` that do.
 
-    ``repeats`` may also be a dict with a number for each name. Returns for each name the list of what its function
-    returned in the rounds that count. ``after_round(number, results)`` is called after each of these, from 1 on.
+    Returns for each name the list of what its function returned in the rounds that count. After each of these
+    ``after_round(number, results)`` is called, with numbers from 1 on.
     """
-    each = repeats if isinstance(repeats, dict) else dict.fromkeys(contenders, repeats)
     results = {name: [] for name in contenders}
-    for number in range(max(each.values(), default=0) + 1):
+    for number in range(repeats + 1):
         for name, contender in contenders.items():
-            if number <= each[name]:
-                result = contender()
-                if number:
-                    results[name].append(result)
+            result = contender()
+            if number:
+                results[name].append(result)
         if number and after_round:
             after_round(number, results)
     return results

@@ -18,11 +18,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..collectives import ALGORITHMS, Measurement, Transfer, allreduce
-from ..collectives.measure import row_of, value_of
+from ..collectives import Transfer, allreduce, measure
 from ..collectives.network import NO_LINK, Network
-from ..devices import nothing_left_behind, put, synchronize, to_host
-from ..measuring import fit, repeated, repeats_in, seconds_of, take_rounds
+from ..devices import nothing_left_behind, put, synchronize
+from ..measuring import fit, repeated, seconds_of
 from .gather import gather
 from .members import Across
 
@@ -36,59 +35,23 @@ LEVELS = ("process", "host", "hosts")
 """Where two devices are: in one process, in two processes on the same host, or on two hosts."""
 
 
-BUDGET = 0.3
-"""Seconds that the repeats of an allreduce may take, unless five take longer."""
-
-
 def measure_across(cluster, algorithms, sizes):
     """Time allreduces over all devices of a `Cluster`: yields a `Measurement` for each size in bytes and algorithm.
 
-    All processes call it, and get the same. A time is the mean over all devices. Each repeat begins when all processes
-    are ready, and there are from 5 to 1000 repeats, as many as fit in `BUDGET`. The algorithms take turns, so that
-    whatever else the machines do affects all of them.
+    All processes call it, and get the same. A time is the mean over all devices.
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
-    across = {algorithm: cluster.across(algorithm) for algorithm in algorithms}
+    k, mean = len(cluster), functools.partial(_mean, cluster)
+    across = [(algorithm, cluster.across(algorithm)) for algorithm in algorithms]
     for nbytes in sizes:
-        with nothing_left_behind(cluster.mine):
-            correct = {algorithm: _check(cluster, algorithm, ours, nbytes) for algorithm, ours in across.items()}
-            data = [put(np.zeros(nbytes // 4, np.float32), device) for device in cluster.mine]  # sums stay 0
-            contenders = {
-                algorithm: functools.partial(_time_allreduce, cluster, ours, data) for algorithm, ours in across.items()
-            }
-            repeats = {name: repeats_in(BUDGET, *_mean(cluster, [once()])) for name, once in contenders.items()}
-            for algorithm, times in take_rounds(contenders, repeats).items():
-                yield _row(cluster, algorithm, nbytes, _mean(cluster, times), correct[algorithm])
+        for algorithm, ours in across:
 
+            def sum_up(data, _, ours=ours):
+                allreduce(data, ours)
 
-def _check(cluster, algorithm, across, nbytes):
-    """Warm up, and check the sums: returns True, or None for "none". Raises RuntimeError if a sum is wrong."""
-    k, n = len(cluster), nbytes // 4
-    data = [put(value_of(cluster.first + i, n), device) for i, device in enumerate(cluster.mine)]
-    _time_allreduce(cluster, across, data)
-    if algorithm == "none":
-        return None
-    total = np.sum([value_of(i, n) for i in range(k)], axis=0)
-    wrong = sum(not np.array_equal(to_host(array), total) for array in data)
-    if _mean(cluster, [wrong])[0]:
-        raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
-    return True
-
-
-def _row(cluster, algorithm, nbytes, seconds, correct) -> Measurement:
-    k, steps, sent = len(cluster), None, None
-    if callable(algorithm) or algorithm in ALGORITHMS:
-        schedule = cluster.schedules(algorithm)(k, nbytes // 4)
-        steps = len(schedule)
-        sent = [sum(4 * t.size for step in schedule for t in step if t.source == i) for i in range(k)]
-    return row_of(algorithm, k, nbytes, seconds, sent, steps, correct)
-
-
-def _time_allreduce(cluster, across, data):
-    """Seconds of one allreduce, which begins when all processes are ready."""
-    _mean(cluster, [0])  # a barrier
-    return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
+            schedule = ours.schedules(k, nbytes // 4) if ours.schedules else None
+            yield measure(sum_up, cluster.mine, algorithm, nbytes, schedule, first=cluster.first, k=k, mean=mean)
 
 
 def _mean(cluster, numbers):
@@ -211,5 +174,10 @@ def _time_messages(cluster, i, j, n, rounds):
     """The median seconds of so many rounds between devices i and j, as the process of device i measures them."""
     across = Across(cluster, "messages", functools.partial(both_ways, i=i, j=j, rounds=rounds))
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
-    seconds = repeated(lambda: _time_allreduce(cluster, across, data), REPEATS)
+
+    def once():
+        _mean(cluster, [0])  # all processes begin at the same time
+        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
+
+    seconds = repeated(once, REPEATS)
     return float(np.median(gather(cluster, [seconds] * len(cluster.mine))[i]))

@@ -120,5 +120,5 @@ def measure_allreduce(devices, algorithms, sizes):
     for nbytes in sizes:
         for algorithm in algorithms:
             ours = callable(algorithm) or algorithm in ALGORITHMS
-            steps = len(schedules_of(algorithm)(len(devices), nbytes // 4)) if ours else None
-            yield measure(allreduce, devices, algorithm, nbytes, steps)
+            schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None
+            yield measure(allreduce, devices, algorithm, nbytes, schedule)

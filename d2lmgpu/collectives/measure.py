@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..arguments import shown
-from ..devices import nothing_left_behind, put, record_transfers, synchronize, to_host
+from ..devices import nothing_left_behind, put, synchronize, to_host
 from ..devices.device import MOST_BYTES
 from ..measuring import fit, repeated, repeats_in, seconds_of
 from ..words import name_of
@@ -52,51 +52,41 @@ class Measurement:
     as_dict = asdict
 
 
-def measure(allreduce, devices, algorithm, nbytes, steps=None, budget=0.3):
+def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, first=0, k=None, mean=list):
     """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``; a `Measurement`.
 
     All devices are synchronised before and after each repeat; a first, unmeasured
     one warms up, and its result is checked against the exact sum. There are as many
-    repeats as ``budget`` seconds hold: five at least, a thousand at most.
+    repeats as ``budget`` seconds hold: five at least, a thousand at most. The
+    ``schedule``, of one that has one, says what is sent.
+
+    Of ``k`` devices of several processes each process measures its own, from number
+    ``first`` on; ``mean(numbers)`` waits for all of them, and returns each number's mean.
 
     Raises RuntimeError if the sum is wrong.
     """
-    with nothing_left_behind(devices):
-        return _measure(allreduce, devices, algorithm, nbytes, steps, budget)
-
-
-def _measure(allreduce, devices, algorithm, nbytes, steps, budget):
-    k, n = len(devices), nbytes // 4
-    values = [value_of(i, n) for i in range(k)]
-    data = [put(value, device) for value, device in zip(values, devices, strict=True)]
-    with record_transfers() as transfers:
-        allreduce(data, algorithm)
-    correct = None
-    if algorithm != "none":
-        total = np.sum(values, axis=0)
-        correct = all(np.array_equal(to_host(array), total) for array in data)
-        if not correct:
-            raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
-    for array in data:
-        array.fill(0)  # or repeated sums would overflow
+    k, n = k or len(devices), nbytes // 4
 
     def once():
+        mean([0])  # all processes begin at the same time
         return seconds_of(lambda: allreduce(data, algorithm), lambda: synchronize(devices))
 
-    seconds = repeated(once, repeats_in(budget, once()))
-    sent = [sum(t.nbytes for t in transfers if t.source == str(device)) for device in devices]
-    return row_of(algorithm, k, nbytes, seconds, None if steps is None else sent, steps, correct)
-
-
-def value_of(i, n):
-    """What device i has at first: n whole numbers as float32, whose sums over any devices are exact."""
-    return (np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32)
-
-
-def row_of(algorithm, k, nbytes, seconds, sent, steps, correct):
-    """The `Measurement` of an allreduce on k devices whose repeats took so many ``seconds``."""
+    with nothing_left_behind(devices):
+        data = [put(value_of(first + i, n), device) for i, device in enumerate(devices)]
+        once()
+        if algorithm != "none":
+            total = np.sum([value_of(i, n) for i in range(k)], axis=0)
+            if mean([sum(not np.array_equal(to_host(array), total) for array in data)])[0]:
+                raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
+        for array in data:
+            array.fill(0)  # or repeated sums would overflow
+        seconds = mean(repeated(once, repeats_in(budget, *mean([once()]))))
     median = statistics.median(seconds)
     algbw = nbytes / median / 1e9
+    steps = sent = None
+    if schedule is not None:
+        steps = len(schedule)
+        sent = [sum(4 * t.size for step in schedule for t in step if t.source == i) for i in range(k)]
     return Measurement(
         algorithm=name_of(algorithm) if callable(algorithm) else algorithm,
         devices=k,
@@ -109,8 +99,13 @@ def row_of(algorithm, k, nbytes, seconds, sent, steps, correct):
         busbw=algbw * 2 * (k - 1) / k,
         bytes_sent_per_device=sent,
         steps=steps,
-        correct=correct,
+        correct=None if algorithm == "none" else True,
     )
+
+
+def value_of(i, n):
+    """What device i has at first: n whole numbers as float32, whose sums over any devices are exact."""
+    return (np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32)
 
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
