@@ -15,37 +15,28 @@ from ..devices import cpu, put, to_host
 from ..words import several
 from . import places, synchronisation
 from .checking import Exercise, random_numbers
-from .results import Wrong, call, call_recorded, compare, expect, short
+from .results import Wrong, call, compare, expect, short
 from .synchronisation import RAGGED
 
 ALLREDUCE, UPDATE, SPLIT = (synchronisation.EXERCISES[name] for name in ("allreduce", "update_replicas", "split_batch"))
 TIMED = places.EXERCISES["timed"]
 
 
-def try_sum_round_the_ring(answer):
+def _try_sum_round_the_ring(answer, k, n):
     """The sum, and no device sends more than 2(k-1) chunks."""
-    ALLREDUCE.test(answer)
-    for k, n in ((2, 1000), (3, 999), (5, 1003), (8, 4000)):
-        devices = [cpu(i) for i in range(k)]
-        data, case = [put(np.ones(n, np.float32), device) for device in devices], f"{several(k, 'device')}, {n} numbers"
-        _, transfers = call_recorded(answer, data, case=case)
-        away = [t for t in transfers if t.source != t.destination]
-        sent = [sum(t.nbytes for t in away if t.source == str(device)) // 4 for device in devices]
-        _check_sent(sent, any(t.nbytes == 4 * n for t in away), k, n, case)
-
-
-def _check_sent(sent, whole, k, n, case):
-    """``sent``: how many numbers each device sends. ``whole``: whether there is a message of a whole array."""
+    transfers = synchronisation.try_allreduce(answer, k, n)
+    away = [t for t in transfers if t.source != t.destination]
+    sent = [sum(t.nbytes for t in away if t.source == f"cpu({i})") // 4 for i in range(k)]
     enough = 2 * (k - 1) * -(-n // k)
     if max(sent) <= enough:
         return
-    found = f"{case}: right, but a device sends {max(sent)} numbers; {enough} are enough"
+    found = f"{several(k, 'device')}, {n} numbers: right, but a device sends {max(sent)} numbers; {enough} are enough"
     if sent.count(max(sent)) < k:
         raise Wrong(
             f"{found}: device {int(np.argmax(sent))} sends most",
             "one device works for all: let every device add up one chunk, and give it back",
         )
-    if whole:
+    if any(t.nbytes == 4 * n for t in away):
         raise Wrong(
             f"{found}: all devices send whole arrays",
             "cut the array into k chunks, d2lmgpu.collectives.chunk_bounds(n, k), and send one at a time",
@@ -53,16 +44,16 @@ def _check_sent(sent, whole, k, n, case):
     raise Wrong(found, "a chunk goes round twice: once to be added up, once to be given back as it is")
 
 
-def try_step_replicas(answer):
+def _try_step_replicas(answer, sizes):
     """The step of notebook 4's `update_replicas`, given the shards' sizes; also with uneven and with empty shards."""
-    for sizes in ((4, 3, 3), (7, 2), (1, 1, 0)):
+    if len(sizes) > 1:
         _check_denominator(answer, sizes)
 
     def with_sizes(device_params, device_grads, lr, batch_size):
         bounds = chunk_bounds(batch_size, len(device_params))
         return answer(device_params, device_grads, [stop - start for start, stop in bounds], lr)
 
-    UPDATE.test(with_sizes)
+    synchronisation.try_update_replicas(with_sizes, len(sizes))
 
 
 def _check_denominator(answer, sizes):
@@ -86,7 +77,7 @@ def _check_denominator(answer, sizes):
     mistakes = (
         (start - lr * step, f"it should be {right}; this is the step of {what}", hint) for step, what, hint in steps
     )
-    compare(found, None, mistakes, f"{case}: a parameter", ONCE)  # UPDATE.test says more about other mistakes
+    compare(found, None, mistakes, f"{case}: a parameter", ONCE)  # try_update_replicas says more about other mistakes
 
 
 ALL_EXAMPLES = "divide by the number of all examples, on every device"
@@ -120,7 +111,7 @@ class _Screen(io.StringIO):
         return super().write(text)
 
 
-def try_stopwatch(answer):
+def _try_stopwatch(answer, k, repeats):
     """Test it as notebook 1's `timed`; in addition, the times must not include printing."""
     screen, printed = _Screen(), []
 
@@ -133,7 +124,7 @@ def try_stopwatch(answer):
         return seconds
 
     try:
-        TIMED.test(quiet)
+        TIMED.test(quiet, k, repeats)
     except Wrong as wrong:
         if printed:
             what = f"a time of {printed[0]:.4f} s includes the time for printing"
@@ -167,17 +158,20 @@ EXERCISES = {
     "sum_from_neighbours": ALLREDUCE._replace(
         asks=f"Repair sum_from_neighbours(data), for any number of devices: {IN_PLACE}.",
     ),
-    "sum_round_the_ring": Exercise(
-        f"Repair sum_round_the_ring(data): {IN_PLACE}. No device sends more than 2(k - 1) chunks, that is, less than "
-        "twice the array, however many devices there are.",
-        "all devices hold the sum, and none sends more than 2(k - 1) chunks, for 2, 3, 5 and 8 devices.",
-        try_sum_round_the_ring,
+    "sum_round_the_ring": ALLREDUCE._replace(
+        asks=f"Repair sum_round_the_ring(data): {IN_PLACE}. No device sends more than 2(k - 1) chunks, that is, less "
+        "than twice the array, however many devices there are.",
+        says="all devices hold the sum, and none sends more than 2(k - 1) chunks, for 2, 3, 5 and 8 devices.",
+        test=_try_sum_round_the_ring,
+        cases=((2, 1000), (1, 4), (3, 999), (5, 1003), (8, 4000)),
     ),
     "step_replicas": UPDATE._replace(
         asks="Repair step_replicas(device_params, device_grads, shard_sizes, lr): for each device you get the list of "
         "its parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas "
         "take one step of SGD, in place, as one device would with all examples.",
-        test=try_step_replicas,
+        test=_try_step_replicas,
+        cases=(((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((10,),)),
+        draw=lambda rng: (rng.permutation(range(1, 10))[: rng.integers(2, 9)].tolist(),),
     ),
     "deal_out": SPLIT._replace(
         asks="Repair deal_out(X, y, devices): two lists, with a shard of the images X and of the labels y for each "
@@ -198,7 +192,7 @@ EXERCISES = {
         asks="Repair stopwatch(work, devices, repeats=5, clock=time.perf_counter): work() submits work to all devices; "
         "clock() reads the time. Return a list of seconds, one for each of `repeats` calls of work() after a warm-up, "
         "until all devices have done it, and nothing else.",
-        test=try_stopwatch,
+        test=_try_stopwatch,
     ),
     "name_devices": Exercise(
         "Repair name_devices(k, gpus): the names of k devices, 'gpu(0)', 'gpu(1)', ... on a machine with GPUs, however "

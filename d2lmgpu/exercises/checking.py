@@ -4,12 +4,12 @@ An answer is a function that the student writes; it has the exercise's name. A
 verdict says what is wrong, and gives a hint, but never the solution.
 """
 
-import contextlib
 import contextvars
 import copy
 import dis
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,18 +23,19 @@ from .time_limit import TimeIsUp, time_limit
 
 
 class Exercise(NamedTuple):
-    """What an exercise asks, and how an answer is checked: with a table of cases, or by a function, ``test``."""
+    """What an exercise asks, and how an answer is tried on a table of cases."""
 
     asks: str
     """The function to write, and what its arguments are."""
     says: str
     """The sentence that is printed for a right answer."""
     test: Callable | None = None
-    """``test(answer)`` raises `Wrong` or `Empty` unless the answer is right. If None, the members below are used."""
-    cases: Any = ()
-    """For each case a tuple of arguments to call the answer with. In a dict the keys name the cases in words."""
+    """``test(answer, *case)`` raises `Wrong` or `Empty` unless the answer is right in this case. If None, the answer
+    is called with the case as its arguments, and the members after ``draw`` say whether the result is right."""
+    cases: Any = ((),)
+    """Tuples. In a dict the keys name the cases in words."""
     draw: Callable | None = None
-    """``draw(rng)`` returns the arguments of a hidden case."""
+    """``draw(rng)`` returns a hidden case; if None, there is none."""
     right: Callable = lambda *arguments: None
     """``right(*arguments)`` returns the right result, or None if several are right; then ``mistakes`` decides."""
     mistakes: Callable = lambda found, right, *arguments: ()
@@ -68,9 +69,10 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
     if not callable(answer):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
+    before = _seed.set(seed)
     try:
-        with time_limit(seconds), _hidden(seed):
-            _try_cases(name, exercise, answer) if exercise.test is None else exercise.test(answer)
+        with time_limit(seconds):
+            _try_cases(name, exercise, answer)
         if library := _librarys_own(name, answer):
             return not_yet(name, f"all right, but it is the library's own {library}", "write the function yourself")
         return Verdict(True, f"✓ {name}: {exercise.says}")
@@ -89,14 +91,20 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return not_yet(name, f"what it returned is of no use: {in_words(error)}", "print it, and its type")
     except BaseException as error:  # sys.exit, and all else that would end the program
         return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
+    finally:
+        _seed.reset(before)
 
 
 def _try_cases(name, exercise, answer):
-    """Call the answer with each case of the table, and compare the results."""
-    named = exercise.cases
-    if not isinstance(named, dict):
-        named = {_in_python(name, arguments): arguments for arguments in exercise.cases}
-    for case, arguments in with_hidden(named.items(), lambda rng: (None, exercise.draw(rng))):
+    """Try the answer on all cases, and with a seed on three hidden ones."""
+    words = list(exercise.cases) if isinstance(exercise.cases, dict) else []
+    cases = list(exercise.cases.values() if words else exercise.cases)
+    if exercise.draw and _seed.get() is not None:
+        cases += [exercise.draw(random_numbers(own)) for own in range(3)]
+    for arguments, case in itertools.zip_longest(cases, words):
+        if exercise.test:
+            exercise.test(answer, *arguments)
+            continue
         case, given = case or _in_python(name, arguments), copy.deepcopy(arguments)
         with np.errstate(all="ignore"):
             result = result_of(answer, *given, case=case, hint=exercise.raises)
@@ -122,25 +130,9 @@ def _typed(value):
 _seed = contextvars.ContextVar("seed", default=None)
 
 
-@contextlib.contextmanager
-def _hidden(seed):
-    token = _seed.set(seed)
-    try:
-        yield
-    finally:
-        _seed.reset(token)
-
-
 def random_numbers(own):
     """A generator for a check: always the same for its ``own`` number, unless a seed was given."""
     return np.random.default_rng(own if _seed.get() is None else (own, _seed.get()))
-
-
-def with_hidden(cases, draw, count=3):
-    """Return ``cases``, and if a seed was given ``count`` additional ones, each made by ``draw(rng)``."""
-    if _seed.get() is None:
-        return cases
-    return (*cases, *(draw(random_numbers(own)) for own in range(count)))
 
 
 def not_yet(name, what, hint):

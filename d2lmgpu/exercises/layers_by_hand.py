@@ -7,7 +7,7 @@ from .checking import Exercise, random_numbers
 from .results import close, compare, expect, read, result_of, short
 
 
-def try_leaky_relu(answer):
+def _try_leaky_relu(answer):
     """Test forward and backward, backward only after all calls of forward, and that x is not changed."""
     rng = random_numbers(0)
     kept = []
@@ -100,7 +100,7 @@ EXERCISES = {
         "Write leaky_relu(x, slope): it returns y, backward. y is x where x > 0, and slope * x elsewhere; backward is "
         "a function of its own: backward(dy) returns dx. Arrays are NumPy's, of any shape.",
         "y, and dx for a given dy, are right for three slopes, also when the calls are mixed.",
-        try_leaky_relu,
+        _try_leaky_relu,
     ),
     "max_pool_grad": Exercise(
         "Write max_pool_grad(dy, x): the backward of max pooling over squares of 2 × 2, for images x (N, C, H, W) and "

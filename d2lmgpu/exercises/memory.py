@@ -5,7 +5,7 @@ import numpy as np
 from ..collectives import chunk_bounds
 from ..devices import cpu, put
 from ..words import several
-from .checking import Exercise, random_numbers, with_hidden
+from .checking import Exercise, random_numbers
 from .results import Empty, call_recorded, close, compare, expect, short
 from .watching import RAW
 
@@ -37,34 +37,29 @@ def _bytes_mistakes(_, right, stage, n, states, k):
     )
 
 
-STEPS = ((2, 6), (3, 7), (1, 4), (4, 3), (5, 23))
-"""Cases: numbers of devices and of parameters."""
-
-
-def try_zero1_step(answer):
+def _try_zero1_step(answer, k, n):
     """All parameters updated on every device, velocities by their owners only, and no needless byte sent."""
     rng, lr, momentum = random_numbers(4), 0.5, 0.75
-    for k, n in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((2, 1), (9, 40))))):
-        case = f"{several(n, 'parameter')} on {several(k, 'device')}"
-        devices, bounds = [cpu(i) for i in range(k)], chunk_bounds(n, k)
-        start, before = (rng.normal(0, 1, n).astype(np.float32) for _ in range(2))
-        own = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
-        lists = _placed(start, own, before, devices, bounds)
-        given = [list(arrays) for arrays in lists]
-        _, transfers = call_recorded(answer, *given, lr, momentum, case=case, hint=ORDER)
-        params, _, velocities = lists
-        if all(close(array, start) for array in params):
-            raise Empty(f"{case}: no parameter has changed")
-        for i, (array, velocity) in enumerate(zip(params, velocities, strict=True)):
-            _check_params(i, array, start, own, before, bounds, lr, momentum, case)
-            a, b = bounds[i]
-            after = momentum * before[a:b] + np.sum(own, axis=0, dtype=np.float32)[a:b]
-            expect(
-                close(velocity, after, 1e-4),
-                f"{case}: the velocities of device {i} are {short(velocity)} instead of {short(after)}",
-                "v = momentum · v + gradient, in place, with the sum of all devices' gradients",
-            )
-        _check_sent(transfers, devices, n, case)
+    case = f"{several(n, 'parameter')} on {several(k, 'device')}"
+    devices, bounds = [cpu(i) for i in range(k)], chunk_bounds(n, k)
+    start, before = (rng.normal(0, 1, n).astype(np.float32) for _ in range(2))
+    own = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
+    lists = _placed(start, own, before, devices, bounds)
+    given = [list(arrays) for arrays in lists]
+    _, transfers = call_recorded(answer, *given, lr, momentum, case=case, hint=ORDER)
+    params, _, velocities = lists
+    if all(close(array, start) for array in params):
+        raise Empty(f"{case}: no parameter has changed")
+    for i, (array, velocity) in enumerate(zip(params, velocities, strict=True)):
+        _check_params(i, array, start, own, before, bounds, lr, momentum, case)
+        a, b = bounds[i]
+        after = momentum * before[a:b] + np.sum(own, axis=0, dtype=np.float32)[a:b]
+        expect(
+            close(velocity, after, 1e-4),
+            f"{case}: the velocities of device {i} are {short(velocity)} instead of {short(after)}",
+            "v = momentum · v + gradient, in place, with the sum of all devices' gradients",
+        )
+    _check_sent(transfers, devices, n, case)
 
 
 ORDER = "reduce-scatter the gradients, update each device's own chunk, all-gather the parameters"
@@ -144,6 +139,8 @@ EXERCISES = {
         "chunk_bounds(n, k)[i] only. Do a step of momentum in place, v = momentum · v + summed gradient and p = p - lr "
         "· v, so that afterwards all devices have all parameters, and each has updated only its own chunk.",
         "each device updates its own chunk, and sends no more than in an allreduce.",
-        try_zero1_step,
+        _try_zero1_step,
+        cases=((2, 6), (3, 7), (1, 4), (4, 3), (5, 23)),
+        draw=lambda rng: tuple(map(int, rng.integers((2, 1), (9, 40)))),
     ),
 }

@@ -2,34 +2,30 @@
 
 from ..networks import LENET
 from ..plans import PlanError, compose, cut, prove, simulate
-from .checking import Exercise, with_hidden
+from .checking import Exercise
 from .results import Wrong, expect, read, result_of
-
-PIPELINES = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))
-"""(Devices, micro-batches); the cases that reveal most mistakes come first. LeNet has at most four stages."""
 
 FORM = "return a list with a list for each device, of (what, stage, micro_batch), such as ('F', 0, 3)"
 
 
-def try_one_f_one_b(answer):
+def _try_one_f_one_b(answer, k, m):
     """The plan can be proved, holds no more micro-batches at a time than 1F1B does, and takes no longer."""
-    for k, m in with_hidden(PIPELINES, lambda rng: (int(rng.integers(1, 5)), int(rng.integers(1, 12)))):
-        case = f"one_f_one_b({k}, {m})"
-        orders = _orders(result_of(answer, k, m, case=case), k, m, case)
-        plan = _composed(orders, k, m, case)
-        for s, order in enumerate(orders):
-            held, most = _held(order), min(k - s, m)
-            expect(
-                held <= most,
-                f"{case}: device {s} holds {held} micro-batches at a time; {most} are enough",
-                "device s begins with k - s forwards, and no more; after that a backward makes room for each forward",
-            )
-        found, right = simulate(plan).seconds, 3 * (m + k - 1)
+    case = f"one_f_one_b({k}, {m})"
+    orders = _orders(result_of(answer, k, m, case=case), k, m, case)
+    plan = _composed(orders, k, m, case)
+    for s, order in enumerate(orders):
+        held, most = _held(order), min(k - s, m)
         expect(
-            found <= right,
-            f"{case}: right, but it takes as long as {found:g} forwards; {right} are possible",
-            "device s begins with k - s forwards, so that its neighbours have something to do, too",
+            held <= most,
+            f"{case}: device {s} holds {held} micro-batches at a time; {most} are enough",
+            "device s begins with k - s forwards, and no more; after that a backward makes room for each forward",
         )
+    found, right = simulate(plan).seconds, 3 * (m + k - 1)
+    expect(
+        found <= right,
+        f"{case}: right, but it takes as long as {found:g} forwards; {right} are possible",
+        "device s begins with k - s forwards, so that its neighbours have something to do, too",
+    )
 
 
 def _orders(result, k, m, case):
@@ -113,7 +109,9 @@ EXERCISES = {
         "('F' or 'B', stage, micro_batch). Device s has stage s, begins with k - s forwards (or with all, if there "
         "are fewer), and then does one backward and one forward in turn, and the backwards that are left.",
         "proved for 1 to 4 devices; device s holds at most k - s micro-batches, and it takes no longer than GPipe.",
-        try_one_f_one_b,
+        _try_one_f_one_b,
+        cases=((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1)),  # LeNet has at most four stages
+        draw=lambda rng: (int(rng.integers(1, 5)), int(rng.integers(1, 12))),
     ),
     "enough_micro_batches": Exercise(
         "Write enough_micro_batches(k, bubble): the smallest number of micro-batches with which GPipe on k devices, "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..words import several
-from .checking import Exercise, random_numbers, with_hidden
+from .checking import Exercise, random_numbers
 from .results import close, compare, expect, read, result_of, same
 
 
@@ -33,25 +33,24 @@ def _products_mistakes(_, right, x_shape, weight_shape, input_grad):
     )
 
 
-def try_accumulate_grads(answer):
+def _try_accumulate_grads(answer, n, most):
     """Parts that divide and that do not, a part that is all, and gradients that lie in the same arrays each time."""
     rng = random_numbers(0)
-    for n, most in with_hidden(((8, 4), (9, 4), (5, 1), (3, 8)), lambda rng: tuple(map(int, rng.integers(1, 20, 2)))):
-        X, y = rng.normal(size=(n, 3)), rng.integers(1, 5, n)
-        scratch, sizes = [np.zeros(3), np.zeros(1)], []
+    X, y = rng.normal(size=(n, 3)), rng.integers(1, 5, n)
+    scratch, sizes = [np.zeros(3), np.zeros(1)], []
 
-        def grads_of(X, y, scratch=scratch, sizes=sizes):
-            sizes.append(len(X))
-            np.sum(X * y[:, None], axis=0, out=scratch[0])
-            scratch[1][...] = y.sum()
-            return scratch
+    def grads_of(X, y):
+        sizes.append(len(X))
+        np.sum(X * y[:, None], axis=0, out=scratch[0])
+        scratch[1][...] = y.sum()
+        return scratch
 
-        case = f"{several(n, 'image')}, at most {most} at a time"
-        hint = "cut X and y at the same places"
-        grads = result_of(answer, grads_of, X, y, most, case=case, hint=hint)
-        grads = read(grads, [np.ndarray], case, "return a list, an array for each parameter")
-        expected = [(X * y[:, None]).sum(axis=0), np.array([y.sum()])]
-        _check_accumulated(grads, expected, sizes, scratch, n, most, case)
+    case = f"{several(n, 'image')}, at most {most} at a time"
+    hint = "cut X and y at the same places"
+    grads = result_of(answer, grads_of, X, y, most, case=case, hint=hint)
+    grads = read(grads, [np.ndarray], case, "return a list, an array for each parameter")
+    expected = [(X * y[:, None]).sum(axis=0), np.array([y.sum()])]
+    _check_accumulated(grads, expected, sizes, scratch, n, most, case)
 
 
 def _check_accumulated(grads, expected, sizes, last, n, most, case):
@@ -125,7 +124,9 @@ EXERCISES = {
         "which at most `most` are computed at a time. grads_of(X, y) returns a list of arrays, summed over the images "
         "it is given; it writes them to the same arrays in every call. Return such a list.",
         "the sum over the parts is the whole minibatch's gradient, also where the last part is smaller.",
-        try_accumulate_grads,
+        _try_accumulate_grads,
+        cases=((8, 4), (9, 4), (5, 1), (3, 8)),
+        draw=lambda rng: tuple(map(int, rng.integers(1, 20, 2))),
     ),
     "next_scale": Exercise(
         "Write next_scale(scale, good_steps, grads, interval): it returns use, scale, good_steps. use: whether all "

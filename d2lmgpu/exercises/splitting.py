@@ -29,19 +29,18 @@ def _split_mistakes(_, right, outputs, cuts, batch_size):
     )
 
 
-def try_dense_by_inputs(answer):
+def _try_dense_by_inputs(answer, N, D, O, k):
     """The result is on the first device, and every device was given a part of the weight and of the work."""
     rng = random_numbers(0)
-    for N, D, O, k in ((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5)):
-        devices = [cpu(i) for i in range(k)]
-        x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
-        case = f"x {x.shape} and weight {weight.shape} on {several(k, 'device')}"
-        with record_transfers() as transfers:
-            y = result_of(answer, x, weight, bias, list(devices), case=case, hint=PARTS)
-        place = y.device if isinstance(y, DeviceArray) else "the host"
-        expect(place is devices[0], f"{case}: y is on {place}", "return the sum as an array on devices[0]")
-        _check_product(y, x @ weight, bias, k, case)
-        _check_parts(transfers, devices, x, weight, bias, case)
+    devices = [cpu(i) for i in range(k)]
+    x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
+    case = f"x {x.shape} and weight {weight.shape} on {several(k, 'device')}"
+    with record_transfers() as transfers:
+        y = result_of(answer, x, weight, bias, list(devices), case=case, hint=PARTS)
+    place = y.device if isinstance(y, DeviceArray) else "the host"
+    expect(place is devices[0], f"{case}: y is on {place}", "return the sum as an array on devices[0]")
+    _check_product(y, x @ weight, bias, k, case)
+    _check_parts(transfers, devices, x, weight, bias, case)
 
 
 PARTS = "np.array_split(x, k, axis=1) also splits what k does not divide; what is split how must fit together"
@@ -122,7 +121,8 @@ EXERCISES = {
         "each device a part of the D inputs: these columns of x, these rows of weight. Return y = x @ weight + bias "
         "on devices[0].",
         "every device multiplies its part of the inputs, and the parts add up to the whole layer.",
-        try_dense_by_inputs,
+        _try_dense_by_inputs,
+        cases=((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5)),
     ),
     "largest_batch": Exercise(
         "Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with "

@@ -7,34 +7,29 @@ import numpy as np
 from ..devices import cpu, put, to_host
 from ..networks import init_params, loss_and_grads
 from ..words import several
-from .checking import Exercise, random_numbers, with_hidden
+from .checking import Exercise, random_numbers
 from .results import Empty, Wrong, call_recorded, close, compare, expect, read, same_things
 from .watching import check_ways, watch
 
 LR = 0.5
 
 
-STEPS = ((7, 3), (12, 2), (5, 1), (2, 3))
-"""Examples and devices."""
-
-
-def try_train_batch(answer):
+def _try_train_batch(answer, n, k):
     """Every replica takes the step that one device would take, in place, also with uneven and with empty shards."""
     rng = random_numbers(0)
     params = init_params(0, init="he")
-    for n, k in with_hidden(STEPS, lambda rng: tuple(map(int, rng.integers((3, 2), (12, 6)))), 1):
-        X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
-        devices, case = [cpu(i) for i in range(k)], f"{several(n, 'example')} on {several(k, 'device')}"
-        copies = [[put(param, device) for param in params] for device in devices]
-        given = [list(copy) for copy in copies]
-        with watch(devices) as seen:
-            loss, transfers = call_recorded(answer, X, y, given, list(devices), LR, case=case)
-        exchanged = any("host" not in (t.source, t.destination) and t.source != t.destination for t in transfers)
-        _check_params(params, copies, given, X, y, exchanged, case)
-        _check_loss(loss, params, X, y, case)
-        if k > 1:
-            _check_order(seen, params, case)
-            check_ways(transfers, devices, sum(param.size for param in params), case)
+    X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
+    devices, case = [cpu(i) for i in range(k)], f"{several(n, 'example')} on {several(k, 'device')}"
+    copies = [[put(param, device) for param in params] for device in devices]
+    given = [list(copy) for copy in copies]
+    with watch(devices) as seen:
+        loss, transfers = call_recorded(answer, X, y, given, list(devices), LR, case=case)
+    exchanged = any("host" not in (t.source, t.destination) and t.source != t.destination for t in transfers)
+    _check_params(params, copies, given, X, y, exchanged, case)
+    _check_loss(loss, params, X, y, case)
+    if k > 1:
+        _check_order(seen, params, case)
+        check_ways(transfers, devices, sum(param.size for param in params), case)
 
 
 def _check_order(seen, params, case):
@@ -158,7 +153,9 @@ EXERCISES = {
         "y (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in "
         "place. Return the loss, summed over all n examples.",
         "all replicas take the right step, all devices compute at the same time, and the loss is the sum.",
-        try_train_batch,
+        _try_train_batch,
+        cases=((7, 3), (12, 2), (5, 1), (2, 3)),
+        draw=lambda rng: tuple(map(int, rng.integers((3, 2), (12, 6)))),
     ),
     "examples_per_second": Exercise(
         "Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of "

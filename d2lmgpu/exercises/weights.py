@@ -8,38 +8,30 @@ from ..collectives import chunk_bounds
 from ..devices import cpu, put, record_transfers
 from ..networks import init_params, lenet
 from ..words import several
-from .checking import Exercise, random_numbers, with_hidden
+from .checking import Exercise, random_numbers
 from .results import close, compare, expect, read, result_of
 
-EVALUATIONS = ((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8))
-"""Images, devices, images at a time. The last minibatch is smaller, and twice smaller than the number of devices."""
 
-
-def try_evaluate(answer):
+def _try_evaluate(answer, n, k, batch_size):
     """The labels are such that the accuracy differs between devices, and between minibatches."""
     params = init_params(0, init="he")
-    for n, k, batch_size in with_hidden(
-        EVALUATIONS, lambda rng: tuple(map(int, rng.integers((8, 2, 2), (20, 6, 8)))), 1
-    ):
-        rng = random_numbers(n)
-        X = rng.random((n, 1, 28, 28), np.float32)
-        right = np.arange(n) % (k + 2) > 0
-        right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5  # unlike the full minibatches
-        y = (lenet(X, params).argmax(axis=1) + ~right) % 10
-        devices = [cpu(i) for i in range(k)]
-        device_params = [[put(param, device) for param in params] for device in devices]
-        case = f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
-        with record_transfers() as transfers:
-            found = result_of(answer, device_params, X, y, list(devices), batch_size, case=case, hint=EMPTY)
-        compare(
-            read(found, float, case, "return one number"), right.mean(), _accuracies(right, k, batch_size), case, COUNT
-        )
-        used = {transfer.destination for transfer in transfers} & set(map(str, devices))
-        expect(
-            len(used) == k,
-            f"{case}: right, but images went to {len(used)} of the devices",
-            "split every minibatch, so that all devices work: d2l.split_batch",
-        )
+    rng = random_numbers(n)
+    X = rng.random((n, 1, 28, 28), np.float32)
+    right = np.arange(n) % (k + 2) > 0
+    right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5  # unlike the full minibatches
+    y = (lenet(X, params).argmax(axis=1) + ~right) % 10
+    devices = [cpu(i) for i in range(k)]
+    device_params = [[put(param, device) for param in params] for device in devices]
+    case = f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
+    with record_transfers() as transfers:
+        found = result_of(answer, device_params, X, y, list(devices), batch_size, case=case, hint=EMPTY)
+    compare(read(found, float, case, "return one number"), right.mean(), _accuracies(right, k, batch_size), case, COUNT)
+    used = {transfer.destination for transfer in transfers} & set(map(str, devices))
+    expect(
+        len(used) == k,
+        f"{case}: right, but images went to {len(used)} of the devices",
+        "split every minibatch, so that all devices work: d2l.split_batch",
+    )
 
 
 EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
@@ -153,7 +145,9 @@ EXERCISES = {
         "(n, 1, 28, 28) with labels y (n,), NumPy arrays. device_params has a copy of the parameters for each device. "
         "Take batch_size images at a time, the rest too, split them over the devices, and use d2l.lenet(X, params).",
         "every image counts once, on whichever device it was, and all devices work.",
-        try_evaluate,
+        _try_evaluate,
+        cases=((11, 2, 4), (16, 3, 5), (7, 1, 3), (9, 5, 8)),  # twice fewer are left over than there are devices
+        draw=lambda rng: tuple(map(int, rng.integers((8, 2, 2), (20, 6, 8)))),
     ),
     "split_by_loads": Exercise(
         "Write split_by_loads(n, loads): how many of n examples each device gets, a list of whole numbers that add up "
