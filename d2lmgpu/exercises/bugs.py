@@ -10,12 +10,10 @@ import io
 import numpy as np
 
 from ..arguments import is_number
-from ..collectives import chunk_bounds
-from ..devices import cpu, put, to_host
 from ..words import several
 from . import places, synchronisation
-from .checking import Exercise, random_numbers
-from .results import Wrong, call, compare, expect, short
+from .checking import Exercise
+from .results import Wrong
 from .synchronisation import RAGGED
 
 ALLREDUCE, UPDATE, SPLIT = (synchronisation.EXERCISES[name] for name in ("allreduce", "update_replicas", "split_batch"))
@@ -45,43 +43,12 @@ def _try_sum_round_the_ring(answer, k, n):
 
 
 def _try_step_replicas(answer, sizes):
-    """The step of notebook 4's `update_replicas`, given the shards' sizes; also with uneven and with empty shards."""
-    if len(sizes) > 1:
-        _check_denominator(answer, sizes)
+    """The step of notebook 4's `update_replicas`, given the shards' sizes."""
 
     def with_sizes(device_params, device_grads, lr, batch_size):
-        bounds = chunk_bounds(batch_size, len(device_params))
-        return answer(device_params, device_grads, [stop - start for start, stop in bounds], lr)
+        return answer(device_params, device_grads, list(sizes), lr)
 
-    synchronisation.try_update_replicas(with_sizes, len(sizes))
-
-
-def _check_denominator(answer, sizes):
-    rng, lr = random_numbers(len(sizes)), 0.5
-    devices, case = [cpu(i) for i in range(len(sizes))], f"shards of {list(sizes)} examples"
-    start, own = rng.normal(0, 1, 4), [rng.normal(0, 3, 4) * (size > 0) for size in sizes]
-    arrays = [put(start, device) for device in devices]
-    params = [[array] for array in arrays]
-    grads = [[put(grad, device)] for grad, device in zip(own, devices, strict=True)]
-    total, means = np.sum(own, axis=0), [grad / max(size, 1) for grad, size in zip(own, sizes, strict=True)]
-    with np.errstate(all="ignore"):
-        call(answer, params, grads, list(sizes), lr, case=case, hint=ONCE)
-    found = to_host(arrays[0])
-    expect(np.isfinite(found).all(), f"{case}: a parameter is {short(found)}", "do not divide by an empty shard's size")
-    steps = (
-        (total / sizes[0], f"the sum, divided by device 0's {several(sizes[0], 'example')}", ALL_EXAMPLES),
-        (np.mean(means, axis=0), "the mean of the shards' means", ONCE),
-        (np.sum(means, axis=0), "the sum of the shards' means", ONCE),
-    )
-    right = short(start - lr * total / sum(sizes))
-    mistakes = (
-        (start - lr * step, f"it should be {right}; this is the step of {what}", hint) for step, what, hint in steps
-    )
-    compare(found, None, mistakes, f"{case}: a parameter", ONCE)  # try_update_replicas says more about other mistakes
-
-
-ALL_EXAMPLES = "divide by the number of all examples, on every device"
-ONCE = "every example counts the same, whatever its shard's size: first the sum over all shards, then one division"
+    synchronisation.try_update_replicas(with_sizes, sizes)
 
 
 def _cut_mistakes(bounds, _, n, k):
@@ -97,29 +64,17 @@ def _cut_mistakes(bounds, _, n, k):
 END_TO_END = "the first shard begins at 0, each other one where the one before it ends, and the last ends at n"
 
 
-class _Screen(io.StringIO):
-    """A screen: each write moves the test's clock by a fraction of a second.
-
-    All else moves it by whole seconds, so a measured time that is not whole includes printing.
-    """
-
-    clock = None
-
-    def write(self, text):
-        if self.clock is not None:
-            self.clock.now += 2.0**-10
-        return super().write(text)
-
-
 def _try_stopwatch(answer, k, repeats):
-    """Test it as notebook 1's `timed`; in addition, the times must not include printing."""
-    screen, printed = _Screen(), []
+    """Test it as notebook 1's `timed`; in addition, the times must not include printing.
+
+    Each character that is printed moves the clock by a fraction of a second, and all else by whole seconds.
+    """
+    screen, printed = io.StringIO(), []
 
     def quiet(work, devices, repeats, clock):
-        screen.clock = clock
         with contextlib.redirect_stdout(screen):
-            seconds = answer(work, devices, repeats, clock)
-        if screen.getvalue() and isinstance(seconds, list | tuple):
+            seconds = answer(work, devices, repeats, lambda: clock() + screen.tell() / 1024)
+        if screen.tell() and isinstance(seconds, list | tuple):
             printed.extend(value for value in seconds if is_number(value) and value % 1)
         return seconds
 
@@ -170,8 +125,6 @@ EXERCISES = {
         "its parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas "
         "take one step of SGD, in place, as one device would with all examples.",
         test=_try_step_replicas,
-        cases=(((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((10,),)),
-        draw=lambda rng: (rng.permutation(range(1, 10))[: rng.integers(2, 9)].tolist(),),
     ),
     "deal_out": SPLIT._replace(
         asks="Repair deal_out(X, y, devices): two lists, with a shard of the images X and of the labels y for each "

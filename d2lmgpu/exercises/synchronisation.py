@@ -91,45 +91,66 @@ def _equal(array, total):
     return np.isclose(to_host(array), total, rtol=0, atol=1e-4 * np.abs(total).max(initial=1e-30))
 
 
-def try_update_replicas(answer, k):
-    """All replicas take the same step, in place: the sum of all gradients, divided once, by the whole minibatch."""
+def try_update_replicas(answer, sizes):
+    """All replicas take the same step. ``sizes``: of each device's shard."""
     rng = random_numbers(1)
-    shapes, lr, batch_size = ((2, 3), (4,)), 0.5, 10
-    devices, case = [cpu(i) for i in range(k)], f"{several(k, 'device')}, a minibatch of {batch_size}"
+    k, n, shapes, lr = len(sizes), sum(sizes), ((2, 3), (4,)), 0.5
+    devices, case = [cpu(i) for i in range(k)], f"{several(k, 'device')}, a minibatch of {n}"
     start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
-    grads = [[rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for _ in devices]
+    own = [[(size > 0) * rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for size in sizes]
     replicas = [[put(value, device) for value in start] for device in devices]
-    device_grads = [[put(value, device) for value in values] for values, device in zip(grads, devices, strict=True)]
+    grads = [[put(value, device) for value in values] for values, device in zip(own, devices, strict=True)]
     arrays = [list(params) for params in replicas]
-    _, transfers = call_recorded(answer, replicas, device_grads, lr, batch_size, case=case, hint=MIXED)
-    if same_things(replicas, arrays) and all(
-        close(array, value) for params in arrays for array, value in zip(params, start, strict=True)
-    ):
-        raise Empty(f"{case}: no parameter has changed")
-    for number, value in enumerate(start):
-        own = [values[number] for values in grads]
-        for i, params in enumerate(arrays):
-            _check_step(i, params[number], value, own, lr, batch_size, case)
+    with np.errstate(all="ignore"):
+        _, transfers = call_recorded(answer, replicas, grads, lr, n, case=case, hint=MIXED)
+    check_steps(replicas, arrays, start, own, sizes, lr, case)
     if k > 1:
         check_ways(transfers, devices, sum(value.size for value in start), case)
 
 
-MIXED = "for each parameter, allreduce the list of its gradients, one of each device; then d2l.sgd on each replica"
+MIXED = "an allreduce takes a list with one array of each device, all of one shape: which of your lists are such?"
 
 
-def _check_step(i, array, start, own, lr, batch_size, case):
-    """``own``: this parameter's gradient on each device."""
-    k, total = len(own), np.sum(own, axis=0)
-    steps = (
-        (0 * total, "it has not changed", "update the copy on every device, in place: param[:] -= ..."),
-        (own[i] / batch_size, "a step by its own gradient only", "first allreduce: the step needs all devices' sum"),
-        (total * k / batch_size, "a step k times as long", "divide by the whole minibatch, not by a shard"),
-        (total / k / batch_size, "a step k times too short", "sgd divides once; do not average over devices too"),
-        (total, "a step by the sum itself", "gradients are sums over examples: divide by the minibatch's size"),
-        (-total / batch_size, "a step uphill", "SGD subtracts the gradient"),
-    )
-    mistakes = [(start - lr * step, what, hint) for step, what, hint in steps]
-    compare(array, start - lr / batch_size * total, mistakes, f"{case}: a parameter on device {i}", MIXED, 1e-4)
+def check_steps(replicas, arrays, start, own, sizes, lr, case, tolerance=1e-4):
+    """All replicas take, in place, the step that one device would take: the sum of all gradients, divided once.
+
+    ``replicas``: for each device the list of its parameters, which held ``arrays``, with the values ``start``; ``own``:
+    for each device the gradients of its shard; ``sizes``: those shards' numbers of examples.
+    """
+    expect(same_things(replicas, arrays), f"{case}: the lists now hold other arrays", "work in place, as sgd does")
+    steps = [_flat(params) - _flat(start) for params in arrays]
+    if not any(step.any() for step in steps):
+        raise Empty(f"{case}: no parameter has changed")
+    n, own = sum(sizes), [_flat(grads) for grads in own]
+    total, means = np.sum(own, axis=0), [grads / max(1, size) for grads, size in zip(own, sizes, strict=True)]
+    for i, step in enumerate(steps):
+        wrong = (
+            (0 * total, "it has not changed", "every device steps its own copy, in place"),
+            (own[i] / n, "by its own gradient only", ALL_FIRST),
+            (means[i], "by its own gradient only", ALL_FIRST),
+            *(
+                (total / size, f"the sum, divided by {several(size, 'example')}", ALL_EXAMPLES)
+                for size in sizes
+                if size
+            ),
+            (np.mean(means, axis=0), "by the mean of the shards' means", ONCE),
+            (np.sum(means, axis=0), "by the sum of the shards' means", ONCE),
+            (total / len(own) / n, "k times too short", "divide once, by the examples; not by the devices, too"),
+            (total, "by the sum itself", "gradients are sums over examples: divide by their number, as sgd does"),
+            (-total / n, "uphill", "SGD subtracts the gradient"),
+        )
+        mistakes = [(-lr * gradient, what, hint) for gradient, what, hint in wrong]
+        mistakes.append((not np.isfinite(step).all(), "do not divide by an empty shard's size"))
+        compare(step, -lr * total / n, mistakes, f"{case}: the step of device {i}", ONCE, tolerance)
+
+
+ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"
+ALL_EXAMPLES = "divide by the size of the whole minibatch, on every device, not by its shard's"
+ONCE = "every example counts the same, whatever its shard's size: first the sum over all shards, then one division"
+
+
+def _flat(arrays):
+    return np.concatenate([to_host(array).reshape(-1) for array in arrays])
 
 
 EXERCISES = {
@@ -156,7 +177,7 @@ EXERCISES = {
         "in place. batch_size is that of the whole minibatch.",
         "all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch.",
         try_update_replicas,
-        cases=((2,), (1,), (3,), (5,)),
-        draw=lambda rng: (int(rng.integers(2, 9)),),
+        cases=(((5, 5),), ((10,),), ((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((2, 2, 2, 2, 2),)),
+        draw=lambda rng: (rng.integers(1, 9, rng.integers(2, 9)).tolist(),),
     ),
 }

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 
-from ..devices import cpu, put, to_host
+from ..collectives import chunk_bounds
+from ..devices import cpu, put
 from ..networks import init_params, loss_and_grads
 from ..words import several
 from .checking import Exercise, random_numbers
-from .results import Empty, Wrong, call_recorded, close, compare, expect, read, same_things
+from .results import Wrong, call_recorded, compare, expect, read
+from .synchronisation import check_steps
 from .watching import check_ways, watch
 
 LR = 0.5
@@ -24,8 +26,9 @@ def _try_train_batch(answer, n, k):
     given = [list(copy) for copy in copies]
     with watch(devices) as seen:
         loss, transfers = call_recorded(answer, X, y, given, list(devices), LR, case=case)
-    exchanged = any("host" not in (t.source, t.destination) and t.source != t.destination for t in transfers)
-    _check_params(params, copies, given, X, y, exchanged, case)
+    bounds = chunk_bounds(n, k)
+    own = [loss_and_grads(X[start:stop], y[start:stop], params)[1] for start, stop in bounds]
+    check_steps(given, copies, params, own, [stop - start for start, stop in bounds], LR, case, 1e-2)
     _check_loss(loss, params, X, y, case)
     if k > 1:
         _check_order(seen, params, case)
@@ -47,46 +50,6 @@ def _has_shape(result, shape):
     if isinstance(result, list | tuple):
         return any(_has_shape(part, shape) for part in result)
     return getattr(result, "shape", None) == shape
-
-
-def _flat(arrays):
-    return np.concatenate([np.asarray(to_host(array)).reshape(-1) for array in arrays])
-
-
-def _check_params(params, copies, given, X, y, exchanged, case):
-    """Check that all replicas have taken the step that one device would take with the whole minibatch."""
-    before, n = _flat(params), len(y)
-    right = -LR / n * _flat(loss_and_grads(X, y, params)[1])
-    steps = [_flat(copy) - before for copy in copies]
-    expect(
-        same_things(given, copies),
-        f"{case}: device_params now holds other arrays",
-        "work in place, as sgd does",
-    )
-    idle = [i for i, step in enumerate(steps) if not step.any()]
-    if len(idle) == len(copies):
-        raise Empty(f"{case}: no parameter has changed")
-    for i in idle:
-        raise Wrong(f"{case}: the parameters on device {i} have not changed", "every device steps its own copy")
-    if all(close(step, right, 1e-2) for step in steps):
-        return
-    factors = [float(step @ right / (right @ right)) for step in steps]
-    if not all(close(step, factor * right, 1e-2) for step, factor in zip(steps, factors, strict=True)):
-        found = f"{case}: the devices took steps in different directions, each that of its own examples"
-        raise Wrong(found, LATE if exchanged else "a shard's gradients are not the minibatch's: add up with allreduce")
-    worst = int(np.argmax(np.abs(np.array(factors) - 1)))
-    mistakes = (
-        (factors[worst] < 0, "a step goes against the gradient: param -= lr / n * grad"),
-        (float(n), "gradients are sums over examples: divide by their number, len(y), as sgd does"),
-        (1 / len(copies), "the sum is that over all examples: divide by n only, not by k as well"),
-    )
-    hint = "divide by the size of the whole minibatch, len(y), on every device: not by its shard's"
-    compare(
-        factors[worst], 1.0, mistakes, f"{case}: the length of the step of device {worst}, in right steps", hint, 1e-2
-    )
-
-
-LATE = "first the allreduce of all gradients, then the updates: is it in this order?"
 
 
 def _check_loss(loss, params, X, y, case):

@@ -176,7 +176,7 @@ def sum_round_the_ring__adds_on_the_second_trip(data):
 
 
 def step_replicas__as_found(device_params, device_grads, shard_sizes, lr):
-    """the step of the sum, divided by device 0's 4 examples"""
+    """the step of device 0:"""
     faulty.step_replicas(device_params, device_grads, shard_sizes, lr)
 
 
@@ -198,13 +198,13 @@ def _means(device_grads, shard_sizes):
 
 
 def step_replicas__mean_of_means(device_params, device_grads, shard_sizes, lr):
-    """the step of the mean of the shards' means"""
+    """by the mean of the shards' means"""
     _means(device_grads, shard_sizes)
     _step(device_params, device_grads, lr, len(shard_sizes))
 
 
 def step_replicas__sum_of_means(device_params, device_grads, shard_sizes, lr):
-    """the step of the sum of the shards' means"""
+    """by the sum of the shards' means"""
     _means(device_grads, shard_sizes)
     _step(device_params, device_grads, lr, 1)
 
@@ -218,12 +218,12 @@ def step_replicas__zero_divided_by_zero(device_params, device_grads, shard_sizes
 
 
 def step_replicas__the_largest_shard(device_params, device_grads, shard_sizes, lr):
-    """divide by the number of all examples, on every device"""
+    """divide by the size of the whole minibatch, on every device"""
     _step(device_params, device_grads, lr, max(shard_sizes))
 
 
 def step_replicas__by_the_devices_too(device_params, device_grads, shard_sizes, lr):
-    """do not average over devices too"""
+    """not by the devices, too"""
     _step(device_params, device_grads, lr, sum(shard_sizes) * len(shard_sizes))
 
 

@@ -111,20 +111,20 @@ def update_replicas__no_answer(device_params, device_grads, lr, batch_size):
 
 
 def update_replicas__without_allreduce(device_params, device_grads, lr, batch_size):
-    """first allreduce: the step needs all devices' sum"""
+    """by its own gradient only"""
     for params, grads in zip(device_params, device_grads, strict=True):
         d2l.sgd(params, grads, lr, batch_size)
 
 
 def update_replicas__only_the_first(device_params, device_grads, lr, batch_size):
-    """a parameter on device 1: ["""
+    """the step of device 1: ["""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     d2l.sgd(device_params[0], device_grads[0], lr, batch_size)
 
 
 def update_replicas__divides_by_the_shard(device_params, device_grads, lr, batch_size):
-    """divide by the whole minibatch, not by a shard"""
+    """divide by the size of the whole minibatch"""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -132,7 +132,7 @@ def update_replicas__divides_by_the_shard(device_params, device_grads, lr, batch
 
 
 def update_replicas__averages_over_devices_too(device_params, device_grads, lr, batch_size):
-    """sgd divides once; do not average over devices too"""
+    """divide once, by the examples; not by the devices, too"""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -140,7 +140,7 @@ def update_replicas__averages_over_devices_too(device_params, device_grads, lr, 
 
 
 def update_replicas__does_not_divide(device_params, device_grads, lr, batch_size):
-    """divide by the minibatch's size"""
+    """divide by their number, as sgd does"""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -156,7 +156,7 @@ def update_replicas__uphill(device_params, device_grads, lr, batch_size):
 
 
 def update_replicas__rebinds_the_lists(device_params, device_grads, lr, batch_size):
-    """update the copy on every device, in place"""
+    """work in place"""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -165,7 +165,7 @@ def update_replicas__rebinds_the_lists(device_params, device_grads, lr, batch_si
 
 
 def update_replicas__allreduces_devices_instead_of_parameters(device_params, device_grads, lr, batch_size):
-    """for each parameter, allreduce the list of its gradients, one of each device"""
+    """an allreduce takes a list with one array of each device"""
     for grads in device_grads:
         d2l.allreduce(grads)
     for params, grads in zip(device_params, device_grads, strict=True):

@@ -26,7 +26,7 @@ def _update(device_params, device_grads, lr, sizes):
 
 
 def train_batch__devices_in_another_rate(X, y, device_params, devices, lr):
-    """the length of the step of device 1"""
+    """the step of device 1: ["""
     losses, grads, sizes = _gradients(X, y, device_params, devices)
     _exchange(grads)
     _update(device_params, grads, lr, [(1 + (i > 0)) * len(y) for i in range(len(devices))])
@@ -38,7 +38,7 @@ def train_batch__no_answer(X, y, device_params, devices, lr):
 
 
 def train_batch__divides_by_the_shards_size(X, y, device_params, devices, lr):
-    """divide by the size of the whole minibatch, len(y), on every device"""
+    """divide by the size of the whole minibatch, on every device"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
     _exchange(device_grads)
     _update(device_params, device_grads, lr, sizes)
@@ -46,14 +46,14 @@ def train_batch__divides_by_the_shards_size(X, y, device_params, devices, lr):
 
 
 def train_batch__forgets_the_allreduce(X, y, device_params, devices, lr):
-    """a shard's gradients are not the minibatch's: add up with allreduce"""
+    """by its own gradient only"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
     _update(device_params, device_grads, lr, [len(y)] * len(sizes))
     return sum(losses)
 
 
 def train_batch__updates_before_the_allreduce(X, y, device_params, devices, lr):
-    """first the allreduce of all gradients, then the updates"""
+    """first the allreduce, then the updates"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
     _update(device_params, device_grads, lr, [len(y)] * len(sizes))
     _exchange(device_grads)
@@ -87,12 +87,12 @@ def train_batch__divides_by_nothing(X, y, device_params, devices, lr):
 
 
 def train_batch__divides_by_the_devices_too(X, y, device_params, devices, lr):
-    """divide by n only, not by k"""
+    """not by the devices, too"""
     return d2l.train_batch(X, y, device_params, devices, lr / len(devices))
 
 
 def train_batch__uphill(X, y, device_params, devices, lr):
-    """a step goes against the gradient"""
+    """SGD subtracts the gradient"""
     return d2l.train_batch(X, y, device_params, devices, -lr)
 
 
