@@ -76,10 +76,10 @@ def test_no_thread_has_more_to_do_than_it_takes_at_a_time(norm, N):
     """Unless there are as many blocks as there may be; and no block has nothing to do."""
     squares = {1: 8, 2: 2}.get(norm.S, 1)
     for launch, values, at_a_time in (
-        (batch_norm.moments(norm, N), N * norm.H * norm.W, 8),
-        (batch_norm.input_grad(norm, N), N * norm.H * norm.W, 8),
-        (batch_norm.normalise(norm, N), N * norm.outputs, squares),
-        (batch_norm.gradient_sums(norm, N), N * norm.outputs, squares),
+        (batch_norm.over_images("moments", norm, N), N * norm.H * norm.W, 8),
+        (batch_norm.over_images("input_grad", norm, N), N * norm.H * norm.W, 8),
+        (batch_norm.over_images("normalise", norm, N), N * norm.outputs, squares),
+        (batch_norm.over_images("gradient_sums", norm, N), N * norm.outputs, squares),
     ):
         parts, across = launch.grid
         of_a_block = launch.block[0] // norm.TC * at_a_time
@@ -106,33 +106,34 @@ def test_kernels(machine, rng, norm, N, count):
         expected = Reference(x, weight, bias, norm, count, more)
         expected.backward(dy, more_sums)
         n, examples = np.int32(N), np.array([count], np.int32)
-        step = batch_norm.moments(norm, N)
+        step = batch_norm.over_images("moments", norm, N)
         workspace, moments = unwritten(step.workspace, dtype=np.float64), unwritten(3, norm.C, dtype=np.float64)
         machine.run(step, x, examples, workspace, n)
-        machine.run(batch_norm.moments_sum(norm), workspace, examples, moments, np.int32(step.grid[0]), n)
+        add_up = batch_norm.over_channels("moments_sum", norm)
+        machine.run(add_up, workspace, examples, moments, np.int32(step.grid[0]), n)
         np.testing.assert_array_equal(moments[0], expected.moments[0])
         close(moments[1:], expected.moments[1:], 1e-6)
         moments += more
         y, mask = unwritten(*dy.shape), unwritten(*dy.shape, dtype=np.uint16)
-        machine.run(batch_norm.normalise(norm, N), x, weight, bias, moments, examples, y, mask, n)
+        machine.run(batch_norm.over_images("normalise", norm, N), x, weight, bias, moments, examples, y, mask, n)
         after(y, count, expected.y)
         differ = unpacked(mask)[:count] != expected.mask
         assert differ.mean() < 0.02 if differ.size else True  # but for rounding, where z is 0
         expected.mask = unpacked(mask)[:count]
         expected.backward(dy, more_sums)
 
-        step = batch_norm.gradient_sums(norm, N)
+        step = batch_norm.over_images("gradient_sums", norm, N)
         workspace, sums = unwritten(step.workspace, dtype=np.float64), unwritten(2, norm.C, dtype=np.float64)
         dweight, dbias = unwritten(norm.C), unwritten(norm.C)
         machine.run(step, x, dy, mask, moments, examples, workspace, n)
-        reduce = batch_norm.gradient_sums_sum(norm)
+        reduce = batch_norm.over_channels("gradient_sums_sum", norm)
         machine.run(reduce, workspace, moments, sums, dweight, dbias, np.int32(step.grid[0]))
         scale = np.abs(dy).sum() / norm.C + 1e-30
         np.testing.assert_allclose(sums, expected.sums, rtol=0, atol=1e-5 * scale)
         np.testing.assert_allclose([dbias, dweight], expected.sums, rtol=0, atol=1e-5 * scale)
         sums += more_sums
         dx = unwritten(*x.shape)
-        machine.run(batch_norm.input_grad(norm, N), x, dy, mask, weight, moments, sums, examples, dx, n)
+        machine.run(batch_norm.over_images("input_grad", norm, N), x, dy, mask, weight, moments, sums, examples, dx, n)
         largest = np.abs(expected.factor * weight).max() * (1 + np.abs(dy).max())
         np.testing.assert_allclose(unpacked(dx)[:count], expected.dx, rtol=0, atol=1e-5 * largest)
         assert not dx[count:].any()
@@ -149,7 +150,7 @@ def test_fixed_statistics(machine, rng, norm):
         expected, _ = layers.avg_pool2d(expected)
     y, mask = unwritten(*expected.shape), unwritten(*expected.shape, dtype=np.uint16)
     arguments = x, weight, bias, mean, variance, np.array([count], np.int32), y, mask, np.int32(N)
-    machine.run(batch_norm.normalise_fixed(norm, N), *arguments)
+    machine.run(batch_norm.over_images("normalise_fixed", norm, N), *arguments)
     after(y, count, unpacked(expected)[:count])
 
 
@@ -157,10 +158,11 @@ def test_a_large_mean_leaves_the_variance_its_digits(machine, rng):
     norm, N = Norm(C=2, H=40, W=30), 5
     x = (1000 + rng.normal(0, 0.1, (N, 2, 40, 30))).astype(np.float32)
     x[0, 1, 0, 0] = -1000  # the first number of a thread is far from all others
-    step = batch_norm.moments(norm, N)
+    step = batch_norm.over_images("moments", norm, N)
     workspace, moments, count = np.zeros(step.workspace), np.zeros((3, 2)), np.array([N], np.int32)
     machine.run(step, x, count, workspace, np.int32(N))
-    machine.run(batch_norm.moments_sum(norm), workspace, count, moments, np.int32(step.grid[0]), np.int32(N))
+    add_up = batch_norm.over_channels("moments_sum", norm)
+    machine.run(add_up, workspace, count, moments, np.int32(step.grid[0]), np.int32(N))
     n, sums, squares = moments
     exact = x.astype(float)
     close(sums / n, exact.mean((0, 2, 3)), 1e-9)
@@ -184,12 +186,13 @@ def test_what_is_not_a_number_shows_in_the_output(machine, rng):
     norm = Norm(C=2, H=4, W=4, S=2, relu=True)
     x, ones, count = normal(rng, 2, 2, 4, 4), np.ones(2, np.float32), np.array([2], np.int32)
     x[1, 1, 2, 3] = np.nan
-    step = batch_norm.moments(norm, 2)
+    step = batch_norm.over_images("moments", norm, 2)
     workspace, moments = np.zeros(step.workspace), np.zeros((3, 2))
     y, mask = unwritten(2, 2, 2, 2), unwritten(2, 2, 2, 2, dtype=np.uint16)
     machine.run(step, x, count, workspace, np.int32(2))
-    machine.run(batch_norm.moments_sum(norm), workspace, count, moments, np.int32(step.grid[0]), np.int32(2))
-    machine.run(batch_norm.normalise(norm, 2), x, ones, ones, moments, count, y, mask, np.int32(2))
+    add_up = batch_norm.over_channels("moments_sum", norm)
+    machine.run(add_up, workspace, count, moments, np.int32(step.grid[0]), np.int32(2))
+    machine.run(batch_norm.over_images("normalise", norm, 2), x, ones, ones, moments, count, y, mask, np.int32(2))
     assert np.isnan(y[:, 1]).all() and np.isfinite(y[:, 0]).all()
 
 

@@ -105,9 +105,9 @@ def test_batch_norm(machine, rng, norm):
     mean, variance, count = normal(rng, norm.C), 1 + rng.random(norm.C).astype(np.float32), np.array([3], np.int32)
     shape = N, norm.C, norm.H // norm.S, norm.W // norm.S
     outputs = unwritten(*shape), unwritten(*shape, dtype=np.uint16), np.int32(N)
-    inputs = x, weight, bias
-    assert_writes_rounded(machine, batch_norm.normalise(norm, N), (*inputs, moments, count), *outputs)
-    assert_writes_rounded(machine, batch_norm.normalise_fixed(norm, N), (*inputs, mean, variance, count), *outputs)
+    for name, given in {"normalise": (moments,), "normalise_fixed": (mean, variance)}.items():
+        how = batch_norm.over_images(name, norm, N)
+        assert_writes_rounded(machine, how, (x, weight, bias, *given, count), *outputs)
 
 
 def test_images_and_pooling(machine, rng):

@@ -45,7 +45,7 @@ def compilations():
         *(convolution.conv_weight_grad_tiles(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
         *launch.dense(800, 128, 256, relu=True),
         *launch.dense(128, 10, 256),
-        *(batch_norm.moments(norm, 256) for norm in NORMS),
+        *(batch_norm.over_images("moments", norm, 256) for norm in NORMS),
         launch.softmax_cross_entropy(10, 256),
         *(head(128, 10, 256, kind=kind) for kind in (None, *tensor_cores.TYPES)),
         head(800, 32, 256),

@@ -40,39 +40,35 @@ class Norm(NamedTuple):
         return (self.H // self.S) * (self.W // self.S)
 
 
-def moments(norm, N):
-    """Arguments: x, count, workspace, N. The workspace is float64 (2, parts, C), as many numbers as it says."""
-    return _over_images("moments", norm, N * norm.H * norm.W, 8, sums=True)
+def over_images(name, norm, N):
+    """The launch of a kernel that goes over all numbers of N images.
+
+    name             arguments
+    moments          x, count, workspace, N
+    normalise        x, weight, bias, moments, count, y, mask, N
+    normalise_fixed  x, weight, bias, mean, variance, count, y, mask, N
+    gradient_sums    x, dy, mask, moments, count, workspace, N
+    input_grad       x, dy, mask, weight, moments, sums, count, dx, N
+
+    The workspace is float64 (2, parts, C), as many numbers as it says; one that is larger will do.
+    """
+    values, at_a_time = N * norm.outputs, {1: 8, 2: 2}.get(norm.S, 1)  # of a channel; SQUARES in batch_norm.cu
+    if name in ("moments", "input_grad"):
+        values, at_a_time = N * norm.H * norm.W, 8
+    across = ceil_div(norm.C, norm.TC)
+    parts = max(1, min(ceil_div(values, 256 // norm.TC * at_a_time), MOST_BLOCKS // across))
+    workspace = 2 * parts * norm.C if name in ("moments", "gradient_sums") else 0
+    return Launch("batch_norm.cu", name, _options(norm), (parts, across), (256,), workspace)
 
 
-def moments_sum(norm):
-    """Arguments: workspace, count, moments, parts, N."""
-    return _over_channels("moments_sum", norm)
+def over_channels(name, norm):
+    """The launch of a kernel that adds up what the blocks of another have found, so many ``parts``.
 
-
-def normalise(norm, N):
-    """Arguments: x, weight, bias, moments, count, y, mask, N."""
-    return _over_images("normalise", norm, N * norm.outputs, _squares(norm))
-
-
-def normalise_fixed(norm, N):
-    """Arguments: x, weight, bias, mean, variance, count, y, mask, N."""
-    return _over_images("normalise_fixed", norm, N * norm.outputs, _squares(norm))
-
-
-def gradient_sums(norm, N):
-    """Arguments: x, dy, mask, moments, count, workspace, N. The workspace is that of `moments`, or smaller."""
-    return _over_images("gradient_sums", norm, N * norm.outputs, _squares(norm), sums=True)
-
-
-def gradient_sums_sum(norm):
-    """Arguments: workspace, moments, sums, dweight, dbias, parts."""
-    return _over_channels("gradient_sums_sum", norm)
-
-
-def input_grad(norm, N):
-    """Arguments: x, dy, mask, weight, moments, sums, count, dx, N."""
-    return _over_images("input_grad", norm, N * norm.H * norm.W, 8)
+    name               arguments
+    moments_sum        workspace, count, moments, parts, N
+    gradient_sums_sum  workspace, moments, sums, dweight, dbias, parts
+    """
+    return Launch("batch_norm.cu", name, _options(norm), (1, ceil_div(norm.C, 8)), (256,))
 
 
 def track(C):
@@ -80,26 +76,9 @@ def track(C):
     return Launch("batch_norm.cu", "track", _options(Norm(C)), (ceil_div(C, 256),), (256,))
 
 
-def _squares(norm):
-    """Outputs that a thread has under way at a time: SQUARES in batch_norm.cu."""
-    return {1: 8, 2: 2}.get(norm.S, 1)
-
-
 def _options(norm):
     sizes = macros(C=norm.C, H=norm.H, W=norm.W, S=norm.S, MAX_POOL=norm.max_pool, RELU=norm.relu, TC=norm.TC)
     return (*sizes, f"-DEPSILON={EPSILON!r}f", f"-DMOMENTUM={MOMENTUM!r}")
-
-
-def _over_images(name, norm, values, at_a_time, sums=False):
-    """``values`` of each channel, of which a thread takes so many at a time."""
-    across = ceil_div(norm.C, norm.TC)
-    parts = max(1, min(ceil_div(values, 256 // norm.TC * at_a_time), MOST_BLOCKS // across))
-    workspace = 2 * parts * norm.C if sums else 0
-    return Launch("batch_norm.cu", name, _options(norm), (parts, across), (256,), workspace)
-
-
-def _over_channels(name, norm):
-    return Launch("batch_norm.cu", name, _options(norm), (1, ceil_div(norm.C, 8)), (256,))
 
 
 class BatchNorm:
@@ -116,39 +95,44 @@ class BatchNorm:
         import cupy
 
         N, *shape = x.shape
-        self.norm = norm = Norm(*shape, S=S, max_pool=max_pool, relu=relu)
+        norm = Norm(*shape, S=S, max_pool=max_pool, relu=relu)
         sides = [side // S for side in shape[1:]]
-        self.x, self.N, self.count, self.half = x, np.int32(N), count, half
+        self.x, self.N, self.count = x, np.int32(N), count
         self.y = cupy.empty((N, norm.C, *sides), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
         self.dx = cupy.empty_like(x) if input_grad else None
-        self.launch_moments, self.launch_sums = moments(norm, N), gradient_sums(norm, N)
-        size = max(self.launch_moments.workspace, self.launch_sums.workspace)
+        self.moments, self.gradient_sums = over_images("moments", norm, N), over_images("gradient_sums", norm, N)
+        self.moments_sum = over_channels("moments_sum", norm)
+        self.gradient_sums_sum = over_channels("gradient_sums_sum", norm)
+        self.normalise = rounding(over_images("normalise", norm, N), out=half)
+        self.normalise_fixed = rounding(over_images("normalise_fixed", norm, N), out=half)
+        self.input_grad = over_images("input_grad", norm, N)
+        size = max(self.moments.workspace, self.gradient_sums.workspace)
         self.workspace = cupy.empty(size, np.float64)  # forward of partial moments, backward of partial sums
         self.sync = self.statistics = None
 
     def measure(self):
         """The moments of x."""
-        run(self.launch_moments, self.x, self.count, self.workspace, self.N)
-        parts = np.int32(self.launch_moments.grid[0])
-        run(moments_sum(self.norm), self.workspace, self.count, self.sync.moments, parts, self.N)
+        run(self.moments, self.x, self.count, self.workspace, self.N)
+        parts = np.int32(self.moments.grid[0])
+        run(self.moments_sum, self.workspace, self.count, self.sync.moments, parts, self.N)
 
     def forward(self, weight, bias):
-        out = self.count, self.y, self.mask, self.N
         if self.statistics:
-            how, statistics = normalise_fixed(self.norm, len(self.x)), self.statistics
+            how, statistics = self.normalise_fixed, self.statistics
         else:
-            how, statistics = normalise(self.norm, len(self.x)), [self.sync.moments]
-        run(rounding(how, out=self.half), self.x, weight, bias, *statistics, *out)
+            how, statistics = self.normalise, [self.sync.moments]
+        run(how, self.x, weight, bias, *statistics, self.count, self.y, self.mask, self.N)
 
     def measure_back(self, dy, grads):
         """The sums of dz and of dz · x̂, and the gradients of weight and bias."""
         moments, sums = self.sync
-        run(self.launch_sums, self.x, dy, self.mask, moments, self.count, self.workspace, self.N)
-        run(gradient_sums_sum(self.norm), self.workspace, moments, sums, *grads, np.int32(self.launch_sums.grid[0]))
+        run(self.gradient_sums, self.x, dy, self.mask, moments, self.count, self.workspace, self.N)
+        parts = np.int32(self.gradient_sums.grid[0])
+        run(self.gradient_sums_sum, self.workspace, moments, sums, *grads, parts)
 
     def backward(self, dy, params, grads):
         """``dx``, if it is wanted."""
         if self.dx is not None:
             arrays = self.x, dy, self.mask, params[0], *self.sync, self.count, self.dx
-            run(input_grad(self.norm, len(self.x)), *arrays, self.N)
+            run(self.input_grad, *arrays, self.N)
