@@ -7,6 +7,8 @@ import functools
 import itertools
 import math
 
+import numpy as np
+
 from ..devices import array_module
 from ..layers import avg_pool2d, max_pool2d, relu
 
@@ -15,12 +17,32 @@ POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
 
 class Stages:
-    """A network's ``stages`` and, as slices, which parameters belong to each, the ``owners``."""
+    """A network's ``stages`` and, as slices, which parameters belong to each, the ``owners``.
 
-    def __init__(self, stages, owners):
-        self.stages, self.owners = stages, owners
-        self.norms = [stage for stage in stages if hasattr(stage, "measure")]
-        self.written = [stage for stage in stages if isinstance(stage, WrittenLayer)]
+    ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``make_stage(layers, x, shapes, input_grad)``
+    makes the stage that does the first of ``layers``, and says how many of them it does; ``shapes`` are the layers'
+    outputs for one image. ``input_grad``: whether something before it has parameters, and needs the gradient of its
+    input. Raises ValueError, or what the layers raise, if the sizes do not fit together.
+    """
+
+    def __init__(self, network, params, x, shape, make_stage):
+        if [param.shape for param in params] != [shape for layer in network for shape in layer.shapes]:
+            raise ValueError(f"parameters of shapes {[param.shape for param in params]} are not those of the network")
+        shapes = output_shapes(network, params, np.zeros((1, *shape), x.dtype))
+        for layer, (C, *_) in zip(network, shapes, strict=True):
+            if layer.channels not in (0, C):  # arrays would be broadcast: a kernel reads whatever lies there
+                raise ValueError(f"batch norm of {layer.channels} channels cannot take images of {C}")
+        self.stages, self.owners = [], []
+        i = first = 0
+        while i < len(network):
+            input_grad = any(layer.shapes for layer in network[:i])
+            stage, taken = make_stage(network[i:], x, shapes[i:], input_grad)
+            count = sum(len(layer.shapes) for layer in network[i : i + taken])
+            self.stages.append(stage)
+            self.owners.append(slice(first, first + count))
+            x, i, first = stage.y, i + taken, first + count
+        self.norms = [stage for stage in self.stages if hasattr(stage, "measure")]
+        self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
 
     def use_statistics(self, sync_statistics=(), statistics=()):
         """Set where batch norm layers find sums over all images, or each layer's mean and variance, in one list."""
@@ -81,34 +103,6 @@ class Idle:
         self._programs[next(self._numbers)] = key, program
         for number in list(self._programs)[: -self.most]:
             self._programs.pop(number, None)
-
-
-def make_stages(network, params, x, one_image, make_stage):
-    """The `Stages` of a network: a list of them and, as slices, which parameters belong to each.
-
-    ``x`` is the first stage's input, ``one_image`` (1, C, H, W) any image like
-    those in it. ``make_stage(layers, x, shapes, input_grad)`` makes the stage that
-    does the first of ``layers``, and says how many of them it does; ``shapes`` are
-    the layers' outputs for one image. ``input_grad``: whether something before it
-    has parameters, and needs the gradient of its input. Raises ValueError, or what
-    the layers raise, if the sizes do not fit together.
-    """
-    if [param.shape for param in params] != [shape for layer in network for shape in layer.shapes]:
-        raise ValueError(f"parameters of shapes {[param.shape for param in params]} are not those of the network")
-    shapes = output_shapes(network, params, one_image)
-    for layer, (C, *_) in zip(network, shapes, strict=True):
-        if layer.channels not in (0, C):  # arrays would be broadcast: a kernel reads whatever lies there
-            raise ValueError(f"batch norm of {layer.channels} channels cannot take images of {C}")
-    stages, owners = [], []
-    i = first = 0
-    while i < len(network):
-        input_grad = any(layer.shapes for layer in network[:i])
-        stage, taken = make_stage(network[i:], x, shapes[i:], input_grad)
-        count = sum(len(layer.shapes) for layer in network[i : i + taken])
-        stages.append(stage)
-        owners.append(slice(first, first + count))
-        x, i, first = stage.y, i + taken, first + count
-    return stages, owners
 
 
 def output_shapes(network, params, x):

@@ -75,19 +75,15 @@ class Replica:
         if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
         self.begun += 1
-        self._update(lr, batch_size)
-        self.finished += 1
-
-    def _update(self, lr, batch_size):
         self.batch_norm.track()
         params, grads = self._pieces
         scale = self.precision.scale
-        if not self.precision.accept(grads):
-            return
-        self.steps += 1
-        state = [[array.raw for array in arrays] for arrays in self.optimizer_state]
-        self.optimizer.update(params, grads, *state, self.steps, lr, batch_size * scale)
-        self.precision.follow()
+        if self.precision.accept(grads):
+            self.steps += 1
+            state = [[array.raw for array in arrays] for arrays in self.optimizer_state]
+            self.optimizer.update(params, grads, *state, self.steps, lr, batch_size * scale)
+            self.precision.follow()
+        self.finished += 1
 
     @property
     def flat_optimizer_state(self):

@@ -78,13 +78,9 @@ class Convolution:
         self.grads.add()
         if self.dx is not None:
             self.multiply_back()
-            self._add_patches()
-
-    def _add_patches(self):
-        """Add each patch's gradient back to where the patch was taken, one place and one tap at a time."""
-        self.dx[...] = 0
-        for target, patches in self.overlaps:
-            np.add(target, patches, out=target)
+            self.dx[...] = 0
+            for target, patches in self.overlaps:  # back to where they were taken, one place and one tap at a time
+                np.add(target, patches, out=target)
 
     def store(self, grads):
         """Write the sums of the parameters' gradients."""

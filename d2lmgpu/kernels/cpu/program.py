@@ -18,7 +18,7 @@ import numpy as np
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import classes_of
 from ...timing import span
-from ..stages import Idle, Stages, function_of, make_stages, output_shapes, to_the_end
+from ..stages import Idle, Stages, function_of, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
 from .stages import OtherLoss, SoftmaxCrossEntropy
@@ -162,7 +162,7 @@ class Program(Stages):
     def __init__(self, network, params, shape, dtype, n):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
-        super().__init__(*make_stages(network, params, self.x, np.zeros((1, *shape), dtype), make_stage))
+        super().__init__(network, params, self.x, shape, make_stage)
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.loss = self.cross_entropy = SoftmaxCrossEntropy(self.stages[-1].y)
 
@@ -183,8 +183,10 @@ class Program(Stages):
         """
         timing = span("forward")
         timing.begin()
-        self._take(X)
         self.m = len(X)
+        np.copyto(self.x[..., : self.m], X.transpose(*range(1, X.ndim), 0))
+        if self.m < self.n:
+            self.x[..., self.m :] = 0
         self.use_draws(draws)
         for stage in self.stages:
             if isinstance(stage, BatchNorm) and stage.statistics is None:
@@ -231,8 +233,3 @@ class Program(Stages):
     def count_correct(self, y):
         """How many of the images of the last `forward` have their label as the largest logit."""
         return int(np.count_nonzero(self.loss.logits[:, : len(y)].argmax(axis=0) == y))
-
-    def _take(self, X):
-        np.copyto(self.x[..., : len(X)], X.transpose(*range(1, X.ndim), 0))
-        if len(X) < self.n:
-            self.x[..., len(X) :] = 0

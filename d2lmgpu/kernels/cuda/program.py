@@ -16,7 +16,7 @@ import numpy as np
 from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
 from ...timing import span
-from ..stages import Idle, Stages, make_stages, to_the_end
+from ..stages import Idle, Stages, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
@@ -114,7 +114,7 @@ class Program(Stages):
         self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
         make = functools.partial(make_stage, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
-        super().__init__(*make_stages(network, on_host, self.x, np.zeros((1, *shape), np.float32), make))
+        super().__init__(network, on_host, self.x, shape, make)
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
