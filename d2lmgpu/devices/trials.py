@@ -26,16 +26,8 @@ class Trial(NamedTuple):
 
 _trials = {}
 _turns = {}  # a lock for each trial, so that threads wait only for the one that they need
-_lock = threading.Lock()  # protects _trials and _turns
 _silent = False
-
-
-@in_forked_process
-def _begin_anew():
-    """In a forked process: replace the locks, which threads of the parent may have held."""
-    global _lock
-    _lock = threading.Lock()
-    _turns.clear()
+in_forked_process(_turns.clear)  # threads of the parent may have held them
 
 
 def works(device, tried, instead, attempt):
@@ -45,26 +37,18 @@ def works(device, tried, instead, attempt):
     None, there is no other way; after a failure the next call tries again, except in `all_again`.
     """
     key = device, tried
-    with _lock:
-        turn = _turns.setdefault(key, threading.Lock())
-    with turn:
+    with _turns.setdefault(key, threading.Lock()):
         trial = _trials.get(key)
         if trial is None or (instead is None and not _silent and not trial.works):
-            trial = _try(device, tried, instead, attempt)
-            with _lock:
-                _trials[key] = trial
+            begin, why = time.perf_counter(), None
+            try:
+                attempt()
+            except Exception as error:  # whatever it is, this way is not taken
+                why = one_line(error)
+                if not _silent:
+                    tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
+            trial = _trials[key] = Trial(device, tried, why is None, why, time.perf_counter() - begin)
         return trial.works
-
-
-def _try(device, tried, instead, attempt):
-    begin, why = time.perf_counter(), None
-    try:
-        attempt()
-    except Exception as error:  # whatever it is, this way is not taken
-        why = one_line(error)
-        if not _silent:
-            tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
-    return Trial(device, tried, why is None, why, time.perf_counter() - begin)
 
 
 def tell(message):
@@ -86,11 +70,9 @@ def all_again():
 
 def trials():
     """The latest `Trial` of each device and of each thing tried there, in the order in which they were first tried."""
-    with _lock:
-        return list(_trials.values())
+    return list(_trials.values())
 
 
 def forget_trials():
     """Forget all outcomes, so that everything is tried again."""
-    with _lock:
-        _trials.clear()
+    _trials.clear()
