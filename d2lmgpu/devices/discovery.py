@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 
 from ..arguments import in_a_clone
 from .errors import DeviceError
-from .forks import in_forked_process
 
 CUDA_IS_GONE = (
     "this process is a fork of one that used CUDA, which does not survive that; start processes with "
@@ -16,8 +15,7 @@ CUDA_IS_GONE = (
 GLANCE = 0.1
 """For how many seconds the use of the cores is measured."""
 
-_found = 0  # how many GPUs this process, or the one that it was forked from, has found
-_forked_from_cuda = False
+_has_cuda = None  # the number of the process that has found GPUs: this one, or one from which it was forked
 
 
 def count_cores():
@@ -34,8 +32,8 @@ def find_gpus():
     a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs without
     a word would mislead.
     """
-    global _found
-    if _forked_from_cuda:
+    global _has_cuda
+    if _has_cuda not in (None, os.getpid()):
         raise DeviceError(CUDA_IS_GONE)
     try:
         import cupy
@@ -45,8 +43,10 @@ def find_gpus():
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return 0, f"CuPy finds no GPU ({error})"
-    _found = count
-    return count, None if count else "CuPy finds no GPU"
+    if count == 0:
+        return 0, "CuPy finds no GPU"
+    _has_cuda = os.getpid()
+    return count, None
 
 
 def places_of_cards():
@@ -57,12 +57,6 @@ def places_of_cards():
     import cupy
 
     return [cupy.cuda.runtime.deviceGetPCIBusId(card) for card in range(count)]
-
-
-@in_forked_process
-def _note_fork():
-    global _forked_from_cuda
-    _forked_from_cuda = _forked_from_cuda or _found > 0
 
 
 @dataclass
