@@ -29,23 +29,24 @@ def in_one_piece(arrays):
 
     Otherwise ``arrays`` itself.
     """
-    base = arrays[0].base
-    if base is None or not base.flags.c_contiguous:
-        return arrays
-    first = end = _address(arrays[0])
-    base_address = None
+    base = _owner(arrays[0])
+    start = end = _address(arrays[0])
     for array in arrays:
-        if array.dtype != arrays[0].dtype or not array.flags.c_contiguous or array.base is None:
-            return arrays
-        if array.base is not base:  # with CuPy it may be another object for the same memory
-            base_address = base_address or _address(base)
-            if _address(array.base) != base_address:
-                return arrays
-        if array.size and _address(array) != end:
+        owner = _owner(array)  # with CuPy it may be another object for the same memory
+        if (
+            (owner is not base and _address(owner) != _address(base))
+            or array.dtype != arrays[0].dtype
+            or not (array.flags.c_contiguous and base.flags.c_contiguous)
+            or (array.size and _address(array) != end)
+        ):
             return arrays
         end += array.nbytes
-    start = first - (base_address or _address(base))
-    return [base.reshape(-1).view(np.uint8)[start : start + end - first].view(arrays[0].dtype)]
+    place = slice(start - _address(base), end - _address(base))
+    return [base.reshape(-1).view(np.uint8)[place].view(arrays[0].dtype)]
+
+
+def _owner(array):
+    return array if array.base is None else array.base
 
 
 def _address(array):
