@@ -10,6 +10,7 @@ The check uses NumPy's two protocols for array-like classes:
 """
 
 import functools
+import operator
 
 import numpy as np
 
@@ -75,12 +76,12 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             if not any(part is ... for part in parts):
                 parts += (...,)  # makes NumPy return a view, not a scalar, even of one element
             return DeviceArray(self.raw[parts], self.device)  # reads nothing, so it waits for nothing
-        return apply("indexing", lambda array, i: array[i], self, index)
+        return apply("indexing", operator.getitem, self, index)
 
     def __setitem__(self, index, value):
         if isinstance(value, (list, tuple)):
             raise DeviceMismatchError("assignment", self.device, HOST)
-        apply("assignment", _assign, self, index, value)
+        apply("assignment", operator.setitem, self, index, value)
 
     def __len__(self):
         return len(self.raw)
@@ -244,7 +245,3 @@ def _map(function, value):
 
 def _call_method(name, array, *args, **kwargs):
     return getattr(array, name)(*args, **kwargs)
-
-
-def _assign(array, index, value):
-    array[index] = value

@@ -77,10 +77,8 @@ def _between(x, device, done):
         raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
     target = device.empty(raw.shape, raw.dtype)
     batch = Batch()
-    if source is device:
-        batch.submit(device, _receive, target, device, raw, source, done)
-    elif source.kind == device.kind == "cpu":
-        batch.submit_to_all([device, source], _receive, target, device, raw, source, done)
+    if device.kind == "cpu":
+        batch.submit_to_all({device, source}, _receive, target, device, raw, source, done)
     else:
         batch.wait(device, batch.record(source))
         batch.wait(source, batch.submit(device, _receive, target, device, raw, source, done))
