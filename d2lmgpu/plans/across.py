@@ -4,15 +4,15 @@
                                         │ a message             which messages come, and in which order;
     rank 1, device 1                    └─► receive y 0 ─ F 0   each has its number, the tag of MPI's
 
-Before the first step the processes compare their plans and parameters; step_across.py carries out a step. What a step
-has found, and arrays of which each process has a part, are gathered in all of them.
+Before the first step the processes compare their plans and parameters; step_across.py carries out a step. Arrays of
+which each process has a part are gathered in all of them.
 """
 
 import hashlib
 
 import numpy as np
 
-from ..cluster import HangError, agree, gather
+from ..cluster import HangError, agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import ProcessPart
@@ -58,13 +58,6 @@ class AcrossProcesses:
                 f"the plan has {tags:,} messages between processes, and this MPI knows no more than "
                 f"{most_tags(self.progress.comm):,}; take fewer micro-batches"
             )
-        last = len(execution.plan.stages) - 1
-        self.holder = {  # of each micro-batch's loss: the first device that computes it
-            action.micro_batch: i
-            for i, todo in reversed(list(enumerate(execution.plan.actions)))
-            for action in todo
-            if action[:2] == ("F", last)
-        }
         plan = execution.plan._replace(network=None)  # functions, whose names tell where they are in memory
         self._to_compare = {"the plan's checksum": _checksum(plan), "the parameters'": _checksum(*params)}
 
@@ -74,21 +67,6 @@ class AcrossProcesses:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
         return StepAcross(self.execution, batch_size, lr)
-
-    def results(self, found, tell):
-        """By micro-batch the loss and the right answers, of what each of this process's devices ``found``.
-
-        And what all processes ``tell``.
-        """
-        M = self.execution.plan.micro_batches
-        rows = np.zeros((len(found), 2 * M + 1))
-        for row, own in zip(rows, found, strict=True):
-            row[-1] = tell
-            for m, pair in own.items():
-                row[2 * m : 2 * m + 2] = pair
-        rows = gather(self.everybody, rows).tolist()
-        found = {m: rows[i][2 * m : 2 * m + 2] for m, i in self.holder.items()}
-        return found, [row[-1] for row in rows]
 
     def completed(self, arrays, name):
         """Flat host arrays, one for each stage, in which each process has what its own devices hold: all of them whole.

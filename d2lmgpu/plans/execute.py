@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ..arguments import shown
-from ..cluster import Cluster, as_cluster
+from ..cluster import Cluster, as_cluster, gather
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, synchronize, to_host
 from ..layers import check_labels
 from ..networks import channels, check_params
@@ -62,7 +62,7 @@ class Execution:
         if len(everybody) != plan.k:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
-        self.plan, self.devices, self.optimizer = plan, everybody.mine, optimizer
+        self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
         self.steps, self.failed = 0, False
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
@@ -72,6 +72,12 @@ class Execution:
         tasks = [device.submit(Store, plan, i, device, flat, optimizer) for i, device in own]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
+        self.holder = {  # of each micro-batch's loss: the first device that computes it
+            action.micro_batch: i
+            for i, todo in reversed(list(enumerate(plan.actions)))
+            for action in todo
+            if action[:2] == ("F", len(plan.stages) - 1)
+        }
         events = list(order(plan))
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
@@ -134,17 +140,19 @@ class Execution:
                         store.y[action.micro_batch] = put(y[examples], store.device).raw
 
     def _results(self, tell):
-        """The loss, summed over micro-batches, each of which several devices may have computed."""
-        found = [
-            {m: [_number(own[m], store.device) for own in (store.losses, store.correct)] for m in store.losses}
-            for store in self.stores
-        ]
-        if self.across is None:
-            found, self.told = {m: pair for own in reversed(found) for m, pair in own.items()}, [tell]
-        else:
-            found, self.told = self.across.results(found, tell)
-        self.correct = int(sum(correct for _, correct in found.values()))
-        return sum(loss for _, (loss, _) in sorted(found.items()))
+        """The loss, summed over micro-batches, each of which several devices may have computed: the first one's counts.
+
+        In all processes the same: a row of numbers from each device is gathered.
+        """
+        M = self.plan.micro_batches
+        rows = np.full((len(self.stores), 2 * M + 1), float(tell))
+        for row, store in zip(rows, self.stores, strict=True):
+            for m in store.losses:
+                row[2 * m : 2 * m + 2] = [_number(own[m], store.device) for own in (store.losses, store.correct)]
+        rows = gather(self.everybody, rows).tolist()
+        self.told = [row[-1] for row in rows]
+        self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))
+        return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
 
 
 def _number(value, device):
