@@ -6,6 +6,7 @@ All raise `Wrong` where an action does what it must not; `prove` adds where that
 import numpy as np
 
 from .abstract_values import GONE, Counts, Flat, Value, Wrong
+from .memory import FLAT_KINDS
 from .plan import OF_MICRO_BATCHES, all_of
 
 
@@ -26,7 +27,7 @@ class AbstractState:
             if part.params == all_of(plan.stages[s]) and not plan.stages[s].split:
                 params.whole = versions
             else:
-                params.part, params.bounds = versions[self.piece(s, part.params)], part.params
+                params.part = versions[self.piece(s, part.params)]
 
     def piece(self, stage, bounds):
         """The pieces that elements (start, stop) are, as a slice."""
@@ -79,38 +80,35 @@ class AbstractState:
         s = action.stage
         if s not in self.parts or not np.diff(self.parts[s].state):
             raise Wrong("the layout gives this device nothing of this stage to update")
-        bounds, params, grads = self.parts[s].state, self.params[s], self.grads[s]
+        params, grads = self.params[s], self.grads[s]
         if params.whole is not None and params.part is not None:
             raise Wrong("its part of the parameters is to be updated, and the gathered ones are not freed")
         if grads.whole is not None and self.parts[s].grads != all_of(self.plan.stages[s]):
             raise Wrong("gradients that are not its own, by the layout, are not freed")
-        versions = self._held(params, s, bounds, "parameters")
-        versions = versions[self._rows(params, s, bounds)]
+        held, rows = self._updated("params", s)
+        versions = held[rows]
         if (versions == GONE).any():
             raise Wrong("parameters that it updates are not there")
         if versions.any():
             raise Wrong("the parameters are updated already")
-        counts = self._held(grads, s, bounds, "gradients")
-        fault = counts.rows(self._rows(grads, s, bounds)).fault(self.plan.micro_batches)
+        counts, rows = self._updated("grads", s)
+        fault = counts.rows(rows).fault(self.plan.micro_batches)
         if fault is not None:
             m, found = fault
             raise Wrong(f"the contribution of micro-batch {m} is {f'counted {found} times' if found else 'lacking'}")
         versions[:] = 1
         grads.used = params.used = True
 
-    def _held(self, flat, s, bounds, name):
-        """What is known of the whole array, or else of the part, which has elements ``bounds``."""
-        if flat.whole is not None:
-            return flat.whole
-        if flat.part is None or not flat.bounds[0] <= bounds[0] <= bounds[1] <= flat.bounds[1]:
-            raise Wrong(f"{name} that it needs are not there")
-        return flat.part
-
-    def _rows(self, flat, s, bounds):
-        """Where in that elements ``bounds`` are, a slice."""
-        pieces = self.piece(s, bounds)
-        first = 0 if flat.whole is not None else self.piece(s, flat.bounds).start
-        return slice(pieces.start - first, pieces.stop - first)
+    def _updated(self, value, s):
+        """What is known of params or grads, of the whole or else of the part, and the rows of it that it updates."""
+        flat, part = self.flat(value, s), self.parts[s]
+        held, bounds = flat.whole, all_of(self.plan.stages[s])
+        if held is None:
+            held, bounds = flat.part, getattr(part, value)
+        if held is None or not bounds[0] <= part.state[0] <= part.state[1] <= bounds[1]:
+            raise Wrong(f"{FLAT_KINDS[value]} that it needs are not there")
+        pieces, first = self.piece(s, part.state), self.piece(s, bounds).start
+        return held, slice(pieces.start - first, pieces.stop - first)
 
     # What is moved:
 
@@ -137,8 +135,8 @@ class AbstractState:
         if action.part is not None:
             self._keep_part(flat, action)
         elif flat.part is not None:
-            self.memory.change(action.value, -np.diff(flat.bounds)[0])
-            flat.part = flat.bounds = None
+            self.memory.change(action.value, -np.diff(getattr(self.parts[action.stage], action.value))[0])
+            flat.part = None
         if flat.whole is not None:
             self.memory.change(action.value, -self.plan.stages[action.stage].params)
             flat.whole = None
@@ -159,7 +157,7 @@ class AbstractState:
             if (flat.part != flat.whole[pieces]).any():
                 raise Wrong("the part that it keeps is not the same as in the whole")
         elif flat.part is None:
-            flat.part, flat.bounds = flat.whole.rows(pieces), action.part
+            flat.part = flat.whole.rows(pieces)
             self.memory.change("grads", action.part[1] - action.part[0])
             self.memory.look()
         else:
@@ -171,7 +169,7 @@ class AbstractState:
         if params.whole is None:
             params.whole = np.full(len(self.cuts[s]) - 1, GONE)
             if params.part is not None:
-                params.whole[self.piece(s, params.bounds)] = params.part
+                params.whole[self.piece(s, self.parts[s].params)] = params.part
             self.memory.change("params", self.plan.stages[s].params)
 
     # The end:
@@ -246,7 +244,6 @@ class AbstractState:
         counts = Counts.of_one(m, pieces.stop - pieces.start)
         if before is None:
             self.memory.change("grads", bounds[1] - bounds[0])
-            grads.bounds = bounds if stage.split else grads.bounds
         elif m in before.columns:
             raise Wrong("the gradients contain this micro-batch's contribution already")
         else:

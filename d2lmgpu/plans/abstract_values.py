@@ -34,12 +34,12 @@ class Value:
 class Flat:
     """Params or grads of a stage: the ``whole`` array, a ``part`` in an array of its own, both, or neither.
 
-    Both say something of each piece: params an array of versions, grads `Counts`.
-    ``bounds``: the elements of the part. ``used``: whether what arrived or was made last has been used since.
+    Both say something of each piece: params an array of versions, grads `Counts`. The part has the elements that the
+    layout gives the device. ``used``: whether what arrived or was made last has been used since.
     """
 
     def __init__(self):
-        self.whole = self.part = self.bounds = None
+        self.whole = self.part = None
         self.used = True
 
 

@@ -37,12 +37,12 @@ class Exchanges:
         for member, flat in zip(members, flats, strict=True):
             if getattr(flat, name) is None:
                 raise Wrong(f"device {member.number} has no grads to exchange")
-            if name == "part" and flat.bounds != flats[0].bounds:
+            if name == "part" and member.parts[s].grads != members[0].parts[s].grads:
                 raise Wrong("the devices have different parts of the stage")
             flat.used = True  # by others
         counts = [getattr(flat, name) for flat in flats]
         columns = sorted({m for of in counts for m in of.columns})
-        first = members[0].piece(s, flats[0].bounds).start if name == "part" else 0
+        first = members[0].piece(s, members[0].parts[s].grads).start if name == "part" else 0
         tables = self._carried(members, action, [of.over(columns) for of in counts], first)
         for flat, table in zip(flats, tables, strict=True):
             setattr(flat, name, Counts(columns, table))

@@ -13,6 +13,9 @@ KINDS = ("parameters", "gradients", "state", "examples", "activations", "message
 Messages: y and dy that came from other devices, or in which collectives put parts and shares together.
 """
 
+FLAT_KINDS = {"params": "parameters", "grads": "gradients"}
+"""The kinds of a stage's values that are flat arrays."""
+
 LABEL = 8
 """Bytes of one: an int64."""
 
@@ -86,7 +89,7 @@ class Memory:
 
     def change(self, value, elements):
         """So many elements of params or grads came, or went if less than 0."""
-        self.used[{"params": "parameters", "grads": "gradients"}[value]] += self.itemsize * elements
+        self.used[FLAT_KINDS[value]] += self.itemsize * elements
 
     def send(self, action):
         """What a "send" sends, in bytes."""

@@ -79,10 +79,7 @@ class Store:
         """The flat array that a collective is about."""
         if action.value in ("y", "dy"):
             return self.gathered[action.key]
-        s = action.stage
-        if self.splits[s] is None:
-            return self.whole[action.value][s]
-        return self.part[action.value][s][0]
+        return self._computed_with(action.stage)[action.value][action.stage]
 
     def own_params(self, s):
         """The parameters that the layout gives this device."""
@@ -123,14 +120,14 @@ class Store:
 
     def _update(self, action, step, lr, batch_size):
         s = action.stage
-        part = self.parts[s]
-        params = self.own_params(s)[slice(*(edge - part.params[0] for edge in part.state))]
-        if s in self.part["grads"]:
-            grads, first = self.part["grads"][s]
-        else:
-            grads, first = self.whole["grads"][s], 0
-        grads = grads[slice(*(edge - first for edge in part.state))]
-        self.optimizer.update([params], [grads], *([array] for array in self.state[s]), step, lr, batch_size)
+        arrays = self._updated("params", s), self._updated("grads", s), *self.state[s]
+        self.optimizer.update(*([array] for array in arrays), step, lr, batch_size)
+
+    def _updated(self, name, s):
+        """Of params or grads, of the part or else of the whole array, the elements that this device updates."""
+        part, own = self.parts[s], self.part[name].get(s)
+        flat, first = (self.whole[name][s], 0) if own is None else (own, getattr(part, name)[0])
+        return flat[slice(*(edge - first for edge in part.state))]
 
     def _free(self, action):
         s, name = action.stage, action.value
@@ -143,8 +140,8 @@ class Store:
         elif name == "grads":
             kept = self.whole[name][s][slice(*action.part)]
             if s not in self.part[name]:
-                self.part[name][s] = self._zeros(kept.size), action.part[0]
-            self.part[name][s][0][...] += kept
+                self.part[name][s] = self._zeros(kept.size)
+            self.part[name][s] += kept
         self.whole[name].pop(s, None)
 
     def _backward_inputs(self, s, m):
@@ -170,21 +167,22 @@ class Store:
         each = self.widths[of] // self.units[of]
         return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
 
+    def _computed_with(self, s):
+        """The flat arrays with which stage s is computed: whole ones, or of a split stage the device's part."""
+        return self.whole if self.splits[s] is None else self.part
+
     def _params(self, s):
-        if self.splits[s] is None:
-            return views(self.whole["params"][s], None, self.shapes[s], None)
-        return views(self.part["params"][s], self.splits[s], self.shapes[s], self.parts[s].params)
+        return self._views(self._computed_with(s)["params"][s], s)
 
     def _grads(self, s):
-        if self.splits[s] is None:
-            if s not in self.whole["grads"] and self.shapes[s]:
-                self.whole["grads"][s] = self._zeros(self.plan.stages[s].params)
-            return views(self.whole["grads"].get(s), None, self.shapes[s], None)
-        start, stop = self.parts[s].params
-        if s not in self.part["grads"] and start < stop:
-            self.part["grads"][s] = self._zeros(stop - start), start
-        flat, _ = self.part["grads"].get(s) or (self._zeros(0), 0)
-        return views(flat, self.splits[s], self.shapes[s], (start, stop))
+        held = self._computed_with(s)
+        if s not in held["grads"]:
+            held["grads"][s] = self._zeros(held["params"][s].size)
+        return self._views(held["grads"][s], s)
+
+    def _views(self, flat, s):
+        split = self.splits[s]
+        return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
 
     def _new(self, size):
         return self.device.empty(size, self.dtype)
