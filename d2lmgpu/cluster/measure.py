@@ -146,7 +146,7 @@ def network_of(wires, devices=1, processes=1):
 
         name = f"hosts of {processes} processes of {devices} devices, {k} devices"
         add, occupancy = wires.add_seconds_per_byte, np.zeros(len(links))
-        return Network(name, k, links, np.array(bandwidth), occupancy, route, latency, add, wires.startup)
+        return Network(name, k, links, bandwidth, route, latency, occupancy, add, wires.startup)
 
     return network
 

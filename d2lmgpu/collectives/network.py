@@ -42,23 +42,29 @@ class Network:
     """A network of ``k`` devices.
 
     ``bandwidth`` (bytes/s) and ``occupancy`` (s a message) are arrays with an
-    entry for each link, whose names are ``links``. ``route(sources, destinations)``
-    takes arrays of m device numbers and gives the links on each way: an array
-    (m, hops) of link numbers and `NO_LINK`. ``latency(sources, destinations)``
-    gives α for each, in seconds. ``startup`` is the time before the first step.
+    entry for each link, whose names are ``links``; a number is of all of them.
+    ``route(sources, destinations)`` takes arrays of m device numbers and gives the
+    links on each way: an array (m, hops) of link numbers and `NO_LINK`.
+    ``latency(sources, destinations)`` gives α for each, in seconds; a number is of
+    all ways. ``startup`` is the time before the first step.
     """
 
     name: str
     k: int
     links: list
     bandwidth: np.ndarray
-    occupancy: np.ndarray
     route: Callable
-    latency: Callable
+    latency: Callable = 0.0
+    occupancy: np.ndarray = 0.0
     reduce_seconds_per_byte: float = 0.0
     startup: float = 0.0
 
     def __post_init__(self):
+        for name in ("bandwidth", "occupancy"):
+            setattr(self, name, np.full(len(self.links), getattr(self, name), float))
+        if not callable(self.latency):
+            seconds = float(self.latency)
+            self.latency = lambda sources, destinations: np.full(len(sources), seconds)
         if not (self.bandwidth > 0).all():
             raise ValueError(f"{self.name}: bandwidths are {self.bandwidth.min()} and more; they should be above 0")
 
@@ -76,7 +82,7 @@ def full_switch(k, bandwidth, latency=0.0):
     def route(sources, destinations):
         return np.stack([sources, k + destinations], axis=1)
 
-    return _network(f"switch, {k} devices", k, links, bandwidth, route, latency)
+    return Network(f"switch, {k} devices", k, links, bandwidth, route, latency)
 
 
 def pcie_bus(k, bandwidth, latency=0.0):
@@ -85,7 +91,7 @@ def pcie_bus(k, bandwidth, latency=0.0):
     def route(sources, destinations):
         return np.zeros((len(sources), 1), int)
 
-    return _network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency)
+    return Network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency)
 
 
 def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
@@ -98,7 +104,7 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     network = pcie_bus(k, bandwidth * min(k, cores), latency)
     network.reduce_seconds_per_byte = reduce_seconds_per_byte / min(k, cores)
     network.name = f"{cores} cores, {k} virtual devices"
-    network.occupancy[:] = occupancy
+    network.occupancy += occupancy
     return network
 
 
@@ -117,8 +123,7 @@ def nvlink_mesh(bandwidth=25e9, latency=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
     width = {(a, b): count for a, b, count in MESH_WIRES} | {(b, a): count for a, b, count in MESH_WIRES}
     pairs = sorted(width)
-    bandwidths = np.array([width[pair] * bandwidth for pair in pairs])
-    return _wired("NVLink mesh, 8 devices", 8, pairs, bandwidths, latency)
+    return _wired("NVLink mesh, 8 devices", 8, pairs, [width[pair] * bandwidth for pair in pairs], latency)
 
 
 def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6):
@@ -130,7 +135,7 @@ def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, laten
     count = -(-k // size)
     names = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
     names += [f"card out of machine {m}" for m in range(count)] + [f"card into machine {m}" for m in range(count)]
-    bandwidths = np.array([inside] * 2 * k + [between] * 2 * count)
+    bandwidths = [inside] * 2 * k + [between] * 2 * count
 
     def route(sources, destinations):
         near = sources // size == destinations // size
@@ -141,9 +146,7 @@ def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, laten
     def latency(sources, destinations):
         return np.where(sources // size == destinations // size, latency_inside, latency_between)
 
-    network = _network(f"machines of {size}, {k} devices", k, names, bandwidths, route, 0.0)
-    network.latency = latency
-    return network
+    return Network(f"machines of {size}, {k} devices", k, names, bandwidths, route, latency)
 
 
 TOPOLOGIES = {
@@ -165,18 +168,6 @@ def topology(name, k):
     return network
 
 
-def _network(name, k, links, bandwidth, route, latency):
-    return Network(
-        name=name,
-        k=k,
-        links=links,
-        bandwidth=np.broadcast_to(np.asarray(bandwidth, float), len(links)).copy(),
-        occupancy=np.zeros(len(links)),
-        route=route,
-        latency=lambda sources, destinations: np.full(len(sources), float(latency)),
-    )
-
-
 def _wired(name, k, pairs, bandwidth, latency):
     """A network of direct wires, each way one of ``pairs``; a message takes a way of the fewest wires."""
     number = {pair: i for i, pair in enumerate(pairs)}
@@ -195,4 +186,4 @@ def _wired(name, k, pairs, bandwidth, latency):
     for (source, destination), way in ways.items():
         table[source, destination, : len(way)] = way
     links = [f"{a} to {b}" for a, b in pairs]
-    return _network(name, k, links, bandwidth, lambda s, d: table[s, d], latency)
+    return Network(name, k, links, bandwidth, lambda s, d: table[s, d], latency)
