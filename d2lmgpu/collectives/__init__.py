@@ -49,12 +49,9 @@ def check_algorithm(name, training=False):
     """
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
-    if callable(name) or hasattr(name, "add_to"):
-        return
-    if isinstance(name, str) and (name in ALGORITHMS or name in LIBRARIES):
-        return
-    known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
-    check_name("allreduce", name, known, also=", or give a function of k and n")
+    if not callable(name) and not hasattr(name, "add_to"):
+        known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
+        check_name("allreduce", name, known, also=", or give a function of k and n")
 
 
 def schedules_of(algorithm):
