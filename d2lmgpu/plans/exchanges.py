@@ -62,11 +62,8 @@ class Exchanges:
 
     def _carried(self, members, action, tables, first=0):
         """The members' tables after the schedule, not to be changed. ``first``: the number of their first row."""
-        key = id(action.schedule), action.value, action.stage, action.group, first, tables[0].shape
-        digest = hashlib.sha256()
-        for table in tables:
-            digest.update(np.ascontiguousarray(table))
-        key += (digest.digest(),)
+        digest = hashlib.sha256(b"".join(table.tobytes() for table in tables)).digest()
+        key = id(action.schedule), action.value, action.stage, action.group, first, tables[0].shape, digest
         if key not in self._done:
             self._done[key] = self._carry(members, action, tables, first)
         after, sent = self._done[key]

@@ -5,8 +5,6 @@ other where the plan says so, by events (step.py), or by messages where they are
 host program does not wait before the step's end.
 """
 
-import math
-
 import numpy as np
 
 from ..arguments import shown
@@ -20,7 +18,7 @@ from .order import order
 from .plan import all_of, shapes_of
 from .prove import prove
 from .sizes import examples_of, stage_sizes
-from .split import numbered, splits_of, views
+from .split import in_shapes, numbered, splits_of, views
 from .step import Step
 from .store import Store
 
@@ -112,13 +110,19 @@ class Execution:
 
     def params(self):
         """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
-        whole = [np.empty(stage.params, self.dtype) for stage in self.plan.stages]
+        return [np.ascontiguousarray(array) for array in self._gathered("params", Store.own_params)]
+
+    def _gathered(self, name, held):
+        """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes."""
+        whole = [np.zeros(stage.params, self.dtype) for stage in self.plan.stages]
         for store in reversed(self.stores):
             for s, part in store.parts.items():
-                whole[s][slice(*part.params)] = to_host(DeviceArray(store.own_params(s), store.device))
+                whole[s][slice(*getattr(part, name))] = to_host(DeviceArray(held(store, s), store.device))
         if self.across is not None:
-            whole = self.across.completed(whole, "params")
-        return [np.ascontiguousarray(array) for array in _in_shapes(whole, self.plan)]
+            whole = self.across.completed(whole, name)
+        splits = splits_of(self.plan.network, self.plan.stages)
+        for stage, split, flat in zip(self.plan.stages, splits, whole, strict=True):
+            yield from views(flat, split, shapes_of(stage, self.plan.network), all_of(stage))
 
     def _check_examples(self, X, y):
         X, y, network = np.asarray(X), np.asarray(y), self.plan.network
@@ -165,15 +169,10 @@ def whole_state(execution):
     It is gathered from the devices that hold parts of it; so a checkpoint of it is that of any other split, and of
     training without one. Of a `Cluster` all processes call it, and get the same.
     """
-    plan, state = execution.plan, []
+    state = []
     for i in range(execution.optimizer.states):
-        flats = [np.zeros(stage.params, execution.dtype) for stage in plan.stages]
-        for store in execution.stores:
-            for s, arrays in store.state.items():
-                flats[s][slice(*store.parts[s].state)] = to_host(DeviceArray(arrays[i], store.device))
-        if execution.across is not None:
-            flats = execution.across.completed(flats, "state")
-        state.append(np.concatenate([array.reshape(-1) for array in _in_shapes(flats, plan)]))
+        arrays = execution._gathered("state", lambda store, s, i=i: store.state[s][i])
+        state.append(np.concatenate([array.reshape(-1) for array in arrays]))
     return state
 
 
@@ -181,21 +180,12 @@ def give_back(execution, state):
     """Put what `whole_state` gave where it belongs."""
     plan = execution.plan
     shapes = [shape for stage in plan.stages for shape in shapes_of(stage, plan.network)]
-    sizes = [math.prod(shape) for shape in shapes]
     for i, whole in enumerate(state):
-        arrays = np.split(whole, np.cumsum(sizes)[:-1])
-        flats = numbered_stages([array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)], plan)
+        flats = numbered_stages(in_shapes(whole, shapes), plan)
         for store in execution.stores:
             for s, arrays in store.state.items():
                 part = flats[s][slice(*store.parts[s].state)]
                 DeviceArray(arrays[i], store.device)[...] = put(part, store.device)
-
-
-def _in_shapes(flats, plan):
-    """Each stage's elements as arrays in the shapes of the parameters."""
-    splits = splits_of(plan.network, plan.stages)
-    for stage, split, flat in zip(plan.stages, splits, flats, strict=True):
-        yield from views(flat, split, shapes_of(stage, plan.network), all_of(stage))
 
 
 def numbered_stages(arrays, plan):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..collectives.schedule import chunk_bound
+from ..kernels.stages import output_shapes as layer_shapes
 from .compute import forward, input_backward
 from .plan import all_of, shapes_of
 from .split import splits_of, views
@@ -63,12 +64,9 @@ def stage_sizes(network, stages, dtype, held=None):
 @functools.lru_cache(maxsize=64)
 def output_shapes(network, stages):
     """The shape of each stage's y for one example, of all units."""
-    x, shapes = np.zeros((1, *network.input_shape), np.float32), []
-    for stage in stages:
-        params = [np.zeros(shape, np.float32) for shape in shapes_of(stage, network)]
-        x, _ = forward(network[stage.first : stage.stop], x, params)
-        shapes.append(x.shape[1:])
-    return shapes
+    params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
+    shapes = layer_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
+    return [shapes[stage.stop - 1] for stage in stages]
 
 
 def examples_of(batch_size, micro_batches, m):

@@ -15,11 +15,12 @@ input is a channel, all of its pixels.
 """
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
 from ..collectives.schedule import chunk_bound
-from ..devices import array_module, parts_of
+from ..devices import array_module
 from .plan import shapes_of
 
 
@@ -113,7 +114,7 @@ def views(flat, split, shapes, part):
     A part without the biases gets new ones, of zeros, which are not kept.
     """
     if split is None:
-        return parts_of(flat, [_Sized(shape, math.prod(shape)) for shape in shapes])
+        return in_shapes(flat, shapes)
     if split.what == "columns":
         table, found, start = flat.reshape(len(flat) // split.size, split.size), [], 0
         for shape in split.shapes:
@@ -142,11 +143,10 @@ def held_units(plan, device):
     return tuple(held)
 
 
-class _Sized(NamedTuple):
-    """Of an array, what `parts_of` asks for."""
-
-    shape: tuple
-    size: int
+def in_shapes(flat, shapes):
+    """Consecutive views of the plain array ``flat`` (n,), in these shapes."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    return [flat[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(shapes, ends, strict=True)]
 
 
 def has_weights(layer):
