@@ -92,6 +92,7 @@ def bind(device, function, args, kwargs):
 def is_inside(devices, task):
     """If work that runs on the task's own device submits it, do it at once and return True; otherwise return False.
 
+    At once, but after the events that it waits for.
     Raises DeviceError if work on another device submits it, or if one of its devices can no longer be used.
     """
     for device in devices:
@@ -106,6 +107,8 @@ def is_inside(devices, task):
                 f"work running on {inside} tried to use {device}. Functions on a device use its own "
                 "arrays only; let the host program issue transfers and other devices' work."
             )
+    for event in task.after:
+        event.wait()
     inside.do(task)
     return True
 
