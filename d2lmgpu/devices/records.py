@@ -46,8 +46,8 @@ def record_transfers():
         _logs.remove(log)
         for end in [device.end() for device in log.devices]:
             end.wait()
-        for device, since in log.devices.items():
-            device.failures.look(since)
+    for device, since in log.devices.items():
+        device.failures.look(since)
 
 
 class _Log:
