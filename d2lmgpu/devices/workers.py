@@ -25,6 +25,9 @@ PATIENCE = 0.1
 The present ones may all be blocked by work that waits for devices still in line.
 """
 
+PAUSE = 0.001
+"""Seconds that a thread pauses after a device's `work` itself has failed."""
+
 _this_thread = threading.local()
 
 
@@ -108,7 +111,7 @@ class Workers:
                 try:
                     more = device.work()
                 except BaseException:  # such as by a trace function that a task has left in this thread
-                    more = True
+                    time.sleep(PAUSE)  # it may be raised again and again
                 self._progress += 1
             _this_thread.device = None
             if self._threads > self._count:
