@@ -95,6 +95,8 @@ def test_arrays_of_no_common_buffer_are_not_flat():
         one_buffer(params[::2])
     with pytest.raises(ValueError, match="one after the other"):
         one_buffer([params[2].T])
+    whole = d2l.put(np.arange(6.0).reshape(2, 3), device)
+    assert d2l.to_host(one_buffer([whole])).tolist() == [0, 1, 2, 3, 4, 5]
     with pytest.raises(ValueError, match="one after the other"):
         one_buffer([params[0], d2l.get_params(d2l.init_params(), device)[1]])  # of another buffer
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import Device, DeviceArray, count_cores, current_device, find_gpus
+from d2lmgpu.devices import Device, DeviceArray, choose_indices, count_cores, current_device, find_gpus
 
 MIXED = {
     "arithmetic": lambda a, b: a + b,
@@ -124,6 +124,24 @@ def test_changes_in_place(make_devices):
     np.testing.assert_array_equal(d2l.to_host(a), [[10, 10], [7, 7]])
 
 
+def test_functions_of_two_results():
+    a, device = np.array([7.0, 9.5]), d2l.cpu(0)
+    x, first, second = d2l.put(a, device), *(d2l.put(np.zeros(2), device) for _ in range(2))
+    for results in (divmod(x, 2), np.divmod(x, 2, out=(first, second)), (first, second)):
+        for result, expected in zip(results, np.divmod(a, 2), strict=True):
+            assert result.device is device
+            np.testing.assert_array_equal(d2l.to_host(result), expected)
+    with pytest.raises(d2l.DeviceMismatchError):
+        np.divmod(x, 2, out=(first, np.zeros(2)))
+
+
+def test_a_list_is_named_as_what_is_on_the_host():
+    a = square(d2l.cpu(0))
+    for operation in ("adding a list", "assigning a list"):
+        with pytest.raises(d2l.DeviceMismatchError, match=r"one array is on cpu\(0\) and a list on the host"):
+            HOST_ONLY[operation](a, None)
+
+
 def test_each_device_has_its_own_memory(make_devices):
     one, other = make_devices(2)
     host = np.arange(3.0)
@@ -222,6 +240,15 @@ def test_transfers_are_recorded(make_devices):
     expected = [("host", one, 120), (one, other, 120), (other, "host", 24), (other, "host", 4)]
     assert [(t.source, t.destination, t.nbytes) for t in transfers] == expected
     assert all(t.seconds > 0 for t in transfers)
+
+
+def test_a_record_does_not_hide_what_its_block_raises():
+    with pytest.raises(KeyError), d2l.record_transfers():
+        d2l.put(d2l.put(np.zeros(3), d2l.cpu(0)), d2l.cpu(1))
+        d2l.cpu(1).run(lambda: 1 / 0)
+        raise KeyError
+    with pytest.raises(ZeroDivisionError):
+        d2l.cpu(1).synchronize()
 
 
 def test_an_error_on_a_device_reaches_the_host_program(make_devices):
@@ -323,12 +350,14 @@ def test_choosing_devices(device_kind):
         (("cpu", -1), "at least 1"),
         (("cpu", []), "list of indices"),
         (("cpu", [0, -2]), "list of indices"),
+        (("cpu", [True]), "list of indices"),
         (("cpu", [1, 1]), "twice"),
     ],
 )
 def test_impossible_choices(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        d2l.choose_devices(*arguments)
+    for choose in (d2l.choose_devices, choose_indices):
+        with pytest.raises(ValueError, match=message):
+            choose(*arguments)
     with pytest.raises(d2l.DeviceError, match="for the command train in processes that mpiexec starts"):
         d2l.choose_devices("parallel")
 

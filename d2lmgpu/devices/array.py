@@ -53,15 +53,15 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
         for value in inputs:
             if isinstance(value, (list, tuple)):  # a list is data of the host program
-                raise DeviceMismatchError(ufunc.__name__, self.device, HOST)
+                raise DeviceMismatchError(ufunc.__name__, self.device, HOST, "a list")
         function = getattr(array_module(self), ufunc.__name__)
         if method != "__call__":
             function = getattr(function, method)
         if out is None:
             return apply(ufunc.__name__, function, *inputs, **kwargs)
-        (target,) = out
-        apply(ufunc.__name__, function, *inputs, out=target, **kwargs)
-        return target
+        target = out[0] if len(out) == 1 else out  # of divmod and others two
+        result = apply(ufunc.__name__, function, *inputs, out=target, **kwargs)
+        return result if target is out else target
 
     def __array_function__(self, function, types, args, kwargs):
         return apply(function.__name__, function, *args, **kwargs)
@@ -80,7 +80,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __setitem__(self, index, value):
         if isinstance(value, (list, tuple)):
-            raise DeviceMismatchError("assignment", self.device, HOST)
+            raise DeviceMismatchError("assignment", self.device, HOST, "a list")
         apply("assignment", operator.setitem, self, index, value)
 
     def __len__(self):

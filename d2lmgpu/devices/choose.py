@@ -157,7 +157,7 @@ def _indices(devices):
         check_whole("devices: the number of them", devices, most=MOST_DEVICES)
         return range(devices)
     indices = check_list("devices", devices, of="indices from 0, such as [0, 2]")
-    if not indices or any(not isinstance(i, int) or i < 0 for i in indices):
+    if not indices or any(type(i) is not int or i < 0 for i in indices):
         raise ValueError(f"devices: {shown(devices)} should be a list of indices from 0, such as [0, 2]")
     if len(set(indices)) < len(indices):
         raise ValueError(f"devices: {shown(indices)} names a device twice; each device holds one shard")

@@ -66,6 +66,7 @@ class Device(Queue):
     def limit_memory(self, nbytes):
         """Limit the arrays made here from now on to ``nbytes`` together; None: no limit.
 
+        A view made from now on counts as the whole array that owns its memory, even if that is older.
         An array that would exceed the limit raises `DeviceMemoryError` on a virtual device, on a GPU CuPy's
         OutOfMemoryError; both are MemoryErrors. On a virtual device the kernels' scratch memory is not counted.
         """

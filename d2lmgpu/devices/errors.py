@@ -18,7 +18,7 @@ class DeviceMismatchError(DeviceError):
     The message names both places and says how to move the data.
     """
 
-    def __init__(self, operation, first, second):
+    def __init__(self, operation, first, second, what="another"):
         device = first if str(first) != HOST else second
         if HOST in (str(first), str(second)):
             advice = (
@@ -28,7 +28,7 @@ class DeviceMismatchError(DeviceError):
         else:
             advice = f"d2l.put(x, d2l.{first}) copies an array to {first}."
         super().__init__(
-            f"{operation}: one array is on {_place(first)} and another on {_place(second)}; "
+            f"{operation}: one array is on {_place(first)} and {what} on {_place(second)}; "
             f"an operation needs all its arrays in one place. {advice}"
         )
 
