@@ -14,7 +14,7 @@ is right. A wrong file is never replaced, and never passed over in silence.
 import gzip
 import hashlib
 import os
-import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +46,6 @@ PATIENCE, SLOWEST = 30.0, 20_000
 
 WAIT = 30.0
 """Seconds for which the other side may say nothing."""
-
-
-class DownloadError(RuntimeError):
-    """A file was not to be had at an address; the message says why."""
 
 
 class DataError(RuntimeError):
@@ -126,8 +122,8 @@ def _from_a_mirror(name, tried):
         url = mirror + name
         try:
             data = download(url, size, PATIENCE + size / SLOWEST, name)
-        except DownloadError as error:
-            tried.append(f"{url} ({error})")
+        except Exception as error:  # urllib raises many kinds for answers that are not HTTP
+            tried.append(f"{url} ({message_of(error)[:200]})")
             continue
         found = hashlib.md5(data).hexdigest()
         if found == expected:
@@ -141,52 +137,25 @@ def _from_a_mirror(name, tried):
 def download(url, most, seconds, name):
     """The bytes that ``url`` gives, ``most`` at the most, with a progress bar called ``name``.
 
-    Raises DownloadError: no connection, a bad status or answer, more bytes, or not all of them there in so many
-    ``seconds``. The thread that waits for them is then left alone, and ends when it hears from the other side.
+    Raises RuntimeError if there are more, or not all of them there in so many ``seconds``, and whatever urllib raises.
     """
-    late, result = threading.Event(), []
-
-    def work():
-        try:
-            result.append(_read(url, most, min(WAIT, seconds), name, late))
-        except Exception as error:  # urllib raises many kinds for answers that are not HTTP
-            result.append(error)
-
-    # a thread, since a timeout of urllib's begins anew with every byte, of the answer's head, too
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    late.set()
-    if not result:
-        raise DownloadError(f"not there after {seconds:.3g} seconds")
-    if isinstance(result[0], Exception):
-        raise DownloadError(_why(result[0])) from result[0]
-    return result[0]
-
-
-def _read(url, most, wait, name, late):
     from urllib.request import urlopen
 
     from tqdm import tqdm
 
-    data = bytearray()
-    with urlopen(url, timeout=wait) as response, tqdm(total=most, desc=name, unit="B", unit_scale=True) as bar:
-        while not late.is_set() and (block := response.read1(1 << 16)):
+    data, end = bytearray(), time.monotonic() + seconds
+    with (
+        urlopen(url, timeout=min(WAIT, seconds)) as response,
+        tqdm(total=most, desc=name, unit="B", unit_scale=True) as bar,
+    ):
+        while block := response.read1(1 << 16):
             data += block
-            if len(data) > most:
-                raise DownloadError(f"sends more than {most:,} bytes")
             bar.update(len(block))
+            if len(data) > most:
+                raise RuntimeError(f"sends more than {most:,} bytes")
+            if time.monotonic() > end:
+                raise RuntimeError(f"not there after {seconds:.3g} seconds")
     return bytes(data)
-
-
-def _why(error):
-    from urllib.error import HTTPError, URLError
-
-    if isinstance(error, HTTPError):
-        error.close()
-    elif isinstance(error, URLError):
-        error = error.reason
-    return message_of(error)[:200]
 
 
 def _by_hand():
