@@ -63,19 +63,6 @@ def _interrupt(signum, frame):
 # Ctrl-C while the command is being imported:
 
 
-def is_command(words):
-    """Whether ``words``, a program's name and arguments, start ``d2lmgpu`` or ``python -m d2lmgpu``."""
-    words = iter(words[1:])
-    for word in words:
-        if word in ("-X", "-W"):
-            next(words, None)  # its value
-        elif word == "-m":
-            return next(words, None) == "d2lmgpu"
-        elif not word.startswith("-") or word == "-c":
-            return Path(word).stem == "d2lmgpu"
-    return False
-
-
 def _leave(signum, frame):
     os.write(2, b"d2lmgpu: interrupted before it began\n")
     os._exit(130)
@@ -88,7 +75,7 @@ def leave_it_to_the_program():
 
 
 if (
-    is_command(sys.orig_argv)
+    Path(*sys.argv[:1]).stem in ("d2lmgpu", "-m")  # "-m" while Python looks for the package that follows it: this one
     and threading.current_thread() is threading.main_thread()
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler  # the program has set no other handler
 ):
