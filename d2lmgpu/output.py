@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import stat
-import unicodedata
 from pathlib import Path
 
 from .arguments import shown
@@ -66,20 +65,11 @@ def check_apart(outputs, inputs, patterns):
 
 
 def same_file(path, other):
-    """Whether two paths are one file, or will be: also through links, and on file systems that ignore upper case."""
+    """Whether two paths are one file, or will be, also through links. No stream is."""
     path, other = target(path), target(other)
-    if path == other or is_stream(path) or is_stream(other):
-        return path == other and not is_stream(path)
-    if path.exists() and other.exists():
-        return path.samefile(other)
-    if path.exists() or other.exists() or _folded(path) != _folded(other) or not path.parent.is_dir():
+    if is_stream(path) or is_stream(other):
         return False
-    with holding(path, PATIENCE), naming(path):  # neither is there: try what the folder makes of such names
-        try:
-            os.close(_create(beside(path, "part")))
-            return beside(other, "part").exists()
-        finally:
-            beside(path, "part").unlink(missing_ok=True)
+    return path == other or (path.exists() and other.exists() and path.samefile(other))
 
 
 def write_file(path, write, like=None):
@@ -195,8 +185,3 @@ def _each_path(named):
     """(name, path) for each path of a dict of paths and lists of them."""
     each = [(name, paths if isinstance(paths, list) else [paths]) for name, paths in named.items()]
     return [(name, path) for name, paths in each for path in paths if path]
-
-
-def _folded(path):
-    """A key that is equal for two names that a file system might take for one."""
-    return path.parent, unicodedata.normalize("NFKC", path.name).casefold()

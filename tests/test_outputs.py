@@ -283,13 +283,6 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
     assert names(tmp_path) == ["another", "file", "folder", "hanging", "hard", "soft", "there"]
 
 
-def test_where_upper_and_lower_case_are_the_same(tmp_path, monkeypatch):
-    """As on Windows and macOS: neither file is there yet, so the folder itself is asked."""
-    monkeypatch.setattr(output, "beside", lambda path, ending: path.with_name(f".{path.name.lower()}.{ending}"))
-    assert same_file(tmp_path / "Result.json", tmp_path / "result.JSON")
-    assert not same_file(tmp_path / "Result.json", tmp_path / "results.json") and names(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     "command, message",
     [
