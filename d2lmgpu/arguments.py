@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-MOST = 10**9
+MAX_WHOLE = 10**9
 """No sensible whole number is larger, seeds and bytes aside."""
 
-MOST_SEED = 2**64 - 1
+MAX_SEED = 2**64 - 1
 
-LONGEST = 80
+MAX_SHOWN = 80
 """Characters of a value that an error shows at most."""
 
 
@@ -37,7 +37,7 @@ def shown(value):
 def shortened(text):
     """A text in one line, with the middle left out if it is long."""
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]} ... {text[-10:]}"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 15]} ... {text[-10:]}"
 
 
 def plain(value):
@@ -68,7 +68,7 @@ def perhaps_meant(word, known):
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
-def check_whole(name, value, least=1, most=MOST):
+def check_whole(name, value, least=1, most=MAX_WHOLE):
     """Raise ValueError unless ``value`` is a whole number from ``least`` to ``most``; ``name`` says of what."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at least {least}")
@@ -78,7 +78,7 @@ def check_whole(name, value, least=1, most=MOST):
 
 def check_seed(seed):
     """Raise ValueError unless random numbers can start from ``seed``."""
-    check_whole("seed", seed, least=0, most=MOST_SEED)
+    check_whole("seed", seed, least=0, most=MAX_SEED)
 
 
 def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, below=math.inf):

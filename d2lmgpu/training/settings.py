@@ -9,7 +9,7 @@ where it is used.
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
-from ..arguments import check_flag, check_name, check_number, check_seed, check_whole, plain, shown
+from ..arguments import MAX_SEED, MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain, shown
 from ..cluster import as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
@@ -31,20 +31,20 @@ from .splits import (
     check_together,
 )
 
-MOST_EPOCHS, MOST_LR = 10**6, 1e6
+MAX_EPOCHS, MAX_NUMBER = 10**6, 1e6
 """Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
 
 
-def setting(default, help, allowed, check=None, called=None, same=False, recorded=True, without=None):
+def setting(default, help, allowed, check=None, within=None, called=None, same=False, recorded=True, without=None):
     """A field of `Settings`.
 
-    ``allowed``: its names, or in words what else it may be; ``check(name, value)`` raises
-    ValueError for anything else (flags and names need none). ``called``: its name in the command line and in a
+    ``allowed``: its names, or in words what else it may be; ``check(value)``, or of numbers ``within(name, value)``,
+    raises ValueError for anything else (flags and names need none). ``called``: its name in the command line and in a
     history, if it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
     tells it: not what only decides how the same is computed.
     """
-    about = {"help": help, "allowed": allowed, "check": check, "called": called, "same": same, "recorded": recorded}
-    return field(default=default, metadata=about | {"without": without})
+    about = {"help": help, "allowed": allowed, "check": check, "within": within, "called": called}
+    return field(default=default, metadata=about | {"same": same, "recorded": recorded, "without": without})
 
 
 def flag(help, without=None, **about):
@@ -52,14 +52,25 @@ def flag(help, without=None, **about):
     return setting(without is not None, help, "True or False", without=without, **about)
 
 
-def _check_loads(name, loads):
+def whole(default, help, least=1, most=MAX_WHOLE, **about):
+    """A field that is a whole number within these limits."""
+    return setting(default, help, f"at least {least}", within=partial(check_whole, least=least, most=most), **about)
+
+
+def number(default, help, above=False, **about):
+    """A field that is a number, ``above`` 0 or at least 0."""
+    limit, allowed = ("above", "above 0") if above else ("least", "at least 0")
+    return setting(default, help, allowed, within=partial(check_number, **{limit: 0}, most=MAX_NUMBER), **about)
+
+
+def _check_loads(loads):
     if isinstance(loads, list) and loads:
         check_loads(loads, len(loads))
     elif loads is not None and not (isinstance(loads, str) and loads == "auto"):
         raise ValueError(f"loads are {shown(loads)}; give a number for each device, such as [1, 1, 0.5], or 'auto'")
 
 
-def _check_algorithm(name, algorithm):
+def _check_algorithm(algorithm):
     if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` knows whether it can be
         check_algorithm(algorithm, training=True)
 
@@ -74,19 +85,9 @@ class Settings:
     Raises ValueError for what makes no sense on any devices.
     """
 
-    batch_size: int = setting(
-        256, "examples in a minibatch, all devices together", "at least 1", check_whole, same=True
-    )
-    lr: float = setting(
-        0.2,
-        "learning rate, of the mean gradient of a minibatch",
-        "above 0",
-        partial(check_number, above=0, most=MOST_LR),
-        same=True,
-    )
-    num_epochs: int = setting(
-        10, "passes over the training set", "at least 1", partial(check_whole, most=MOST_EPOCHS), called="epochs"
-    )
+    batch_size: int = whole(256, "examples in a minibatch, all devices together", same=True)
+    lr: float = number(0.2, "learning rate, of the mean gradient of a minibatch", above=True, same=True)
+    num_epochs: int = whole(10, "passes over the training set", most=MAX_EPOCHS, called="epochs")
     algorithm: str = setting(
         "ring",
         "how gradients are summed over the devices (in a program also a function of k and n)",
@@ -94,11 +95,11 @@ class Settings:
         _check_algorithm,
         called="allreduce",
     )
-    seed: int = setting(
+    seed: int = whole(
         0,
         "of initial weights and shuffles: the same on as many devices gives the same history, bit for bit",
-        "at least 0",
-        lambda name, value: check_seed(value),
+        least=0,
+        most=MAX_SEED,
         same=True,
     )
     init: str = setting("normal", "initial weights (normal: the textbook's)", tuple(INITS))
@@ -106,30 +107,26 @@ class Settings:
         "lenet",
         "what is trained (in a program also what networks.sequential makes)",
         tuple(NETWORKS),
-        lambda name, value: find_network(value),
+        find_network,
         same=True,
     )
     width: float = setting(
         1,
         "times the usual channels of a network by name, in all hidden layers",
         "at least 0.05",
-        lambda name, value: check_width(value),
+        check_width,
         same=True,
     )
     loss: str = setting(
         "cross_entropy",
         "what is made small (in a program also a pair of functions (forward, grad), see networks.losses)",
         tuple(LOSSES),
-        lambda name, value: find_loss(value),
+        find_loss,
         same=True,
     )
     optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), same=True)
-    weight_decay: float = setting(
-        0,
-        "how much of each parameter is added to its gradient (L2 regularisation)",
-        "at least 0",
-        partial(check_number, least=0, most=MOST_LR),
-        same=True,
+    weight_decay: float = number(
+        0, "how much of each parameter is added to its gradient (L2 regularisation)", same=True
     )
     loads: list = setting(
         None,
@@ -145,22 +142,16 @@ class Settings:
         None,
         "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
         (*TRANSFORMS, "+".join(TRANSFORMS)),
-        lambda name, value: find_transform(value),
+        find_transform,
         same=True,
     )
     drop_last: bool = flag("leave out the ragged rest of each epoch", same=True)
-    warmup: float = setting(
-        0,
-        "epochs over which the learning rate rises to its value",
-        "at least 0, and less than all epochs",
-        partial(check_number, least=0),
-        same=True,
-    )
+    warmup: float = number(0, "epochs, less than all, over which the learning rate rises to its value", same=True)
     schedule: str = setting(
         "constant",
         "of the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
         tuple(SCHEDULES),
-        lambda name, value: None,  # with the others, by `learning_rates`
+        lambda schedule: None,  # with the others, by `learning_rates`
         same=True,
     )
     flat: bool = flag(
@@ -189,37 +180,37 @@ class Settings:
         None,
         "what of a step each device does, a plan by name or a product of two (unless given, data parallelism)",
         (*SPLITS, EXAMPLE),
-        lambda name, value: check_split(value),
+        check_split,
     )
     pipeline: str = setting(
         None,
         f"of a split over layers, in which order micro-batches are computed ({USUAL_PIPELINE} if there are several)",
         PIPELINES,
     )
-    micro_batches: int = setting(
+    micro_batches: int = whole(
         1,
         "parts of a minibatch that a split computes one after the other (on each device, unless it splits layers)",
-        "at least 1",
-        partial(check_whole, most=MOST_MICRO_BATCHES),
+        most=MOST_MICRO_BATCHES,
     )
-    check_every: int = setting(
+    check_every: int = whole(
         0,
         "compare the parameters on all devices after every so many steps, and end where they differ; 0: never",
-        "at least 0",
-        partial(check_whole, least=0),
+        least=0,
         recorded=False,
     )
 
     def __post_init__(self):
         for about in fields(self):
-            value, check, allowed = plain(getattr(self, about.name)), about.metadata["check"], about.metadata["allowed"]
+            value, known = plain(getattr(self, about.name)), about.metadata
             if about.type is bool:
                 check_flag(about.name, value)
                 value = bool(value)
-            elif check:
-                check(called(about), value)
+            elif known["within"]:
+                known["within"](called(about), value)
+            elif known["check"]:
+                known["check"](value)
             elif value is not None or about.default is not None:
-                check_name(about.name, value, allowed)
+                check_name(about.name, value, known["allowed"])
             object.__setattr__(self, about.name, value)
         self.learning_rates(0, 1)  # raises now what it would later
         check_together(self)
