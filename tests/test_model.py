@@ -94,8 +94,16 @@ def test_layers_of_ones_own_are_asked_for(small, tmp_path):
         d2l.load_model(tmp_path / "file")
     model = d2l.load_model(tmp_path / "file", network=network)
     assert model.evaluate(*small[2:]) == result.history.test_accuracy[-1]
-    with pytest.raises(CheckpointError, match="parameters have shapes .*; they should"):
+    with pytest.raises(CheckpointError, match="params: .*; there should be a list of 8 arrays"):
         d2l.load_model(tmp_path / "file", network=networks.LENET)
+
+
+def test_an_argument_that_is_wrong_is_not_the_files_fault(small, tmp_path):
+    quick([d2l.cpu(0)], small, num_epochs=1).model.save(tmp_path / "file")
+    for wrong, message in ({"loss": "nonsense"}, "loss 'nonsense' is unknown"), ({"network": 5}, "network is 5"):
+        with pytest.raises(ValueError, match=f"^{message}") as caught:
+            d2l.load_model(tmp_path / "file", **wrong)
+        assert not isinstance(caught.value, CheckpointError)
 
 
 @pytest.mark.parametrize(

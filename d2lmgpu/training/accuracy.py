@@ -14,7 +14,7 @@ from ..networks import CROSS_ENTROPY, LENET, channels, count_correct, find_loss,
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
 from ..timing import span
-from .checks import check_data, check_images
+from .checks import check_data, check_image_data
 from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
 
 EVALUATION_BATCH = 4096
@@ -46,8 +46,9 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
     Raises ValueError if there are no examples, or not one label for each, a whole number below the network's classes,
     and for metrics that are not functions by name.
     """
-    metrics = check_metrics(metrics)
-    tested = TestSet(X, y, devices, network, find_loss(loss), metrics).evaluate(params_or_device_params, statistics)
+    y, loss, metrics = as_array("labels", y), find_loss(loss), check_metrics(metrics)
+    check_data(X, y, network, loss)
+    tested = TestSet(X, y, devices, network, loss, metrics).evaluate(params_or_device_params, statistics)
     if not metrics:
         return next(iter(tested.values()))
     own = tested.pop("metrics")
@@ -64,12 +65,10 @@ class TestSet:
     __test__ = False  # pytest would take it for a test
 
     def __init__(self, X, y, devices, network=LENET, loss=CROSS_ENTROPY, metrics=()):
-        y = as_array("labels", y)
-        check_data(X, y, network, loss)
         self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None
         self.everybody = as_cluster(devices)
         self.devices, self.network, self.size = self.everybody.mine, network, len(X)
-        self.metrics = dict(metrics)
+        self.metrics = metrics
         if self.metrics:
             some = put(y[:EXAMPLES], self.devices[0])
             self.devices[0].run(try_metrics, self.metrics, some, network.classes).result()
@@ -150,7 +149,7 @@ def predict(params_or_device_params, X, devices, network=LENET, statistics=(), l
     """
     loss = find_loss(loss)
     devices = check_devices(devices)
-    check_images(X, network)
+    check_image_data(X, network)
     device_params, device_statistics = _on_each(params_or_device_params, statistics, devices, network)
     tasks = []
     for start in range(0, len(X), PREDICTION_BATCH):

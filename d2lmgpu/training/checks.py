@@ -19,7 +19,7 @@ from ..networks import (
 from ..output import check_writable
 from ..timing import Timeline
 
-SOFT = 1e-3
+SUM_TOLERANCE = 1e-3
 """How far the sum of an image's soft labels may be from 1."""
 
 
@@ -83,20 +83,20 @@ def check_data(X, y, network=LENET, loss=CROSS_ENTROPY):
 
     A GPU would take others without a word.
     """
-    check_images(X, network)
+    check_image_data(X, network)
     if len(X) == 0:
         raise ValueError("0 images; there should be some")
     loss.check(y, len(X), network.classes)
     if loss is CROSS_ENTROPY and getattr(y, "ndim", 1) == 2:
         sums = np.asarray(y).sum(axis=1)
-        if np.asarray(y).min() < 0 or np.abs(sums - 1).max() > SOFT:
+        if np.asarray(y).min() < 0 or np.abs(sums - 1).max() > SUM_TOLERANCE:
             raise ValueError(
                 f"labels of shape {y.shape} are from {y.min():.3g} on, with sums from {sums.min():.3g} to "
                 f"{sums.max():.3g}; for cross_entropy they should be probabilities, with sum 1 for each image"
             )
 
 
-def check_images(X, network):
+def check_image_data(X, network):
     """Raise ValueError unless the images are uint8, or float32 as parameters are, of the network's shape."""
     check_network(network)
     if not hasattr(X, "dtype"):

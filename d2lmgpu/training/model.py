@@ -13,14 +13,13 @@ from ..networks import (
     check_running,
     described,
     find_loss,
-    init_params,
     layer_table,
     restored,
 )
 from ..networks.losses import missing_loss
 from ..words import several
 from .accuracy import evaluate, predict
-from .resume import check_kind, check_shapes
+from .resume import check_kind
 
 
 @dataclass(repr=False, eq=False)
@@ -99,7 +98,7 @@ def load_model(path, network=None, loss=None):
     if network is not None:
         check_network(network)
     if loss is not None:
-        find_loss(loss)
+        loss = find_loss(loss)
     try:
         return _model(checkpoint, network, loss)
     except ValueError as error:
@@ -117,19 +116,12 @@ def _model(checkpoint, network, loss):
         )
     if network is None:
         network = restored(model["network"], [param.shape for param in params])
-    else:
-        check_shapes("parameters", params, init_params(network=network))
     check_params("params", params, network)
     check_running("statistics", statistics, network)
-    if model["classes"] is not None:
-        check_list("classes", model["classes"], of="names", length=network.classes)
-    return Model(network, params, statistics, model["classes"], model["invert"], _loss(model["loss"], loss))
-
-
-def _loss(name, given):
-    """What the model was trained with, by its name in the file, and what was ``given`` to load it."""
-    if given is not None and find_loss(given).name != name:
-        raise ValueError(f"it was trained with the loss {name}, not {find_loss(given).name}; give that, or none")
-    if given is not None:
-        return given
-    return name if name in LOSSES else missing_loss(name)
+    classes, name = model["classes"], model["loss"]
+    if classes is not None:
+        check_list("classes", classes, of="names", length=network.classes)
+    if loss is not None and loss.name != name:
+        raise ValueError(f"it was trained with the loss {name}, not {loss.name}; give that, or none")
+    loss = name if name in LOSSES else loss or missing_loss(name)
+    return Model(network, params, statistics, classes, model["invert"], loss)
