@@ -41,8 +41,8 @@ def emergencies(monkeypatch):
     found = {}
 
     @contextlib.contextmanager
-    def keep(self, emergency):
-        found[self.rank] = emergency
+    def keep(self, save):
+        found[self.rank] = save.__self__
         yield
 
     monkeypatch.setattr(ThreadsCluster, "when_it_hangs", keep)
@@ -106,7 +106,7 @@ def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small
             frozen.there.wait(60)
             for rank in range(len(split) - 1):
                 until(lambda: knows(rank, step // 3, step % 3))  # noqa: B023
-                told[rank] = emergencies[rank]()
+                told[rank] = emergencies[rank].in_emergency()
                 (tmp_path / "run.hang").rename(tmp_path / f"by {rank}")
         finally:
             frozen.thaw.set()
@@ -134,8 +134,8 @@ def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small
 
     def look():
         frozen.there.wait(60)
-        until(lambda: emergencies[0].replicas[0].finished == 2)  # the other device of this process
-        told.append(emergencies[0]())
+        until(lambda: emergencies[0].runner.replicas[0].finished == 2)  # the other device of this process
+        told.append(emergencies[0].in_emergency())
         frozen.thaw.set()
 
     def train(cluster):
@@ -162,7 +162,7 @@ def test_at_any_moment_what_is_written_is_whole(name, small, emergencies, tmp_pa
         until(lambda: 0 in emergencies)
         while not over.is_set():
             with contextlib.suppress(FileNotFoundError):
-                emergencies[0]()
+                emergencies[0].in_emergency()
                 content = (tmp_path / "run.hang").read_bytes()
                 (tmp_path / "last").write_bytes(content)
                 position = load_run(tmp_path / "last").state["position"]
@@ -193,11 +193,11 @@ def test_what_cannot_be_had(settings, why, small, emergencies, tmp_path):
     class Ask(d2l.Callback):
         def on_evaluate(self, history):
             if not settings:
-                told.append(emergencies[0]())
+                told.append(emergencies[0].in_emergency())
 
         def on_step(self, epoch, step, loss):
             if settings:
-                told.append(emergencies[0]())
+                told.append(emergencies[0].in_emergency())
 
     def train(cluster):
         asks = [Ask()] if cluster.rank == 0 else []
@@ -211,7 +211,7 @@ def test_what_cannot_be_had(settings, why, small, emergencies, tmp_path):
 
 def test_without_a_checkpoint_there_is_nothing_to_say(small, emergencies):
     run((1, 1), some(small), None, num_epochs=1)
-    assert emergencies[0]() is None
+    assert emergencies[0].in_emergency() is None
 
 
 @pytest.mark.long

@@ -185,7 +185,7 @@ def test_what_is_measured_of_long_epochs_takes_no_memory(small, monkeypatch):
     held = {2: [], 10**6: []}
     runs = {}
     for steps, most in held.items():
-        monkeypatch.setattr("d2lmgpu.training.loop.LOOK", steps)
+        monkeypatch.setattr("d2lmgpu.training.loop.SETTLE_EVERY", steps)
         timeline = Timeline([d2l.cpu(0), d2l.cpu(1)])
 
         class Look(d2l.Callback):

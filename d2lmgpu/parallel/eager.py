@@ -31,7 +31,7 @@ class Step:
     """
 
     peak_memory = None  # bytes, which only plans count
-    known = None  # of whole steps, when other processes hang: see training/emergency.py
+    known = None  # of whole steps, when other processes hang: see training/saving.py
 
     @property
     def mean_loss(self):

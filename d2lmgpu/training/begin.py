@@ -5,7 +5,6 @@ import inspect
 from dataclasses import fields, replace
 
 from ..arguments import check_path, perhaps_meant, plain, shown
-from ..checkpoints import save_checkpoint
 from ..cluster import as_cluster
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
@@ -25,14 +24,14 @@ from .checks import (
     image_shape,
     number_of_outputs,
 )
-from .emergency import EmergencyCheckpoint
 from .fingerprint import check_changed, fingerprint_of
 from .history import History, Result, sha256
 from .loop import Loop
 from .metrics import check_metrics
 from .model import Model, model_state
-from .resume import Position, data_checksum, load_run, restore, snapshot
+from .resume import Position, data_checksum, load_run, restore
 from .runner import make_runner, make_test_set
+from .saving import Saver
 from .settings import Settings
 from .together import SharedStop, check_together, compare, share_times, statistics_of_all
 
@@ -194,7 +193,7 @@ def train(
         state = None
         if checkpoint is not None:
             state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        emergency = EmergencyCheckpoint(checkpoint, history, runner, everybody, state, settings.batch_statistics)
+        saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics)
         loop = Loop(
             history=history,
             settings=settings,
@@ -207,13 +206,12 @@ def train(
             bar=bar,
             timeline=timeline or Timeline(devices),
             callbacks=list(callbacks),
-            save=_saver(checkpoint, history, runner, everybody, state),
+            saver=saver,
             save_steps=checkpoint_steps,
-            emergency=emergency,
             stop=stop,
         )
         try:
-            with everybody.when_it_hangs(emergency):
+            with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
             share_times(everybody, history)
             params, statistics = list(map(to_host, replicas[0].params)), statistics_of_all(everybody, replicas)[0]
@@ -223,16 +221,3 @@ def train(
             runner.close()
             loop.tell("on_end", history)
         return Result(history, model)
-
-
-def _saver(checkpoint, history, runner, everybody, state):
-    """A function that writes a checkpoint for a `Position`, or does nothing."""
-    if checkpoint is None:
-        return lambda position: None
-
-    def save(position):
-        found = snapshot(history, position, runner, everybody, state)  # for which all are needed
-        if everybody.rank == 0:
-            save_checkpoint(checkpoint, found)
-
-    return save

@@ -1,7 +1,6 @@
 """The training loop: epochs of steps, and after each epoch a look at how it goes."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import words
@@ -15,13 +14,13 @@ from ..networks.losses import Loss
 from ..parallel import Step
 from ..timing import Timeline
 from .accuracy import TestSet
-from .emergency import EmergencyCheckpoint
 from .history import History, why_diverged, why_slow
 from .resume import Position
+from .saving import Saver
 from .settings import Settings
 from .together import check_replicas
 
-LOOK = 2**12
+SETTLE_EVERY = 2**12
 """Steps after which what was measured of them is summed, so that it takes no more memory in long epochs."""
 
 
@@ -29,8 +28,8 @@ LOOK = 2**12
 class Loop:
     """What a run consists of, on the devices of a `Cluster`, ``everybody``.
 
-    ``examples``: how many the training set has. ``save(position)`` writes a checkpoint, after every epoch, every
-    ``save_steps`` steps, and when training is stopped; ``emergency`` one where the processes hang.
+    ``examples``: how many the training set has. ``saver`` writes a checkpoint after every epoch, every
+    ``save_steps`` steps, when training is stopped, and where the processes hang.
     """
 
     history: History
@@ -44,9 +43,8 @@ class Loop:
     bar: Progress
     timeline: Timeline
     callbacks: list
-    save: Callable
+    saver: Saver
     save_steps: int
-    emergency: EmergencyCheckpoint
     stop: Stop
     evaluating: float = 0.0  # seconds, in all
     drawn: tuple = (None, None)  # an epoch, and the order of its examples
@@ -81,7 +79,7 @@ class Loop:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
             self.history.diverged = why_diverged(self.history.train_loss, self.network, self.loss)
         after = Position(position.epoch + 1) if complete else position
-        self.save(after)  # before anything is said, which may fail
+        self.saver.save(after)  # before anything is said, which may fail
         if complete:
             self._say_epoch(reached, position.seconds)
         self.stop.settle()
@@ -111,13 +109,12 @@ class Loop:
         """Do steps up to the end of the epoch, or a stop; returns the new position."""
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
-        looked, before, check_every = steps, epoch * self.runner.steps, self.settings.check_every
+        settled, before, check_every = steps, epoch * self.runner.steps, self.settings.check_every
         self.bar.start_epoch(epoch, steps * batch_size)
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
         self.runner.start_epoch(self._order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
-
-        self.emergency.begin(epoch, steps, begin, counted)
+        self.saver.begin(epoch, steps, begin, counted)
 
         def reached():
             losses = self.runner.pause()
@@ -128,18 +125,18 @@ class Loop:
                 self.bar.step(examples, self.runner.mean_loss, self.runner.accuracy if counted else None)
                 steps += 1
                 self.tell("on_step", epoch, steps, self.runner.mean_loss)
-            if steps - looked >= LOOK:
-                looked = steps
+            if steps - settled >= SETTLE_EVERY:
+                settled = steps
                 self.runner.pause()
                 self.timeline.settle()
             if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
                 check_replicas(self.everybody, self.runner.replicas, self.settings.batch_statistics, epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
-                self.save(reached())
+                self.saver.save(reached())
         self._order_of(epoch + 1)  # while the devices do their last steps
         position = reached()
-        self.emergency.end()
+        self.saver.end()
         return position
 
     def _order_of(self, epoch):
@@ -153,11 +150,10 @@ class Loop:
 
         ``before``: the steps of the run before this epoch.
         """
-        left = self.runner.steps - steps
-        for every, done in ((self.save_steps, steps), (self.settings.check_every, before + steps)):
-            if every:
-                left = min(left, every - done % every)
-        return 1 if self.callbacks else left
+        if self.callbacks:
+            return 1
+        counts = (self.save_steps, steps), (self.settings.check_every, before + steps)
+        return min([self.runner.steps - steps, *(every - done % every for every, done in counts if every)])
 
     def _say_epoch(self, reached, seconds):
         """Say how a complete epoch went."""

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from ..arguments import is_number, shown
-from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint
-from ..devices import to_host
+from ..checkpoints import CheckpointError, load_checkpoint
 from ..parallel import check_loads
 from ..words import REACHED
 from .fingerprint import COMPARED, changed_functions
 from .history import History
 from .settings import RECORDED, SAME, called
-from .together import statistics_of_all
 
 MOST = 2**53
 """Steps and seconds, at most: whole numbers that a float can be."""
@@ -126,25 +124,6 @@ def data_checksum(X, y):
     for array in (X, y):
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
-
-
-def snapshot(history, position, runner, everybody, state):
-    """The `Checkpoint` of a run that is paused; ``state``: what stays the same all the time.
-
-    All processes of ``everybody``, a `Cluster`, call it.
-    """
-    first = runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
-    arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
-    arrays["scaling"] = runner.scaling()
-    statistics = statistics_of_all(everybody, runner.replicas)
-    return checkpoint_of(history, position, arrays, statistics, first.steps, state)
-
-
-def checkpoint_of(history, position, arrays, statistics, steps, state):
-    """The `Checkpoint` of these, all on the host: ``statistics`` of each device, ``steps`` of the optimiser."""
-    arrays = arrays | {f"statistics of {i}": each for i, each in enumerate(statistics)}
-    now = {"history": history.as_dict(), "position": vars(position), "optimizer_steps": steps}
-    return Checkpoint(state | now, arrays)
 
 
 def restore(checkpoint, history, runner, everybody, checksum, fingerprint, changed=()):

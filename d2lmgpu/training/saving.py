@@ -1,0 +1,117 @@
+"""The checkpoints of a run: after epochs and steps, and in an emergency, where processes hang.
+
+Where they hang, a process's watch writes the state of the last whole step. A device that waits in an exchange of
+gradients has not begun to update, so that its parameters are those after the step
+before, whole. This is checked: each replica counts its updates, when they begin and when they are finished, and the
+host program counts the steps that it has waited for. A checkpoint is written only where all of these agree, before and
+after the arrays are copied.
+
+    host       waits for step 8, has the losses of 7
+    cpu(0)     7 updates begun, 7 finished, waits in the allreduce of step 8      ►  the state after step 7
+    cpu(1)     7 updates begun, 7 finished, waits in the allreduce of step 8
+
+The program may be anywhere, and its devices will not run another task: so arrays are read where they are.
+"""
+
+import os
+import time
+
+import numpy as np
+
+from ..checkpoints import Checkpoint, save_checkpoint
+from ..devices import to_host
+from ..devices.errors import one_line
+from .resume import Position
+from .together import statistics_of_all
+
+ENDING = ".hang"
+"""Of an emergency checkpoint's file, after the name of the run's: another file, which no other process holds."""
+
+
+class Saver:
+    """Writes the checkpoints of a run on a `Cluster`, ``everybody``.
+
+    ``path``: of the file, or None: then nothing is written. ``state``: what stays the same all the time.
+    """
+
+    def __init__(self, path, history, runner, everybody, state, batch_statistics):
+        self.path, self.history, self.runner, self.everybody, self.state = path, history, runner, everybody, state
+        self.own_statistics = batch_statistics == "local" and bool(runner.replicas[0].statistics)
+        self.epoch = None  # the one that is being trained
+
+    def save(self, position):
+        """Write the state of a run that is paused at a `Position`. All processes call it."""
+        if self.path is not None:
+            statistics = statistics_of_all(self.everybody, self.runner.replicas)
+            checkpoint = self._checkpoint(position, to_host, statistics)
+            if self.everybody.rank == 0:
+                save_checkpoint(self.path, checkpoint)
+
+    def _checkpoint(self, position, read, statistics):
+        """A `Checkpoint`, of arrays as ``read`` gives them; ``statistics``: those of each device, read."""
+        first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
+        arrays = {"params": list(map(read, first.params)), "kept": list(map(read, first.flat_optimizer_state))}
+        arrays |= {"scaling": list(map(np.array, self.runner.scaling()))}
+        arrays |= {f"statistics of {i}": each for i, each in enumerate(statistics)}
+        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": first.steps}
+        return Checkpoint(self.state | now, arrays)
+
+    def begin(self, epoch, steps, begin, counted):
+        """Steps of an epoch begin, after so many of it; ``begin``: when they would have, had all been done now."""
+        if self.path is not None and self.runner.known is not None:
+            self.before = [replica.finished - steps for replica in self.runner.replicas]
+            self.time, self.counted, self.epoch = begin, counted, epoch
+
+    def end(self):
+        """No more steps until the next `begin`."""
+        self.epoch = None
+
+    def in_emergency(self):
+        """Called where the processes hang: write a checkpoint if that can be done; returns what there is to say of it.
+
+        None where a run has no checkpoints.
+        """
+        if self.path is None:
+            return None
+        known, epoch = self.runner.known, self.epoch
+        try:
+            why = self._why_none(known) or self._write(known, epoch)
+        except Exception as error:
+            why = one_line(error)
+        if why is not None:
+            return f"no checkpoint was written of the hang: {why}"
+        path = os.fspath(self.path) + ENDING
+        return f"the state after step {known[0]} of epoch {epoch + 1} was written: --resume {path} goes on from there"
+
+    def _why_none(self, known):
+        """Why there cannot be an emergency checkpoint, or None; ``known``: the runner's."""
+        if known is None:
+            return "with a split no process has all parameters, and not all answer"
+        if self.epoch is None:
+            return "no step was under way; the last checkpoint that was written stands"
+        if self.own_statistics:
+            return "each device has statistics of its own (batch_statistics 'local'), and not all devices answer"
+        if any(replica.device.kind != "cpu" for replica in self.runner.replicas):
+            return "what is on GPUs cannot be read while they wait"
+        if known[0] >= self.runner.steps:
+            return "the epoch's steps are done, and it is not evaluated; the last checkpoint that was written stands"
+        if not self._is_whole(known):
+            return "a device is in the midst of an update, or ahead of what the program knows"
+        return None
+
+    def _write(self, known, epoch):
+        """Write it, unless devices go on meanwhile: then returns that."""
+        done, loss, correct = known
+        position = Position(epoch, done, [loss], time.perf_counter() - self.time, correct if self.counted else None)
+        statistics = [[np.array(array.raw) for array in self.runner.replicas[0].statistics]] * len(self.everybody)
+        checkpoint = self._checkpoint(position, lambda array: np.array(array.raw), statistics)
+        if self.runner.known is not known or self.epoch != epoch or not self._is_whole(known):
+            return "devices went on meanwhile"
+        save_checkpoint(os.fspath(self.path) + ENDING, checkpoint)
+        return None
+
+    def _is_whole(self, known):
+        """Whether all devices have done as many steps as the program knows of, and no part of another."""
+        replicas = zip(self.runner.replicas, self.before, strict=True)
+        counts = {(replica.begun - before, replica.finished - before) for replica, before in replicas}
+        return counts == {(known[0], known[0])}
