@@ -12,7 +12,7 @@ from d2lmgpu import cli
 from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import sha256, why_diverged
-from d2lmgpu.training.history import HOPE, why_slow
+from d2lmgpu.training.history import PATIENCE, why_slow
 
 
 @LONG_ON_STANDIN
@@ -108,7 +108,7 @@ def test_a_run_that_was_given_up_does_not_go_on(small, tmp_path, lr):
         ([0.5, 4.5], "diverged in epoch 2: the training loss is 4.5, where guessing gives 2.3"),
         ([float("nan")], "diverged in epoch 1: the training loss is nan"),
         ([float("inf")], "diverged"),
-        ([0.5, *[2.305] * HOPE], "nothing was learned in 3 epochs: the training loss is 2.31"),
+        ([0.5, *[2.305] * PATIENCE], "nothing was learned in 3 epochs: the training loss is 2.31"),
     ],
 )
 def test_what_divergence_is(losses, expected):

@@ -20,7 +20,7 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         flag = "--" + called(about).replace("_", "-")
         if about.type is bool:
             _add_flag(group, flag, about)
-        elif about.type is list:
+        elif about.type == list[float]:
             group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
         else:
             read = as_splits if about.name == "split" and as_type is listed else as_type(READ[about.type])

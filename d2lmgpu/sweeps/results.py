@@ -23,9 +23,9 @@ STATUSES = ("done", "diverged", "interrupted", "failed")
 FINISHED = STATUSES[:2]
 """Statuses of trials that would end as they did if they were run again."""
 
-ROW = {"settings": dict, "status": str, "message": (str, None), "seconds": (float, None), "history": (dict, None)}
-ROW |= {"model": (str, None)}
-CONTENT = {"format": str, "version": int, "data": ([str], None), "rows": [ROW], "running": [ROW]}
+ROW = {"settings": dict, "status": str, "message": str | None, "seconds": float | None, "history": dict | None}
+ROW |= {"model": str | None}
+CONTENT = {"format": str, "version": int, "data": list[str] | None, "rows": list[ROW], "running": list[ROW]}
 """The kinds of what a row tells, as `make_row` makes it, and a file."""
 
 PAUSE, COST = 1.0, 0.05
@@ -126,11 +126,11 @@ def _check_row(row, statuses):
     if (status == "done") != (row["message"] is None) or (status in ("done", "running") and history is None):
         raise ValueError(f"a trial that is {status} has another message, or no history")
     if history is not None:
-        check_kind("history", {name: history.get(name) for name in CURVES}, dict.fromkeys(CURVES, [float]))
+        check_kind("history", {name: history.get(name) for name in CURVES}, dict.fromkeys(CURVES, list[float]))
     if status == "done":
         check_kind("seconds", row["seconds"], float)
         tested = history.get("test_loss") or history["test_accuracy"]
-        check_kind("test_loss", tested, [float])
+        check_kind("test_loss", tested, list[float])
         if not (tested and history["train_loss"] and history["seconds_per_epoch"]):
             raise ValueError("a trial that is done has no epoch")
 

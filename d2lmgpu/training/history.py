@@ -10,12 +10,11 @@ from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .settings import RECORDED, called
 
-HOPE = 3
+PATIENCE = 3
 """Epochs in a row after which training that has learned nothing is given up."""
 
-FIRST, ROUGH = 5, 1.5
+DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
 """Times the loss of guessing: above it training has diverged, in the first epoch and later."""
-
 
 TRY = "try a smaller learning rate, or a warm-up"
 
@@ -43,25 +42,25 @@ class History:
     in a step at most, as `plans.prove` counts them; otherwise None.
     """
 
-    devices: list
+    devices: list[str]
     environment: str
     settings: dict
-    classes: list = None
+    classes: list[str] = None
     invert: bool = False
     processes: int = 1
     final_parameters_sha256: str = None
-    train_loss: list = field(default_factory=list)
-    train_accuracy: list = field(default_factory=list)
-    test_accuracy: list = field(default_factory=list)
-    test_loss: list = field(default_factory=list)
+    train_loss: list[float] = field(default_factory=list)
+    train_accuracy: list[float | None] = field(default_factory=list)
+    test_accuracy: list[float] = field(default_factory=list)
+    test_loss: list[float] = field(default_factory=list)
     metrics: dict = field(default_factory=dict)
-    seconds_per_epoch: list = field(default_factory=list)
+    seconds_per_epoch: list[float] = field(default_factory=list)
     examples_per_second: float = None
     phases: dict = field(default_factory=dict)
     utilisation: dict = field(default_factory=dict)
     interrupted: dict = None
     diverged: str = None
-    peak_memory: list = None
+    peak_memory: list[int] = None
 
     def __getattr__(self, name):  # Python calls it for names that are not fields
         try:
@@ -154,11 +153,15 @@ def why_diverged(losses, network, loss="cross_entropy"):
         return None if finite else f"diverged in epoch {len(losses)}: the training loss is {losses[-1]}; {TRY}"
     guessing = math.log(network.classes)  # of a network that knows nothing
     advice = f"where guessing gives {guessing:.3g}; {TRY}"
-    most = ROUGH if len(losses) > 1 else FIRST  # a first epoch of few steps has the loss of the initial weights
+    most = (
+        DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
+    )  # a first epoch of few steps has the loss of the initial weights
     if not losses[-1] < most * guessing:  # or not a number
         return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}, {advice}"
-    if len(losses) >= HOPE and min(losses[-HOPE:]) > 0.999 * guessing:  # the textbook's weights may take one epoch
-        return f"nothing was learned in {HOPE} epochs: the training loss is {losses[-1]:.3g}, {advice}"
+    if (
+        len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing
+    ):  # the textbook's weights may take one epoch
+        return f"nothing was learned in {PATIENCE} epochs: the training loss is {losses[-1]:.3g}, {advice}"
     return None
 
 

@@ -80,7 +80,7 @@ def model_state(network, classes, invert, loss):
     return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
 
 
-MODEL = {"network": (dict, None), "classes": ([str], None), "invert": bool, "loss": str}
+MODEL = {"network": dict | None, "classes": list[str] | None, "invert": bool, "loss": str}
 """The kinds of what `model_state` tells."""
 
 

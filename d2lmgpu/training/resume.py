@@ -6,6 +6,8 @@ purpose.
 
 import hashlib
 from dataclasses import dataclass, field, fields
+from types import UnionType
+from typing import get_args, get_origin
 
 import numpy as np
 
@@ -17,8 +19,8 @@ from .fingerprint import COMPARED, changed_functions
 from .history import History
 from .settings import RECORDED, SAME, called
 
-MOST = 2**53
-"""Steps and seconds, at most: whole numbers that a float can be."""
+LIMIT = 2**53
+"""Steps and seconds are less: whole numbers that a float can be."""
 
 
 @dataclass
@@ -30,47 +32,40 @@ class Position:
 
     epoch: int = 0
     steps: int = 0
-    losses: list = field(default_factory=lambda: [0.0])
+    losses: list[float] = field(default_factory=lambda: [0.0])
     seconds: float = 0.0
-    correct: int = 0
+    correct: int | None = 0
 
 
-ELEMENTS = {"devices": str, "classes": str, "train_loss": float, "train_accuracy": (float, None)}
-ELEMENTS |= {"test_accuracy": float, "test_loss": float, "seconds_per_epoch": float, "loads": float}
-ELEMENTS |= {"peak_memory": int}
-"""What a history's lists are of."""
+def _kind(about):
+    """The kind, as of `check_kind`, of a field of a dataclass: also None, if that is its default."""
+    return about.type | None if about.default is None else about.type
 
 
-def _kind(about, name):
-    """The kind, as of `check_kind`, of a field of `History` or `Settings`."""
-    kind = [ELEMENTS[name]] if name in ELEMENTS else about.type
-    return (kind, None) if about.default is None else kind
-
-
-HISTORY = {about.name: _kind(about, about.name) for about in fields(History) if about.name != "settings"}
-HISTORY |= {called(about): _kind(about, called(about)) for about in RECORDED}
-POSITION = {"epoch": int, "steps": int, "losses": [float], "seconds": float, "correct": (int, None)}
+HISTORY = {about.name: _kind(about) for about in fields(History) if about.name != "settings"}
+HISTORY |= {called(about): _kind(about) for about in RECORDED}
+POSITION = {about.name: _kind(about) for about in fields(Position)}
 STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": dict, "data": str}
-STATE |= {"likeness": dict.fromkeys(COMPARED, ([float], None))}
+STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
 """The kinds of what a run's checkpoint tells. "likeness" is the fingerprint of the run's own functions."""
 
 
 def check_kind(what, value, kind):
     """Raise ValueError unless a ``value`` from a file is of a ``kind``.
 
-    A kind is a type (a whole number counts as float, too), [kind of all elements], {name: kind} with exactly these
-    names, or (kind, None) for what may be null.
+    A kind is a type (a whole number counts as float, too), list[kind of all elements], {name: kind} with exactly these
+    names, or kind | None for what may be null.
     """
-    if isinstance(kind, tuple):
+    if isinstance(kind, UnionType):
         if value is not None:
-            check_kind(what, value, kind[0])
+            check_kind(what, value, get_args(kind)[0])
         return
-    wanted = kind if isinstance(kind, type) else type(kind)
+    wanted = dict if isinstance(kind, dict) else get_origin(kind) or kind
     if not (is_number(value) if wanted is float else type(value) is wanted):
         raise ValueError(f"its {what} is a {type(value).__name__}, which should be a {wanted.__name__}")
-    if isinstance(kind, list):
+    if wanted is list:
         for element in value:
-            check_kind(f"element of {what}", element, kind[0])
+            check_kind(f"element of {what}", element, *get_args(kind))
     elif isinstance(kind, dict):
         if set(value) != set(kind):
             raise ValueError(f"its {what} has other names than it should: {shown(sorted(set(value) ^ set(kind)))}")
@@ -98,11 +93,11 @@ def _check_run(state):
     check_kind("state", state, STATE)
     history, position = state["history"], state["position"]
     for number in (position["epoch"], position["steps"], position["seconds"], state["optimizer_steps"]):
-        if not 0 <= number < MOST:
+        if not 0 <= number < LIMIT:
             raise ValueError(f"it has a number of steps, epochs or seconds that is {shown(number)}")
     if not 0 <= (position["correct"] or 0) <= position["steps"] * history["batch_size"]:
         raise ValueError(f"its position has {shown(position['correct'])} right answers after {position['steps']} steps")
-    check_kind("metrics", list(history["metrics"].values()), [[float]])
+    check_kind("metrics", list(history["metrics"].values()), list[list[float]])
     tested = "test_loss" if history["test_loss"] else "test_accuracy"
     by_epoch = [history[name] for name in ("train_loss", "train_accuracy", tested, "seconds_per_epoch")]
     if {len(values) for values in [*by_epoch, *history["metrics"].values()]} != {position["epoch"]}:

@@ -128,7 +128,7 @@ class Settings:
     weight_decay: float = number(
         0, "how much of each parameter is added to its gradient (L2 regularisation)", same=True
     )
-    loads: list = setting(
+    loads: list[float] = setting(
         None,
         "each device's share of every minibatch, in any unit, 0 for idle; auto measures how fast each is",
         "numbers, such as 1,1,0.5, or auto",
