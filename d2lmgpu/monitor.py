@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -106,22 +105,22 @@ class TensorBoard(Callback):
 
     def __init__(self, folder):
         try:
-            from tensorboardX import RecordWriter, record_writer
+            from tensorboardX.event_file_writer import EventsWriter
         except ImportError:
             raise ValueError(f"TensorBoard needs a package: {in_a_clone('tensorboard')}") from None
-        self._folder, self._make_writer = str(folder), RecordWriter
-        record_writer.directory_check(self._folder)
-        self._open()
+        os.makedirs(folder, exist_ok=True)
+        self._open = lambda: EventsWriter(os.path.join(folder, "events"), f".{os.getpid()}.{time.time_ns()}")
+        self._writer = self._open()
 
     def on_start(self, history, steps):
         from tensorboardX.summary import text
 
         if self._writer is None:  # another run
-            self._open()
+            self._writer = self._open()
         self._steps = steps
         settings = {name: value for name, value in history.as_dict().items() if isinstance(value, (int, float, str))}
         described = "  \n".join(f"{name}: {value}" for name, value in settings.items())
-        self._write(0, summary=text("settings", described))
+        self._write(0, text("settings", described))
 
     def on_step(self, epoch, step, loss):
         if loss is not None:
@@ -144,27 +143,21 @@ class TensorBoard(Callback):
         self._attempt(self._writer.close)
         self._writer = None
 
-    def _open(self):
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._writer = self._make_writer(os.path.join(self._folder, name))
-        self._write(file_version="brain.Event:2")
-
     def _write_number(self, name, value, step):
         from tensorboardX.proto.summary_pb2 import Summary
 
-        self._write(step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+        self._write(step, Summary(value=[Summary.Value(tag=name, simple_value=value)]))
 
-    def _write(self, step=0, **content):
+    def _write(self, step, summary):
         from tensorboardX.proto.event_pb2 import Event
 
-        event = Event(wall_time=time.time(), step=step, **content)
-        self._attempt(self._writer.write, event.SerializeToString())
+        self._attempt(self._writer.write_event, Event(wall_time=time.time(), step=step, summary=summary))
 
     def _attempt(self, action, *arguments):
         try:
             action(*arguments)
         except OSError as error:
-            raise OSError(f"cannot write {self._writer.path}: {error.strerror or error}") from error
+            raise OSError(f"cannot write {self._writer._file_name}: {error.strerror or error}") from error
 
 
 class Progress:

@@ -89,15 +89,11 @@ class TestSet:
         for X_shards, y_shards in self.shards:
             each_device = zip(self.devices, X_shards, y_shards, device_params, device_statistics, strict=True)
             for device, X_shard, y_shard, params, fixed in each_device:
-                arguments = X_shard, y_shard, params, self.network, fixed
-                if self.loss is None and not self.metrics:
-                    tasks.append(device.run(_count_correct, *arguments))
-                else:
-                    tasks.append(device.run(_sums, *arguments, self.loss, self.metrics))
+                arguments = X_shard, y_shard, params, self.network, fixed, self.loss, self.metrics
+                tasks.append(device.run(_sums, *arguments))
         found, done = [], 0
         for number, task in enumerate(tasks, 1):
-            sums = task.result()
-            found.append(sums if isinstance(sums, list) else [int(sums)])
+            found.append(task.result())
             if tell and number % len(self.devices) == 0:
                 done = min(self.size, done + EVALUATION_BATCH)
                 tell(done)
@@ -117,28 +113,28 @@ class TestSet:
         return {"test_loss" if self.loss else "test_accuracy": first} | metrics
 
 
-def _count_correct(X, y, params, network, statistics):
-    """Runs on a device."""
-    with span("evaluate"):
-        return count_correct(to_float(X), classes_of(y), params, network, statistics)
-
-
 def _sums(X, y, params, network, statistics, loss, metrics):
     """Runs on a device: the right answers (or the losses, if a ``loss`` is given) and the metrics, in a list of sums.
 
-    A few images go through the layers at a time.
+    For other sums than the right answers, which kernels count, a few images go through the layers at a time.
     """
     with span("evaluate"):
-        dtype, sums = params[0].dtype, np.zeros(1 + len(metrics))
+        if loss is None and not metrics:
+            return [int(count_correct(to_float(X), classes_of(y), params, network, statistics))]
+        sums = np.zeros(1 + len(metrics))
         for start in range(0, len(X), PREDICTION_BATCH):
             part = slice(start, start + PREDICTION_BATCH)
-            outputs, targets = logits(to_float(X[part]), params, network, statistics), y[part]
-            if loss is None:
-                first = right_answers(outputs, targets)
-            else:
-                first = loss.forward(outputs, as_targets(targets, dtype))[0]
-            sums += [float(on_host(first)), *sum_metrics(metrics, outputs, targets, dtype)]
+            sums += sums_of(logits(to_float(X[part]), params, network, statistics), y[part], loss, metrics)
         return sums.tolist()
+
+
+def sums_of(outputs, y, loss, metrics):
+    """The right answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs: a list of sums."""
+    if loss is None:
+        first = right_answers(outputs, y)
+    else:
+        first = loss.forward(outputs, as_targets(y, outputs.dtype))[0]
+    return [float(on_host(first)), *sum_metrics(metrics, outputs, y, outputs.dtype)]
 
 
 def predict(params_or_device_params, X, devices, network=LENET, statistics=(), loss="cross_entropy"):

@@ -4,10 +4,8 @@ import numpy as np
 
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
-from ..devices import DeviceArray, put, to_host
-from ..layers.labels import right_answers
+from ..devices import put, to_host
 from ..networks import logits
-from ..networks.losses import on_host
 from ..optimizers import make_optimizer
 from ..parallel import Step
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
@@ -16,8 +14,7 @@ from ..plans.execute import give_back, whole_state
 from ..plans.plan import shapes_of
 from ..timing import span
 from ..transforms import find_transform
-from .accuracy import PREDICTION_BATCH, TestSet
-from .metrics import sum_metrics
+from .accuracy import PREDICTION_BATCH, TestSet, sums_of
 from .splits import check_memory, limits_of, make_plan
 
 
@@ -188,29 +185,14 @@ class SplitTestSet(TestSet):
                     device = holders[i % len(holders)]
                     tasks.append(device.run(_forward, put(batch, device), [put(p, device) for p in params], layers))
                 else:
-                    tasks.append(self._device(i).submit(_forward, to_host(batch), params, layers))
+                    device = self.devices[i % len(self.devices)]  # any, since none has the stage
+                    tasks.append(device.submit(_forward, to_host(batch), params, layers))
             batches = [task.result() for task in tasks]
-        tasks = []
-        for i, (outputs, part) in enumerate(zip(batches, parts, strict=True)):
-            if isinstance(outputs, DeviceArray):
-                tasks.append(outputs.device.run(_sums, outputs, put(self.y[part], outputs.device), self.metrics))
-            else:
-                tasks.append(self._device(i).submit(_sums, outputs, self.y[part], self.metrics))
-        return [task.result() for task in tasks]
-
-    def _device(self, i):
-        """One of this process's, for a stage of which none of them has anything: it computes with the host's arrays."""
-        return self.everybody.mine[i % len(self.everybody.mine)]
+        each = zip(map(to_host, batches), parts, strict=True)
+        return [sums_of(outputs, self.y[part], None, self.metrics) for outputs, part in each]
 
 
 def _forward(x, params, layers):
     """Runs on a device."""
     with span("evaluate"):
         return logits(x, params, layers)
-
-
-def _sums(outputs, y, metrics):
-    """Runs on a device."""
-    with span("evaluate"):
-        own = sum_metrics(metrics, outputs, y, outputs.dtype) if metrics else []
-        return [float(on_host(right_answers(outputs, y))), *own]
