@@ -105,11 +105,13 @@ class TensorBoard(Callback):
 
     def __init__(self, folder):
         try:
-            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX import event_file_writer
         except ImportError:
             raise ValueError(f"TensorBoard needs a package: {in_a_clone('tensorboard')}") from None
         os.makedirs(folder, exist_ok=True)
-        self._open = lambda: EventsWriter(os.path.join(folder, "events"), f".{os.getpid()}.{time.time_ns()}")
+        self._open = lambda: event_file_writer.EventsWriter(
+            os.path.join(folder, "events"), f".{os.getpid()}.{time.time_ns()}"
+        )
         self._writer = self._open()
 
     def on_start(self, history, steps):

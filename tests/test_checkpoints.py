@@ -203,7 +203,7 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
         assert checkpoint.state["optimizer_steps"] == 6 * written[-1][0] + written[-1][1]
         save_checkpoint(path, checkpoint)
 
-    monkeypatch.setattr("d2lmgpu.training.begin.save_checkpoint", save)
+    monkeypatch.setattr("d2lmgpu.training.saving.save_checkpoint", save)
     quick(devices, small, batch_size=100, optimizer="momentum", checkpoint=file, checkpoint_steps=every)
     within = list(range(every, 6, every))
     assert written == [(0, steps) for steps in within] + [(1, 0)] + [(1, steps) for steps in within] + [(2, 0)]

@@ -120,7 +120,7 @@ def _sums(X, y, params, network, statistics, loss, metrics):
     """
     with span("evaluate"):
         if loss is None and not metrics:
-            return [int(count_correct(to_float(X), classes_of(y), params, network, statistics))]
+            return [float(on_host(count_correct(to_float(X), classes_of(y), params, network, statistics)))]
         sums = np.zeros(1 + len(metrics))
         for start in range(0, len(X), PREDICTION_BATCH):
             part = slice(start, start + PREDICTION_BATCH)
