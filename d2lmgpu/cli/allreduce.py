@@ -1,4 +1,8 @@
-"""``d2lmgpu allreduce``: how long allreduces take."""
+"""``d2lmgpu allreduce``: time allreduce algorithms.
+
+On the devices, in the convention of NCCL-tests: algbw = bytes / time, busbw = algbw * 2(k-1)/k, in GB/s. Every sum is
+checked.
+"""
 
 import collections
 
@@ -9,15 +13,8 @@ from .options import add_devices, add_option, add_output, find_devices, write_re
 from .ranks import join
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "allreduce",
-        help="time allreduce algorithms",
-        description="Time allreduce algorithms on the devices, in the convention of NCCL-tests: algbw = bytes / time, "
-        "busbw = algbw * 2(k-1)/k, in GB/s. Every sum is checked.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     summing = ",".join(name for name in TRAINING_NAMES if name in ALGORITHMS)
     also = ", ".join(name for name in NAMES if name not in summing.split(","))
     add_devices(command, default="2, or 1 of each of several processes")

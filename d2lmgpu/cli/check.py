@@ -1,19 +1,15 @@
-"""``d2lmgpu check``: is this answer to an exercise right?"""
+"""``d2lmgpu check``: check the answer to an exercise of the course.
+
+Check the answer to an exercise: a Python file with a function of the exercise's name. The file is run in a process of
+its own. Without a name: the list of exercises; without a file: what the exercise asks for.
+"""
 
 from ..output import write_json
 from .options import add_input, add_output, number
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "check",
-        help="check the answer to an exercise of the course",
-        description="Check the answer to an exercise: a Python file with a function of the exercise's name. The file "
-        "is run in a process of its own. Without a name: the list of exercises; without a file: what the exercise asks "
-        "for.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     command.add_argument("exercise", metavar="NAME", nargs="?", help="the exercise")
     add_input(command, "file", "a Python file with the answer", nargs="?")
     command.add_argument("--seconds", type=number, metavar="X", help="how long the answer may take, if not a minute")

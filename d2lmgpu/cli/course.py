@@ -1,18 +1,15 @@
-"""``d2lmgpu course``: a student's copy of the course."""
+"""``d2lmgpu course``: copy the course into a folder of your own.
+
+Put the notebooks of the course, without outputs, the data that they read, and mine.py for your answers into a folder.
+Files that are there already stay as they are.
+"""
 
 from ..output import write_json
 from .options import add_input, add_output
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "course",
-        help="copy the course into a folder of your own",
-        description="Put the notebooks of the course, without outputs, the data that they read, and mine.py for your "
-        "answers into a folder. Files that are there already stay as they are.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_input(command, "folder", "the folder, which is made unless it exists", "DIR")
     command.add_argument("--no-data", action="store_true", help="leave out Fashion-MNIST, which takes 30 MB")
     add_output(command, "--json", "write what was done as JSON")

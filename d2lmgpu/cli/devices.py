@@ -1,4 +1,4 @@
-"""``d2lmgpu devices``: the table of devices, and with ``--check`` what works on them."""
+"""``d2lmgpu devices``: list the devices of this machine, and with ``--check`` what works on them."""
 
 from ..checkup import check_machine
 from ..devices import device_table, find_gpus
@@ -6,10 +6,8 @@ from ..output import write_json
 from .options import add_output
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser("devices", help="list the devices of this machine")
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_output(command, "--json", "write the table as JSON")
     command.add_argument("--check", action="store_true", help="try what training relies on, and say what works")
 

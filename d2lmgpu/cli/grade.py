@@ -1,4 +1,8 @@
-"""``d2lmgpu grade``: marks for the answers of many students."""
+"""``d2lmgpu grade``: grade the answers of many students.
+
+Check FOLDER/STUDENT/mine.py, or the student's notebooks, for all students. Each answer runs in a process of its own, in
+a copy of the student's folder. The exit code is 0 also where answers are wrong.
+"""
 
 import argparse
 import contextlib
@@ -17,15 +21,8 @@ from .outlet import say_last
 COLUMNS = "student", "exercise", "passed", "points", "says"
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "grade",
-        help="grade the answers of many students",
-        description="Check FOLDER/STUDENT/mine.py, or the student's notebooks, for all students. Each answer runs in a "
-        "process of its own, in a copy of the student's folder. The exit code is 0 also where answers are wrong.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_input(command, "folder", "a folder that has one of each student", "FOLDER")
     add_output(command, "--csv", "write a row for each student and exercise")
     add_output(command, "--json", "write the same as JSON")

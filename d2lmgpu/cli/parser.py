@@ -6,7 +6,7 @@ from ..arguments import perhaps_meant, shown
 
 
 def parse(modules, arguments):
-    """The options of a command line; each of ``modules`` adds its command with ``add_to``.
+    """The options of a command line; each of ``modules`` is a command.
 
     Unlike argparse's own ``parse_args``, this also takes files that come after an option that comes after a file.
     """
@@ -20,12 +20,20 @@ def parse(modules, arguments):
 
 
 def make_parser(modules):
-    """The parser, and the action that has the parsers of the commands, by name, as its ``choices``."""
+    """The parser, and the action that has the parsers of the commands, by name, as its ``choices``.
+
+    Each module has the command's name; its docstring, from the first ": " on, is what ``--help`` says of it, to its
+    ``add_to`` the parser is given, and its ``run`` is called with the options.
+    """
     parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND", parser_class=_Parser)
     for module in modules:
-        module.add_to(commands)
+        about, _, more = (module.__doc__ or "").partition("\n\n")  # with -OO there is none
+        help = " ".join(about.split()).partition(": ")[2].removesuffix(".").replace("``", "")
+        command = commands.add_parser(module.__name__.rpartition(".")[2], help=help, description=more or help)
+        command.set_defaults(command=module.run)
+        module.add_to(command)
     return parser, commands
 
 

@@ -1,4 +1,10 @@
-"""``d2lmgpu plan``: prove, time and draw a plan of a training step, without training."""
+"""``d2lmgpu plan``: prove, time and draw a way to split a training step.
+
+Prove a plan of a training step, time it on a network of devices that need not be there, and draw it, without training.
+Times are simulated, not measured: of a machine whose computations cost what their multiplications take, and whose
+messages go over the network of --on. On this_machine they are predicted from computations and messages that are
+measured here.
+"""
 
 import sys
 
@@ -28,17 +34,8 @@ CLASSES = 10
 """For a network in a file, which is made for Fashion-MNIST."""
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "plan",
-        help="prove, time and draw a way to split a training step",
-        description="Prove a plan of a training step, time it on a network of devices that need not be there, and draw "
-        "it, without training. Times are simulated, not measured: of a machine whose computations cost what their "
-        f"multiplications take, and whose messages go over the network of --on. On {HERE} they are predicted from "
-        "computations and messages that are measured here.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}")
     add_option(command, "--devices", whole, 4, "how many")
     add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}")

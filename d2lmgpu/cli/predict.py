@@ -1,4 +1,7 @@
-"""``d2lmgpu predict``: what a trained network says of pictures."""
+"""``d2lmgpu predict``: what a trained network says of pictures.
+
+What the network of a checkpoint says of pictures, or, without files, of the test set, with its accuracy.
+"""
 
 from argparse import BooleanOptionalAction
 from pathlib import Path
@@ -17,15 +20,8 @@ from .options import add_devices, add_input, add_output, find_devices, write_res
 from .own_file import made_by
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "predict",
-        help="what a trained network says of pictures",
-        description="What the network of a checkpoint says of pictures, or, without files, of the test set, with its "
-        "accuracy.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_input(command, "checkpoint", "a file that d2lmgpu train --checkpoint wrote", "CHECKPOINT")
     add_input(command, "files", "pictures, of any size", nargs="*", default=[])
     test_set = "with the test set, in FOLDER/test/CLASS/ (default: Fashion-MNIST)"

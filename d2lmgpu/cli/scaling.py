@@ -1,4 +1,9 @@
-"""``d2lmgpu scaling``: time training on several numbers of devices, or on those of several processes."""
+"""``d2lmgpu scaling``: time training on several numbers of devices.
+
+Time whole training steps, on Fashion-MNIST or on pictures in folders, on 1, 2, 4, ... devices, which take turns; a
+first round warms up and does not count. Speed-up and efficiency are against one device. --environment parallel: on
+those of all processes that mpiexec or srun starts, with predictions for more.
+"""
 
 import sys
 
@@ -25,16 +30,8 @@ WHAT = ("network", "width", "algorithm")
 """Settings that both functions that measure take as arguments of their own; those of `HOW` they take together."""
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "scaling",
-        help="time training on several numbers of devices",
-        description="Time whole training steps, on Fashion-MNIST or on pictures in folders, on 1, 2, 4, ... devices, "
-        "which take turns; a first round warms up and does not count. Speed-up and efficiency are against one device. "
-        "--environment parallel: on those of all processes that mpiexec or srun starts, with predictions for more.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_option(command, "--mode", str, "strong", "strong (the minibatch stays) or weak (each device's part stays)")
     add_option(command, "--environment", str, "auto", ", ".join((*ENVIRONMENTS, "parallel")))
     command.add_argument(

@@ -1,4 +1,8 @@
-"""``d2lmgpu sweep``: train a network for every combination of settings."""
+"""``d2lmgpu sweep``: train many networks, one for every combination of settings.
+
+On Fashion-MNIST, or on pictures in folders. A setting takes several values with commas between, such as --lr 0.1,0.2;
+a network is trained for every combination.
+"""
 
 import contextlib
 import time
@@ -15,15 +19,8 @@ PAUSE, COST = 1.0, 0.05
 """At least so many seconds from one drawing of the plots to the next; at most this part of the time goes into it."""
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "sweep",
-        help="train many networks, one for every combination of settings",
-        description="Train many networks on Fashion-MNIST, or on pictures in folders. A setting takes several values "
-        "with commas between, such as --lr 0.1,0.2; a network is trained for every combination.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     command.add_argument(
         "--devices", type=listed(whole), metavar="K", help="how many: 1,2,4 are three values of the grid (default: 1)"

@@ -1,4 +1,8 @@
-"""``d2lmgpu train``: train a network on one or more devices."""
+"""``d2lmgpu train``: train a network on Fashion-MNIST, or on pictures in folders.
+
+Trains on one or more devices: data-parallel, unless --split says otherwise. --environment parallel: on those of all
+processes that mpiexec or srun starts, of each as many.
+"""
 
 from .. import signals, words
 from ..devices import ENVIRONMENTS, count_cores
@@ -15,16 +19,8 @@ from .ranks import Tell, add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
 
 
-def add_to(commands):
-    """Add the command to the parser's."""
-    command = commands.add_parser(
-        "train",
-        help="train a network on Fashion-MNIST, or on pictures in folders",
-        description="Train a network on Fashion-MNIST, or on pictures in folders, on one or more devices: "
-        "data-parallel, unless --split says otherwise. --environment parallel: on those of all processes that mpiexec "
-        "or srun starts, of each as many.",
-    )
-    command.set_defaults(command=run)
+def add_to(command):
+    """Add the options to the command's parser."""
     add_devices(command, default="1, or all for multi-gpu", environments=(*ENVIRONMENTS, "parallel"))
     add_ranks(command)
     add_data(command)
