@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from .collectives.draw import BLUE, COLOURS, ORANGE
+from .collectives.draw import BLUE, COLOURS, ORANGE, figure_of
 from .timing import rows_of
 from .words import listed, several
 
@@ -17,12 +17,10 @@ def plot_history(history, losses=()):
 
     ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     columns = 2 + len(history.metrics)
-    figure = Figure(figsize=(4.5 * columns, 3.6), layout="constrained")
-    tested, *metrics, loss = figure.subplots(1, columns)
+    figure, (tested, *metrics, loss) = figure_of((4.5 * columns, 3.6), 1, columns)
     epochs = range(1, len(history.train_loss) + 1)
     if history.test_loss:
         _plot_tested(tested, history.test_loss, "test loss per example", (0, None))
@@ -70,14 +68,12 @@ def plot_timeline(spans, steps=2):
     two, which are slower than the rest; all there are if there are not so many.
     Spans may have names of one's own: they get the colours that are left.
     """
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     rows = rows_of(spans)
     begin, end = _window(spans, steps)
     colours = _colours_of(spans)
-    figure = Figure(figsize=(10, 1.2 + 0.45 * len(rows)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = figure_of((10, 1.2 + 0.45 * len(rows)))
     for span in spans:
         left, right = max(span.begin, begin), min(span.end, end)
         if left < right:  # devices need not begin a step at the same time: a span may be seen in part
@@ -94,12 +90,10 @@ def plot_timeline(spans, steps=2):
 def plot_confusion(matrix, names):
     """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure."""
     import numpy as np
-    from matplotlib.figure import Figure
 
     share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     size = 2.5 + 0.55 * len(names)
-    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = figure_of((size + 0.8, size))
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
     for (i, j), value in np.ndenumerate(share):
         if matrix[i, j]:
@@ -118,16 +112,15 @@ def plot_mistakes(X, y, probabilities, names, count=20):
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
     """
     import numpy as np
-    from matplotlib.figure import Figure
 
     predicted = probabilities.argmax(axis=1)
     wrong = np.flatnonzero(predicted != y)
     worst = wrong[np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")][:count]
     columns = 5
     rows = max(1, -(-len(worst) // columns))
-    figure = Figure(figsize=(1.9 * columns, 2.2 * rows), layout="constrained")
+    figure, panels = figure_of((1.9 * columns, 2.2 * rows), rows, columns, squeeze=False)
     places = [*worst, *[None] * (columns * rows - len(worst))]
-    for axes, i in zip(figure.subplots(rows, columns, squeeze=False).flat, places, strict=True):
+    for axes, i in zip(panels.flat, places, strict=True):
         axes.axis("off")
         if i is not None:
             axes.imshow(X[i].transpose(1, 2, 0), cmap="gray")

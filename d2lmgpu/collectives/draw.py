@@ -22,6 +22,14 @@ MOST_NAMED = 8
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
+def figure_of(size, *grid, **more):
+    """A matplotlib figure of a ``size`` in inches, and its axes as ``Figure.subplots(*grid, **more)`` gives them."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(*grid, **more)
+
+
 def draw_steps(schedule, k, n):
     """Which shares of which piece each device holds: a panel for the start and for each step.
 
@@ -31,36 +39,31 @@ def draw_steps(schedule, k, n):
 
     Raises ValueError for what is no schedule for k devices and n elements.
     """
-    from matplotlib.figure import Figure
-
     schedule = check_form(schedule, k, n)
     cuts = pieces(schedule, n)
     states = [held.copy() for held in replay(schedule, k, cuts)]
     columns = min(4, len(states))
     rows = math.ceil(len(states) / columns)
     width, height = _cell_size(k, len(cuts) - 1)
-    figure = Figure(figsize=(columns * width + 0.3, rows * height + 0.4), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for number, (axes, held) in enumerate(zip(panels, states, strict=False)):
+    figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)
+    for number, (axes, held) in enumerate(zip(panels.flat, states, strict=False)):
         _draw_state(axes, held, k, cuts)
         axes.set_title(f"after step {number}" if number else "at the start", fontsize=10)
         _draw_arrows(axes, schedule[number - 1] if number else (), cuts)
-    for axes in panels[len(states) :]:
+    for axes in panels.flat[len(states) :]:
         axes.axis("off")
     return figure
 
 
 def draw_bytes(schedule, k, itemsize=4):
     """A heat map of the bytes that each device (row) sends to each other (column)."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     sent = np.zeros((k, k))
     for step in schedule:
         for t in step:
             sent[t.source, t.destination] += t.size * itemsize
-    figure = Figure(figsize=(5.2, 4.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = figure_of((5.2, 4.4))
     image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis_r", vmin=0)
     figure.colorbar(image, label="sent", format=EngFormatter("B"))
     axes.set(xlabel="to device", ylabel="from device", xticks=_ticks(k), yticks=_ticks(k))
@@ -76,8 +79,6 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     k) and ``sizes`` a single number, ``network`` is a function of k. Dotted lines
     mark where another algorithm becomes the fastest.
     """
-    from matplotlib.figure import Figure
-
     if devices is None:
         points = [(size, network, size) for size in sizes]
     else:
@@ -85,8 +86,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     seconds = np.array(
         [[simulate(f(net.k, size // 4), net).seconds for _, net, size in points] for f in algorithms.values()]
     )
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = figure_of((6.4, 4.4))
     x = [point[0] for point in points]
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
         axes.plot(x, times, color=colour, marker=marker, ms=4, label=name)
@@ -111,10 +111,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
 
 def plot_measurements(rows):
     """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    times, bandwidths = figure.subplots(1, 2)
+    figure, (times, bandwidths) = figure_of((10, 4.2), 1, 2)
     names = list(dict.fromkeys(row.algorithm for row in rows))
     for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
         mine = [row for row in rows if row.algorithm == name]
@@ -139,14 +136,12 @@ def plot_predictions(measurements, predicted):
     The title gives the median of the relative errors; algorithms whose own median
     is above 25% are marked in the legend.
     """
-    from matplotlib.figure import Figure
-
     measured = np.array([row.seconds for row in measurements])
     errors = np.abs(predicted / measured - 1)
     counts = sorted({row.devices for row in measurements})
     names = list(dict.fromkeys(row.algorithm for row in measurements))
-    figure = Figure(figsize=(4.2 * len(counts), 4.6), layout="constrained")
-    for axes, k in zip(figure.subplots(1, len(counts), squeeze=False)[0], counts, strict=True):
+    figure, panels = figure_of((4.2 * len(counts), 4.6), 1, len(counts), squeeze=False)
+    for axes, k in zip(panels.flat, counts, strict=True):
         ends = np.array([measured.min() / 1.5, measured.max() * 1.5])
         axes.plot(ends, ends, color="#555555", lw=1)
         axes.fill_between(ends, 0.75 * ends, 1.25 * ends, color="#555555", alpha=0.15, lw=0)

@@ -5,7 +5,7 @@ stage, where a device has several): forward, backward, or its halves, the input'
 are messages, from the send to the receipt.
 """
 
-from ..collectives.draw import COLOURS
+from ..collectives.draw import COLOURS, figure_of
 from ..words import several
 from .plan import COMPUTES
 from .simulate import simulate
@@ -35,13 +35,11 @@ def draw(plan, network=None, costs=None, messages=True, **options):
 
     ``messages``: whether to draw arrows.
     """
-    from matplotlib.figure import Figure
-
     simulation = simulate(plan, network, costs, **options)
     boxes = sum(event.action.what in COMPUTES for event in simulation.events)
     high = min(8, 0.45 * plan.k) + 0.4
-    figure = Figure(figsize=(min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7), layout="constrained")
-    top, below = figure.subplots(2, 1, sharex=True, height_ratios=[high, 1.6])
+    size = min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7
+    figure, (top, below) = figure_of(size, 2, 1, sharex=True, height_ratios=[high, 1.6])
     _draw_events(top, plan, simulation)
     if messages:
         for message in simulation.messages:

@@ -1,6 +1,6 @@
 """Scaling experiments as figures: what was measured, what was predicted, and what would be ideal."""
 
-from ..collectives.draw import COLOURS, MARKERS
+from ..collectives.draw import COLOURS, MARKERS, figure_of
 from ..plots import PHASE_COLOURS
 from ..timing import PHASES
 from ..words import several
@@ -15,10 +15,7 @@ def plot_scaling(scaling):
 
     Dots are medians over the rounds, bars go from the least to the most. Returns the matplotlib figure.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 7.6), layout="constrained")
-    (times, speedups), (efficiencies, phases) = figure.subplots(2, 2)
+    figure, ((times, speedups), (efficiencies, phases)) = figure_of((11, 7.6), 2, 2)
     counts = [row.devices for row in scaling.rows]
     for axes, measure, ideal in (
         (times, "seconds_per_epoch", [scaling.rows[0].seconds_per_epoch / k for k in counts]),
@@ -51,14 +48,11 @@ def plot_phases(experiments):
     The phases of the devices are stacked. The narrow bar beside them is the host
     program's work on the data, which goes on at the same time.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.2 * len(experiments) + 1.2, 3.8), layout="constrained")
-    panels = figure.subplots(1, len(experiments), squeeze=False)[0]
-    for axes, (title, scaling) in zip(panels, experiments.items(), strict=True):
+    figure, panels = figure_of((3.2 * len(experiments) + 1.2, 3.8), 1, len(experiments), squeeze=False)
+    for axes, (title, scaling) in zip(panels.flat, experiments.items(), strict=True):
         _draw_phases(axes, scaling.rows, [str(row.devices) for row in scaling.rows])
         axes.set(xlabel="devices", title=title)
-    panels[-1].legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -68,10 +62,7 @@ def plot_extrapolation(lines, published=()):
     ``published``: (devices, efficiency, label) of measurements by others, drawn as stars.
     Returns the matplotlib figure.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 4.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = figure_of((9, 4.6))
     for number, (label, predictions) in enumerate(lines.items()):
         counts, values = [p.devices for p in predictions], [p.efficiency for p in predictions]
         style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}

@@ -4,7 +4,7 @@ import math
 import statistics
 
 from ..arguments import check_name
-from ..collectives.draw import COLOURS, MARKERS
+from ..collectives.draw import COLOURS, MARKERS, figure_of
 from ..words import several
 from .results import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
@@ -66,12 +66,10 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     which the title tells. Below are the trials that have no result: they diverged,
     failed or were interrupted.
     """
-    from matplotlib.figure import Figure
-
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
     heights = [4.0, 0.3 * len(lost)] if lost else [4.0]
-    figure = Figure(figsize=(8, 1 + sum(heights)), layout="constrained")
-    panels = figure.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    figure, panels = figure_of((8, 1 + sum(heights)), len(heights), sharex=True, squeeze=False, height_ratios=heights)
+    panels = panels[:, 0]
     groups = list(dict.fromkeys(_value(row, by) for row in rows))
     trials = [row["settings"] for row in rows]
     points = [(_value(row, x), _value(row, by)) for row in rows]
@@ -190,14 +188,12 @@ def plot_curves(rows):
     ``rows`` as `sweep` returns them, or ``watch`` is given, or `load_sweep`. Lines of trials that have not ended are
     dashed.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     longest = max(row["settings"]["num_epochs"] for row in rows)
     names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
     rows = [row for row in rows if row["history"]]  # trials that failed have none
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    accuracy, loss = figure.subplots(1, 2)
+    figure, (accuracy, loss) = figure_of((11, 4), 1, 2)
     for i, row in enumerate(rows):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": "-" if row["status"] == "done" else "--"}
         label = describe(row["settings"], names) + ("" if row["status"] == "done" else f" ({row['status']})")
