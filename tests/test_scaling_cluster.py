@@ -36,7 +36,9 @@ def known(monkeypatch):
 @pytest.mark.parametrize("mode, sizes", [("strong", [2, 4, 12]), ("weak", [12])])
 def test_what_is_predicted_from_what(known, small, mode, sizes):
     """Of three processes of one device: from a whole minibatch, and from the parts of 3 and 6 devices."""
-    told = in_each((1, 1, 1), lambda cluster: measure_cluster_scaling(cluster, [2], mode, 12, steps=2, data=small))
+    told = in_each(
+        (1, 1, 1), lambda cluster: measure_cluster_scaling(cluster, [2], mode=mode, batch_size=12, steps=2, data=small)
+    )
     assert told[0] == told[1] == told[2]
     found, batch = told[0], 12 if mode == "strong" else 36
     compute = Compute(sizes, [n**2 + 1 for n in sizes], 3)

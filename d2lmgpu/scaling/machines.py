@@ -23,32 +23,18 @@ MORE = (1, 2, 4, 8)
 """Times as many processes as there are, for which a step is predicted."""
 
 
-def measure_cluster_scaling(
-    cluster,
-    more=MORE,
-    mode="strong",
-    batch_size=256,
-    network="lenet",
-    width=1,
-    algorithm="ring",
-    steps=20,
-    repeats=5,
-    data=None,
-    settings=None,
-):
+def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **what):
     """Time training on a `Cluster` of several processes, predict it, and predict ``more`` times as many processes.
 
-    Arguments are those of `measure_scaling`. All processes call it, and get the same `Scaling`. Raises
-    ValueError for settings that make no sense, a single process, or processes with different numbers of devices.
+    ``what`` and the others are arguments of `measure_scaling`. All processes call it, and get the same `Scaling`.
+    Raises ValueError for settings that make no sense, a single process, or processes with different numbers of devices.
     """
     d, per_host = _shape(cluster)
     for number in more:
         check_whole("times as many processes", number)
     check_predictable(algorithm)
-    scaling, data, network = begin(
-        cluster.mine, cluster.names, mode, batch_size, network, width, algorithm, repeats, data, settings
-    )
-    k = len(cluster)
+    scaling, data, network = begin(cluster.mine, cluster.names, algorithm=algorithm, **what)
+    k, mode, batch_size, repeats = len(cluster), scaling.mode, scaling.batch_size, scaling.rounds
     batches = batch_sizes(mode, [number * k for number in sorted({1, *more})], batch_size)
     how, scaling.devices_per_process, scaling.processes_per_host = scaling.settings, d, per_host
     scaling.steps = steps = check_steps(steps, repeats, {k: batches[k]}, len(data[0]))

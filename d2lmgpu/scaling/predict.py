@@ -103,9 +103,6 @@ def fit_messages(devices, counts, algorithm, places):
 
     Returns (a function of k, the constants of `fit_virtual_devices`).
     """
-    rows = []
-    for k in counts:
-        if k > 1:
-            rows += measure_allreduce(devices[:k], [algorithm], MESSAGES)
+    rows = [row for k in counts if k > 1 for row in measure_allreduce(devices[:k], [algorithm], MESSAGES)]
     constants = fit_virtual_devices(rows, ALGORITHMS, places)
     return virtual_devices(constants, places), constants

@@ -83,7 +83,18 @@ def find_subject(data, network, width):
     return data, name, network
 
 
-def begin(devices, names, mode, batch_size, network, width, algorithm, repeats, data, settings):
+def begin(
+    devices,
+    names,
+    mode="strong",
+    batch_size=256,
+    network="lenet",
+    width=1,
+    algorithm="ring",
+    repeats=5,
+    data=None,
+    settings=None,
+):
     """A `Scaling` of which nothing is found yet, of ``devices`` and others of these ``names``; data; the network.
 
     ``settings``: a `Settings`, or None. Raises ValueError where these do not go together, DeviceError for what the

@@ -120,8 +120,7 @@ class Row:
         """Take the seconds of an epoch that were predicted and measured in each round."""
         ratios = [found / said for said, found in zip(predicted, measured, strict=True)]
         self.predicted_seconds_per_epoch = statistics.median(predicted)
-        self.measured_over_predicted = statistics.median(ratios)
-        self.measured_over_predicted_min, self.measured_over_predicted_max = min(ratios), max(ratios)
+        vars(self).update(_spread("measured_over_predicted", ratios))
 
 
 def make_rows(turns, batch_sizes, steps, epoch):
@@ -134,24 +133,23 @@ def make_rows(turns, batch_sizes, steps, epoch):
     return [_row(k, batch_sizes[k], seconds[k], seconds[1], turns[k], epoch) for k in turns]
 
 
+def _spread(name, values):
+    """The median, the least and the most of a round's values, as a `Row` calls them."""
+    return {name: statistics.median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
+
+
 def _row(k, batch_size, seconds, alone, turns, epoch):
     ratios = [one / mine for one, mine in zip(alone, seconds, strict=True)]
     middle = sorted(turns, key=lambda turn: turn.seconds)[len(turns) // 2]
-    median, speedup = statistics.median(seconds), statistics.median(ratios)
+    median = statistics.median(seconds)
     scale = median / middle.seconds if middle.seconds else 0.0
     return Row(
         devices=k,
         batch_size=batch_size,
-        seconds_per_epoch=median,
-        seconds_per_epoch_min=min(seconds),
-        seconds_per_epoch_max=max(seconds),
+        **_spread("seconds_per_epoch", seconds),
         seconds_per_step=median * batch_size / epoch,
-        speedup=speedup,
-        speedup_min=min(ratios),
-        speedup_max=max(ratios),
-        efficiency=speedup / k,
-        efficiency_min=min(ratios) / k,
-        efficiency_max=max(ratios) / k,
+        **_spread("speedup", ratios),
+        **_spread("efficiency", [ratio / k for ratio in ratios]),
         rounds=len(turns),
         cores=statistics.median(turn.cores for turn in turns),
         phases={name: scale * value for name, value in middle.phases.items()},
