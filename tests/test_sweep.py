@@ -1,5 +1,7 @@
 """Many networks: grids, rows that equal what `train` gives, trials that fail, files to go on from, Ctrl-C."""
 
+import contextlib
+import itertools
 import json
 import math
 import os
@@ -23,11 +25,10 @@ from conftest import long
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.locks import holding
-from d2lmgpu.monitor import Stop
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.sweeps import DEFAULTS, plot_curves, results, run, workers
 from d2lmgpu.sweeps.plot import check_axes, plot_sweep
-from d2lmgpu.sweeps.progress import Table
+from d2lmgpu.sweeps.progress import Record
 from d2lmgpu.sweeps.results import document
 from d2lmgpu.sweeps.trial import CURVES, make_row
 from d2lmgpu.sweeps.trials import complete_trials
@@ -168,7 +169,7 @@ def test_networks_of_ones_own(small, tmp_path, who):
     file = tmp_path / "rows.json"
     trials = d2l.grid(network=networks, devices=2, lr=0.05, **QUICK)
     assert json.loads(json.dumps(trials)) == trials
-    ways = {"threads": lambda: ThreadPoolExecutor(2), "processes": lambda: workers.Processes(2)}
+    ways = {"threads": lambda: ThreadPoolExecutor(2), "processes": contextlib.nullcontext}
     ways["user's processes"] = lambda: ProcessPoolExecutor(2, mp_context=get_context("spawn"))
     with ways[who]() as executor:
         rows = d2l.sweep(trials, executor, data=small, results=file, progress=False)
@@ -263,7 +264,7 @@ def stop_or_wait(settings, *given):
     """In place of `run_trial`: the worker of seed 0 is stopped, as by Ctrl-Z; afterwards it hears whether to end."""
     if settings["seed"] == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
-        wait_for(workers.trial.stopped)
+        wait_for(given[-2])
         return make_row(settings, "interrupted", "as asked", 1.0)
     return pretend(settings | {"seed": 2})
 
@@ -293,14 +294,14 @@ def test_a_worker_that_is_stopped_is_told_and_does_not_keep_a_sweep_from_its_end
 def test_a_worker_that_is_killed_as_it_starts(monkeypatch):
     """Its trial has failed, and says why: nothing is wrong with the program. The next has another process."""
     monkeypatch.setattr(run, "run_trial", pretend)
-    begin, pools = workers.ProcessPoolExecutor, []
+    begin, begun = workers.CONTEXT.Process, []
 
-    def pool(*arguments, **settings):
-        first = {"initializer": signal.raise_signal, "initargs": (signal.SIGKILL,)} if not pools else {}
-        pools.append(begin(*arguments, **settings | first))
-        return pools[-1]
+    def process(**settings):
+        first = {"target": signal.raise_signal, "args": (signal.SIGKILL,)} if not begun else {}
+        begun.append(begin(**settings | first))
+        return begun[-1]
 
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(workers.CONTEXT, "Process", process)
     rows = d2l.sweep(d2l.grid(seed=[0, 2, 3]), workers=1, progress=False)
     assert [row["status"] for row in rows] == ["failed", "done", "done"]
     wanted = "WorkerDied: the process for this trial was killed by signal 9 (SIGKILL), perhaps for want of memory"
@@ -320,25 +321,32 @@ def test_an_executor_that_breaks(monkeypatch, tmp_path):
     assert [row["status"] for row in d2l.load_sweep(file)] == ["done", "failed", "failed", "failed"]
 
 
+def tell_card(settings, *given):
+    """In place of `run_trial`: a row that says which GPU the process sees."""
+    time.sleep(0.3)  # so that another process has the next trial
+    return make_row(settings, "failed", os.getenv("CUDA_VISIBLE_DEVICES"), 1.0)
+
+
 def test_a_worker_has_a_gpu_of_its_own(monkeypatch):
     assert workers.visible_cards(3) == ["0", "1", "2"] or "CUDA_VISIBLE_DEVICES" in os.environ
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ab,7")
     cards = workers.visible_cards(2)
     assert cards == ["2", "GPU-5ab"]
-    with workers.Processes(2, cards) as executor:
-        seen = [executor.submit(os.getenv, "CUDA_VISIBLE_DEVICES") for _ in range(6)]
-        assert {future.result() for future in seen} == {"2", "GPU-5ab"}
+    monkeypatch.setattr(run, "run_trial", tell_card)
+    monkeypatch.setattr(run, "cards_of_workers", lambda *given: cards)
+    rows = d2l.sweep(d2l.grid(seed=range(6)), progress=False)
+    assert {row["message"] for row in rows} == {"2", "GPU-5ab"}
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5ab,7"
 
 
 def test_how_many_workers(monkeypatch, standin):
     trials = complete_trials(d2l.grid(seed=range(9)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert workers.count_workers(None, trials) == (2, ["0", "1"])  # the stand-in's cards
-    assert workers.count_workers(5, trials) == (5, ["0", "1"])
-    assert workers.count_workers(5, trials[:3]) == (3, ["0", "1"])
+    assert workers.cards_of_workers(None, trials) == ["0", "1"]  # the stand-in's cards
+    assert workers.cards_of_workers(5, trials) == ["0", "1", "0", "1", "0"]
+    assert workers.cards_of_workers(5, trials[:3]) == ["0", "1", "0"]
     monkeypatch.setattr(workers, "count_cores", lambda: 7)
-    assert workers.count_workers(None, complete_trials(d2l.grid(seed=range(9), environment="cpu"))) == (7, [])
+    assert workers.cards_of_workers(None, complete_trials(d2l.grid(seed=range(9), environment="cpu"))) == [None] * 7
 
 
 def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
@@ -385,16 +393,10 @@ def test_rows_are_kept_at_once(monkeypatch, tmp_path):
     assert kept == [None, 1, 2]
 
 
-class After(Stop):
+def after(steps):
     """Asks to stop after so many looks, one a step."""
-
-    def __init__(self, steps):
-        self._steps = steps
-
-    @property
-    def requested(self):
-        self._steps -= 1
-        return self._steps < 0
+    looks = itertools.count()
+    return lambda: next(looks) >= steps
 
 
 LONGER = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "devices": 3, "seed": 5, "preprocess": "flip+shift"}
@@ -407,26 +409,26 @@ def test_a_trial_goes_on_where_it_was(small, tmp_path, stops):
     (settings,) = complete_trials([LONGER])
     file = tmp_path / "trial"
     for steps in stops:
-        row = d2l.run_trial(settings, small, After(steps), False, file)
+        row = d2l.run_trial(settings, small, False, file, after(steps))
         assert row["status"] == "interrupted" and row["history"]["interrupted"]
-    row = d2l.run_trial(settings, small, None, False, file)
+    row = d2l.run_trial(settings, small, False, file)
     assert row["status"] == "done"
     alone = d2l.run_trial(settings, small)
     assert without_times(row["history"]) == without_times(alone["history"])
-    again = d2l.run_trial(settings, small, None, False, file)  # as if its row had been lost
+    again = d2l.run_trial(settings, small, False, file)  # as if its row had been lost
     assert without_times(again["history"]) == without_times(row["history"])
 
 
 def test_a_trial_that_diverged_and_whose_row_was_lost(small, tmp_path):
     (settings,) = complete_trials([QUICK | {"lr": 1e4, "num_epochs": 3}])
-    first, again = (d2l.run_trial(settings, small, None, False, tmp_path / "trial") for _ in range(2))
+    first, again = (d2l.run_trial(settings, small, False, tmp_path / "trial") for _ in range(2))
     assert first["status"] == again["status"] == "diverged" and first["message"] == again["message"]
     assert str(without_times(first["history"])) == str(without_times(again["history"]))  # which takes nan for nan
 
 
 def stopping(steps):
     """In place of `run_trial`: what it does, but each trial is interrupted after so many steps."""
-    return lambda settings, data, stop, *more: d2l.run_trial(settings, data, After(steps), *more)
+    return lambda *given: d2l.run_trial(*given[:-2], after(steps), given[-1])
 
 
 def test_a_sweep_goes_on_within_a_trial(monkeypatch, small, tmp_path):
@@ -440,25 +442,16 @@ def test_a_sweep_goes_on_within_a_trial(monkeypatch, small, tmp_path):
     assert d2l.load_model(left).network.classes == 10
     steps = []
 
-    def counting(settings, data, stop, *more):
-        steps.append(Counting())
-        return d2l.run_trial(settings, data, steps[-1], *more)
+    def counting(*given):
+        steps.append([])  # of which None is appended at each look, which says not to stop
+        return d2l.run_trial(*given[:-2], lambda: steps[-1].append(None), given[-1])
 
     monkeypatch.setattr(run, "run_trial", counting)
     rows = d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False)
-    assert [stop.looks for stop in steps] == [12 - 9, 12]
+    assert [len(looks) for looks in steps] == [12 - 9, 12]
     expected = [d2l.run_trial(settings, small)["history"] for settings in complete_trials(trials)]
     assert [without_times(row["history"]) for row in rows] == list(map(without_times, expected))
     assert [path.name for path in tmp_path.iterdir()] == ["rows.json"] and [row["model"] for row in rows] == [None] * 2
-
-
-class Counting(Stop):
-    looks = 0
-
-    @property
-    def requested(self):
-        self.looks += 1
-        return False
 
 
 def test_models_that_are_kept(small, tmp_path, capsys):
@@ -773,10 +766,8 @@ def test_a_file_of_something_else_stays_as_it_is(monkeypatch, tmp_path, content,
 
 def test_a_trial_that_is_asked_to_stop(small):
     """As Ctrl-C asks the threads of a user's executor."""
-    stop = Stop()
-    stop.requested = True
     (settings,) = complete_trials([{**QUICK, "lr": 0.1}])
-    row = d2l.run_trial(settings, small, stop)
+    row = d2l.run_trial(settings, small, stop=lambda: True)
     assert (row["status"], row["message"]) == ("interrupted", "interrupted in epoch 1")
     assert row["history"]["interrupted"]["steps"] == 1
 
@@ -787,10 +778,10 @@ def test_a_table_that_is_redrawn(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     trials = complete_trials(d2l.grid(seed=range(9)))
     rows = [pretend(settings) for settings in trials if settings["seed"] != 1]
-    table = Table(trials, [None] * 9)
+    record = Record([make_row(settings, "waiting", "waiting") for settings in trials], results.Results(None))
     for i in range(6):
-        table.set(i, "running")
-        table.set(i, make_row(trials[i], "failed", "words " * 20))
+        record.begin(i)
+        record.end(i, make_row(trials[i], "failed", "words " * 20))
     pictures = capsys.readouterr().out.split("\x1b[6F\x1b[J")  # six lines up, and clear
     lines = pictures[-1].splitlines()
     assert len(pictures) == 12 and all(len(line) < 30 for picture in pictures for line in picture.splitlines())
@@ -798,7 +789,8 @@ def test_a_table_that_is_redrawn(monkeypatch, capsys):
         *(["5", "failed:"], ["6", "waiting"], ["7", "waiting"], ["8", "waiting"]),
         ["6/9", "trials"],
     ]
-    table.end([rows[0]] * 9)
+    record.rows = [rows[0]] * 9
+    record.complete()
     last = capsys.readouterr().out
     assert last.startswith("\x1b[6F\x1b[J") and len(last.splitlines()) == 12
 
@@ -924,8 +916,8 @@ def test_the_command(tmp_path, capsys):
 
 @pytest.mark.long
 def test_plots_are_drawn_as_a_sweep_goes_on(monkeypatch, tmp_path):
-    monkeypatch.setattr("d2lmgpu.cli.sweep.PAUSE", 0)
-    monkeypatch.setattr("d2lmgpu.cli.sweep.COST", math.inf)
+    monkeypatch.setattr(results, "PAUSE", 0)
+    monkeypatch.setattr(results, "COST", math.inf)
     drawn = []
 
     def draw(rows):
@@ -1065,13 +1057,6 @@ def test_executors_of_other_packages(tmp_path, package):
     done = subprocess.run([*command, program], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     assert len(d2l.load_sweep(tmp_path / "rows.json")) == 5
-
-
-def test_processes_that_are_shut_down_take_no_more_work():
-    with workers.Processes(1) as processes:
-        pass
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        processes.submit(abs, -1)
 
 
 def test_trials_that_run_are_not_written_again_at_once(monkeypatch, tmp_path):

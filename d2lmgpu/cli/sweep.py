@@ -5,18 +5,14 @@ a network is trained for every combination.
 """
 
 import contextlib
-import time
 
 from ..devices import ENVIRONMENTS
 from ..output import check_folder, check_plot, save_figure, write_json
-from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
+from ..sweeps import MEASURES, MODES, Sparingly, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
 from .options import add_option, add_output, listed, whole, write_results
 from .own_file import find_networks
 from .settings import add_settings, settings
-
-PAUSE, COST = 1.0, 0.05
-"""At least so many seconds from one drawing of the plots to the next; at most this part of the time goes into it."""
 
 
 def add_to(command):
@@ -63,6 +59,13 @@ def run(options):
     trials = grid(**chosen, **settings(options) | own)
     if options.data:
         say_pictures(data[0])
+    sparingly = Sparingly()
+
+    def redraw(rows):
+        if sparingly.due():
+            with contextlib.suppress(OSError, ValueError), sparingly:  # raised when they are drawn last
+                write_results(*_plots(options, rows))
+
     rows = sweep(
         trials,
         mode=options.mode,
@@ -71,7 +74,7 @@ def run(options):
         keep_models=options.keep_models,
         data=data if options.data else None,  # workers find Fashion-MNIST themselves
         invert=options.invert,
-        watch=_Redraw(options),
+        watch=redraw,
     )
     write_results((options.json, write_json, document(rows)), *_plots(options, rows))
     statuses = {row["status"] for row in rows}
@@ -86,19 +89,3 @@ def _plots(options, rows):
         (options.plot, save_figure, lambda: plot_sweep(rows, options.x, options.y, options.by)),
         (options.curves, save_figure, lambda: plot_curves(rows)),
     )
-
-
-class _Redraw:
-    """Draws the plots anew, with the rows so far, as often as it pays."""
-
-    def __init__(self, options):
-        self._options, self._drawn, self._spent = options, time.monotonic(), 0.0
-
-    def __call__(self, rows):
-        begin = time.monotonic()
-        if begin - self._drawn < max(PAUSE, self._spent / COST):
-            return
-        with contextlib.suppress(OSError, ValueError):  # raised when they are drawn last
-            write_results(*_plots(self._options, rows))
-        self._drawn = time.monotonic()
-        self._spent = self._drawn - begin

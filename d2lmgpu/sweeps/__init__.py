@@ -5,7 +5,7 @@ processes of this machine, MPI or Dask do it alike, through a `concurrent.future
 """
 
 from .plot import check_axes, plot_curves, plot_sweep
-from .results import MEASURES, document, load_sweep
+from .results import MEASURES, Sparingly, document, load_sweep
 from .run import MODES, sweep
 from .trial import run_trial
 from .trials import DEFAULTS, grid

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..devices.errors import one_line
 from ..monitor import say
-from ..words import seconds, several
-from .results import FINISHED, best_row, measure
-from .trial import CURVES, make_row
+from ..words import figures, seconds, several
+from .results import FINISHED, STATUSES, best_row, measure
+from .trial import CURVES
 from .trials import describe, show, varying
 
 MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "training loss"}
@@ -18,115 +18,102 @@ MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "t
 
 
 class Record:
-    """A row for each of the ``trials`` that ended, in ``rows``, and for those that run one with their curves so far.
+    """A row for each trial in ``rows``, with the status "waiting", or "running" and the curves so far, until it ends.
 
-    ``watch(rows)`` is called with all of these, in the trials' order, after each epoch and each trial.
+    A table shows them if they are to be ``visible``: a line for each trial with the settings in which they differ, and
+    how it went or goes. ``watch(rows)`` is called with the rows of all trials that do not wait, in order, after each
+    epoch and each trial.
     """
 
-    def __init__(self, trials, rows, kept, table, watch=None):
-        self.trials, self.rows = trials, rows
-        self._kept, self._table, self._watch = kept, table, watch
-        self._running = {}
+    def __init__(self, rows, kept, visible=True, watch=None):
+        self.rows = rows
+        self._kept, self._visible, self._watch = kept, visible, watch
+        self._names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
+        self._live = visible and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawn = 0  # lines
+        done = len(self._of(*STATUSES))
+        self._say(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
 
     def begin(self, number):
         """A trial runs, if it was not known to."""
-        if number not in self._running:
-            curves = {name: [] for name in CURVES}
-            self._running[number] = make_row(self.trials[number], "running", "not done yet", None, curves)
-            self._table.set(number, "running")
+        row = self.rows[number]
+        if row["status"] == "waiting":
+            row |= {"status": "running", "message": "running", "history": {name: [] for name in CURVES}}
+            self._show()
 
     def epochs(self, number, first, curves):
         """Of a trial that runs, each curve's values from epoch ``first`` on, counted from 0."""
-        if self.rows[number] is not None:  # a report that comes after the trial's end
-            return
         self.begin(number)
-        history = self._running[number]["history"]
+        row = self.rows[number]
+        if row["status"] != "running":  # a report that comes after the trial's end
+            return
         for name in CURVES:
-            history[name][first:] = curves[name]
-        done = len(history["train_loss"])
-        if done:
-            reached = {"acc": history["test_accuracy"], "loss": history["train_loss"]}
-            figures = [f"{name} {values[-1]:.3f}" for name, values in reached.items() if values]
-            epochs = f"{done}/{several(self.trials[number]['num_epochs'], 'epoch')}"
-            self._table.set(number, ", ".join(["running", epochs, *figures]))
+            row["history"][name][first:] = curves[name]
+        if row["history"]["train_loss"]:
+            self._show()
             with contextlib.suppress(OSError):  # the next row that is to be kept will say so
-                self._kept.show(self._running.values())
+                self._kept.show(self._of("running"))
             self._tell()
 
     def end(self, number, row):
         """A trial ended with this row."""
         self.rows[number] = row
-        self._running.pop(number, None)
         if row["status"] != "interrupted":
-            self._kept.add(row, self._running.values())
-        self._table.set(number, row)
+            self._kept.add(row, self._of("running"))
+        self._show(row)
         self._tell()
+
+    def complete(self):
+        """The rows, now that no more will be done. Prints them all, how many trials ended how, and how to go on."""
+        for row in self._of("waiting", "running"):
+            row |= {"status": "interrupted", "message": "not begun", "history": None}
+        if self._visible:
+            self._draw(self._lines())
+        statuses = [row["status"] for row in self.rows]
+        self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
+        best = best_row(self.rows)
+        if best:
+            self._say(self._told("best", best))
+        if self._kept.path and 0 < len(self._of(*FINISHED)) < len(statuses):
+            self._say(f"{self._kept.path} has what was done; the same sweep, started again with it, does the rest")
+        return self.rows
+
+    def _of(self, *statuses):
+        """The rows of these statuses."""
+        return [row for row in self.rows if row["status"] in statuses]
 
     def _tell(self):
         if self._watch is None:
             return
-        rows = [row or self._running.get(number) for number, row in enumerate(self.rows)]
         try:
-            self._watch([row for row in rows if row is not None])
+            self._watch(self._of("running", *STATUSES))
         except Exception as error:
             self._watch = None
             say(f"watch failed ({one_line(error)}); the sweep goes on without it")
 
-
-class Table:
-    """The trials of a sweep, a line each: the settings in which they differ, and how it went or goes.
-
-    A trial's state is "waiting" or "running", or the row that it ended with.
-    """
-
-    def __init__(self, trials, rows, visible=True):
-        """``rows``: of trials that are not to be done, otherwise None."""
-        self.trials, self.visible = trials, visible
-        self.states = [row or "waiting" for row in rows]
-        self._names = varying(trials) or ["devices", "lr"]
-        self._live = visible and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._drawn = 0  # lines
-        done = len(rows) - rows.count(None)
-        number = several(len(rows), "trial")
-        self._say(number + (f", {done} of them done before" if done else ""))
-
-    def set(self, number, state):
-        """Enter the state of a trial, counted from 0, and show it."""
-        if state == self.states[number]:
-            return
-        self.states[number] = state
+    def _show(self, ended=None):
+        """Draw the table in a terminal, elsewhere print a line if a trial has ``ended``, of its row."""
         if self._live:
             self._draw(self._what_fits())
-        elif not isinstance(state, str):
-            self._say(f"{self._ended()}: {describe(self.trials[number], self._names)}: {outcome(state)}")
+        elif ended:
+            self._say(self._told(self._count(), ended))
 
-    def end(self, rows, kept_in=None):
-        """Print the whole table with these rows, how many trials ended how, which was the best, and how to go on."""
-        if not self.visible:
-            return
-        self.states = rows
-        self._draw(self._lines())
-        statuses = [row["status"] for row in rows]
-        say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
-        best = best_row(rows)
-        if best:
-            say(f"best: {describe(best['settings'], self._names)}: {outcome(best)}")
-        if kept_in and 0 < sum(status in FINISHED for status in statuses) < len(rows):
-            say(f"{kept_in} has what was done; the same sweep, started again with it, does the rest")
+    def _told(self, what, row):
+        return f"{what}: {describe(row['settings'], self._names)}: {outcome(row)}"
 
     def _say(self, text):
-        if self.visible:
+        if self._visible:
             say(text)
 
-    def _ended(self):
-        return f"{sum(not isinstance(state, str) for state in self.states)}/{len(self.states)}"
+    def _count(self):
+        return f"{len(self._of(*STATUSES))}/{len(self.rows)}"
 
     def _lines(self):
         """Headings, and a line for each trial."""
-        cells = [self._names] + [[show(settings[name]) for name in self._names] for settings in self.trials]
+        cells = [self._names] + [[show(row["settings"][name]) for name in self._names] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        results = ["  ".join([*MEASURED, "seconds"]), *map(_columns, self.states)]
-        if any(not isinstance(state, str) and state["model"] for state in self.states):
+        results = ["  ".join([*MEASURED, "seconds"]), *map(_columns, self.rows)]
+        if any(row["model"] for row in self.rows):
             results[0] += "  model"
         return ["  ".join([*map(str.rjust, line, widths), result]) for line, result in zip(cells, results, strict=True)]
 
@@ -135,9 +122,9 @@ class Table:
         columns, height = shutil.get_terminal_size()
         head, *lines = self._lines()
         room = max(1, height - 3)
-        first = next((i for i, state in enumerate(self.states) if isinstance(state, str)), 0)
+        first = next((i for i, row in enumerate(self.rows) if row["status"] not in STATUSES), 0)
         start = max(0, min(first - 1, len(lines) - room))
-        return [line[: columns - 1] for line in (head, *lines[start : start + room], f"{self._ended()} trials ended")]
+        return [line[: columns - 1] for line in (head, *lines[start : start + room], f"{self._count()} trials ended")]
 
     def _draw(self, lines):
         """Print lines, in a terminal in place of those printed before."""
@@ -147,20 +134,23 @@ class Table:
         self._drawn = len(lines)
 
 
-def _columns(state):
+def _columns(row):
     """What stands beside a trial's settings."""
-    if isinstance(state, str) or state["status"] != "done":
-        return state if isinstance(state, str) else outcome(state)
-    cells = [_shown(measure(state, name)).rjust(len(heading)) for heading, name in MEASURED.items()]
-    model = [Path(state["model"]).name] if state["model"] else []
-    return "  ".join([*cells, f"{seconds(state['seconds']):>7}", *model])
+    if row["status"] != "done":
+        return outcome(row)
+    cells = [_shown(measure(row, name)).rjust(len(heading)) for heading, name in MEASURED.items()]
+    model = [Path(row["model"]).name] if row["model"] else []
+    return "  ".join([*cells, f"{seconds(row['seconds']):>7}", *model])
 
 
 def outcome(row):
-    """How a trial ended, in a few words."""
+    """How a trial ended or goes, in a few words."""
     if row["status"] == "done":
         listed = [f"{heading} {_shown(measure(row, name))}" for heading, name in MEASURED.items()]
         return ", ".join([*listed, f"{seconds(row['seconds'])} s"])
+    if row["status"] == "running" and row["history"]["train_loss"]:
+        epochs = f"{len(row['history']['train_loss'])}/{several(row['settings']['num_epochs'], 'epoch')}"
+        return f"running, {epochs}, {figures({name: values[-1] for name, values in row['history'].items() if values})}"
     return f"failed: {row['message']}" if row["status"] == "failed" else row["message"].split(":")[0]
 
 

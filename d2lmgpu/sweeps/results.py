@@ -29,7 +29,24 @@ CONTENT = {"format": str, "version": int, "data": list[str] | None, "rows": list
 """The kinds of what a row tells, as `make_row` makes it, and a file."""
 
 PAUSE, COST = 1.0, 0.05
-"""Seconds from one time that running trials are written to the next, at least, and the part of the time for it."""
+"""Seconds from one time that what runs is shown to the next, at least, and the part of the time for it."""
+
+
+class Sparingly:
+    """A ``with`` block for what shows how trials go: so often is it ``due`` that it costs little."""
+
+    _ended = _spent = 0.0
+
+    def due(self):
+        """Whether enough time has gone by since the last block."""
+        return time.monotonic() - self._ended > max(PAUSE, self._spent / COST)
+
+    def __enter__(self):
+        self._begun = time.monotonic()
+
+    def __exit__(self, *error):
+        self._ended = time.monotonic()
+        self._spent = self._ended - self._begun
 
 
 class Results:
@@ -42,8 +59,7 @@ class Results:
     def __init__(self, path, data=None):
         self.path = path
         self.data = None if data is None else [data_checksum(*data[:2]), data_checksum(*data[2:4])]
-        self._rows, self._shown = [], []
-        self._written = self._spent = 0.0
+        self._rows, self._shown, self._sparingly = [], [], Sparingly()
         if path is None:
             return
         check_writable(path)
@@ -65,7 +81,7 @@ class Results:
 
     def show(self, running):
         """Write rows of trials that go on, too, unless this was just done."""
-        if time.monotonic() - self._written > max(PAUSE, self._spent / COST):
+        if self._sparingly.due():
             self._write(running)
 
     def close(self):
@@ -76,11 +92,9 @@ class Results:
 
     def _write(self, running):
         if self.path is not None:
-            begin = time.monotonic()
             self._shown = list(running)
-            write_json(self.path, document(self._rows, self.data, self._shown))
-            self._written = time.monotonic()
-            self._spent = self._written - begin
+            with self._sparingly:
+                write_json(self.path, document(self._rows, self.data, self._shown))
 
 
 def _same(settings, others):

@@ -1,6 +1,7 @@
 """Train many networks: trials go to an executor, rows come back, and each is kept as soon as it is there."""
 
 import contextlib
+import functools
 import queue
 from concurrent.futures import BrokenExecutor, Future
 
@@ -12,11 +13,11 @@ from ..monitor import stop_on_interrupt
 from ..networks import FASHION_MNIST, Network, find_loss
 from ..training.checks import check_data, find_network, image_shape, number_of_outputs
 from .files import trial_files
-from .progress import Record, Table
+from .progress import Record
 from .results import Results
-from .trial import Report, make_row, run_trial
+from .trial import OnlyHere, make_row, run_trial
 from .trials import complete_trials, network_of, show
-from .workers import NoWorker, Processes, count_workers
+from .workers import cards_of_workers, on_workers
 
 MODES = ("simultaneous", "sequential")
 PATIENCE = 0.2
@@ -74,26 +75,26 @@ def sweep(
         stack.enter_context(holding(results))
         kept = Results(results, data)
         files = stack.enter_context(trial_files(keep_models, results if executor is None else None, kept.data))
-        rows = [_known(kept.finished(settings), files) for settings in trials]
-        table = Table(trials, rows, progress)
-        record = Record(trials, rows, kept, table, watch)
+        rows = [_known(settings, kept, files) for settings in trials]
+        record = Record(rows, kept, progress, watch)
         stack.callback(kept.close)
         stop = stack.enter_context(stop_on_interrupt())
-        to_do = {i: (trials[i], data, stop, invert, files.path(trials[i])) for i, row in enumerate(rows) if row is None}
-        events = queue.SimpleQueue()
-        if executor is None and mode == "simultaneous" and to_do:
-            count = count_workers(workers, [trials[i] for i in to_do])
-            executor = stack.enter_context(Processes(*count, hear=_into(events)))
-        ended = _in_turn(to_do, record, stop) if executor is None else _through(executor, to_do, events, record, stop)
+        waiting = [i for i, row in enumerate(rows) if row["status"] == "waiting"]
+        to_do = {i: (trials[i], data, invert, files.path(trials[i])) for i in waiting}
+        if executor is not None:
+            ended = _through(executor, to_do, record, stop)
+        elif mode == "simultaneous":
+            cards = cards_of_workers(workers, [trials[i] for i in waiting])
+            ended = on_workers(run_trial, to_do, cards, record, stop)
+        else:
+            ended = _in_turn(to_do, record, stop)
         for i, row in stack.enter_context(contextlib.closing(ended)):
             row = files.with_model(row)
             record.end(i, row)
             if row["status"] != "interrupted":
                 files.remove(row)
             stop.requested |= row["status"] == "interrupted"
-    rows = [row or make_row(settings, "interrupted", "not begun") for settings, row in zip(trials, rows, strict=True)]
-    table.end(rows, kept.path)
-    return rows
+    return record.complete()
 
 
 def _check_ways(executor, mode, workers):
@@ -124,10 +125,11 @@ def _check_data(data, trials):
             )
 
 
-def _known(row, files):
-    """The row of a trial that need not be done again, or None."""
+def _known(settings, kept, files):
+    """The row of a trial that need not be done again, or else one that says that it waits."""
+    row = kept.finished(settings)
     if row is None or files.lack(row):
-        return None
+        return make_row(settings, "waiting", "waiting")
     files.remove(row)  # of a program that was killed
     return files.with_model(row)
 
@@ -135,29 +137,23 @@ def _known(row, files):
 def _in_turn(to_do, record, stop):
     """Do the trials here, one after another; yields a trial's number and its row as it ends.
 
-    ``to_do``: what `run_trial` is given, by the trials' numbers, but for the report.
+    ``to_do``: what `run_trial` is given, by the trials' numbers, but for ``stop`` and ``report``.
     """
     for i, given in to_do.items():
         if stop.requested:
             return
         record.begin(i)
-        yield i, run_trial(*given, Report(i, record.epochs))  # which hears Ctrl-C itself
+        report = functools.partial(record.epochs, i)
+        yield i, run_trial(*given, lambda: stop.requested, report)  # which hears Ctrl-C itself
 
 
-def _into(events):
-    """What puts the reports of trials into a queue."""
-    return lambda *report: events.put(report)
-
-
-def _through(executor, to_do, events, record, stop):
-    """Let an executor do the trials; yields a trial's number and its row as it ends, in whatever order.
-
-    ``events``: a queue for futures that are done, and for reports of trials that go on.
-    """
-    numbers = {}
+def _through(executor, to_do, record, stop):
+    """Let an executor do the trials; yields a trial's number and its row as it ends, in whatever order."""
+    numbers, events = {}, queue.SimpleQueue()  # of futures that are done, and of reports of trials that go on
     try:
         for i, given in to_do.items():
-            future = _submit(executor, *given, Report(i, _into(events)))
+            report = OnlyHere(lambda *what, i=i: events.put((i, *what)))
+            future = _submit(executor, *given, OnlyHere(lambda: stop.requested), report)
             numbers[future] = i
             future.add_done_callback(events.put)
         while numbers and not stop.requested:
@@ -175,11 +171,6 @@ def _through(executor, to_do, events, record, stop):
         stop.requested = True  # for what is still running in threads of this process
         for future in numbers:
             future.cancel()
-    if isinstance(executor, Processes):
-        executor.shutdown(cancel_futures=True)
-        for future, i in numbers.items():
-            if not future.cancelled():
-                yield i, _row(future, to_do[i][0])
 
 
 def _submit(executor, *arguments):
@@ -197,6 +188,4 @@ def _row(future, settings):
     if future.cancelled():
         return make_row(settings, "failed", "cancelled by its executor")
     error = future.exception()
-    if isinstance(error, NoWorker):  # and the next trial would have none either
-        raise error
     return future.result() if error is None else make_row(settings, "failed", one_line(error))

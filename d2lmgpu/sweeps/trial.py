@@ -11,7 +11,7 @@ from ..data import first_examples
 from ..devices import choose_devices, in_forked_process
 from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
-from ..monitor import Callback, Stop
+from ..monitor import Callback
 from ..training import load_run, train
 from .trials import network_of
 
@@ -32,32 +32,20 @@ CURVES = ("train_loss", "test_accuracy", "seconds_per_epoch")
 """What is reported of a trial as it goes on, by epoch."""
 
 
-def stopped():
-    """Whether trials in this process should end after their current step; `workers` gives its processes another."""
-    return False
+class OnlyHere:
+    """A ``function`` that is called in this process only: a copy in another process gives None."""
 
+    def __init__(self, function=None):
+        self._function = function
 
-def tell(number, first, curves):
-    """In this process how trials go is reported to nothing; `workers` gives its processes another function."""
-
-
-class Report:
-    """Tells how trial ``number`` of a sweep goes: ``hear(number, first, curves)``, as of `Record.epochs`.
-
-    A copy in another process calls that process's `tell`.
-    """
-
-    def __init__(self, number, hear=None):
-        self._number, self._hear = number, hear
-
-    def __call__(self, first, curves):
-        (self._hear or tell)(self._number, first, curves)
+    def __call__(self, *args):
+        return self._function(*args) if self._function else None
 
     def __reduce__(self):
-        return Report, (self._number,)
+        return OnlyHere, ()
 
 
-def run_trial(settings, data=None, stop=None, invert=False, checkpoint=None, report=None):
+def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, report=None):
     """Train as ``settings`` say, all of those in `trials.DEFAULTS`; returns a row, a dict that JSON can hold.
 
     The row has the ``settings``, a ``status``, a ``message`` (None, or one line on
@@ -65,12 +53,11 @@ def run_trial(settings, data=None, stop=None, invert=False, checkpoint=None, rep
     its ``model`` is kept (None, unless a sweep keeps it).
     "done": trained to the end; "diverged": given up by `train`; "interrupted":
     stopped from outside; "failed": an error, and no history. ``data``: as of
-    `train`; else Fashion-MNIST, read once in each process. ``stop``: a
-    `monitor.Stop` that may end the trial; a copy of it in another process has no effect.
-    ``invert``: as of `train`. ``checkpoint``: a file that is written as that of `train`;
+    `train`; else Fashion-MNIST, read once in each process. ``invert``: as of `train`.
+    ``checkpoint``: a file that is written as that of `train`;
     if it is there, the trial goes on from it, and ends as it would have without a break.
-    ``report(first, curves)``: called as it begins and after each epoch with the values of
-    `CURVES` since epoch ``first``, counted from 0.
+    ``stop()``: whether to end after the current step. ``report(first, curves)`` is called as
+    it begins and after each epoch, with the values of `CURVES` since epoch ``first``, counted from 0.
 
     Whatever is wrong is in the row.
     """
@@ -78,8 +65,8 @@ def run_trial(settings, data=None, stop=None, invert=False, checkpoint=None, rep
         warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about runs that diverge
         begin = time.perf_counter()
         try:
-            callbacks = [_Until(stop or Stop())] + ([] if report is None else [_Telling(report)])
-            history = _train(settings, _fashion_mnist() if data is None else data, callbacks, invert, checkpoint)
+            watch = _Watch(stop or OnlyHere(), report or OnlyHere())
+            history = _train(settings, _fashion_mnist() if data is None else data, watch, invert, checkpoint)
             status, message = _how_it_ended(history)
         except Exception as error:
             history, status, message = None, "failed", one_line(error)
@@ -97,7 +84,7 @@ def _how_it_ended(history):
     return "done", None
 
 
-def _train(settings, data, callbacks, invert, checkpoint):
+def _train(settings, data, watch, invert, checkpoint):
     settings = dict(settings)
     environment, devices = choose_devices(settings.pop("environment"), settings.pop("devices"))
     data = first_examples(data, settings.pop("limit"))
@@ -108,7 +95,7 @@ def _train(settings, data, callbacks, invert, checkpoint):
         environment=environment,
         checkpoint=checkpoint,
         resume=_to_go_on_from(checkpoint),
-        callbacks=callbacks,
+        callbacks=[watch],
         invert=invert,
         progress=False,
         **settings,
@@ -126,19 +113,12 @@ def _to_go_on_from(checkpoint):
     return checkpoint
 
 
-class _Until(Callback):
-    def __init__(self, stop):
-        self._stop = stop
+class _Watch(Callback):
+    def __init__(self, stop, report):
+        self._stop, self._report = stop, report
 
     def on_step(self, epoch, step, loss):
-        return self._stop.requested or stopped()
-
-
-class _Telling(Callback):
-    only_shows = True
-
-    def __init__(self, report):
-        self._report = report
+        return self._stop()
 
     def on_start(self, history, steps):
         self._tell(history, 0)
@@ -153,7 +133,7 @@ class _Telling(Callback):
 _fashion_mnist = functools.cache(load_fashion_mnist)
 
 
-def make_row(settings, status, message=None, seconds=None, history=None, model=None):
+def make_row(settings, status, message=None, seconds=None, history=None):
     """What is known of a trial, as `run_trial` describes it."""
     row = {"settings": settings, "status": status, "message": message, "seconds": seconds, "history": history}
-    return row | {"model": model}
+    return row | {"model": None}

@@ -1,136 +1,135 @@
 """What does trials at the same time where no executor is given: a process for each core or GPU.
 
-    Processes ─┬─ thread ── process on core 0, or with GPU 0 as its only one
-               ├─ thread ── process on core 1, or GPU 1
-               └─ ...
+    program ─┬─ pipe ── process on core 0, or with GPU 0 as its only one
+             ├─ pipe ── process on core 1, or GPU 1
+             └─ ...
 
-Each thread hands trials to a process of its own, so that a process that dies takes
-one trial with it and no other; the next trial gets a new process. Processes are
+Each process asks for a trial, reports how it goes, gives its row, and asks for the next. One that
+dies takes one trial with it and no other, and another takes its place. Processes are
 started afresh ("spawn"): a copy of one that has threads ("fork") may hang.
 """
 
 import contextlib
+import itertools
 import multiprocessing
 import os
-import queue
 import signal
 import threading
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import connection
 
 from ..cluster.supervisor import how_it_ended
 from ..devices import choose_indices, count_cores, find_gpus
 from ..monitor import say
-from . import trial
+from .trial import make_row
 
+CONTEXT = multiprocessing.get_context("spawn")
 LOOK = 1.0
-"""Seconds between two looks whether a process is stopped."""
+"""Seconds after which the program looks up from waiting: was Ctrl-C pressed, is a process stopped?"""
+
+NO_WORKER = (
+    "no worker process can be started; a program that calls sweep should be a file, and do so under "
+    "if __name__ == '__main__':, since every worker imports it"
+)
 
 
-class WorkerDied(RuntimeError):
-    """A process ended while it did a trial, or as it started: killed, perhaps for want of memory, or crashed."""
+def on_workers(function, to_do, cards, record, stop):
+    """Do trials in processes, one for each of ``cards``, the GPU that it sees or None; yields numbers and rows.
 
-
-class NoWorker(OSError):
-    """No process can be started."""
-
-
-class Processes(Executor):
-    """``count`` processes, each with one of ``cards`` in turn as its only GPU, if there are any.
-
-    ``hear(number, first, curves)`` is called, in other threads, with what a `trial.Report` tells in a process.
-    Leaving the ``with`` block ends trials after their current step.
+    ``to_do``: by the trials' numbers what ``function``, `run_trial`, is given, but for ``stop`` and ``report``. When
+    ``stop`` is requested trials end after their current step, and no other begins. Raises OSError if no process can
+    be started.
     """
+    ending, to_do, workers = CONTEXT.Event(), list(to_do.items()), []
+    try:
+        workers += (_Worker(card, ending) for card in cards)
+        while workers:
+            if stop.requested:
+                ending.set()
+                to_do.clear()
+            ready = connection.wait([worker.line for worker in workers], LOOK)
+            for worker in [worker for worker in workers if worker.line in ready]:
+                event, *what = worker.hear()
+                if event == "ask" and to_do:
+                    worker.begin(function, *to_do.pop(0))
+                    record.begin(worker.number)
+                elif event == "report":
+                    record.epochs(worker.number, *what)
+                elif event == "row":
+                    number, worker.number = worker.number, None
+                    yield number, *what
+                else:  # there is no more to do, or it has died
+                    workers.remove(worker)
+                    worker.end()
+                    if event == "death" and (worker.number is not None or to_do):
+                        why = worker.death()  # of one that was killed as it started the next trial is lost
+                        number = to_do.pop(0)[0] if worker.number is None else worker.number
+                        yield number, make_row(record.rows[number]["settings"], "failed", why)
+                        workers += [_Worker(worker.card, ending)] if to_do else []
+            for worker in workers:
+                worker.look()
+    finally:
+        ending.set()
+        for worker in workers:
+            worker.end()
 
-    def __init__(self, count, cards=(), hear=trial.tell):
-        self._hear = hear
-        self._context = multiprocessing.get_context("spawn")
-        self._stop = self._context.Event()
-        self._cards = queue.SimpleQueue()
-        for i in range(count):
-            self._cards.put(cards[i % len(cards)] if cards else None)
-        self._of_thread = threading.local()
-        self._pools = []
-        self._threads = ThreadPoolExecutor(count, initializer=self._begin_thread)
 
-    def submit(self, function, /, *args):
-        """A future of ``function(*args)`` in one of the processes.
+class _Worker:
+    """A process that sees the GPU ``card`` only, if any; ``number``: of the trial that it does, or None."""
 
-        It raises WorkerDied if the process ends meanwhile, or is killed as it starts, and NoWorker if none can be
-        started.
-        """
-        return self._threads.submit(self._run, function, args)
+    def __init__(self, card, ending):
+        self.card, self.number, self._ending, self._told = card, None, ending, False
+        self.line, other = CONTEXT.Pipe()
+        self._process = CONTEXT.Process(target=work, args=(card, ending, other))
+        with ThreadPoolExecutor(1, initializer=_block_ctrl_c) as thread:  # whose mask the process inherits
+            try:
+                thread.submit(self._process.start).result()
+            except RuntimeError:  # this process is itself being started
+                raise OSError(NO_WORKER) from None
+        other.close()  # the process has its own, whose end is the end of the line
 
-    def shutdown(self, wait=True, *, cancel_futures=False):
-        """End the processes when their trials are done; with ``cancel_futures`` after their current steps."""
-        if cancel_futures:
-            self._stop.set()
-        self._threads.shutdown(wait, cancel_futures=cancel_futures)
-        for pool in self._pools:
-            pool.shutdown(wait)
-
-    def __exit__(self, *exception):
-        self.shutdown(cancel_futures=True)
-
-    def _begin_thread(self):
-        if hasattr(signal, "pthread_sigmask"):  # a process inherits the mask of the thread that starts it
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        self._of_thread.card = self._cards.get()
-        self._of_thread.pool = None
-
-    def _run(self, function, args):
-        if self._of_thread.pool is None:
-            self._of_thread.pool, self._of_thread.process = self._start()
+    def hear(self):
+        """What comes next: ("ask",), ("report", first, curves), ("row", row), or ("death",)."""
         try:
-            return self._result(self._of_thread.pool.submit(function, *args), self._of_thread.process)
-        except BrokenProcessPool:
-            pool, self._of_thread.pool = self._of_thread.pool, None
-            raise _death(pool, self._of_thread.process) from None
+            return self.line.recv()
+        except (EOFError, OSError):
+            return ("death",)
 
-    def _result(self, future, process):
-        """What a process returns. A line says that it is stopped by a signal; it is continued when all are to end."""
-        told = False
-        while not wait([future], LOOK).done:
-            stopped = _is_stopped(process.pid)
-            if stopped and self._stop.is_set():
-                os.kill(process.pid, signal.SIGCONT)
-            elif stopped and not told:
-                pid = process.pid
-                say(f"process {pid} of this sweep is stopped, and its trial waits; kill -CONT {pid} lets it go on")
-            told = stopped
-        return future.result()
+    def begin(self, function, number, given):
+        """Let it do a trial."""
+        self.number = number
+        with contextlib.suppress(OSError):  # it has died, which is heard next
+            self.line.send((function, given))
 
-    def _start(self):
-        """A pool of one process, which is there, and the process."""
-        reports, line = self._context.Pipe(duplex=False)
-        begin = self._of_thread.card, self._stop, line
-        pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=begin_worker, initargs=begin)
-        self._pools.append(pool)
-        try:
-            future = pool.submit(os.getpid)
-            (process,) = pool._processes.values()
-            self._result(future, process)
-        except RuntimeError as error:  # the process ended, or is not to be started by one that is itself being started
-            if isinstance(error, BrokenProcessPool) and (death := _death(pool, process)).by_signal:
-                raise death from None
-            raise NoWorker(
-                "no worker process can be started; a program that calls sweep should be a file, and do so under "
-                "if __name__ == '__main__':, since every worker imports it"
-            ) from None
-        finally:
-            line.close()  # the process has its own, whose end is the end of the reports
-            threading.Thread(target=_pass_on, args=(reports, self._hear), daemon=True).start()
-        return pool, process
+    def look(self):
+        """Say that it is stopped by a signal, if it is; continue it when all are to end."""
+        pid = self._process.pid
+        stopped = _is_stopped(pid)
+        if stopped and self._ending.is_set():
+            os.kill(pid, signal.SIGCONT)
+        elif stopped and not self._told:
+            say(f"process {pid} of this sweep is stopped, and its trial waits; kill -CONT {pid} lets it go on")
+        self._told = stopped
+
+    def end(self):
+        """Wait until it has ended."""
+        self.line.close()
+        while self._process.exitcode is None:
+            self.look()
+            self._process.join(LOOK)
+
+    def death(self):
+        """How it died, in a line. Raises OSError if it was not killed, but ended before it had a trial."""
+        code = self._process.exitcode
+        if self.number is None and code >= 0:
+            raise OSError(NO_WORKER)
+        why = ", perhaps for want of memory" if code == -9 else ""
+        return f"WorkerDied: the process for this trial {how_it_ended(code)}{why}"
 
 
-def _death(pool, process):
-    """The `WorkerDied` of a pool that is broken."""
-    pool.shutdown()  # which learns how the process ended
-    code = process.exitcode or 0
-    why = ", perhaps for want of memory" if code == -9 else ""
-    error = WorkerDied(f"the process for this trial {how_it_ended(code)}{why}")
-    error.by_signal = code < 0
-    return error
+def _block_ctrl_c():
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _is_stopped(pid):
@@ -142,21 +141,17 @@ def _is_stopped(pid):
         return False
 
 
-def _pass_on(reports, hear):
-    """Let ``hear`` hear what comes, until the process ends that sends it."""
-    with contextlib.suppress(EOFError, OSError), reports:
-        while True:
-            hear(*reports.recv())
-
-
-def begin_worker(card, stop, line):
-    """First work of a process: Ctrl-C is left to the program, whose end is this process's end, too."""
+def work(card, ending, line):
+    """What a process does. Ctrl-C is left to the program, whose end is this process's end, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
-    trial.stopped = stop.is_set
-    trial.tell = lambda *report: line.send(report)
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
+    with contextlib.suppress(EOFError, OSError):  # there is no more to do
+        while True:
+            line.send(("ask",))
+            function, given = line.recv()
+            line.send(("row", function(*given, ending.is_set, lambda *what: line.send(("report", *what)))))
 
 
 def _end_with(parent):
@@ -164,14 +159,15 @@ def _end_with(parent):
     os._exit(1)
 
 
-def count_workers(count, trials):
-    """How many processes do the trials, ``count`` unless it is None, and the GPUs that they use: (number, names).
+def cards_of_workers(count, trials):
+    """A list with the GPU that each process for the trials sees, by name, or None; ``count`` processes unless None.
 
     One for each GPU if a trial uses them, otherwise one for each core; no more than there are trials.
     """
     uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
     cards = visible_cards(find_gpus()[0]) if uses_gpus else []
-    return min(len(trials), count or len(cards) or count_cores()), cards
+    count = min(len(trials), count or len(cards) or count_cores())
+    return list(itertools.islice(itertools.cycle(cards or [None]), count))
 
 
 def visible_cards(count):
