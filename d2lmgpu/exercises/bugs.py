@@ -125,6 +125,7 @@ EXERCISES = {
         "its parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas "
         "take one step of SGD, in place, as one device would with all examples.",
         test=_try_step_replicas,
+        cases=(((4, 3, 3),), ((1, 1, 0),), ((10,),)),
     ),
     "deal_out": SPLIT._replace(
         asks="Repair deal_out(X, y, devices): two lists, with a shard of the images X and of the labels y for each "

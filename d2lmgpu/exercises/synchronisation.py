@@ -128,11 +128,7 @@ def check_steps(replicas, arrays, start, own, sizes, lr, case, tolerance=1e-4):
             (0 * total, "it has not changed", "every device steps its own copy, in place"),
             (own[i] / n, "by its own gradient only", ALL_FIRST),
             (means[i], "by its own gradient only", ALL_FIRST),
-            *(
-                (total / size, f"the sum, divided by {several(size, 'example')}", ALL_EXAMPLES)
-                for size in sizes
-                if size
-            ),
+            *((total / size, f"the sum, divided by {size}", ALL_EXAMPLES) for size in sizes if size),
             (np.mean(means, axis=0), "by the mean of the shards' means", ONCE),
             (np.sum(means, axis=0), "by the sum of the shards' means", ONCE),
             (total / len(own) / n, "k times too short", "divide once, by the examples; not by the devices, too"),
@@ -141,12 +137,13 @@ def check_steps(replicas, arrays, start, own, sizes, lr, case, tolerance=1e-4):
         )
         mistakes = [(-lr * gradient, what, hint) for gradient, what, hint in wrong]
         mistakes.append((not np.isfinite(step).all(), "do not divide by an empty shard's size"))
-        compare(step, -lr * total / n, mistakes, f"{case}: the step of device {i}", ONCE, tolerance)
+        compare(step, -lr * total / n, mistakes, f"{case}: the step of device {i}", SAME, tolerance)
 
 
 ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"
 ALL_EXAMPLES = "divide by the size of the whole minibatch, on every device, not by its shard's"
 ONCE = "every example counts the same, whatever its shard's size: first the sum over all shards, then one division"
+SAME = "all replicas take one and the same step: that which one device would take with all examples"
 
 
 def _flat(arrays):
