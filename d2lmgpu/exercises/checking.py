@@ -74,7 +74,7 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         with time_limit(seconds):
             _try_cases(name, exercise, answer)
         if library := _librarys_own(name, answer):
-            return not_yet(name, f"all right, but it is the library's own {library}", "write the function yourself")
+            raise Wrong(f"all right, but it is the library's own {library}", "write the function yourself")
         return Verdict(True, f"✓ {name}: {exercise.says}")
     except Empty as nothing:
         return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")

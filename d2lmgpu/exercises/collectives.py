@@ -109,7 +109,6 @@ def _crossing_mistakes(_, right, k, latency, bandwidth):
         (latency * bandwidth, "there a message spends as long on latency as on its bytes", EQUATE),
         (in_parts, "the tree's steps are not rounded", "round log2(k) up; for k = 6 that is 3"),
         (half, "only half of the tree's steps are counted", "the tree has steps up and as many down"),
-        (latency * bandwidth * (k - 1 - rounds) / rounds, "the ring's bytes are missing", EQUATE),
     )
 
 

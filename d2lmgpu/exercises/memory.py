@@ -84,7 +84,6 @@ def _check_params(i, array, start, own, before, bounds, lr, momentum, case):
         (part, "its own chunk is right, but the others are old", "all-gather the parameters after the update"),
         (start - lr * (momentum * before + mixed), "each chunk used one device's gradients only", "sum them first"),
         (start - lr * total, "the velocities were not used", "p = p - lr · v, with v = momentum · v + gradient"),
-        (start - lr * (momentum * before + total / len(own)), "with the mean of the gradients", "use their sum"),
         (start + lr * (momentum * before + total), "a step uphill", "the step is subtracted"),
     )
     compare(array, right, mistakes if len(own) > 1 else (), f"{case}: the parameters of device {i}", ORDER, 1e-4)

@@ -9,11 +9,7 @@ from .results import RUN_IT
 def _updates_mistakes(_, right, n, b, k):
     return (
         (n // (k * b), "the ragged rest gets no update", "the last minibatch may be smaller; round up"),
-        (
-            n / (k * b),
-            "that is not a whole number",
-            "the last minibatch may be smaller; it is an update like the others",
-        ),
+        (n / (k * b), "that is not a whole number", "the last minibatch may be smaller, but is an update, too"),
         (math.ceil(n / b), "as many as on one device", "an update needs a shard of b examples from each device"),
         (n // b, "as many as on one device", "an update needs a shard of b examples from each device"),
         (k * math.ceil(n / b), "more with more devices", "all devices together make one update, of k·b examples"),
@@ -21,7 +17,8 @@ def _updates_mistakes(_, right, n, b, k):
     )
 
 
-SCALED, RISE = "linear scaling: k times the minibatch, k times the rate", "step 0 has the first of the equal parts"
+SCALED = "the minibatch grows with k: what does linear scaling say of the rate?"
+RISE = "the first warmup_steps steps rise in equal parts, and none has rate 0"
 BEHIND = f"{RISE}; step warmup_steps - 1 has the full rate"
 GOYAL = "Goyal et al. do that, but here the rate rises from 0 in equal parts"
 
@@ -51,7 +48,6 @@ def _rate_mistakes(_, right, step, lr, k, warmup):
     return (
         *special,
         (right / k, "one device's rate", SCALED),
-        (right / k**2, "smaller with every device", "a larger minibatch has less noise: it allows larger steps"),
         (right / math.sqrt(k), "scaled by the square root of k", SCALED),
     )
 
@@ -72,13 +68,11 @@ def _he_mistakes(_, right, shape):
         (outputs * area, "counts the outputs", FAN),
         (shape[1], "counts channels only", "a convolution's unit adds up its whole window, of every channel"),
         (area, "counts the window only", "a unit adds up its window in every input channel"),
-        (math.prod(shape), "counts all weights", "count the inputs of one unit only"),
     )
     return (
         *((math.sqrt(2 / size), what, hint) for size, what, hint in sizes),
         (2 / inputs, "the variance", "the standard deviation is its square root"),
         (math.sqrt(1 / inputs), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"),
-        (math.sqrt(2 / (inputs + outputs * area)), "Glorot's formula", "He et al. count the inputs only"),
         (0.01, "the textbook's constant", "it should depend on the shape"),
     )
 

@@ -66,7 +66,6 @@ def _fraction_mistakes(_, s, speedups):
         (1 - s, "that is the part that does shrink; s is the other"),
         (1 - last / k, "that is 1 minus the efficiency; solve 1/S = s + (1 - s)/k for s"),
         (1 / last - 1 / k, "divide by 1 - 1/k: not all of 1/S - 1/k is s"),
-        (sum(1 / v for v in speedups.values()) / len(speedups), "1/S also contains the part that shrinks"),
         (100 * s, "a fraction, not a percentage"),
         (0.0 if 1 in speedups else None, "for one device 1/S - 1/k is 0 for every s: leave it out"),
     )

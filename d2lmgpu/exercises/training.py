@@ -84,7 +84,6 @@ def _rate_mistakes(_, right, seconds, sizes):
         (rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"),
         (np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow are"),
         (sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"),
-        (sum(sizes) / time, "the first step's examples without its seconds", "leave both out"),
     )
 
 

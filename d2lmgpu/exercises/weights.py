@@ -50,7 +50,6 @@ def _accuracies(right, k, batch_size):
     return (
         (right.sum(), "this is a number of images", "accuracy is a fraction of all images: divide by their number"),
         (100 * right.mean(), "this is in percent", "accuracy is a fraction of all images, from 0 to 1"),
-        (1 - right.mean(), "this is the fraction that is wrong", "count where the largest logit is the label's"),
         (np.concatenate(full).mean(), "the last minibatch is missing", "the ragged rest is to be evaluated, too"),
         (np.concatenate(full).sum() / n, "the last minibatch is missing", "the ragged rest is to be evaluated, too"),
         (batches[-1].mean(), "it is that of the last minibatch", "add up over all minibatches before you divide"),
@@ -60,7 +59,6 @@ def _accuracies(right, k, batch_size):
         (np.mean([np.mean(parts) for parts in of_shards]), "a mean of shards' accuracies", SMALL),
         (np.mean(np.concatenate(of_shards)), "a mean of shards' accuracies", SMALL),
         (sum(map(sum, of_shards)) / k / len(batches), "a mean of shards' accuracies", SMALL),
-        (np.mean([sum(parts) for parts in of_shards]), "a sum of shards' accuracies", SMALL),
     )
 
 
@@ -121,9 +119,6 @@ def _combined_mistakes(found, right, counts, means, variances):
         (within, "without the differences between the means", BETWEEN),
         (v.mean(), "the mean of the variances", BETWEEN),
         (within + ((m - mean) ** 2).mean(), "computed as if all shards' means had equal weight", WEIGH),
-        (v.mean() + ((m - mean) ** 2).mean(), "computed as if all shards had equal weight", WEIGH),
-        ((part**2 * v).sum(), "the variance of the mean", "we want the variance of the numbers"),
-        (variance * n.sum() / max(1, n.sum() - 1), "divided by n - 1", "divide by the number of numbers"),
         (within + (part * m**2).sum(), "the mean square", "subtract the square of the mean"),
         (math.sqrt(variance), "the standard deviation", "the variance is its square"),
     )
