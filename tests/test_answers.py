@@ -22,7 +22,6 @@ FILES = {  # what an answer does: a file, and what the verdict on it should say
     "leaves": ("def ring(k, n): sys.exit(0)", "your answer ended the program (sys.exit(0))"),
     "leaves_at_once": ("sys.exit()", "your file ended the program (sys.exit())"),
     "ends_the_process": ("def ring(k, n): os._exit(0)", "your answer ended with exit code 0"),
-    "ends_the_process_at_once": ("os._exit(0)", "your answer ended with exit code 0"),
     "crashes": ("def ring(k, n): os.kill(os.getpid(), 11)", "your answer was killed by signal 11 (SIGSEGV)"),
     "interrupts": ("def ring(k, n): raise KeyboardInterrupt", "raised KeyboardInterrupt"),
     "recurs": ("def ring(k, n): return ring(k, n + 1)", "it raised RecursionError: maximum recursion depth exceeded"),
