@@ -112,7 +112,7 @@ def chunks_that_miss_the_rest(k, n):
     [
         (
             reduce_only,
-            "device 1, elements 0 to 3: the shares of device 0, 2, 3 are lacking. No step sends anything there",
+            "device 1, elements 0 to 10: the shares of device 0, 2, 3 are lacking. No step sends anything there",
         ),
         (
             broadcast_with_add,
