@@ -4,6 +4,7 @@ A process has one communicator for its devices' queues and one for their comm st
 same time. While a thread waits for a message, the communicator says for which one; the process's watch reads that.
 """
 
+import contextlib
 import os
 import time
 from typing import NamedTuple
@@ -77,18 +78,14 @@ class Communicator:
 
     def wait(self, request, exchange, instruction):
         """Wait until ``request`` is done: MPI's, for the message of an ``instruction`` of an ``exchange``."""
-        begin = time.monotonic()
-        self.waiting = Waiting(begin, self.collectives, (exchange, instruction))
-        try:
+        with self.wait_in((exchange, instruction)):
             while not request.Test():
                 self.look()
-                waited = time.monotonic() - begin
+                waited = time.monotonic() - self.waiting.since
                 yield_core() if waited < SPIN else time.sleep(sleep_after(waited))
-        finally:
-            self.waiting = None
 
     def give_up(self, error):
-        """Make every `wait` here, under way or later, raise this error; a `wait_in` that is under way does not."""
+        """Make every `wait` here, under way or later, raise this error; a library's function waits on."""
         self.error = error
 
     def look(self):
@@ -96,10 +93,11 @@ class Communicator:
         if self.error is not None:
             raise self.error
 
-    def wait_in(self, name, function, *arguments):
-        """Call a library's collective function, which waits inside; meanwhile the watch can see its ``name``."""
-        self.waiting = Waiting(time.monotonic(), self.collectives, name)
+    @contextlib.contextmanager
+    def wait_in(self, what):
+        """Within the block the watch can see ``what`` is waited for, such as the name of a library's function."""
+        self.waiting = Waiting(time.monotonic(), self.collectives, what)
         try:
-            return function(*arguments)
+            yield
         finally:
             self.waiting = None

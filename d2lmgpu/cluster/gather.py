@@ -29,14 +29,14 @@ def gather(cluster, rows):
     batch = Batch()
     arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
     batch.commit()
-    return numbers_of(to_host(arrays[0]), cluster)
+    return rows_of(arrays, cluster, to_host)
 
 
 def add_gather(batch, cluster, m, makers):
     """Add to a batch: gather rows of m numbers. ``makers[i]()``, called on this process's device i, returns its row.
 
-    Returns an array for each of this process's devices; `numbers_of` and `rows_of` read it when the batch is done. A
-    GPU's array is on its `Staging`, in the host's memory.
+    Returns an array for each of this process's devices; `rows_of` reads it when the batch is done. A GPU's array is on
+    its `Staging`, in the host's memory.
     """
     arrays = [put(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -62,11 +62,6 @@ def _enter(place, make):
     place[...] = np.asarray(make(), np.float64).view(np.int64)
 
 
-def numbers_of(array, cluster):
-    """The rows, float64 of shape (k, m), in the plain array of an array that `add_gather` returned."""
-    return array.view(np.float64).reshape(len(cluster), -1)
-
-
-def rows_of(arrays, cluster):
+def rows_of(arrays, cluster, to_host=result_to_host):
     """The rows, float64 of shape (k, m), in what `add_gather` returned; to be called when the batch is done."""
-    return numbers_of(result_to_host(arrays[0]), cluster)
+    return to_host(arrays[0]).view(np.float64).reshape(len(cluster), -1)

@@ -68,15 +68,15 @@ def find_world(patience):
             f"cluster: {count} processes were started together ({name}), but cannot talk to each other: {error}; "
             f"{in_a_clone('cluster')}"
         ) from error
-    world = MPI.COMM_WORLD
+    world, library = MPI.COMM_WORLD, " ".join(MPI.Get_library_version().split("\n")[0].split())
     if world.size == 1 and count > 1:
         raise DeviceError(
             f"cluster: {count} processes were started together ({name}), but each finds itself alone; start them with "
-            f"the mpiexec of the MPI that mpi4py uses here ({_library(MPI)}), or with srun --mpi=pmi2 or --mpi=pmix"
+            f"the mpiexec of the MPI that mpi4py uses here ({library}), or with srun --mpi=pmi2 or --mpi=pmix"
         )
     if world.size > 1 and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise DeviceError(
-            f"cluster: this MPI ({_library(MPI)}) does not let several threads call it at the same time "
+            f"cluster: this MPI ({library}) does not let several threads call it at the same time "
             "(MPI_THREAD_MULTIPLE), as devices' threads do"
         )
     tell(together=True)
@@ -84,10 +84,6 @@ def find_world(patience):
         rendezvous(world, None, patience)  # reports a missing process; Dup alone would wait for it for ever
         _world = world.Dup()
     return _world
-
-
-def _library(MPI):
-    return " ".join(MPI.Get_library_version().split("\n")[0].split())
 
 
 class NoDeviceError(DeviceError):

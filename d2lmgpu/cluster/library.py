@@ -50,7 +50,8 @@ def all_reduce(flat, communicator):
         for array in flat[1:]:
             np.add(total, array, out=total)
         communicator.begin()
-        communicator.wait_in("MPI_Allreduce", communicator.comm.Allreduce, MPI.IN_PLACE, total, MPI.SUM)
+        with communicator.wait_in("MPI_Allreduce"):
+            communicator.comm.Allreduce(MPI.IN_PLACE, total, MPI.SUM)
         for array in flat[1:]:
             np.copyto(array, total)
 
@@ -79,12 +80,9 @@ def add_nccl(batch, cluster, data):
 def _all_reduce(nccl, raw, kind, device, communicator):
     """Runs on the device's thread, and waits there until NCCL is done, so that the process's watch sees the wait."""
     communicator.begin()
-    communicator.wait_in("NCCL's allReduce", _and_wait, nccl, raw, kind, device)
-
-
-def _and_wait(nccl, raw, kind, device):
-    all_reduce_with(nccl, raw, kind, device)
-    device.finish()
+    with communicator.wait_in("NCCL's allReduce"):
+        all_reduce_with(nccl, raw, kind, device)
+        device.finish()
 
 
 @functools.lru_cache(maxsize=16)
@@ -108,4 +106,5 @@ def _nccl_communicators(cluster):
 
 def _join(library, k, unique_id, number, communicator):
     """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all devices have called this."""
-    return communicator.wait_in("ncclCommInitRank", library.NcclCommunicator, k, unique_id, number)
+    with communicator.wait_in("ncclCommInitRank"):
+        return library.NcclCommunicator(k, unique_id, number)

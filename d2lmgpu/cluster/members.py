@@ -143,9 +143,6 @@ class Across:
     def __init__(self, cluster, name, schedules):
         self.cluster, self.name, self.schedules = cluster, name, schedules
 
-    def __repr__(self):
-        return f"<{self.name} across {self.cluster!r}>"
-
     def add_to(self, batch, data):
         """Add to a batch: the arrays of this process's devices are summed in place over all devices of the cluster.
 
