@@ -147,8 +147,8 @@ def test_a_hang_is_an_error_where_processes_live_on(monkeypatch):
     (error,) = processes.errors
     first, second = str(error).splitlines()
     assert type(error) is HangError and str(begun.value) == str(error)
-    assert "s of waiting this cluster ends (d2l.cluster() in all processes makes another): cpu(1) of" in first
-    assert second.startswith("rank 0 (host0), last heard ") and "answers, but does not take part" in second
+    assert "s of waiting this cluster ends (call d2l.cluster() in all processes for a new one): cpu(1) of" in first
+    assert second.startswith("rank 0 (host0), last heard from ") and "answers, but does not take part" in second
     assert (
         not processes.comms[1].requests and processes.communicators[1].waiting is None
     )  # the late message finds no memory

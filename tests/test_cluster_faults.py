@@ -24,14 +24,18 @@ FAULTS = {
     "crash": [r"rank {} \(\S+\) was killed by signal 11 \(SIGSEGV\); the job ends"],
     "stop": [
         r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s",
-        r"rank {} \(\S+\), last heard \S+ s ago, does not answer",
+        r"rank {} \(\S+\), last heard from \S+ s ago, does not answer",
     ],
     "any-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
     "last-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
-    "hold": [r"rank {} \(\S+\), last heard \S+ s ago, does not answer"],
-    "last-hold": [r"is at the end of its program and waits for rank {} \(\S+\), which does not answer, last heard "],
-    "sleep": [r"rank {} \(\S+\), last heard \S+ s ago, answers, .*: its program is at line \d+ of \S+, in go_wrong"],
-    "exit": [r"rank {} \(\S+\), last heard \S+ s ago, answers, .*: its program has come to its end"],
+    "hold": [r"rank {} \(\S+\), last heard from \S+ s ago, does not answer"],
+    "last-hold": [
+        r"is at the end of its program and waits for rank {} \(\S+\), which does not answer, last heard from "
+    ],
+    "sleep": [
+        r"rank {} \(\S+\), last heard from \S+ s ago, answers, .*: its program is at line \d+ of \S+, in go_wrong"
+    ],
+    "exit": [r"rank {} \(\S+\), last heard from \S+ s ago, answers, .*: its program has come to its end"],
     "leave": [r"rank {} \(\S+\) ended with exit code 0 before the others; the job ends"],
     "raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
     "other-code": [r"the processes differ: the code of d2lmgpu is 'another version' on rank {}, but '\w+' on ranks "],
@@ -42,18 +46,19 @@ FAULTS = {
     "plan-raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
     "plan-hold": [
         r"waits in training step 3 of plan 1f1b, device \d, action \d+ \(receive of \w+ of stage \d, micro-batch \d, "
-        r"from device {0}\), for cpu\(0\) of rank {0} \(\S+\) to send it, last heard \S+ s ago",
-        r"rank {} \(\S+\), last heard \S+ s ago, does not answer",
+        r"from device {0}\), for cpu\(0\) of rank {0} \(\S+\) to send it, last heard from \S+ s ago",
+        r"rank {} \(\S+\), last heard from \S+ s ago, does not answer",
     ],
     "plan-sleep": [
         r"the job ends: cpu\(0\) of rank \d \(\S+\) waits in training step 3 of plan 1f1b, device \d, action \d+ ",
-        r"rank {} \(\S+\), last heard \S+ s ago, answers, but does not take part",
+        r"rank {} \(\S+\), last heard from \S+ s ago, answers, but does not take part",
     ],
 }
 """By the names of tests/faults.py: what is said of the rank that has one."""
 
 BLAMED = (
-    r"rank (\d) (?:did not join|\(\S+\) (?:was killed|is stopped|ended with)|\(\S+\), (?:which does not|last heard))"
+    r"rank (\d) (?:did not join|\(\S+\) (?:was killed|is stopped|ended with)|"
+    r"\(\S+\), (?:which does not|last heard from))"
 )
 
 
@@ -184,8 +189,10 @@ def test_who_is_slow_to_answer_is_not_taken_for_the_one_that_is_frozen(monkeypat
         watches.begin(2, waits_for=1)
         until(lambda: watches.said)
     _, (first, second, *others) = watches.said[0]
-    assert re.fullmatch(r"after \S+ s of waiting the job ends: rank 2 waits for rank 1, last heard \S+ s ago", first)
-    assert re.fullmatch(r"rank 1 \(host1\), last heard \S+ s ago, does not answer", second)
+    assert re.fullmatch(
+        r"after \S+ s of waiting the job ends: rank 2 waits for rank 1, last heard from \S+ s ago", first
+    )
+    assert re.fullmatch(r"rank 1 \(host1\), last heard from \S+ s ago, does not answer", second)
     assert others == ["rank 0 waits for rank 2"]
 
 

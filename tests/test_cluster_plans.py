@@ -320,7 +320,7 @@ def until_said(faulty, rank, wanted):
         states = {i: faulty.watches[i].state() for i in others}
         if any(state.seconds is not None for state in states.values()):
             said = faulty.watches[others[0]].explain(states)
-            blamed = f"rank {rank} (host{rank}), last heard "
+            blamed = f"rank {rank} (host{rank}), last heard from "
             if any(text in said[0] for text in wanted) and said[1].startswith(blamed):
                 assert said[1].endswith("does not answer") and f"of rank {rank} (host{rank})" in said[0]
                 return
@@ -344,7 +344,7 @@ def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
     try:
         where = device_action(0, sender.index(free), free)
-        until_said(faulty, 1, [f"plan 1f1b, {where}, for cpu(0) of rank 1 (host1) to take it, last heard "])
+        until_said(faulty, 1, [f"plan 1f1b, {where}, for cpu(0) of rank 1 (host1) to take it, last heard from "])
     finally:
         thaw.set()
     faulty.join()

@@ -84,8 +84,8 @@ def wrong(case, said):
         return f"{case}: {len(reports)} reports: {reports}"
     ((rank, lines, silent),) = reports
     first, second, *others = lines
-    culprit = rf"rank {case.frozen} \(host{case.frozen}\), last heard \S+ s ago, does not answer"
-    wanted = rf"after \S+ s of waiting the job ends: {case.missing.replace('cpu(0)', 'cpu(.)')}heard \S+ s ago"
+    culprit = rf"rank {case.frozen} \(host{case.frozen}\), last heard from \S+ s ago, does not answer"
+    wanted = rf"after \S+ s of waiting the job ends: {case.missing.replace('cpu(0)', 'cpu(.)')}heard from \S+ s ago"
     wanted = re.sub(r"cpu\\\(0\\\)", r"cpu\\(\\d\\)", wanted)  # each thread has another of one process's devices
     right = re.fullmatch(wanted, first) and re.fullmatch(culprit, second) and silent
     right = (

@@ -39,7 +39,7 @@ LAST_MESSAGES = 0.5
 GRACE = 3.0
 """Seconds beyond patience that a watch may take for one look, and other processes for an answer."""
 
-HANG = "this cluster ends (d2l.cluster() in all processes makes another)"
+HANG = "this cluster ends (call d2l.cluster() in all processes for a new one)"
 """The consequence of a hang where the processes live on."""
 
 
@@ -220,7 +220,7 @@ class Watch:
         begin = f"{self._called(here)} is at the end of its program and waits for"
         silent = [rank for rank in stay if (self._unanswered[rank] - 1) * self.early >= patience]
         if silent:
-            said = {r: f"which does not answer, last heard {now - self.heard[r]:.1f} s ago" for r in silent}
+            said = {r: f"which does not answer, last heard from {now - self.heard[r]:.1f} s ago" for r in silent}
             end(self.comm, [f"{begin} {self._called(r)}, {said[r]}; the job ends" for r in silent], silent=True)
         if now - self._at_end > patience and not self._told:
             self._told = True
@@ -270,11 +270,11 @@ class Watch:
         lines = [f"after {max(s.seconds for s in waiting.values()):.1f} s of waiting {end}: {first.text}"]
         culprits = [rank for rank in range(self.comm.size) if rank not in waiting]
         if first.missing_from is not None:
-            lines[0] += f", last heard {self._last_heard(first.missing_from, states):.1f} s ago"
+            lines[0] += f", last heard from {self._last_heard(first.missing_from, states):.1f} s ago"
             culprits = [first.missing_from] if first.missing_from in culprits else culprits
         for rank in culprits:
             said = f"answers, but does not take part: {states[rank].text}" if rank in states else "does not answer"
-            lines.append(f"{self._called(rank)}, last heard {self._last_heard(rank, states):.1f} s ago, {said}")
+            lines.append(f"{self._called(rank)}, last heard from {self._last_heard(rank, states):.1f} s ago, {said}")
         if not culprits:
             lines.append("all processes wait for each other, so their programs differ")
         lines += [state.text for _, state in sorted(waiting.items()) if state is not first]
