@@ -144,7 +144,7 @@ def test_predict_with_layers_that_no_checkpoint_holds(squares, tmp_path, capsys)
     for wrong, message in (
         ([], "its network has layers that are functions of your own"),
         (size, "--image-size and --channels are for --network"),
-        (["--network", file], "params: number 0 is an array of float32 (96, 2); it should be"),  # of pictures as they are
+        (["--network", file], "params: number 0 is an array of float32 (96, 2); it should be"),  # of other pictures
         (["--network", "lenet"], "--network lenet: there is no such file"),
     ):
         command("predict", checkpoint, *words, *wrong, status=2)
