@@ -1,6 +1,7 @@
 """Optimisers, against their definitions one number at a time."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -77,6 +78,15 @@ def test_arrays_that_are_no_piece_of_memory(rng, name, layout):
             OPTIMIZERS[name].update([param], [given], *([array] for array in keeping), step, 0.5, 3)
         for array, wanted in zip([param, *keeping], [expected, *others], strict=True):
             assert_close(array, wanted, 1e-12)
+
+
+def test_the_memory_for_results_is_made_once(monkeypatch):
+    monkeypatch.setattr(optimizers, "_thread", threading.local())
+    params, grads = [np.ones(7), np.ones((3, 5))], [np.ones(7), np.ones((3, 5))]
+    sgd(params, grads, 0.1, 1)
+    memory = optimizers._thread.memory
+    sgd(params, grads, 0.1, 1)
+    assert optimizers._thread.memory is memory
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
