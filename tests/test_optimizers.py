@@ -1,11 +1,10 @@
 """Optimisers, against their definitions one number at a time."""
 
 import math
-import threading
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close, without_black
+from conftest import TOLERANCE, assert_close, traced_memory, without_black
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -80,13 +79,13 @@ def test_arrays_that_are_no_piece_of_memory(rng, name, layout):
             assert_close(array, wanted, 1e-12)
 
 
-def test_the_memory_for_results_is_made_once(monkeypatch):
-    monkeypatch.setattr(optimizers, "_thread", threading.local())
-    params, grads = [np.ones(7), np.ones((3, 5))], [np.ones(7), np.ones((3, 5))]
-    sgd(params, grads, 0.1, 1)
-    memory = optimizers._thread.memory
-    sgd(params, grads, 0.1, 1)
-    assert optimizers._thread.memory is memory
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_takes_no_more_memory(name):
+    """What holds the results of a piece is made once."""
+    optimizer = OPTIMIZERS[name]
+    param, grad, *state = ([np.ones((3, 5))] for _ in range(2 + optimizer.states))
+    held, _ = traced_memory(lambda: optimizer.update(param, grad, *state, 1, 0.1, 32), 3)
+    assert held < optimizers.PIECE  # an array of PIECE numbers has eight times as many bytes
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
