@@ -9,8 +9,8 @@ import tables
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "signals words arguments devices locks output player timing measuring layers kernels networks "
-    "collectives cluster checkup fashion_mnist images data transforms optimizers schedules parallel plans "
+    "signals words arguments devices locks output player timing measuring layers kernels networks optimizers language "
+    "collectives cluster checkup fashion_mnist images data transforms schedules parallel plans "
     "plots monitor live_plot checkpoints training scaling sweeps exercises cli"
 ).split()
 

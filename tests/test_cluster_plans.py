@@ -18,11 +18,11 @@ from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
+from d2lmgpu.language.plan import device_action
 from d2lmgpu.networks import init_params
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execute import give_back, whole_state
 from d2lmgpu.plans.order import order
-from d2lmgpu.plans.plan import device_action
 from d2lmgpu.plans.step import Step
 from d2lmgpu.training import load_run
 

@@ -11,11 +11,11 @@ from test_plans import DEEP, changed, mutants
 import d2lmgpu as d2l
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.language.plan import shapes_of
+from d2lmgpu.language.split import numbered, splits_of, views
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.plans import PLANS, Action, Execution, PlanError, copies_of, execute, prove, simulate
 from d2lmgpu.plans.channels import columns, pairs
-from d2lmgpu.plans.plan import shapes_of
-from d2lmgpu.plans.split import numbered, splits_of, views
 
 NAMES = ("channels", "channel-pairs")
 SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(4), Dense(3))

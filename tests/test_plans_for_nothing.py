@@ -4,9 +4,9 @@ import pytest
 from test_plans import changed
 
 from d2lmgpu.collectives import Transfer
+from d2lmgpu.language.plan import all_of
 from d2lmgpu.networks import Dense, Flatten, sequential
 from d2lmgpu.plans import PLANS, Action, Part, PlanError, compose, prove
-from d2lmgpu.plans.plan import all_of
 
 SMALL = sequential((1, 1, 2), Flatten(), Dense(3), Dense(2))
 

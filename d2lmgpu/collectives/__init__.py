@@ -4,6 +4,7 @@ import functools
 
 from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
+from ..language.actions import Transfer, chunk_bounds, place, together
 from .bidirectional_ring import bidirectional_ring
 from .draw import draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
 from .execute import add_program, check_arrays, execute, needs_staging
@@ -18,7 +19,6 @@ from .program import compile_algorithm
 from .prove import Proof, ScheduleError, prove
 from .recursive_doubling import recursive_doubling
 from .ring import all_gather, reduce_scatter, ring
-from .schedule import Transfer, chunk_bounds, place, together
 from .sharded import sharded
 from .simulate import Simulation, simulate
 from .tree import tree

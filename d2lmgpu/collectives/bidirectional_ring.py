@@ -12,8 +12,8 @@ Source: the two-ring decomposition of NVLink servers in Dive into Deep Learning,
 "Parameter Servers" (Wang et al. 2018, "Blink").
 """
 
+from ..language.actions import chunk_bounds, place, together
 from .ring import ring
-from .schedule import chunk_bounds, place, together
 
 
 def bidirectional_ring(k, n):

@@ -19,8 +19,8 @@ and get the result last: two steps more, of n elements each.
 Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """
 
+from ..language.actions import Transfer, chunk_bounds
 from .recursive_doubling import fold, largest_power_of_two
-from .schedule import Transfer, chunk_bounds
 
 
 def halving_doubling(k, n):

@@ -19,8 +19,8 @@ NCCL-based training at scale (Jia et al. 2018).
 
 import math
 
+from ..language.actions import chunk_bounds, place, together
 from .ring import ring
-from .schedule import chunk_bounds, place, together
 from .sharded import gather_at_hubs, spread_from_hubs
 
 

@@ -14,7 +14,7 @@ and the textbook's loop sends one at a time. Bytes: (k-1)·n go into device 0 an
 Source: Dive into Deep Learning, "Training on Multiple GPUs", ``allreduce``.
 """
 
-from .schedule import Transfer
+from ..language.actions import Transfer
 
 
 def naive(k, n):

@@ -33,7 +33,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from .schedule import is_overwritten
+from ..language.actions import is_overwritten
 
 
 class Action(NamedTuple):

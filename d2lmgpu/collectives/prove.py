@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arguments import check_list, check_whole, shown
 from ..devices import MOST_DEVICES
-from .schedule import MOST_ELEMENTS, Transfer
+from ..language.actions import MOST_ELEMENTS, Transfer
 
 
 class ScheduleError(ValueError):

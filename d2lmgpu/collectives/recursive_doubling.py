@@ -14,7 +14,7 @@ end: two steps more, of n elements each.
 Source: Thakur, Rabenseifner and Gropp 2005.
 """
 
-from .schedule import Transfer
+from ..language.actions import Transfer
 
 
 def recursive_doubling(k, n):

@@ -23,7 +23,7 @@ Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
 """
 
-from .schedule import Transfer, chunk_bound
+from ..language.actions import Transfer, chunk_bound
 
 
 def ring(k, n):

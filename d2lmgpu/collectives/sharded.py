@@ -18,7 +18,7 @@ Source: Dive into Deep Learning, "Training on Multiple GPUs", exercise 3, and
 "Parameter Servers" (Li et al. 2014).
 """
 
-from .schedule import Transfer, chunk_bounds
+from ..language.actions import Transfer, chunk_bounds
 
 
 def sharded(k, n):

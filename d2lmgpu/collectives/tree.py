@@ -15,7 +15,7 @@ Source: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
 Communication Operations in MPICH" (binomial tree).
 """
 
-from .schedule import Transfer
+from ..language.actions import Transfer
 
 
 def tree(k, n):

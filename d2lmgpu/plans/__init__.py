@@ -1,5 +1,6 @@
 """Plans: a whole training step as data, a file a way to split it, beside the readers of plans."""
 
+from ..language.plan import MOST_DEVICES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
 from .channels import channel_pairs, channels
 from .compose import compose
 from .cut import cut
@@ -11,7 +12,6 @@ from .html import play, write_html
 from .layers import layers
 from .measure import Measured, measure_costs, measure_messages
 from .one_f_one_b import one_f_one_b
-from .plan import MOST_DEVICES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
 from .product import copies_of
 from .prove import PlanProof, prove
 from .simulate import PlanSimulation, estimate_costs, simulate

@@ -5,9 +5,9 @@ All raise `Wrong` where an action does what it must not; `prove` adds where that
 
 import numpy as np
 
+from ..language.plan import OF_MICRO_BATCHES, all_of
 from .abstract_values import GONE, Counts, Flat, Value, Wrong
 from .memory import FLAT_KINDS
-from .plan import OF_MICRO_BATCHES, all_of
 
 
 class AbstractState:

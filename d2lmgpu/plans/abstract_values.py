@@ -8,7 +8,7 @@ whole, and needs no table: None. Tables are never changed.
 
 import numpy as np
 
-from .split import splits_of, units_of_outputs
+from ..language.split import splits_of, units_of_outputs
 
 GONE = -1
 """The version of parameters that a device does not hold; 0 before the update, 1 after it."""

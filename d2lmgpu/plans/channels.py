@@ -30,13 +30,13 @@ multi-billion parameter language models using model parallelism".
 import functools
 
 from ..collectives import ALGORITHMS, place
-from ..collectives.schedule import chunk_bounds
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
+from ..language.actions import chunk_bounds
+from ..language.plan import Action, Part, Plan, all_of, stage_of
+from ..language.split import has_weights, splits_of, units_of_outputs
 from ..networks import LENET
 from .compose import alone, collective, frozen
 from .data import in_turn
-from .plan import Action, Part, Plan, all_of, stage_of
-from .split import has_weights, splits_of, units_of_outputs
 
 
 def channels(k, micro_batches=1, network=LENET):

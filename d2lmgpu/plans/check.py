@@ -4,8 +4,7 @@ Whether a plan does what it should is another question, which prove.py answers.
 """
 
 from ..arguments import check_list, check_whole, shown
-from ..networks import Network
-from .plan import (
+from ..language.plan import (
     ACTIONS,
     COMPUTES,
     MOST_DEVICES,
@@ -21,7 +20,8 @@ from .plan import (
     device_action,
     stage_of,
 )
-from .split import splits_of
+from ..language.split import splits_of
+from ..networks import Network
 
 
 def check_stages(stages, network):

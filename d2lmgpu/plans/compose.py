@@ -15,11 +15,11 @@ import math
 
 from ..arguments import check_list, check_name, check_text, check_whole, shown
 from ..collectives import ALGORITHMS
+from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, all_of
 from ..networks import LENET, check_network
 from .check import check_stages
 from .cut import cut
 from .order import order
-from .plan import COMPUTES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, all_of
 
 COST = {"F": 1, "B": 2, "I": 1, "W": 1}
 """What is assumed of computations' times to decide when what was sent can be freed."""

@@ -9,8 +9,8 @@ often go round in a circle.
 
 import numpy as np
 
+from ..language.plan import COMPUTES
 from .order import order
-from .plan import COMPUTES
 
 MOST_ROUNDS, CLOSE = 50, 1e-6
 

@@ -7,8 +7,8 @@ with parameters: LeNet four.
 
 import itertools
 
+from ..language.plan import stage_of
 from ..networks import layer_rows
-from .plan import stage_of
 
 
 def blocks(network):

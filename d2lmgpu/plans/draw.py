@@ -6,8 +6,8 @@ are messages, from the send to the receipt.
 """
 
 from ..collectives.draw import COLOURS, figure_of
+from ..language.plan import COMPUTES
 from ..words import several
-from .plan import COMPUTES
 from .simulate import simulate
 
 BOXES = {

@@ -10,15 +10,15 @@ import numpy as np
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, synchronize, to_host
+from ..language.plan import all_of, shapes_of
+from ..language.sizes import examples_of, stage_sizes
+from ..language.split import in_shapes, numbered, splits_of, views
 from ..layers import check_labels
 from ..networks import channels, check_params
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
 from .order import order
-from .plan import all_of, shapes_of
 from .prove import prove
-from .sizes import examples_of, stage_sizes
-from .split import in_shapes, numbered, splits_of, views
 from .step import Step
 from .store import Store
 

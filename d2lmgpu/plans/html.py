@@ -8,9 +8,9 @@ import inspect
 from ..arguments import check_whole, shown
 from ..collectives.html import film_of as film_of_schedule
 from ..collectives.prove import check_steps
+from ..language.plan import Plan
 from ..player import Player, write_page
 from .draw import have_several_stages, kind_of, label_of, legend_of, title_of
-from .plan import Plan
 from .simulate import simulate
 
 MOST_PIXELS = 10_000

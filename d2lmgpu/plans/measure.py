@@ -19,6 +19,8 @@ import numpy as np
 
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
 from ..devices import count_cores, put, to_host
+from ..language.plan import COMPUTES, part_updated
+from ..language.sizes import examples_in_each
 from ..measuring import repeated, seconds_of
 from ..networks import init_params
 from ..optimizers import OPTIMIZERS
@@ -26,8 +28,6 @@ from ..timing import Timeline
 from .compose import compose
 from .data import in_turn
 from .execute import Execution, numbered_stages
-from .plan import COMPUTES, part_updated
-from .sizes import examples_in_each
 from .store import Store
 
 MICRO_BATCHES = 4

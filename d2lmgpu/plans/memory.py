@@ -3,9 +3,9 @@
 Left out is what an action needs only while it computes.
 """
 
-from .plan import OF_STAGES
-from .sizes import examples_in_each, stage_sizes
-from .split import held_units, units_of_outputs
+from ..language.plan import OF_STAGES
+from ..language.sizes import examples_in_each, stage_sizes
+from ..language.split import held_units, units_of_outputs
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
 """Examples: with their labels. State: the optimiser's. Activations: y, dy, caches and deltas that were made here.

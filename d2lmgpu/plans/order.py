@@ -9,7 +9,7 @@ all others    when their device has done what stands before them
 import heapq
 from typing import NamedTuple
 
-from .plan import PlanError, device_action
+from ..language.plan import PlanError, device_action
 
 
 class Event(NamedTuple):

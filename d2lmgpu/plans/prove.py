@@ -15,6 +15,8 @@ import numpy as np
 
 from ..arguments import check_name, check_whole
 from ..collectives.prove import check_form
+from ..language.plan import OF_STAGES, PlanError, device_action
+from ..language.split import units_of_outputs
 from ..optimizers import OPTIMIZERS
 from .abstract_state import AbstractState
 from .abstract_values import UnitTables, Wrong
@@ -22,8 +24,6 @@ from .check import check_plan
 from .exchanges import Exchanges
 from .memory import Memory
 from .order import at_once, order
-from .plan import OF_STAGES, PlanError, device_action
-from .split import units_of_outputs
 
 
 @dataclass

@@ -19,13 +19,13 @@ import numpy as np
 from .. import collectives
 from ..arguments import shown
 from ..collectives.network import NO_LINK, check_network
+from ..language.plan import COMPUTES, OF_STAGES, Action, part_updated
+from ..language.sizes import examples_in_each, stage_sizes
+from ..language.split import units_of_outputs
 from ..networks import layer_rows
 from .check import check_plan
 from .contention import slowed
-from .plan import COMPUTES, OF_STAGES, Action, part_updated
 from .prove import check_minibatch, replay
-from .sizes import examples_in_each, stage_sizes
-from .split import units_of_outputs
 
 EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1, "update": 0}
 """Costs of stages that are all alike: backward is two products for forward's one."""

@@ -12,7 +12,7 @@ from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
 from ..devices import Batch
 from ..devices.records import note_transfer
-from .sizes import examples_of
+from ..language.sizes import examples_of
 
 
 class Step:

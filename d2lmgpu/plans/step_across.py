@@ -20,7 +20,7 @@ from ..cluster.instructions import Instruction
 from ..cluster.part import ProcessPart
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
-from .plan import device_action
+from ..language.plan import device_action
 from .step import Step, compiled
 
 MOST_AXES = 7

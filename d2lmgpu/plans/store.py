@@ -6,11 +6,11 @@ Everything here runs on the device, with plain arrays, in the device's turn.
 from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
+from ..language.compute import axes_in_memory, backward, count_right, forward, input_backward, weight_backward
+from ..language.plan import OF_MICRO_BATCHES, all_of, shapes_of
+from ..language.sizes import arrays_in, memory_of, output_shapes
+from ..language.split import splits_of, units_of_outputs, views
 from ..timing import span
-from .compute import axes_in_memory, backward, count_right, forward, input_backward, weight_backward
-from .plan import OF_MICRO_BATCHES, all_of, shapes_of
-from .sizes import arrays_in, memory_of, output_shapes
-from .split import splits_of, units_of_outputs, views
 
 
 class Store:

@@ -22,12 +22,12 @@ PyTorch calls "fully sharded data parallel".
 import functools
 
 from ..collectives import all_gather, reduce_scatter
-from ..collectives.schedule import chunk_bound
+from ..language.actions import chunk_bound
+from ..language.plan import Action, Part, Plan, all_of
 from ..networks import LENET
 from .compose import alone, collective, frozen
 from .cut import blocks, cut
 from .data import in_turn
-from .plan import Action, Part, Plan, all_of
 
 
 def zero1(k, micro_batches=1, network=LENET):

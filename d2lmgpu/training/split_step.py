@@ -5,13 +5,13 @@ import numpy as np
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
 from ..devices import put, to_host
+from ..language.plan import shapes_of
 from ..networks import logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..plans import Execution, prove
 from ..plans.execute import give_back, whole_state
-from ..plans.plan import shapes_of
 from ..timing import span
 from ..transforms import find_transform
 from .accuracy import PREDICTION_BATCH, TestSet, sums_of

@@ -19,8 +19,8 @@ import itertools
 import math
 from typing import NamedTuple
 
-from ..collectives.schedule import chunk_bound
 from ..devices import array_module
+from .actions import chunk_bound
 from .plan import shapes_of
 
 

@@ -26,7 +26,7 @@ there may be the whole array: a collective of params makes that, and a backward 
     I  s m                     params s, dy s m, cache s m     dy s-1 m, delta s m
     W  s m                     cache s m, delta s m            adds to grads s
     send, receive              a value, from one device to its peer
-    collective                 a value of all devices of a group, by a schedule (see collectives/schedule.py), which
+    collective                 a value of all devices of a group, by a schedule (see language/actions.py), which
                                is of the part's elements where the devices have a part of a split stage
     update s                   params s, grads s: those elements whose optimiser state the device holds
     free                       a value; with ``part`` the whole array only, of which grads are first added to

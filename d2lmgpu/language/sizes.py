@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..collectives.schedule import chunk_bound
 from ..kernels.stages import output_shapes as layer_shapes
+from .actions import chunk_bound
 from .compute import forward, input_backward
 from .plan import all_of, shapes_of
 from .split import splits_of, views

@@ -1,0 +1,1 @@
+"""The language in which collectives and training steps are written, and its readers."""
