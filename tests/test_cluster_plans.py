@@ -18,11 +18,11 @@ from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
-from d2lmgpu.language.plan import device_action
+from d2lmgpu.language.check import check_plan
 from d2lmgpu.networks import init_params
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execute import give_back, whole_state
-from d2lmgpu.plans.order import order
+from d2lmgpu.plans.lower import events_of
 from d2lmgpu.plans.step import Step
 from d2lmgpu.training import load_run
 
@@ -251,14 +251,14 @@ def stuck(plan, frozen, number):
 
     What was sent is free to go, and devices that share a process with a frozen one are frozen, too.
     """
-    events, sent, found = list(order(plan)), set(), {}
+    events, sent, found = events_of(plan, check_plan(plan)), set(), {}
     for n, event in enumerate(events):
         stopped = {i for i in event.devices if i in found or (i in frozen and n >= number)}
-        way = event.action.key, event.action.peer, event.devices[0]
+        way = event.action.value, event.action.peer, event.devices[0]
         if event.action.what == "receive" and not stopped and way not in sent:
             stopped = {event.devices[0]}
         if event.action.what == "send" and not stopped:
-            sent.add((event.action.key, event.devices[0], event.action.peer))
+            sent.add((event.action.value, event.devices[0], event.action.peer))
         if stopped:
             for i in event.devices:
                 found.setdefault(i, n)
@@ -280,7 +280,7 @@ def test_the_first_missing_message_is_named(name, split, rank, monkeypatch):
     frozen = set(range(sum(split[:rank]), sum(split[: rank + 1])))
     points = [
         n
-        for n, event in enumerate(order(plan))
+        for n, event in enumerate(events_of(plan, check_plan(plan)))
         if event.action.what in ("send", "collective") and not frozen.isdisjoint(event.devices)
     ]
     for point in points[:: max(1, len(points) // 6)]:
@@ -302,7 +302,7 @@ def test_the_first_missing_message_is_named(name, split, rank, monkeypatch):
                 event = events[first]
                 wanted = [
                     f"{places[i]} waits in training step 1 of plan {plan.name}, "
-                    + device_action(i, event.numbers[event.devices.index(i)], event.action)
+                    f"device {i}, step {event.step} ({event.action})"
                     for i in event.devices
                     if i not in frozen
                 ]
@@ -330,12 +330,9 @@ def until_said(faulty, rank, wanted):
 
 def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
     """Messages that only leave when they are received, as long ones: rank 0 waits before it frees what it has sent."""
-    plan, thaw = MADE["1f1b"](2, 1), threading.Event()
-    sender, other = plan.actions
-    free = next(action for action in sender if action.what == "free" and action.value == "y")
-    sender = [action for action in sender if action != free]
-    sender.insert([action.what for action in sender].index("send") + 1, free)  # as soon as it may be
-    plan = plan._replace(actions=(tuple(sender), other))
+    plan, thaw = MADE["1f1b"](2, 2), threading.Event()
+    events = events_of(plan, check_plan(plan))
+    free = next(event for event in events if event.devices == (0,) and str(event.action).startswith("free of y"))
 
     def freeze(step, number, event):
         if step.everybody.rank == 1 and event.action.what == "receive":
@@ -343,7 +340,7 @@ def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
     try:
-        where = device_action(0, sender.index(free), free)
+        where = f"device 0, step {free.step} ({free.action})"
         until_said(faulty, 1, [f"plan 1f1b, {where}, for cpu(0) of rank 1 (host1) to take it, last heard from "])
     finally:
         thaw.set()

@@ -39,8 +39,8 @@ def test_steps_show_a_mistake():
 
 def test_counts_of_a_type_that_is_no_index_here(monkeypatch):
     """uint64 where indices have 64 bits is what int64 is where they have 32: `repeat` and `bincount` refuse it."""
-    replay = draw.replay
-    monkeypatch.setattr(draw, "replay", lambda *args: (held.astype(np.uint64) for held in replay(*args)))
+    counted = draw.counted
+    monkeypatch.setattr(draw, "counted", lambda *args: counted(*args).astype(np.uint64))
     panels = [axes for axes in draw_steps(ring(2, 2), 2, 2).axes if axes.axison]
     assert texts(panels[-1]) == ["0 1"] * 4
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close, few, long
-from test_plan_execution import GRADIENTS, _PeakAccounting, batch, start
-from test_plans import DEEP, changed, mutants
+from test_plan_execution import GRADIENTS, SMALL, _PeakAccounting, batch, start
+from test_plans import DEEP, check_mutants, told, with_steps
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import Transfer
@@ -14,12 +14,10 @@ from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.language.plan import shapes_of
 from d2lmgpu.language.split import numbered, splits_of, views
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
-from d2lmgpu.plans import PLANS, Action, Execution, PlanError, copies_of, execute, prove, simulate
+from d2lmgpu.plans import PLANS, Compute, Execution, copies_of, execute, prove, simulate
 from d2lmgpu.plans.channels import columns, pairs
 
 NAMES = ("channels", "channel-pairs")
-SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(4), Dense(3))
-"""Fewer channels than most numbers of devices."""
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
 NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY}
 """With pairs, deep has a dense layer's rows after a convolution's columns."""
@@ -116,11 +114,7 @@ def test_copies(name, copies, k, micro_batches, make_devices):
 @pytest.mark.parametrize("copies, k, network", [(1, 4, "tiny"), *long((2, 2, "lenet"), (2, 4, "small"))])
 @pytest.mark.parametrize("name", few(NAMES, "channels"))
 def test_what_is_removed_or_doubled_is_found(name, copies, k, network):
-    for how, action, mutant in mutants(copies_of(name, copies, k, 1, network=NETWORKS[network])):
-        if how != "swapped":
-            with pytest.raises(PlanError, match=r"device \d+"):
-                prove(mutant)
-                pytest.fail(f"accepted: {how} {action}")
+    check_mutants(copies_of(name, copies, k, 1, network=NETWORKS[network]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,13 +139,16 @@ def test_memory_is_what_was_predicted(name, copies, k, micro_batches, n, network
             device.accounting = None
 
 
+def exchanges(plan):
+    """What values are exchanged, once for each run of steps of transfers."""
+    values = [step[0].value if isinstance(step[0], Transfer) else None for step in plan.steps]
+    return [value[0] for before, value in itertools.pairwise([None, *values]) if value and value != before]
+
+
 def test_pairs_exchange_half_as_often():
-    counts = {}
-    for name in NAMES:
-        exchanged = [a.value for a in PLANS[name](3).actions[2] if a.what == "collective"]
-        counts[name] = exchanged.count("y"), exchanged.count("dy")
+    counts = {name: (exchanges(PLANS[name](3)).count("y"), exchanges(PLANS[name](3)).count("dy")) for name in NAMES}
     assert counts == {"channels": (4, 3), "channel-pairs": (2, 1)}
-    assert not any(a.what == "collective" for name in NAMES for a in PLANS[name](1, 3).actions[0])
+    assert not any(exchanges(PLANS[name](1, 3)) for name in NAMES)
 
 
 def test_each_device_holds_its_part_to_the_element():
@@ -172,20 +169,11 @@ def test_time_of_exchanges(name):
     assert result.link_bytes[:2].tolist() == prove(plan, 12).sent
 
 
-def without(plan, what, value, stage):
-    """The plan without these actions, on all devices."""
-    lists = ([a for a in todo if (a.what, a.value, a.stage) != (what, value, stage)] for todo in plan.actions)
-    return plan._replace(actions=tuple(map(tuple, lists)))
-
-
-def with_schedule(plan, value, stage, *steps):
-    """The plan with another schedule of these collectives."""
-
-    def other(action):
-        is_it = (action.what, action.value, action.stage) == ("collective", value, stage)
-        return action._replace(schedule=steps) if is_it else action
-
-    return plan._replace(actions=tuple(tuple(map(other, todo)) for todo in plan.actions))
+def exchanged_by(plan, value, *schedule):
+    """The plan with another schedule of these transfers."""
+    about = [i for i, step in enumerate(plan.steps) if isinstance(step[0], Transfer) and step[0].value == value]
+    schedule = [[t._replace(value=value) for t in step] for step in schedule]
+    return plan._replace(steps=[*plan.steps[: about[0]], *schedule, *plan.steps[about[-1] + 1 :]])
 
 
 def with_part(plan, device, stage, **fields):
@@ -197,20 +185,25 @@ def with_part(plan, device, stage, **fields):
 def wrong_plans():
     """What is said, and the plan."""
     parts, sums = PLANS["channels"](2), PLANS["channel-pairs"](2)
-    yield "F of stage 1, .*: y of stage 0, .*: of units 10 to 20 something", without(parts, "collective", "y", 0)
-    yield "B of stage 2, .*: dy of stage 2, .*: of units 0 to 64 something", without(parts, "collective", "dy", 2)
-    yield "F of stage 2, .*: y of stage 1, .*: of units 0 to 50 something", without(sums, "collective", "y", 1)
+    y, dy, summed = ("y", 0, 0), ("dy", 2, 0), ("y", 1, 0)
+    yield "F of stage 1, .*: y of stage 0, .*, units 10 to 20, is not there", exchanged_by(parts, y)
+    yield "B of stage 2, .*: dy of stage 2, .*, units 0 to 64: a share is lacking", exchanged_by(parts, dy)
+    yield "F of stage 2, .*: y of stage 1, .*: a share is lacking", exchanged_by(sums, summed)
     both = Transfer(1, 0, 0, 50, "add"), Transfer(0, 1, 0, 50, "add")
-    yield "F of stage 2, .*: of units 0 to 50 a share was added 2 times", with_schedule(sums, "y", 1, both, both)
-    nothing_new = (Transfer(1, 0, 0, 3, "copy"), Transfer(1, 0, 0, 3, "copy"))
-    yield "step 1 sends device 0 what it has: units 0 to 3", with_schedule(parts, "dy", 2, nothing_new)
-    yield "step 1: .*within the elements", with_schedule(parts, "y", 0, (Transfer(1, 0, 0, 21, "copy"),))
-    yield "parameters are not exchanged", changed(parts, 0, [Action("collective", 0, None, "params", group=(0, 1))])
-    yield "no device has a part", changed(parts, 0, [Action("collective", 4, 0, "dy", group=(0, 1))])
-    for wrong in {"params": (0, 7), "grads": (0, 7)}, {"grads": (0, 0)}:
-        yield "device 0, stage 1: params .* should be the same, and whole", with_part(parts, 0, 1, **wrong)
-    empty = dict.fromkeys(("params", "grads", "state"), (25050, 25050))
+    yield "F of stage 2, .*: y of stage 1.*: a share was added twice", exchanged_by(sums, summed, both, both)
+    yield "step 2: .*within the elements 0 … 20", exchanged_by(parts, y, [Transfer(1, 0, 0, 21, "copy")])
+    yield (
+        "device 0 does not have y of stage 0, .*, elements 0 to 20, to send",
+        exchanged_by(parts, y, [Transfer(0, 1, 0, 20, "copy")]),
+    )
+    yield "device 0 has no such elements, to which", exchanged_by(parts, y, [Transfer(1, 0, 10, 20, "add")])
+    yield "device 0, stage 1: params .* should be whole", with_part(parts, 0, 1, params=(0, 7), state=(0, 7))
+    empty = dict.fromkeys(("params", "state"), (25050, 25050))
     yield "element 12525 of the parameters of stage 1 is held by no device", with_part(parts, 1, 1, **empty)
+    nothing = parts._replace(layout=(parts.layout[0], parts.layout[1][1:]))
+    yield "element 100 of the parameters of stage 0 is held by no device", nothing
+    whole = with_part(parts, 0, 0, params=(0, 200), state=(0, 200))._replace(layout=(((parts.layout[0][0]),), ()))
+    yield "held by no device", whole
     for split, said in ("diagonal", "split is 'diagonal'; choose from"), ("rows", "it should come after"):
         first = parts.stages[0]._replace(stop=1, split=split)
         yield said, parts._replace(stages=(first, parts.stages[1]._replace(first=1), *parts.stages[2:]))
@@ -226,14 +219,34 @@ def test_wrong_plans(said, plan):
 
 
 def test_devices_with_different_parts_do_not_add_gradients():
+    """The first copy's device 0 has nothing to do with the second copy's device 1."""
     plan = copies_of("channels", 2, 2)
-    own = [[a for a in todo if a.value != "grads" or not a.group] for todo in plan.actions]
-    whole = [[a for a in todo if a.value == "grads" and a.group] for todo in plan.actions]
-    for device, other in (0, 3), (1, 2):
-        for action in whole[device]:
-            crossed = action._replace(group=(device, other))
-            for i in device, other:
-                at = next(n for n, a in enumerate(own[i]) if (a.what, a.stage) == ("update", action.stage))
-                own[i].insert(at, crossed)
-    with pytest.raises(PlanError, match="collective of grads of stage 3.*: the devices have different parts"):
-        prove(plan._replace(actions=tuple(map(tuple, own))))
+    members = {0: 0, 2: 3, 1: 1, 3: 2}
+    steps = [
+        [
+            t._replace(source=members[t.source], destination=members[t.destination])
+            if isinstance(t, Transfer) and t.value == ("grads", 3)
+            else t
+            for t in step
+        ]
+        for step in plan.steps
+    ]
+    assert "does not have grads of stage 3" in told(plan._replace(steps=steps))
+
+
+def test_a_device_without_a_part_does_not_compute():
+    plan = PLANS["channels"](2, network=TINY)
+    third = plan._replace(layout=(*plan.layout, ()))
+    assert "device 2, F of stage 0, micro-batch 0: the layout gives this device no part of this stage" in told(
+        with_steps(third, 0, [*plan.steps[0], Compute("F", 2, 0, 0)])
+    )
+
+
+def test_units_for_nothing():
+    """For what needs a part of y alone: before that they are wasted, and after that they would change what it keeps."""
+    plan = PLANS["channel-pairs"](2, 1, network=TINY)
+    gather = [[Transfer(0, 1, 0, 2, "copy", ("y", 0, 0)), Transfer(1, 0, 2, 3, "copy", ("y", 0, 0))]]
+    wasted = prove(plan._replace(steps=[plan.steps[0], *gather, *plan.steps[1:]])).wasted
+    assert wasted == ["step 2: y of stage 0, micro-batch 0 of device 0: nobody uses it"]
+    late = told(plan._replace(steps=[*plan.steps[:2], *gather, *plan.steps[2:]]))
+    assert late.endswith("device 1 has computed with y of stage 0, micro-batch 0 already")

@@ -46,10 +46,10 @@ def test_beyond_the_cores_contention_is_computed(cores, device_kind, make_device
     assert found == pytest.approx(expected)
 
 
-def test_preparation_is_of_each_action_of_each_device():
+def test_preparation_is_of_each_computation_of_each_device():
     plan = PLANS["data"](3, 1, network=SMALL)
     result = simulate(plan, full_switch(3, 1e6))
-    expected = result.seconds + 0.5 * sum(map(len, plan.actions))
+    expected = result.seconds + 0.5 * 3 * 3  # F, B and update
     assert Measured([], [], 0.5).step_seconds(result) == expected
 
 

@@ -8,10 +8,13 @@ from conftest import few
 from test_plans import DEEP
 
 from d2lmgpu import collectives
+from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch, pcie_bus
 from d2lmgpu.networks import Dense, Flatten, sequential
-from d2lmgpu.plans import PLANS, PlanError, draw, prove, simulate
+from d2lmgpu.plans import PLANS, Compute, PlanError, draw, prove, simulate
+from d2lmgpu.plans.draw import bars_of, handed_on
 
+PIPELINES = ("layers", "gpipe", "1f1b", "zero-bubble")
 DENSE = sequential((1, 1, 5), Flatten(), *(Dense(5) for _ in range(64)))
 """Stages that are all alike: y has 5 elements for an example."""
 
@@ -57,17 +60,18 @@ def test_messages_that_share_a_bus_wait():
     assert simulate(plan, bus, batch_size=12).link_bytes.tolist() == [sum(prove(plan, 12).sent)]
 
 
-@pytest.mark.parametrize("name", ["data", "zero1", "zero2", "zero3"])
-def test_collectives_take_what_their_schedule_does(name):
+@pytest.mark.parametrize("name, early", [("data", 0), ("zero1", 0), ("zero2", 6), ("zero3", 3)])
+def test_collectives_take_what_their_schedule_does(name, early):
+    """Of four stages one collective is on the wire while the last message of that before arrives, a latency ``early``.
+
+    So do zero2's in backward and after updates, and zero3's in backward.
+    """
     network = full_switch(3, 1e6, latency=1e-3)
     plan = PLANS[name](3, 1)
     result = simulate(plan, network, costs={"F": 0, "B": 0})
-    expected = sum(
-        collectives.simulate(action.schedule, network).seconds
-        for action in plan.actions[0]
-        if action.what == "collective"
-    )
-    assert result.seconds == pytest.approx(expected)
+    moved = [[t for t in step if isinstance(t, Transfer) and t.source != t.destination] for step in plan.steps]
+    expected = sum(collectives.simulate([step], network).seconds for step in moved if step)
+    assert result.seconds == pytest.approx(expected - early * 1e-3)
     assert result.link_bytes[:3].tolist() == prove(plan).sent
     assert result.bubble == 1
 
@@ -82,8 +86,9 @@ def test_memory_over_time():
             assert between <= points[-1][1] and max(nbytes for _, nbytes in points) <= peak
             assert [time for time, _ in points] == sorted(time for time, _ in points)
         for points, todo, between in zip(result.memory, plan.actions, proof.between, strict=True):
-            examples = {a.micro_batch for a in todo if a.what == "F" and a.stage == 0}
-            labels = {a.micro_batch for a in todo if a.what == "F" and a.stage == len(plan.stages) - 1}
+            computed = [a for a in todo if isinstance(a, Compute) and a.what == "F"]
+            examples = {a.micro_batch for a in computed if a.stage == 0}
+            labels = {a.micro_batch for a in computed if a.stage == len(plan.stages) - 1}
             each = 30 // plan.micro_batches
             assert points[0] == (0, between + each * (4 * 28**2 * len(examples) + 8 * len(labels)))
 
@@ -101,11 +106,13 @@ def test_pictures(name, tmp_path):
     figure.savefig(tmp_path / "plan.png")
     top, below = figure.axes
     texts = [text.get_text().split("\n")[0] for text in top.texts]
-    computed = [f"{a.what}{a.micro_batch}" for todo in plan.actions for a in todo if a.what in "FBIW"]
+    result = simulate(plan)
+    computed = [f"{e.action.what}{e.action.micro_batch}" for e in result.events if e.action.what in "FBIW"]
     assert sorted(text for text in texts if text) == sorted(computed)
-    assert len(below.lines) == len({tuple(line) for line in simulate(plan).memory})
-    arrows = sum(a.what == "receive" for todo in plan.actions for a in todo)
-    assert texts.count("") == arrows
+    assert len(below.lines) == len({tuple(line) for line in result.memory})
+    assert texts.count("") == len(handed_on(plan, result)) == (8 if name in PIPELINES else 0)
+    bars = [patch for patch in top.patches if patch.get_height() < 0.2]
+    assert len(bars) == sum(bar.end > bar.start for bar in bars_of(plan, result))
     assert "" not in [text.get_text() for text in draw(plan, messages=False).axes[0].texts]
 
 
@@ -125,26 +132,45 @@ def test_what_cannot_be_timed():
     ):
         with pytest.raises(ValueError, match=said):
             simulate(plan, **arguments)
-    with pytest.raises(PlanError, match="never freed"):
-        draw(plan._replace(actions=(plan.actions[0][:-1], plan.actions[1])))
+    with pytest.raises(PlanError, match="at the end: device 0, .*not updated"):
+        draw(plan._replace(steps=plan.steps[:-1]))
 
 
-def test_times_are_those_of_the_walk(rng):
-    """Random costs: no action begins before its device is free, or before what it waits for."""
+def test_nothing_begins_before_what_it_waits_for(rng):
+    """Random costs: neither before its device is free, nor before what it reads is there."""
     plan = PLANS["1f1b"](3, 4)
     costs = [{what: float(rng.random()) for what in "FB"} for _ in range(3)]
-    events = simulate(plan, full_switch(3, 1e9), costs).events
+    result = simulate(plan, full_switch(3, 1e9), costs)
+    arrived = {(m.action.value, m.action.destination): m.end for m in result.messages}
     for device in range(3):
-        own = [event for event in events if device in event.devices]
-        assert [event.action for event in own] == list(plan.actions[device])
+        own = [event for event in result.events if event.action.device == device]
+        assert [event.action for event in own] == [a for a in plan.actions[device] if isinstance(a, Compute)]
         assert all(a.end <= b.start for a, b in zip(own, own[1:], strict=False))
-    assert np.all(np.diff([event.start for event in events]) >= 0)
+        for _, (what, _, s, m, _), start, _, _ in own:
+            needed = {"F": ("y", s - 1, m), "B": ("dy", s, m)}.get(what)
+            assert start >= arrived.get((needed, device), 0)
+
+
+def test_messages_go_on_while_devices_compute():
+    """Messages of 12 seconds, three micro-batches that take 20: only the first and the last are waited for."""
+    plan = PLANS["gpipe"](2, 3, network=DENSE)
+    result = simulate(plan, full_switch(2, 6, latency=2), [{"F": 20, "B": 20}] * 2, batch_size=9)
+    assert result.seconds == 20 + 12 + 6 * 20 + 12 + 20
+
+
+def test_parameters_are_not_brought_before_there_is_need():
+    """ZeRO-3's second stage is gathered when the first is computed, though the wire is free before."""
+    plan = PLANS["zero3"](2, 1)
+    result = simulate(plan, full_switch(2, 1e6), {"F": 10, "B": 10})
+    forward = {e.action.stage: e for e in result.events if e.action[:2] == ("F", 0)}
+    second = [m for m in result.messages if m.action.value == ("params", 1)]
+    assert min(m.start for m in second) == forward[0].end and forward[1].start >= max(m.end for m in second[:2])
 
 
 def part_done(plan, event):
     """Of an update, the device's part of the stage's elements."""
     s = event.action.stage
-    (part,) = [part for part in plan.layout[event.devices[0]] if part.stage == s]
+    (part,) = [part for part in plan.layout[event.action.device] if part.stage == s]
     return (part.state[1] - part.state[0]) / plan.stages[s].params if event.action.what == "update" else 1
 
 

@@ -13,8 +13,10 @@ from test_plan_readers import DENSE
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
+from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.plans import PLANS
+from d2lmgpu.plans.draw import bars_of, handed_on
 from d2lmgpu.player import film_in, write_page
 
 COSTS = {"F": 1e-3, "B": 2e-3, "I": 1.25e-3, "W": 5e-4, "update": 1e-4}
@@ -27,23 +29,30 @@ def test_a_plans_page_has_what_was_simulated(name, k, tmp_path):
     arguments = full_switch(k, 1e9, latency=1e-5), COSTS
     plans.write_html(plan, tmp_path / "plan.html", *arguments, batch_size=50)
     film, told = film_in((tmp_path / "plan.html").read_text()), plans.simulate(plan, *arguments, batch_size=50)
-    events = [[list(event.devices), str(event.action), event.start, event.end] for event in told.events]
-    assert [[devices, text, *times] for devices, _, _, text, *times in film["events"]] == events
+    events = [[[event.action.device], str(event.action), event.start, event.end] for event in told.events]
+    bars = [[[bar.device], film["kinds"][bar.kind][0], bar.start, bar.end] for bar in bars_of(plan, told)]
+    assert [[devices, text, *times] for devices, _, _, text, *times in film["events"]] == events + bars
     assert film["messages"] == [
-        [m.source, m.destination, m.action.value, str(m.action), m.nbytes, m.start, m.end] for m in told.messages
+        [m.action.source, m.action.destination, m.action.value[0], str(m.action), m.nbytes, m.start, m.end]
+        for m in handed_on(plan, told)
     ]
+    assert bool(film["messages"]) == (k > 1 and name == "1f1b") and bool(bars) == (k > 1 and name == "zero3")
     assert film["chart"]["lines"] == [[list(point) for point in line] for line in told.memory]
     assert film["end"] == told.seconds and film["unit"] == "s" and len(film["devices"]) == k
-    assert {event[1] for event in film["events"]} <= {*film["kinds"], "send", "receive", "free"}
+    assert {event[1] for event in film["events"]} == {*film["kinds"]}
 
 
 def test_the_messages_of_a_simulation():
-    """Each send once, as large as what is proved, from its begin to the receipt."""
+    """Each transfer once, as large as what is proved, after what it sends was computed."""
     plan = PLANS["gpipe"](3, 4)
     result = plans.simulate(plan, full_switch(3, 1e8), COSTS, 30)
-    sends = [event for event in result.events if event.action.what == "send"]
-    assert sorted((m.action, m.start) for m in result.messages) == sorted((e.action, e.start) for e in sends)
-    sent = [sum(m.nbytes for m in result.messages if m.source == i) for i in range(3)]
+    transfers = [action for step in plan.steps for action in step if isinstance(action, Transfer)]
+    assert [m.action for m in result.messages] == transfers and len(transfers) == 2 * 2 * 4
+    made = {(e.action.what, *e.action[1:4]): e.end for e in result.events}
+    for m in result.messages:
+        kind, s, micro_batch = m.action.value
+        assert m.start >= made[("F", s, s, micro_batch) if kind == "y" else ("B", s + 1, s + 1, micro_batch)]
+    sent = [sum(m.nbytes for m in result.messages if m.action.source == i) for i in range(3)]
     assert sent == plans.prove(plan, 30).sent == result.sent
     assert all(m.end > m.start for m in result.messages)
 
@@ -56,8 +65,8 @@ def test_a_schedules_page_has_its_transfers(algorithm, k, n, tmp_path):
     assert film["end"] == pytest.approx(told.seconds)
     expected = [[t.source, t.destination, t.op, 8 * t.size] for step in schedule for t in step]
     assert [[*message[:3], message[4]] for message in film["messages"]] == expected
-    seconds = {(message[5], message[6]) for message in film["messages"]}
-    assert sorted(end - start for start, end in seconds) == pytest.approx(sorted(told.step_seconds))
+    times = [[start, end] for pair in told.times for start, end in zip(*pair, strict=True)]
+    assert [message[5:] for message in film["messages"]] == times
     sent = [sum(m[4] for m in film["messages"] if m[0] == i) for i in range(k)]
     assert [line[-1][1] for line in film["chart"]["lines"]] == sent
     _, end = film["holds"]["states"][-1]

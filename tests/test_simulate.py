@@ -30,7 +30,9 @@ from d2lmgpu.collectives.network import (
 ALPHA, BETA, GAMMA = 3e-6, 1 / 5e9, 1 / 20e9
 
 CLOSED_FORMS = {  # p devices, n bytes; see the files of the algorithms for the sources
-    "naive": lambda p, n: 2 * (p - 1) * (ALPHA + n * BETA) + (p - 1) * n * GAMMA,
+    "naive": lambda p, n: (
+        p * ALPHA + (p - 1) * n * (2 * BETA + GAMMA)
+    ),  # what device 0 sends waits for nothing in between
     "sharded": lambda p, n: 2 * (p - 1) * (ALPHA + n * BETA / p) + (p - 1) * n * GAMMA / p,
     "tree": lambda p, n: math.log2(p) * (2 * ALPHA + 2 * n * BETA + n * GAMMA),
     "recursive_doubling": lambda p, n: math.log2(p) * (ALPHA + n * BETA + n * GAMMA),
@@ -78,6 +80,26 @@ def test_the_textbooks_nvlink_ring():
 def test_both_directions_take_half_the_time():
     one, two = (milliseconds(name, 8, nvlink_ring(8, 25e9)) for name in ("ring", "bidirectional_ring"))
     assert two == pytest.approx(one / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"none"}))
+def test_no_link_carries_more_than_its_bandwidth(algorithm):
+    """Whatever overlaps, also of different steps: nothing is faster than the busiest link."""
+    networks = [full_switch(7, 16e9), pcie_bus(8, 16e9), nvlink_ring(8, 50e9), nvlink_mesh(), machines(12, 4)]
+    for network in [*networks, shared_cores(5, 2, 1e10)]:
+        for n in (1, 1000, 10**6 + 1):
+            result = simulate(ALGORITHMS[algorithm](network.k, n), network)
+            assert result.seconds >= (result.link_bytes / network.bandwidth).max() * (1 - 1e-9)
+            assert all((starts <= ends).all() for starts, ends in result.times)
+
+
+def test_a_step_need_not_wait_for_all_of_the_one_before():
+    """Device 3 has to do with nobody who is still busy in step 1."""
+    chain = [[Transfer(0, 1, 0, 1000, "copy")], [Transfer(2, 3, 0, 1000, "copy")], [Transfer(1, 2, 0, 1000, "copy")]]
+    result = simulate(chain, full_switch(4, 1e9))
+    assert [ends.tolist() for _, ends in result.times] == [[4e-6], [4e-6], [8e-6]]
+    same_wire = [[Transfer(0, 1, 0, 1000, "copy")], [Transfer(0, 2, 0, 1000, "copy")]]
+    assert simulate(same_wire, full_switch(3, 1e9)).seconds == pytest.approx(8e-6)
 
 
 def test_messages_of_a_step_share_their_links():
@@ -186,9 +208,8 @@ def test_predictions_are_drawn_beside_measurements():
 @pytest.mark.parametrize("n", [2**63 + 2**12, 2**65])
 def test_messages_longer_than_an_index(n):
     """NumPy makes an array with such a number one of uint64, or of objects, and neither can be an index."""
-    schedule = [[Transfer(0, 1, 0, n, "copy"), Transfer(1, 0, 0, 5, "add")]]
-    network = full_switch(2, 1 / BETA, ALPHA)
-    assert simulate(schedule, network).seconds == pytest.approx(ALPHA + n * 4 * BETA)
+    with pytest.raises(ValueError, match="step 1: .*with whole numbers, at most"):
+        simulate([[Transfer(0, 1, 0, n, "copy"), Transfer(1, 0, 0, 5, "add")]], full_switch(2, 1 / BETA))
 
 
 def test_a_message_between_machines_takes_the_cards_of_both():

@@ -5,6 +5,7 @@ import functools
 from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
 from ..language.actions import Transfer, chunk_bounds, place, together
+from ..language.prove import Proof, ScheduleError, prove
 from .bidirectional_ring import bidirectional_ring
 from .draw import draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
 from .execute import add_program, check_arrays, execute, needs_staging
@@ -16,7 +17,6 @@ from .measure import Measurement, fit_virtual_devices, measure, parse_size, pred
 from .naive import naive
 from .none import none
 from .program import compile_algorithm
-from .prove import Proof, ScheduleError, prove
 from .recursive_doubling import recursive_doubling
 from .ring import all_gather, reduce_scatter, ring
 from .sharded import sharded

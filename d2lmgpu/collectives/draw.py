@@ -9,8 +9,10 @@ import math
 
 import numpy as np
 
+from ..language.follow import counted
+from ..language.moves import cuts_of
+from ..language.prove import check_form
 from ..words import several
-from .prove import check_form, pieces, replay
 from .simulate import simulate
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
@@ -39,9 +41,9 @@ def draw_steps(schedule, k, n):
 
     Raises ValueError for what is no schedule for k devices and n elements.
     """
-    schedule = check_form(schedule, k, n)
-    cuts = pieces(schedule, n)
-    states = [held.copy() for held in replay(schedule, k, cuts)]
+    schedule, columns = check_form(schedule, k, n)
+    cuts = cuts_of(columns, [0, n]).tolist()
+    states = counted(schedule, k, cuts)
     columns = min(4, len(states))
     rows = math.ceil(len(states) / columns)
     width, height = _cell_size(k, len(cuts) - 1)

@@ -22,9 +22,9 @@ from ..devices.peers import connect
 from ..devices.records import note_transfer, timed
 from ..devices.transfer import copy_between
 from ..kernels.cuda import add
+from ..language.prove import check_form
 from ..timing import span, spans
 from .program import compile_schedule
-from .prove import check_form
 
 SHORT = 2**21
 """Bytes up to which one thread carries out the collective of virtual devices for all of them.
@@ -70,7 +70,7 @@ def execute(schedule, arrays):
     and ScheduleError for transfers between devices or of elements that do not exist.
     """
     arrays = check_arrays(arrays)
-    schedule = check_form(schedule, len(arrays), arrays[0].size)
+    schedule, _ = check_form(schedule, len(arrays), arrays[0].size)
     staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
     batch = Batch()
     add_program(batch, compile_schedule(schedule, len(arrays), staged), arrays)

@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from ..language.follow import counted
+from ..language.moves import cuts_of
+from ..language.prove import check_form
 from ..player import write_page
 from ..words import several
 from .draw import OP_COLOURS, named_shares, piece_names
-from .prove import check_form, pieces, replay
 from .simulate import simulate
 
 OPS = {"add": "added where it arrives", "copy": "copied"}
@@ -23,16 +25,18 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
 
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
     """The film of a schedule: a dict as `player` describes it. Arguments and errors are those of `write_html`."""
-    schedule = check_form(schedule, k, n)
+    schedule, columns = check_form(schedule, k, n)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
     times = [float(time) for time in np.cumsum([begin, *each])]
     messages, sent = [], [[[0.0, 0]] for _ in range(k)]
     for number, step in enumerate(schedule):
-        start, end = times[number : number + 2]
-        for t in step:
-            messages.append([t.source, t.destination, t.op, _said(t, number), int(t.size * itemsize), start, end])
-            sent[t.source].append([start, sent[t.source][-1][1] + int(t.size * itemsize)])
+        own = [[time] * len(step) for time in times[number : number + 2]]
+        own = own if network is None else simulation.times[number]
+        for t, start, end in zip(step, *map(list, own), strict=True):
+            size = int(t.size * itemsize)
+            messages.append([t.source, t.destination, t.op, _said(t, number), size, float(start), float(end)])
+            sent[t.source].append([float(start), sent[t.source][-1][1] + size])
     total = [line[-1][1] for line in sent]
     return {
         "title": f"{title}: {several(k, 'device')}, {several(n, 'element')}, {several(len(schedule), 'step')}",
@@ -50,7 +54,7 @@ def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
         "messages": messages,
         "marks": [[time, f"step {number}"] for number, time in enumerate(times[:-1], 1)],
         "chart": {"name": "sent so far", "lines": sent},
-        "holds": _holds(schedule, k, n, times),
+        "holds": _holds(schedule, k, cuts_of(columns, [0, n]).tolist(), times),
     }
 
 
@@ -59,11 +63,10 @@ def _said(t, number):
     return f"step {number + 1}: {elements} to device {t.destination}, {'to be added' if t.op == 'add' else 'a copy'}"
 
 
-def _holds(schedule, k, n, times):
+def _holds(schedule, k, cuts, times):
     """The shares of each piece that each device holds, from the start and from the end of each step on."""
-    cuts = pieces(schedule, n)
     states = [
         [time, [[list(named_shares(counts)) for counts in device] for device in held]]
-        for time, held in zip([0.0, *times[1:]], replay(schedule, k, cuts), strict=True)
+        for time, held in zip([0.0, *times[1:]], counted(schedule, k, cuts), strict=True)
     ]
     return {"columns": piece_names(cuts), "most": k, "states": states}

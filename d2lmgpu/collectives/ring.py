@@ -23,7 +23,7 @@ Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
 """
 
-from ..language.actions import Transfer, chunk_bound
+from ..language.actions import Transfer, chunk_bounds
 
 
 def ring(k, n):
@@ -33,13 +33,11 @@ def ring(k, n):
 
 def reduce_scatter(k, n):
     """The first half: device i ends with the complete sum of chunk i."""
-    return [[_send(i, i - 1 - step, "add", k, n) for i in range(k)] for step in range(k - 1)]
+    chunks = chunk_bounds(n, k)
+    return [[Transfer(i, (i + 1) % k, *chunks[(i - 1 - step) % k], "add") for i in range(k)] for step in range(k - 1)]
 
 
 def all_gather(k, n):
     """The second half: device i's chunk i goes to all."""
-    return [[_send(i, i - step, "copy", k, n) for i in range(k)] for step in range(k - 1)]
-
-
-def _send(device, chunk, op, k, n):
-    return Transfer(device, (device + 1) % k, *chunk_bound(n, k, chunk % k), op)
+    chunks = chunk_bounds(n, k)
+    return [[Transfer(i, (i + 1) % k, *chunks[(i - step) % k], "copy") for i in range(k)] for step in range(k - 1)]

@@ -1,13 +1,17 @@
-"""What a collective is: a schedule, which is plain data.
+"""The language in which collectives and training steps are written: plain data, of two words.
 
-A schedule for k devices and n elements is a list of *steps*; a step is a list
-of *transfers* that happen at the same time. Device numbers are positions in the
-list of arrays, from 0 to k - 1. Within a step every transfer reads what its
-source held when the step began, as messages on a wire do, so two devices may
-exchange the same slice.
+    Transfer    elements of a value go from a device to another, and are added or copied there
+    Compute     a device computes: forward or backward of a stage for a micro-batch, or the update of a stage
 
-The readers of schedules, which execute, time, draw and prove them, need no more
-than this page.
+Whatever the devices do is a list of *steps*; a step is a list of these that happen at the same time: all transfers
+of a step read what their sources held when it began, as messages on a wire do, so that two devices may exchange the
+same slice. A *schedule*, an allreduce for example, has transfers alone, of one array that each device has, named
+("x",). A *plan* (plan.py) has both.
+
+Nobody waits by hand, and nothing is freed by hand: who reads a value waits for who wrote it, and who writes it for who
+still reads it; what no later step reads is gone. Both follow from the list.
+
+The readers of steps, which prove, order, time, execute and draw them, need no more than this.
 """
 
 import itertools
@@ -16,12 +20,15 @@ from typing import NamedTuple
 MOST_ELEMENTS = 2**50
 """Of an array, which would be petabytes."""
 
+ALONE = ("x",)
+"""The value of a schedule: the one array that each device has."""
+
 
 class Transfer(NamedTuple):
-    """Elements ``start`` to ``stop`` go from device ``source`` to device ``destination``.
+    """Elements ``start`` to ``stop`` of ``value`` go from device ``source`` to device ``destination``.
 
-    There they are added to what is in the same place (``op="add"``), or replace
-    it (``op="copy"``).
+    There they are added to what is in the same place (``op="add"``), or replace it (``op="copy"``): of the same value,
+    or of the ``target``, if that is another.
     """
 
     source: int
@@ -29,11 +36,32 @@ class Transfer(NamedTuple):
     start: int
     stop: int
     op: str
+    value: tuple = ALONE
+    target: tuple = None
 
     @property
     def size(self):
         """The number of elements that travel."""
         return self.stop - self.start
+
+    def __repr__(self):
+        """As of any named tuple, without a value and a target that are the usual ones."""
+        fields = zip(self._fields, self, strict=True)
+        said = [f"{name}={field!r}" for name, field in fields if field != self._field_defaults.get(name, "")]
+        return f"Transfer({', '.join(said)})"
+
+    def __str__(self):
+        """ "device 0 sends device 1 units 0 to 20 of y of stage 0, micro-batch 3"."""
+        what = f"{'units' if self.value[0] in ('y', 'dy') else 'elements'} {self.start} to {self.stop}"
+        to = f", to be added to {name_of(self.target)}" if self.target else ", to be added" if self.op == "add" else ""
+        of = "" if self.value == ALONE else f" of {name_of(self.value)}"
+        return f"device {self.source} sends device {self.destination} {what}{of}{to}"
+
+
+def name_of(value):
+    """ "y of stage 0, micro-batch 3", "params of stage 1", "grads of stage 1, round 0"."""
+    kind, s, *rest = value
+    return f"{kind} of stage {s}" + "".join(f", {'round' if kind == 'grads' else 'micro-batch'} {i}" for i in rest)
 
 
 def chunk_bounds(n, k):
@@ -51,14 +79,12 @@ def chunk_bound(n, k, chunk):
     return start, start + size + (chunk < rest)
 
 
-def place(schedule, members, start=0):
-    """A schedule for other devices and elements: device i becomes ``members[i]``, element e becomes ``start + e``."""
+def place(schedule, members, start=0, value=ALONE):
+    """A schedule for others: device i becomes ``members[i]``, element e is element ``start + e`` of ``value``."""
     return [
         [
-            t._replace(
-                source=members[t.source], destination=members[t.destination], start=start + t.start, stop=start + t.stop
-            )
-            for t in step
+            Transfer(members[source], members[destination], start + first, start + last, op, value)
+            for source, destination, first, last, op, *_ in step
         ]
         for step in schedule
     ]

@@ -1,107 +1,104 @@
-"""What a plan is: a whole training step as plain data.
+"""What a plan is: a whole training step as a list of steps of transfers and computations.
 
-A network is cut into *stages*, runs of its layers, and a minibatch into *micro-batches*,
-numbered through over all devices, so that an action's number says which examples it is about.
-A plan has a *layout*, which says what each device holds between steps, and for each device a
-list of *actions*, which it does one after the other.
+A network is cut into *stages*, runs of its layers, and a minibatch into *micro-batches*, numbered through over all
+devices, so that a number says which examples something is about. A *layout* says what each device holds between steps.
 
-Actions make, use and free *values*. Those of a stage s and a micro-batch m:
+Actions are about *values*, each with a name:
 
-    y       what the stage hands on to the next one; the last stage ends with the loss and hands on nothing
-    dy      the loss's gradient with respect to y, which the next stage hands back
-    cache   what forward keeps for backward
-    delta   what I keeps for W: the gradients of the outputs of the layers that have parameters
+    ("params", s)       the parameters of stage s, one after the other in one flat array
+    ("grads", s)        their gradients, summed over micro-batches: they begin as zeros
+    ("grads", s, r)     likewise, of the micro-batches of one round r: for a plan that sums them round by round
+    ("y", s, m)         what stage s hands on to the next one, of micro-batch m; the last stage ends with the loss
+    ("dy", s, m)        the gradient of the loss with respect to y, which the next stage hands back
+    ("cache", s, m)     what forward keeps for backward; it stays on its device
+    ("delta", s, m)     what I keeps for W: the gradients of the outputs of layers with parameters; likewise
 
-and of a stage s alone:
+    computation    reads                           writes
+    F  s m         params s, y s-1 m               y s m, cache s m
+    B  s m         params s, dy s m, cache s m     dy s-1 m, and adds to grads s, or where ``into`` says
+    I  s m         params s, dy s m, cache s m     dy s-1 m, delta s m
+    W  s m         cache s m, delta s m            adds to grads s, or ``into``
+    update s       params s, grads s               params s: the elements whose optimiser state the device holds
 
-    params  its parameters, one after the other in one flat array
-    grads   their gradient so far, likewise; the first backward makes it, the others add to it
+B does what I and W do together. F of the first stage takes the examples, which are on the devices before the step
+begins. Parameters may be held in part between steps: then transfers bring the rest, which is gone when nobody reads it
+any more.
 
-Of params and grads the layout may give a device a part: elements in an array of their own. Beside it
-there may be the whole array: a collective of params makes that, and a backward that of grads.
+A stage may be *split* by its units, channels or a dense layer's outputs: of its parameters the layout gives a device a
+part, and with that alone it computes. What it has of y and dy is then not all:
 
-    action                     uses                            makes
-    F  s m                     params s, y s-1 m               y s m, cache s m
-    B  s m                     params s, dy s m, cache s m     dy s-1 m, adds to grads s
-    I  s m                     params s, dy s m, cache s m     dy s-1 m, delta s m
-    W  s m                     cache s m, delta s m            adds to grads s
-    send, receive              a value, from one device to its peer
-    collective                 a value of all devices of a group, by a schedule (see language/actions.py), which
-                               is of the part's elements where the devices have a part of a split stage
-    update s                   params s, grads s: those elements whose optimiser state the device holds
-    free                       a value; with ``part`` the whole array only, of which grads are first added to
-                               the device's part
-
-B does what I and W do together. F of the first stage takes the examples, which are on the
-devices before the step begins. Three actions wait for other devices, no others do: "receive"
-until the value has been sent, "free" until what was sent has been received, "collective" until
-all devices of the group are there. Nothing vanishes by itself: between steps there is on each
-device what the layout says, and no more. So the memory of a device follows from its own list.
-
-A stage may be *split* by its units, channels or a dense layer's outputs (split.py): of its parameters the layout
-gives a device a part, and with that alone it computes. What it has of values is then not all:
-
-    "columns"  its y is a part, of the units that are its own; its dy of the stage before is a share, one summand
+    "columns"  its y is a part, the units that are its own; its dy of the stage before is a share, one summand
                (Megatron's column-parallel layers)
     "rows"     from its part of y of the stage before it makes a share of y; its dy of the stage before is a part
                (Megatron's row-parallel layers)
 
-and B takes what of dy is its own. A collective of y or dy makes the whole array, zero where nothing was, in which
-its schedule, whose elements are units (of all examples), adds and copies: so parts are gathered, and shares added.
-All others need the whole. The last stage may be without layers: the loss alone.
+and B takes what of dy is its own. All others need the whole: transfers of y and dy, whose elements are units (of all
+examples of the micro-batch), gather parts and add shares. The last stage may be without layers: the loss alone.
 
-The readers of plans, which execute, time, draw and prove them, need no more than this page.
+A plan is right if each device ends with the parameters that *one* device has which does everything.
 """
 
 import math
 from typing import NamedTuple
 
 from ..networks import Network
+from .actions import Transfer
 
 MOST_MICRO_BATCHES = 2**12
 MOST_DEVICES = 2**10
 """Of a plan: an allreduce of k devices alone has some 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W")
-"""Actions that are computations, of a stage and a micro-batch."""
-MOVES = ("send", "receive", "collective")
-ACTIONS = (*COMPUTES, *MOVES, "update", "free")
-OF_MICRO_BATCHES = ("y", "dy", "cache", "delta")
-OF_STAGES = ("params", "grads")
+"""Computations of a stage and a micro-batch."""
 
 
-class Action(NamedTuple):
-    """What a device does at a time: ("F", stage, micro_batch) and the like, or with the other fields.
+class Compute(NamedTuple):
+    """``what`` (F, B, I, W or "update") a ``device`` computes, of a stage, and of a micro-batch unless it is an update.
 
-    ``value``: of "send", "receive", "collective" and "free", which one, of this stage and micro-batch.
-    ``peer``: the other device of "send" and "receive". ``group`` and ``schedule``: of "collective", whose schedule's
-    device i is ``group[i]``. ``part``: the device's part (start, stop) of params or grads, which "free" keeps; None: it
-    keeps nothing.
+    ``into``: of B and W the value to which gradients are added, if it is not ("grads", stage).
     """
 
     what: str
+    device: int
     stage: int
     micro_batch: int = None
-    value: str = None
-    peer: int = None
-    group: tuple = ()
-    schedule: tuple = ()
-    part: tuple = None
-
-    @property
-    def key(self):
-        """The value that it is about: (name, stage, micro_batch)."""
-        return self.value, self.stage, self.micro_batch
+    into: tuple = None
 
     def __str__(self):
-        """ "B of stage 2, micro-batch 3", "send of y of stage 0, micro-batch 3, to device 1"."""
-        text = f"{self.what} of {self.value} of " if self.value else f"{self.what} of "
-        text += f"stage {self.stage}" + ("" if self.micro_batch is None else f", micro-batch {self.micro_batch}")
-        if self.what in ("send", "receive"):
-            text += f", {'to' if self.what == 'send' else 'from'} device {self.peer}"
-        if self.what == "collective":
-            text += f", of devices {', '.join(map(str, self.group))}"
-        return text
+        """ "device 1, B of stage 2, micro-batch 3"."""
+        of = "" if self.micro_batch is None else f", micro-batch {self.micro_batch}"
+        return f"device {self.device}, {self.what} of stage {self.stage}{of}"
+
+    @property
+    def grads(self):
+        """The value to which gradients are added."""
+        return self.into or ("grads", self.stage)
+
+
+def reads_of(compute):
+    """The values that a computation reads, as if there were stages before and after: also those to which it adds."""
+    what, _, s, m, _ = compute
+    params, grads, cache, dy = ("params", s), compute.grads, ("cache", s, m), ("dy", s, m)
+    return {
+        "F": (params, ("y", s - 1, m)),
+        "B": (params, cache, dy, grads),
+        "I": (params, cache, dy),
+        "W": (cache, ("delta", s, m), grads),
+        "update": (params, grads),
+    }[what]
+
+
+def writes_of(compute):
+    """The values that a computation writes, or adds to, as if there were stages before and after."""
+    what, _, s, m, _ = compute
+    dx, delta = ("dy", s - 1, m), ("delta", s, m)
+    return {
+        "F": (("y", s, m), ("cache", s, m)),
+        "B": (dx, compute.grads),
+        "I": (dx, delta),
+        "W": (compute.grads,),
+        "update": (("params", s),),
+    }[what]
 
 
 class Stage(NamedTuple):
@@ -117,22 +114,21 @@ class Stage(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a device holds of a stage: elements (start, stop) of parameters, of gradients, of the optimiser's state.
+    """What a device holds of a stage between steps: elements (start, stop) of parameters, and of the optimiser's state.
 
-    Parameters and state it holds between steps; gradients in the step, up to the update. To hold the state is to have
-    to update those elements, also where the optimiser has no state.
+    To hold the state is to have to update those elements, also where the optimiser has no state.
     """
 
     stage: int
     params: tuple
-    grads: tuple
     state: tuple
 
 
 class Plan(NamedTuple):
     """A training step of a ``network``, cut into ``stages``, on a minibatch that is cut into ``micro_batches``.
 
-    ``layout[i]`` lists the `Part` of each stage that device i holds between steps, ``actions[i]`` what it does.
+    ``layout[i]`` lists the `Part` of each stage that device i holds between steps. ``steps``: lists of what happens at
+    the same time, `Transfer` and `Compute`.
     """
 
     name: str
@@ -140,21 +136,27 @@ class Plan(NamedTuple):
     stages: tuple
     micro_batches: int
     layout: tuple
-    actions: tuple
+    steps: tuple
 
     @property
     def k(self):
         """The number of devices."""
-        return len(self.actions)
+        return len(self.layout)
+
+    @property
+    def actions(self):
+        """For each device what it takes part in, in order: computations, and transfers from and to it."""
+        lists = [[] for _ in self.layout]
+        for step in self.steps:
+            for action in step:
+                devices = (action.device,) if isinstance(action, Compute) else {action.source, action.destination}
+                for device in devices:
+                    lists[device].append(action)
+        return lists
 
 
 class PlanError(ValueError):
-    """A plan does not do what it should; the message names device, action and micro-batch."""
-
-
-def device_action(device, number, action):
-    """How errors begin: "device 1, action 7 (B of stage 2, micro-batch 3)"."""
-    return f"device {device}, action {number} ({action})"
+    """A plan does not do what it should; the message names the step, the device and the micro-batch."""
 
 
 def all_of(stage):
@@ -177,3 +179,8 @@ def stage_of(network, first, stop, split=None):
     """The `Stage` of these layers."""
     stage = Stage(first, stop, 0, split)
     return stage._replace(params=sum(map(math.prod, shapes_of(stage, network))))
+
+
+def is_transfer(action):
+    """Whether it is a `Transfer`, and no `Compute`."""
+    return isinstance(action, Transfer)

@@ -1,6 +1,8 @@
-"""Plans: a whole training step as data, a file a way to split it, beside the readers of plans."""
+"""Plans: a whole training step as data, a file a way to split it, beside what carries plans out."""
 
-from ..language.plan import MOST_DEVICES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, Stage
+from ..language.plan import MOST_DEVICES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage
+from ..language.prove_plan import PlanProof
+from ..language.prove_plan import prove_plan as prove
 from .channels import channel_pairs, channels
 from .compose import compose
 from .cut import cut
@@ -13,7 +15,6 @@ from .layers import layers
 from .measure import Measured, measure_costs, measure_messages
 from .one_f_one_b import one_f_one_b
 from .product import copies_of
-from .prove import PlanProof, prove
 from .simulate import PlanSimulation, estimate_costs, simulate
 from .zero import zero1, zero2, zero3
 from .zero_bubble import zero_bubble

@@ -16,9 +16,9 @@ from ..cluster import HangError, agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import ProcessPart
-from ..collectives import Transfer
 from ..collectives.program import compile_schedule
 from ..devices import DeviceError
+from ..language.actions import Transfer
 from .step_across import StepAcross, TaggedMessage
 
 
@@ -49,10 +49,10 @@ class AcrossProcesses:
                 tags += sum(map(len, action.schedule))
             elif action.what == "send" and owners[event.devices[0]] != owners[action.peer]:
                 message = TaggedMessage(tags, event.devices[0], action.peer)
-                self.messages[number] = under_way[action.key, message.source, message.destination] = message
+                self.messages[number] = under_way[action.value, message.source, message.destination] = message
                 tags += 1
             elif action.what == "receive" and owners[event.devices[0]] != owners[action.peer]:
-                self.messages[number] = under_way[action.key, action.peer, event.devices[0]]
+                self.messages[number] = under_way[action.value, action.peer, event.devices[0]]
         if tags > most_tags(self.progress.comm):
             raise ValueError(
                 f"the plan has {tags:,} messages between processes, and this MPI knows no more than "

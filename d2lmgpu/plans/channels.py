@@ -27,16 +27,12 @@ Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Spl
 multi-billion parameter language models using model parallelism".
 """
 
-import functools
-
-from ..collectives import ALGORITHMS, place
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
-from ..language.actions import chunk_bounds
-from ..language.plan import Action, Part, Plan, all_of, stage_of
+from ..language.actions import chunk_bounds, place, together
+from ..language.plan import Compute, Part, Plan, all_of, stage_of
 from ..language.split import has_weights, splits_of, units_of_outputs
 from ..networks import LENET
-from .compose import alone, collective, frozen
-from .data import in_turn
+from .compose import allreduce, without_nothing
 
 
 def channels(k, micro_batches=1, network=LENET):
@@ -82,24 +78,23 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
         [all_of(stage) if split is None else split.part(k, i) for i in range(k)]
         for stage, split in zip(stages, splits_of(network, stages), strict=True)
     ]
-    between = [(value, s) for s in range(len(stages) - 1) for value in ("y", "dy")]
-    exchanges = {(value, s): _exchange(value, s, stages, network, k) for value, s in between}
-    layout, actions = [], []
-    for copy in range(copies):
-        group = tuple(range(copy * k, (copy + 1) * k))
-        for i in range(k):
-            layout.append(tuple(Part(s, parts[s][i], parts[s][i], parts[s][i]) for s, stage in enumerate(stages)))
-            todo = []
-            for action in alone(copy, in_turn(copy, micro_batches, len(stages)), len(stages)):
-                value, s = ("y", action.stage - 1) if action.what == "F" else ("dy", action.stage)
-                if action.what in "FB":
-                    todo += collective(value, s, group, exchanges.get((value, s)), action.micro_batch)
-                todo.append(action)
-            for s in reversed(range(len(stages))):
-                todo += _update(s, parts[s][i], range(i, copies * k, k), algorithm)
-            actions.append(tuple(todo))
+    devices = range(copies * k)
+    layout = tuple(tuple(Part(s, own[i % k], own[i % k]) for s, own in enumerate(parts)) for i in devices)
+    steps = []
+    for j in range(micro_batches):
+        for s in range(len(stages)):
+            if s:
+                steps += _exchanged("y", s - 1, stages, network, copies, k, j, micro_batches)
+            steps.append([Compute("F", i, s, i // k * micro_batches + j) for i in devices])
+        for s in reversed(range(len(stages))):
+            if s < len(stages) - 1:
+                steps += _exchanged("dy", s, stages, network, copies, k, j, micro_batches)
+            steps.append([Compute("B", i, s, i // k * micro_batches + j) for i in devices])
+    for s in reversed(range(len(stages))):
+        steps += together(*(allreduce(algorithm, devices[i::k], ("grads", s), part) for i, part in enumerate(parts[s])))
+        steps.append([Compute("update", i, s) for i in devices if parts[s][i % k][0] < parts[s][i % k][1]])
     title = name if copies == 1 else f"data={copies},{name}={k}"
-    return Plan(title, network, stages, copies * micro_batches, tuple(layout), tuple(actions))
+    return Plan(title, network, stages, copies * micro_batches, layout, [step for step in steps if step])
 
 
 def _starts(network):
@@ -108,20 +103,25 @@ def _starts(network):
     return [0, *starts[1:]]
 
 
-def _exchange(value, s, stages, network, k):
-    """The schedule of what is made by some for all: y of stage s by itself, dy of it by the next stage; or ()."""
-    made, used = (s, s + 1) if value == "y" else (s + 1, s)
+def _exchanged(kind, s, stages, network, copies, k, j, micro_batches):
+    """In each copy the y or dy of stage s that some have made gets to all that need it."""
+    schedule, values = _exchange(kind, s, stages, network, k), [(kind, s, c * micro_batches + j) for c in range(copies)]
+    return together(*(place(schedule, range(c * k, (c + 1) * k), value=value) for c, value in enumerate(values)))
+
+
+def _exchange(kind, s, stages, network, k):
+    """The schedule of what is made by some for all: y of stage s by itself, dy of it by the next stage; or []."""
+    made, used = (s, s + 1) if kind == "y" else (s + 1, s)
     splits, units = splits_of(network, stages), units_of_outputs(network, stages)[s]
     if splits[made] is None or k == 1:
-        return ()
-    are_parts = splits[made].what == ("columns" if value == "y" else "rows")
-    to_parts = stages[used].split == ("rows" if value == "y" else "columns")
+        return []
+    are_parts = splits[made].what == ("columns" if kind == "y" else "rows")
+    to_parts = stages[used].split == ("rows" if kind == "y" else "columns")
     if are_parts:
-        return () if to_parts else _schedule(k, units, 0, True)
+        return [] if to_parts else _schedule(k, units, 0, True)
     return _schedule(k, units, min(k, splits[made].units), not to_parts)
 
 
-@functools.lru_cache
 def _schedule(k, units, shares, spread):
     """Each device collects its units of the first ``shares`` devices' shares, and with ``spread`` sends them to all.
 
@@ -135,18 +135,4 @@ def _schedule(k, units, shares, spread):
         steps += [
             [t for t in step if t.destination >= first] for step in spread_from_hubs(everybody, bounds, everybody)
         ]
-    return frozen(steps)
-
-
-def _update(s, part, group, algorithm):
-    """The update of a device's part, after the allreduce among the copies' devices that have the same."""
-    start, stop = part
-    if start == stop:
-        return []
-    schedule = frozen(place(_allreduce(algorithm, len(group), stop - start), range(len(group)), start))
-    return [*collective("grads", s, group, schedule), Action("update", s), Action("free", s, value="grads")]
-
-
-@functools.lru_cache
-def _allreduce(algorithm, k, n):
-    return ALGORITHMS[algorithm](k, n)
+    return without_nothing(steps)

@@ -3,26 +3,20 @@
 `compose` takes for each device a list of ("F", stage, micro_batch), ("B", …), ("I", …) and ("W", …). A stage's
 parameters are on each device that computes it. Added are:
 
-    receive    just before what needs the value
-    send       just after what makes it
-    free       of what was used up: after its last use; of what was sent: when the other will have received it
-    collective, update, free of the gradients: at the end, the last stage first
-"""
+    copies of y and dy      just before what needs them, from the device that makes them
+    allreduce and update    at the end, the last stage first
 
-import bisect
-import contextlib
-import math
+Each device does the first thing on its list that it can: what all do at the same time is a step.
+"""
 
 from ..arguments import check_list, check_name, check_text, check_whole, shown
 from ..collectives import ALGORITHMS
-from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Action, Part, Plan, PlanError, all_of
+from ..language.actions import Transfer, place
+from ..language.check import check_stages
+from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of
+from ..language.split import units_of_outputs
 from ..networks import LENET, check_network
-from .check import check_stages
 from .cut import cut
-from .order import order
-
-COST = {"F": 1, "B": 2, "I": 1, "W": 1}
-"""What is assumed of computations' times to decide when what was sent can be freed."""
 
 
 def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring"):
@@ -31,7 +25,8 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     ``micro_batches``: into how many the minibatch is cut. ``stages``: of `cut`; as many as the computations name,
     unless given. ``algorithm``: the allreduce among devices that have the same stage, of `collectives.ALGORITHMS`.
 
-    Raises ValueError for what are no computations. Whether the plan is right, `prove` says.
+    Raises ValueError for what are no computations, `PlanError`, which is one, where devices would wait for ever.
+    Whether the plan is right, `prove` says.
     """
     check_network(network)
     check_text("name", name)
@@ -42,122 +37,105 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
         for device, todo in enumerate(check_list("computations", computations, of="lists, one for each device"))
     ]
     if stages is None:
-        stages = cut(network, 1 + max((a.stage for todo in devices for a in todo), default=0))
+        stages = cut(network, 1 + max((c.stage for todo in devices for c in todo), default=0))
     stages = check_stages(stages, network)
-    owners = {}
-    for device, todo in enumerate(devices):
-        for action in todo:
-            owners.setdefault((action.what == "F", action.stage, action.micro_batch), device)
-    holders = [[i for i, todo in enumerate(devices) if any(a.stage == s for a in todo)] for s in range(len(stages))]
+    holders = [[i for i, todo in enumerate(devices) if any(c.stage == s for c in todo)] for s in range(len(stages))]
     layout = tuple(
-        tuple(
-            Part(s, all_of(stage), all_of(stage), all_of(stage))
-            for s, stage in enumerate(stages)
-            if device in holders[s]
-        )
+        tuple(Part(s, all_of(stage), all_of(stage)) for s, stage in enumerate(stages) if device in holders[s])
         for device in range(len(devices))
     )
-    moved = [with_messages(todo, device, owners, len(stages)) for device, todo in enumerate(devices)]
-    plan = _with_frees_of_sent(Plan(name, network, stages, micro_batches, layout, tuple(moved)))
-    exchanges = [
-        collective("grads", s, group, frozen(ALGORITHMS[algorithm](len(group), stage.params))) if group else []
-        for s, (stage, group) in enumerate(zip(stages, holders, strict=True))
-    ]
-    actions = []
-    for device, todo in enumerate(plan.actions):
-        whole = list(todo)
-        for s in reversed(range(len(stages))):
-            if device in holders[s]:
-                whole += [*exchanges[s], Action("update", s), Action("free", s, value="grads")]
-        actions.append(tuple(whole))
-    return plan._replace(actions=tuple(actions))
+    steps = _InSteps(devices, units_of_outputs(network, stages)).steps()
+    for s in reversed(range(len(stages))):
+        steps += allreduce(algorithm, holders[s], ("grads", s), all_of(stages[s]))
+        steps.append([Compute("update", device, s) for device in holders[s]])
+    return Plan(name, network, stages, micro_batches, layout, steps)
 
 
-def collective(value, s, group, schedule, micro_batch=None):
-    """A collective of a value of stage s over a ``group`` of devices, as a list of actions: none if nothing is sent."""
-    return [Action("collective", s, micro_batch, value, group=tuple(group), schedule=schedule)] if schedule else []
+def allreduce(algorithm, group, value, bounds):
+    """The schedule that sums elements (start, stop) of the value over a group of devices."""
+    start, stop = bounds
+    return without_nothing(place(ALGORITHMS[algorithm](len(group), stop - start), group, start, value))
 
 
-def frozen(schedule):
-    """A schedule as tuples, without transfers of nothing and steps without transfers."""
-    steps = (tuple(t for t in step if t.size) for step in schedule)
-    return tuple(step for step in steps if step)
+def without_nothing(schedule):
+    """A schedule without transfers of nothing, and steps without transfers."""
+    steps = ([t for t in step if t.start < t.stop] for step in schedule)
+    return [step for step in steps if step]
 
 
-def alone(device, computations, stages):
-    """`with_messages` of a device that computes all stages, of ``computations`` as `compose` takes them."""
-    todo = [Action(*short) for short in computations]
-    return with_messages(todo, device, {(a.what == "F", a.stage, a.micro_batch): device for a in todo}, stages)
+class _InSteps:
+    """``devices``: for each a list of `Compute`; ``units``: of each stage's y."""
 
+    def __init__(self, devices, units):
+        self.todo, self.units = [list(reversed(todo)) for todo in devices], units
+        self.last = len(units) - 1
+        self.owners, self.done = {}, set()  # of what is made: (is it forward, stage, micro-batch)
+        for device, todo in enumerate(devices):
+            for compute in todo:
+                self.owners.setdefault(_made(compute), device)
 
-def with_messages(computations, device, owners, stages):
-    """A device's computations with what they receive and send, and the frees of what is used up.
+    def steps(self):
+        steps = []
+        while any(self.todo):
+            ready = [todo[-1] for todo in self.todo if todo and self._waits_for(todo[-1]) is None]
+            if not ready:
+                raise PlanError(self._deadlock())
+            moves = [self._brought(compute) for compute in ready if self._source(compute) != compute.device]
+            steps += [moves] * bool(moves) + [ready]
+            for compute in ready:
+                self.todo[compute.device].pop()
+            self.done |= {_made(compute) for compute in ready}
+        return steps
 
-    ``owners``: the device that computes it, by (is it forward, stage, micro-batch).
-    """
-    todo = []
-    for action in computations:
-        what, s, m = action[:3]
-        before = _owner(owners, what == "F", s - 1, m, action, device) if s > 0 else device
-        after = _owner(owners, what == "F", s + 1, m, action, device) if s < stages - 1 else device
+    def _needs(self, compute):
+        """What another stage has to make before; None if it needs nothing of another stage."""
+        what, _, s, m, _ = compute
         if what == "F":
-            todo += [Action("receive", s - 1, m, "y", before)] if before != device else []
-            todo += [action] + ([Action("free", s - 1, m, "y")] if s > 0 else [])
-            todo += [Action("send", s, m, "y", after)] if after != device else []
-            continue
-        if what in "BI":
-            todo += [Action("receive", s, m, "dy", after)] if after != device else []
-            todo += [action] + ([Action("free", s, m, "dy")] if s < stages - 1 else [])
-            todo += [Action("send", s - 1, m, "dy", before)] if before != device else []
-        else:
-            todo += [action, Action("free", s, m, "delta")]
-        if what in "BW":
-            todo.append(Action("free", s, m, "cache"))
-    return todo
+            return (True, s - 1, m) if s else None
+        return (False, s + 1, m) if what in "BI" and s < self.last else None
+
+    def _source(self, compute):
+        """The device that makes what it needs: its own, if it needs nothing."""
+        needed = self._needs(compute)
+        if needed is None:
+            return compute.device
+        if needed not in self.owners:
+            way = "forward" if needed[0] else "backward"
+            text = f"no device does stage {needed[1]} {way} for this micro-batch"
+            raise PlanError(f"{compute}: {text}")
+        return self.owners[needed]
+
+    def _waits_for(self, compute):
+        """The device for which it has to wait, or None. What its own device should have made, the proof looks after."""
+        source = self._source(compute)
+        return None if source == compute.device or self._needs(compute) in self.done else source
+
+    def _brought(self, compute):
+        is_forward, s, m = self._needs(compute)
+        value = ("y", s, m) if is_forward else ("dy", s - 1, m)
+        return Transfer(self._source(compute), compute.device, 0, self.units[value[1]] or 1, "copy", value)
+
+    def _deadlock(self):
+        """A sentence about a circle of devices; or else about one that waits for what never comes."""
+        waiting = {todo[-1].device: todo[-1] for todo in self.todo if todo}
+        circle, device = [], next(iter(waiting))
+        while device not in circle and device in waiting:
+            circle.append(device)
+            device = self._waits_for(waiting[device])
+        pairs = [f"{waiting[d]}, waits for device {self._waits_for(waiting[d])}" for d in circle]
+        if device not in waiting:
+            return f"{pairs[-1]} for ever, which has done everything on its list"
+        return f"a deadlock: {'; '.join(pairs[circle.index(device) :])}"
 
 
-def _owner(owners, is_forward, s, m, action, device):
-    """The device that does the same for a neighbouring stage."""
-    try:
-        return owners[is_forward, s, m]
-    except KeyError:
-        way = "forward" if is_forward else "backward"
-        raise PlanError(f"device {device}, {action}: no device does stage {s} {way} for this micro-batch") from None
-
-
-def _with_frees_of_sent(plan):
-    """The plan with a free of each value that was sent.
-
-    In an order in which all can happen, if F takes 1, B 2, I and W 1: a free comes after the receipt and one more
-    computation of the sender, so that a receiver that is a little late delays no other device.
-    """
-    times, received = [[] for _ in plan.actions], [{} for _ in plan.actions]
-    with contextlib.suppress(PlanError):  # which `prove` will tell
-        for time, event in enumerate(
-            order(plan, lambda devices, action, start: (start + COST.get(action.what, 0),) * 2)
-        ):
-            times[event.devices[0]].append(time)
-            if event.action.what == "receive":
-                received[event.action.peer][event.action.key] = time
-    each_device = zip(plan.actions, times, received, strict=True)
-    return plan._replace(actions=tuple(_with_frees(*lists) for lists in each_device))
-
-
-def _with_frees(todo, times, received):
-    """A device's actions, done at ``times``, with frees of what it sent, which others ``received`` at a time each."""
-    frees = {}  # by the number of the action after which they come
-    for action in todo:
-        if action.what == "send":
-            begin = bisect.bisect(times, received.get(action.key, math.inf))
-            after = next((i for i in range(begin, len(todo)) if todo[i].what in COMPUTES), len(todo) - 1)
-            frees.setdefault(after, []).append(Action("free", action.stage, action.micro_batch, action.value))
-    return [extended for i, action in enumerate(todo) for extended in (action, *frees.get(i, ()))]
+def _made(compute):
+    return compute.what == "F", compute.stage, compute.micro_batch
 
 
 def _computation(short, device):
-    """The action of (what, stage, micro_batch)."""
+    """The `Compute` of (what, stage, micro_batch)."""
     short = tuple(check_list(f"device {device}: a computation", short, of="what, stage and micro-batch", length=3))
     numbers = all(isinstance(number, int) and number >= 0 for number in short[1:])
     if not isinstance(short[0], str) or short[0] not in COMPUTES or not numbers:
         raise ValueError(f"device {device}: {shown(short)} is no computation; write ('F', stage, micro_batch)")
-    return Action(*short)
+    return Compute(short[0], device, *short[1:])

@@ -9,22 +9,20 @@ often go round in a circle.
 
 import numpy as np
 
-from ..language.plan import COMPUTES
-from .order import order
-
 MOST_ROUNDS, CLOSE = 50, 1e-6
 
 
-def slowed(plan, timing, contention):
-    """How many times as long each computation takes: {(device, action): factor}.
+def slowed(timed, contention):
+    """How many times as long each computation takes: {(number of the step, computation): factor}.
 
-    ``timing(factors)`` is the timing of `order` with such factors. ValueError unless ``contention`` begins with 1.
+    ``timed(factors)`` gives the events of computations with such factors. ValueError unless ``contention`` begins with
+    1.
     """
     if contention[0] != 1:
         raise ValueError("contention begins with 1: a device that computes alone takes what it costs")
     factors = {}
     for _ in range(MOST_ROUNDS):
-        found = _factors(list(order(plan, timing(factors))), contention)
+        found = _factors([event for event in timed(factors) if event.end > event.start], contention)
         if all(abs(found[key] - factors.get(key, 1)) <= CLOSE for key in found):
             return found
         factors = {key: (factors.get(key, 1) + found[key]) / 2 for key in found}
@@ -33,20 +31,12 @@ def slowed(plan, timing, contention):
 
 def _factors(events, contention):
     """For each computation the factor over its time."""
-    computed = [event for event in events if event.action.what in (*COMPUTES, "update") and event.end > event.start]
-    if not computed:
+    if not events:
         return {}
-    starts, ends = (np.sort([getattr(event, name) for event in computed]) for name in ("start", "end"))
+    starts, ends = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))
     times = np.unique([*starts, *ends])
-    busy = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
+    busy = np.searchsorted(np.sort(starts), times, "right") - np.searchsorted(np.sort(ends), times, "right")
     speed = 1 / np.array([1, *contention])[np.minimum(busy, len(contention))]
     done = np.concatenate([[0], np.cumsum(speed[:-1] * np.diff(times))])  # by a computation that goes on all the time
-    return {
-        (event.devices[0], event.action): float((event.end - event.start) / (at_end - at_start))
-        for event, at_start, at_end in zip(
-            computed,
-            np.interp([event.start for event in computed], times, done),
-            np.interp([event.end for event in computed], times, done),
-            strict=True,
-        )
-    }
+    factors = (ends - starts) / (np.interp(ends, times, done) - np.interp(starts, times, done))
+    return {(event.step, event.action): factor for event, factor in zip(events, factors.tolist(), strict=True)}

@@ -1,24 +1,28 @@
 """One reader of plans: do it, with real arrays on real devices.
 
-Each action is submitted to its device's queue, in an order in which all can happen (order.py); devices wait for each
-other where the plan says so, by events (step.py), or by messages where they are of several processes (across.py). The
-host program does not wait before the step's end.
+The plan's steps become events (lower.py), which are submitted to their devices' queues; devices wait for each other,
+where one reads what another writes, by events of theirs (step.py), or by messages where they are of several processes
+(across.py). The host program does not wait before the step's end.
 """
+
+import itertools
 
 import numpy as np
 
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, synchronize, to_host
+from ..language.check import check_plan
+from ..language.memory import Facts
 from ..language.plan import all_of, shapes_of
-from ..language.sizes import examples_of, stage_sizes
+from ..language.prove_plan import prove_plan
+from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, numbered, splits_of, views
 from ..layers import check_labels
 from ..networks import channels, check_params
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
-from .order import order
-from .prove import prove
+from .lower import events_of
 from .step import Step
 from .store import Store
 
@@ -51,7 +55,7 @@ class Execution:
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
-        prove(plan)
+        prove_plan(plan)
         if plan.micro_batches > 1 and channels(plan.network):
             raise ValueError(
                 "plans: the network has batch norm, whose statistics are over all images, and this plan cuts the "
@@ -66,17 +70,16 @@ class Execution:
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
+        columns = check_plan(plan)
+        events = events_of(plan, columns)
+        extents = extents_of(plan, columns, events)
         own = list(enumerate(self.devices, everybody.first))
-        tasks = [device.submit(Store, plan, i, device, flat, optimizer) for i, device in own]
+        tasks = [device.submit(Store, plan, i, device, flat, optimizer, extents[i]) for i, device in own]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
-        self.holder = {  # of each micro-batch's loss: the first device that computes it
-            action.micro_batch: i
-            for i, todo in reversed(list(enumerate(plan.actions)))
-            for action in todo
-            if action[:2] == ("F", len(plan.stages) - 1)
-        }
-        events = list(order(plan))
+        self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
+        last = len(plan.stages) - 1  # of each micro-batch's loss the first device that computes it:
+        self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
 
@@ -104,13 +107,13 @@ class Execution:
             synchronize(self.devices)  # raises what failed in a collective
             loss = self._results(tell)
             for store in self.stores:
-                store.X, store.y, store.losses, store.correct = {}, {}, {}, {}
+                store.clear()
         self.steps, self.failed = self.steps + 1, False
         return loss
 
     def params(self):
         """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
-        return [np.ascontiguousarray(array) for array in self._gathered("params", Store.own_params)]
+        return [np.ascontiguousarray(array) for array in self._gathered("params", lambda store, s: store.own[s])]
 
     def _gathered(self, name, held):
         """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes."""
@@ -133,15 +136,16 @@ class Execution:
 
     def _place_examples(self, X, y):
         """Each device gets the micro-batches that it begins or ends with."""
-        last = len(self.plan.stages) - 1
-        for i, store in self.store.items():
-            for action in self.plan.actions[i]:
-                if action.what == "F":
-                    examples = slice(*examples_of(len(y), self.plan.micro_batches, action.micro_batch))
-                    if action.stage == 0:
-                        store.X[action.micro_batch] = put(X[examples], store.device).raw
-                    if action.stage == last:
-                        store.y[action.micro_batch] = put(y[examples], store.device).raw
+        last, micro_batches = len(self.plan.stages) - 1, self.plan.micro_batches
+        for store in self.stores:
+            store.examples = examples_in_each(len(y), micro_batches)
+        for what, i, s, m, _ in self.computes:
+            if what == "F" and i in self.store:
+                store, examples = self.store[i], slice(*examples_of(len(y), micro_batches, m))
+                if s == 0:
+                    store.X[m] = put(X[examples], store.device).raw
+                if s == last:
+                    store.y[m] = put(y[examples], store.device).raw
 
     def _results(self, tell):
         """The loss, summed over micro-batches, each of which several devices may have computed: the first one's counts.
@@ -157,6 +161,21 @@ class Execution:
         self.told = [row[-1] for row in rows]
         self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))
         return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
+
+
+def extents_of(plan, columns, events):
+    """For each device by gradients the elements (start, stop) that it has: in a collective all have the same."""
+    facts, extents = Facts(plan, columns).extents, [{} for _ in plan.layout]
+    for value, (start, stop) in facts.items():
+        for own, *bounds in zip(extents, start.tolist(), stop.tolist(), strict=True):
+            own[value] = tuple(bounds)
+    for devices, _, action in events:
+        if action.what == "collective" and action.value[0] == "grads":
+            all_bounds = [extents[i][action.value] for i in devices]
+            whole = min(start for start, _ in all_bounds), max(stop for _, stop in all_bounds)
+            for i in devices:
+                extents[i][action.value] = whole
+    return extents
 
 
 def _number(value, device):

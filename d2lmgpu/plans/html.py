@@ -7,10 +7,10 @@ import inspect
 
 from ..arguments import check_whole, shown
 from ..collectives.html import film_of as film_of_schedule
-from ..collectives.prove import check_steps
+from ..language.moves import check_steps
 from ..language.plan import Plan
 from ..player import Player, write_page
-from .draw import have_several_stages, kind_of, label_of, legend_of, title_of
+from .draw import bars_of, handed_on, have_several_stages, label_of, legend_of, title_of
 from .simulate import simulate
 
 MOST_PIXELS = 10_000
@@ -42,7 +42,7 @@ def play(schedule_or_plan, network=None, height=None, **options):
         what, make, told = "plan", film_of, simulate
     else:
         what, make, told = "schedule", film_of_schedule, film_of_schedule
-        schedule_or_plan = list(check_steps(schedule_or_plan))
+        schedule_or_plan = [step for step, _ in check_steps(schedule_or_plan)]
         named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule_or_plan for t in step]
         options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options
     allowed = [name for name in inspect.signature(told).parameters if name not in ("plan", "schedule", "network")]
@@ -54,8 +54,14 @@ def play(schedule_or_plan, network=None, height=None, **options):
 def film_of(plan, network=None, costs=None, **options):
     """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
     simulation = simulate(plan, network, costs, **options)
-    kinds, values = legend_of(simulation)
+    arrows, bars = handed_on(plan, simulation), bars_of(plan, simulation)
+    kinds, values = legend_of(simulation, arrows, bars)
     with_stage = have_several_stages(plan)
+    computed = [
+        [[action.device], action.what, label_of(action, with_stage), str(action), float(start), float(end)]
+        for _, action, start, end, _ in simulation.events
+    ]
+    moved = [[[device], kind, "", kinds[kind][0], start, end] for device, kind, start, end in bars]
     return {
         "title": title_of(plan),
         "unit": "" if costs is None and network is None else "s",
@@ -64,21 +70,8 @@ def film_of(plan, network=None, costs=None, **options):
         "devices": [f"device {i}" for i in range(plan.k)],
         "kinds": kinds,
         "ways": values,
-        "events": [
-            [
-                list(e.devices),
-                kind_of(e.action),
-                label_of(e.action, with_stage),
-                str(e.action),
-                float(e.start),
-                float(e.end),
-            ]
-            for e in simulation.events
-        ],
-        "messages": [
-            [m.source, m.destination, m.action.value, str(m.action), int(m.nbytes), float(m.start), float(m.end)]
-            for m in simulation.messages
-        ],
+        "events": computed + moved,
+        "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
         "marks": [],
         "chart": {
             "name": "memory",

@@ -19,7 +19,8 @@ import numpy as np
 
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
 from ..devices import count_cores, put, to_host
-from ..language.plan import COMPUTES, part_updated
+from ..language.check import check_plan
+from ..language.plan import COMPUTES, Compute, part_updated
 from ..language.sizes import examples_in_each
 from ..measuring import repeated, seconds_of
 from ..networks import init_params
@@ -27,7 +28,8 @@ from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .compose import compose
 from .data import in_turn
-from .execute import Execution, numbered_stages
+from .execute import Execution, extents_of, numbered_stages
+from .lower import events_of
 from .store import Store
 
 MICRO_BATCHES = 4
@@ -38,7 +40,7 @@ SIZES = [2**13, 2**16, 2**19, 2**22]
 
 
 class Measured(NamedTuple):
-    """``costs`` and ``contention`` as `simulate` takes them, and ``preparation``, seconds for each action."""
+    """``costs`` and ``contention`` as `simulate` takes them, and ``preparation``, seconds for each computation."""
 
     costs: list
     contention: list
@@ -46,7 +48,7 @@ class Measured(NamedTuple):
 
     def step_seconds(self, simulation):
         """Seconds of a whole step, with its preparation, of which the rest was simulated with these costs."""
-        return simulation.seconds + self.preparation * sum(len(event.devices) for event in simulation.events)
+        return simulation.seconds + self.preparation * len(simulation.events)
 
 
 def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11):
@@ -66,7 +68,7 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
         found = [alone.slower(run.spans, costs, contention) for run in alone.run(devices[:k], rounds)]
         contention.append(max(1.0, statistics.median(found)))
     contention += [contention[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
-    return Measured(costs, contention, max(0.0, statistics.median(left)) / len(alone.plan.actions[0]))
+    return Measured(costs, contention, max(0.0, statistics.median(left)) / len(alone.timed))
 
 
 def measure_messages(devices):
@@ -89,7 +91,7 @@ class _Alone:
         self.is_split = any(stage.split for stage in plan.stages)
         self.optimizer = OPTIMIZERS[optimizer]
         self.plan, size = (plan, examples) if self.is_split else (_for_one_device(plan), MICRO_BATCHES * examples)
-        self.timed = [action for action in self.plan.actions[0] if action.what in (*COMPUTES, "update")]
+        self.timed = [action for action in self.plan.actions[0] if isinstance(action, Compute)]
         size = max(size, 1)
         rng = np.random.default_rng(0)
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
@@ -158,34 +160,35 @@ class _OwnPart:
     """
 
     def __init__(self, plan, params, device, optimizer):
-        self.todo, self.device, self.steps = plan.actions[0], device, 0
+        columns = check_plan(plan)
+        events = events_of(plan, columns)
+        self.todo, self.device, self.steps = [event.action for event in events if 0 in event.devices], device, 0
         if any(action.what in ("send", "receive") for action in self.todo):
             raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
-        flats = numbered_stages([np.asarray(to_host(param)) for param in params], plan)
-        self.store = device.submit(Store, plan, 0, device, flats, optimizer).result()
+        flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, events)[0]
+        self.store = device.submit(Store, plan, 0, device, flats, optimizer, extents).result()
 
     def step(self, X, y, lr):
         """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""
         X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
         micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
         store.X, store.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
+        store.examples = [len(y)] * self.store.plan.micro_batches
         self.steps += 1
         self.device.submit(self._go, self.steps, lr, len(y)).result()
 
     def _go(self, *numbers):
         """Runs on the device."""
         for action in self.todo:
-            if action.what == "collective" and action.value in ("y", "dy"):
-                self.store.put_together(action.key)
-            elif action.what == "collective" and action.value == "params":
-                self.store.gather(action.stage)
-            elif action.what != "collective":
+            if action.what == "collective":
+                self.store.prepare(action.value)
+            else:
                 self.store.do(action, *(numbers if action.what == "update" else ()))
 
 
 def _for_one_device(plan):
     """The plan's stages as a plan for one device."""
-    whats = {action.what for todo in plan.actions for action in todo}
+    whats = {action.what for step in plan.steps for action in step if isinstance(action, Compute)}
     back = "IW" if "W" in whats else "B"
     turns = in_turn(0, MICRO_BATCHES, len(plan.stages))
     order = [(what, s, m) for way, s, m in turns for what in (way if way == "F" else back)]

@@ -43,20 +43,20 @@ class Step:
 
     def _add_send(self, number, event):
         action, (i,) = event.action, event.devices
-        self.sent[action.key, i, action.peer] = self.batch.record(self.execution.store[i].device)
+        self.sent[action.value, i, action.peer] = self.batch.record(self.execution.store[i].device)
 
     def _add_receive(self, number, event):
         action, (i,) = event.action, event.devices
         source, store = self.execution.store[action.peer], self.execution.store[i]
-        self.batch.wait(store.device, self.sent[action.key, action.peer, i])
+        self.batch.wait(store.device, self.sent[action.value, action.peer, i])
         record = note_transfer(source.device, store.device, self.bytes_of(action))
-        copied = self.batch.submit(store.device, self.do, store.arrive, action.key, source, record)
-        self.received.setdefault((action.key, action.peer), []).append(copied)
+        copied = self.batch.submit(store.device, self.do, store.arrive, action.value, source, record)
+        self.received.setdefault((action.value, action.peer), []).append(copied)
 
     def _await_receipt(self, number, event):
         """Of what was sent, before it is freed."""
         (i,) = event.devices
-        for copied in self.received.pop((event.action.key, i), ()):
+        for copied in self.received.pop((event.action.value, i), ()):
             self.batch.wait(self.execution.store[i].device, copied)
 
     def _add_collective(self, number, event):
@@ -72,19 +72,17 @@ class Step:
     def _prepare(self, event):
         """Let the whole arrays be there that a collective is about; the `Store` of each of its devices that is here."""
         action, stores = event.action, [self.execution.store[i] for i in event.devices if i in self.execution.store]
-        for store in stores if action.value == "params" else ():
-            self.batch.submit(store.device, self.do, store.gather, action.stage)
-        for store in stores if action.value in ("y", "dy") else ():
-            self.batch.submit(store.device, self.do, store.put_together, action.key)
+        for store in stores:
+            self.batch.submit(store.device, self.do, store.prepare, action.value)
         return stores
 
     def _extent(self, action, store):
         """Of the flat arrays of a collective: the size, its first element in the schedule, elements for one of it."""
         s = action.stage
-        if action.value in ("y", "dy"):
+        if action.value[0] in ("y", "dy"):
             size = self.bytes_of(action) // self.execution.dtype.itemsize
             return size, 0, size // store.units[s]
-        start, stop = (0, self.execution.plan.stages[s].params) if store.splits[s] is None else store.parts[s].params
+        start, stop = store.extent(action.value)
         return stop - start, start, 1
 
     def do(self, function, *args):
@@ -117,7 +115,7 @@ class _Arrays:
     def __getitem__(self, i):
         if self.step.error is not None:  # there may be none
             raise self.step.error
-        return self.stores[i].exchanged(self.action)
+        return self.stores[i].exchanged(self.action.value)
 
 
 @functools.lru_cache(maxsize=256)

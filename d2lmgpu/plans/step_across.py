@@ -20,7 +20,6 @@ from ..cluster.instructions import Instruction
 from ..cluster.part import ProcessPart
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
-from ..language.plan import device_action
 from .step import Step, compiled
 
 MOST_AXES = 7
@@ -56,8 +55,8 @@ class StepAcross(Step):
         store, action, left = self.execution.store[message.source], event.action, Task()
         place = self.everybody[message.destination]
         record = note_transfer(store.device, place, self.bytes_of(action))
-        self.received.setdefault((action.key, message.source), []).append((left, message))
-        self.batch.submit(store.device, self._begin, left, self._send, store, action.key, message, record)
+        self.received.setdefault((action.value, message.source), []).append((left, message))
+        self.batch.submit(store.device, self._begin, left, self._send, store, action.value, message, record)
 
     def _add_receive(self, number, event):
         message = self.across.messages.get(number)
@@ -67,12 +66,12 @@ class StepAcross(Step):
         store, action, come = self.execution.store[message.destination], event.action, Task()
         record = note_transfer(self.everybody[message.source], store.device, self.bytes_of(action))
         wait = self._order(number), (_Words(self, event), Instruction(0, "receive", message.destination, message))
-        self.batch.submit(store.device, self._begin, come, self._receive, store, action.key, message, record, *wait)
+        self.batch.submit(store.device, self._begin, come, self._receive, store, action.value, message, record, *wait)
         self.batch.wait(store.device, come)
 
     def _await_receipt(self, number, event):
         (i,), device = event.devices, self.execution.store[event.devices[0]].device
-        for sent in self.received.pop((event.action.key, i), ()):
+        for sent in self.received.pop((event.action.value, i), ()):
             if not isinstance(sent, tuple):
                 self.batch.wait(device, sent)
                 continue
@@ -132,7 +131,7 @@ class StepAcross(Step):
         store.accept(key, elements, header[1 + MOST_AXES :][:axes].tolist())
 
     def _exchange(self, number, event, part, stores, records):
-        arrays, devices = [store.exchanged(event.action) for store in stores], [store.device for store in stores]
+        arrays, devices = [store.exchanged(event.action.value) for store in stores], [store.device for store in stores]
         places, words = [self.everybody.places[i] for i in event.devices], _Words(self, event)
 
         def where(i):
@@ -145,7 +144,7 @@ class StepAcross(Step):
 class _Words:
     """What a device waits for in an event of a step, in words: as `Exchange.missing`.
 
-    cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, action 6 (receive of y of stage 2, micro-batch
+    cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, step 9 (receive of y of stage 2, micro-batch
     1, from device 2), for cpu(0) of rank 2 (b) to send it
     """
 
@@ -155,8 +154,8 @@ class _Words:
 
     def where(self, i):
         """What device i is in."""
-        number = self.event.numbers[self.event.devices.index(i)]
-        return f"training step {self.step} of plan {self.plan}, {device_action(i, number, self.event.action)}"
+        where = f"device {i}, step {self.event.step} ({self.event.action})"
+        return f"training step {self.step} of plan {self.plan}, {where}"
 
     def missing(self, instruction):
         """As of `Exchange`: in words, and the rank that it waits for."""

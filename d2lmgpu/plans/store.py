@@ -7,83 +7,110 @@ from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
 from ..language.compute import axes_in_memory, backward, count_right, forward, input_backward, weight_backward
-from ..language.plan import OF_MICRO_BATCHES, all_of, shapes_of
+from ..language.plan import all_of, shapes_of
 from ..language.sizes import arrays_in, memory_of, output_shapes
 from ..language.split import splits_of, units_of_outputs, views
 from ..timing import span
 
 
 class Store:
-    """A device's part of a plan. ``flat[s]``: the parameters of stage s, a flat array on the host."""
+    """A device's part of a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
 
-    def __init__(self, plan, number, device, flat, optimizer):
-        self.plan, self.device, self.optimizer = plan, device, optimizer
-        self.values, self.gathered, self.state = {}, {}, {}  # gathered: flat arrays of y and dy by key
-        self.whole, self.part = ({"params": {}, "grads": {}} for _ in range(2))  # flat arrays by stage
+    ``extents``: by gradients the elements (start, stop) that the device has of them.
+    """
+
+    def __init__(self, plan, number, device, flat, optimizer, extents):
+        self.plan, self.device, self.optimizer, self.extents = plan, device, optimizer, extents
+        self.values, self.joined, self.own, self.state = {}, {}, {}, {}  # joined: flat arrays of y and dy
         self.parts = {part.stage: part for part in plan.layout[number]}
         self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
         self.shapes = [shapes_of(stage, plan.network) for stage in plan.stages]
-        self.widths = [shape[0] for shape in output_shapes(plan.network, plan.stages)]  # of y, all units
+        shapes = output_shapes(plan.network, plan.stages)
+        self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
         self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
-        self.X, self.y, self.losses = {}, {}, {}
+        self.X, self.y, self.losses, self.examples = {}, {}, {}, []
         self.correct = {}  # of each micro-batch that ends here: for how many examples the largest logit is the label
         self.dtype = flat[0].dtype
         for s, part in self.parts.items():
-            is_whole = part.params == all_of(plan.stages[s]) and self.splits[s] is None
-            own = self._new(part.params[1] - part.params[0])
+            own = self.own[s] = self._new(part.params[1] - part.params[0])
             own[...] = array_module(own).asarray(flat[s][slice(*part.params)])
-            (self.whole if is_whole else self.part)["params"][s] = own
             self.state[s] = [self._zeros(part.state[1] - part.state[0]) for _ in range(optimizer.states)]
 
+    def clear(self):
+        """Forget what is of one step alone."""
+        for values in self.values, self.joined, self.X, self.y, self.losses, self.correct:
+            values.clear()
+
     def do(self, action, *numbers):
-        """F, B, I, W, update or free."""
+        """F, B, I, W, update, keep or free."""
         getattr(self, f"_{action.what}")(action, *numbers)
 
-    def arrive(self, key, source, record):
+    def arrive(self, value, source, record):
         """A copy of what ``source``, another `Store`, has sent; its result, a mark of its end, makes an event."""
-        message, order = source.message(key)
+        message, order = source.message(value)
         copy = self.device.empty(message.shape, message.dtype)
         timed(record, copy_between, copy, self.device, message, source.device)
-        self.accept(key, copy, order)
+        self.accept(value, copy, order)
         return self.device.mark()
 
-    def message(self, key):
+    def message(self, value):
         """What is sent of a value: its elements as one run of bytes, and the order of its axes in there."""
-        order = axes_in_memory(self.values[key])
-        return self.values[key].transpose(order), order
+        order = axes_in_memory(self.values[value])
+        return self.values[value].transpose(order), order
 
-    def accept(self, key, message, order):
+    def accept(self, value, message, order):
         """A value has come, as `message` of another store gives it."""
-        self.values[key] = message.transpose(sorted(range(len(order)), key=order.__getitem__))
+        self.values[value] = message.transpose(sorted(range(len(order)), key=order.__getitem__))
 
-    def gather(self, s):
-        """Before a collective of params: the whole array is there, with what this device holds in its place."""
-        if s not in self.whole["params"]:
-            whole = self.whole["params"][s] = self._new(self.plan.stages[s].params)
-            if s in self.parts:
-                whole[slice(*self.parts[s].params)] = self.part["params"][s]
+    def extent(self, value):
+        """The elements (start, stop) of what transfers of parameters or gradients are about here."""
+        s = value[1]
+        if value[0] == "grads":
+            return self.extents[value]
+        return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
 
-    def put_together(self, key):
-        """Before a collective of y or dy: the whole array is there, unit by unit, zero where the device has nothing."""
-        if key in self.gathered:
+    def prepare(self, value):
+        """Before transfers of a value: the array is there that they are about, with what the device has of it."""
+        if value[0] in ("y", "dy"):
+            self._join(value)
+        else:
+            self._flat(value)
+
+    def exchanged(self, value):
+        """The flat array that transfers are about."""
+        return self.joined[value] if value[0] in ("y", "dy") else self._flat(value)
+
+    def _always(self, s):
+        """Whether it has between steps all that it needs of the stage's parameters."""
+        part = self.parts.get(s)
+        return part is not None and (self.splits[s] is not None or part.params == all_of(self.plan.stages[s]))
+
+    def _flat(self, value):
+        """The flat array of params or grads; it comes into being when it is asked for."""
+        kind, s = value[:2]
+        if kind == "params" and self._always(s):
+            return self.own[s]
+        if value not in self.values:
+            start, stop = self.extent(value)
+            self.values[value] = self._zeros(stop - start) if kind == "grads" else self._new(stop)
+            if kind == "params" and s in self.own:
+                self.values[value][slice(*self.parts[s].params)] = self.own[s]
+        return self.values[value]
+
+    def _join(self, value):
+        """The whole of a y or dy is there, unit by unit, zero where the device has nothing."""
+        if value in self.joined:
             return
-        value, s = self.values[key], key[1]
-        whole = self.device.empty((self.widths[s], len(value), *value.shape[2:]), value.dtype)
-        if value.shape[1] < self.widths[s]:
+        _, s, m = value
+        own = self.values.get(value)
+        width = 0 if own is None else own.shape[1]
+        whole = self.device.empty((self.widths[s], self.examples[m], *self.images[s]), self.dtype)
+        if width < self.widths[s]:
             whole.fill(0)
-        whole[slice(*self._place(key, value))] = value.swapaxes(0, 1)
-        self.values[key] = whole.swapaxes(0, 1)
-        self.gathered[key] = whole.reshape(-1)
-
-    def exchanged(self, action):
-        """The flat array that a collective is about."""
-        if action.value in ("y", "dy"):
-            return self.gathered[action.key]
-        return self._computed_with(action.stage)[action.value][action.stage]
-
-    def own_params(self, s):
-        """The parameters that the layout gives this device."""
-        return (self.part if s in self.part["params"] else self.whole)["params"][s]
+        if width:
+            whole[slice(*self._place(value, own))] = own.swapaxes(0, 1)
+        self.values[value] = whole.swapaxes(0, 1)
+        self.joined[value] = whole.reshape(-1)
 
     def _F(self, action):  # noqa: N802
         _, s, m = action[:3]
@@ -95,54 +122,46 @@ class Store:
             self.losses[m] = y
             self.correct[m] = count_right(cache)
         else:
-            self._keep("y", s, m, y)
-        self._keep("cache", s, m, cache)
+            self._set("y", s, m, y)
+        self._set("cache", s, m, cache)
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
-            dx = backward(*self._backward_inputs(s, m), self._grads(s))
+            dx = backward(*self._backward_inputs(s, m), self._grads(action))
         if s:
-            self._keep("dy", s - 1, m, dx)
+            self._set("dy", s - 1, m, dx)
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
             dx, delta = input_backward(*self._backward_inputs(s, m))
         if s:
-            self._keep("dy", s - 1, m, dx)
-        self._keep("delta", s, m, delta)
+            self._set("dy", s - 1, m, dx)
+        self._set("delta", s, m, delta)
 
     def _W(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
-            weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(s))
+            weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
     def _update(self, action, step, lr, batch_size):
-        s = action.stage
-        arrays = self._updated("params", s), self._updated("grads", s), *self.state[s]
-        self.optimizer.update(*([array] for array in arrays), step, lr, batch_size)
+        s, part = action.stage, self.parts[action.stage]
+        first = self.extents["grads", s][0]
+        params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
+        grads = self._flat(("grads", s))[slice(*(edge - first for edge in part.state))]
+        self.optimizer.update([params], [grads], *([array] for array in self.state[s]), step, lr, batch_size)
 
-    def _updated(self, name, s):
-        """Of params or grads, of the part or else of the whole array, the elements that this device updates."""
-        part, own = self.parts[s], self.part[name].get(s)
-        flat, first = (self.whole[name][s], 0) if own is None else (own, getattr(part, name)[0])
-        return flat[slice(*(edge - first for edge in part.state))]
+    def _keep(self, action):
+        arrays = []
+        for value in action.target, action.value:
+            start = self.extent(value)[0]
+            arrays.append(self._flat(value)[slice(*(edge - start for edge in action.bounds))])
+        arrays[0] += arrays[1]
 
     def _free(self, action):
-        s, name = action.stage, action.value
-        if name in OF_MICRO_BATCHES:
-            del self.values[action.key]
-            self.gathered.pop(action.key, None)
-            return
-        if action.part is None:
-            self.part[name].pop(s, None)
-        elif name == "grads":
-            kept = self.whole[name][s][slice(*action.part)]
-            if s not in self.part[name]:
-                self.part[name][s] = self._zeros(kept.size)
-            self.part[name][s] += kept
-        self.whole[name].pop(s, None)
+        self.values.pop(action.value, None)
+        self.joined.pop(action.value, None)
 
     def _backward_inputs(self, s, m):
         dy = None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
@@ -167,18 +186,11 @@ class Store:
         each = self.widths[of] // self.units[of]
         return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
 
-    def _computed_with(self, s):
-        """The flat arrays with which stage s is computed: whole ones, or of a split stage the device's part."""
-        return self.whole if self.splits[s] is None else self.part
-
     def _params(self, s):
-        return self._views(self._computed_with(s)["params"][s], s)
+        return self._views(self._flat(("params", s)), s)
 
-    def _grads(self, s):
-        held = self._computed_with(s)
-        if s not in held["grads"]:
-            held["grads"][s] = self._zeros(held["params"][s].size)
-        return self._views(held["grads"][s], s)
+    def _grads(self, action):
+        return self._views(self._flat(action.target), action.stage)
 
     def _views(self, flat, s):
         split = self.splits[s]
@@ -192,7 +204,7 @@ class Store:
         array.fill(0)
         return array
 
-    def _keep(self, name, s, m, value):
+    def _set(self, name, s, m, value):
         self.values[name, s, m] = value
         if self.device.accounting is not None:
             for array in arrays_in(value):

@@ -19,87 +19,94 @@ Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training tri
 PyTorch calls "fully sharded data parallel".
 """
 
-import functools
-
 from ..collectives import all_gather, reduce_scatter
-from ..language.actions import chunk_bound
-from ..language.plan import Action, Part, Plan, all_of
+from ..language.actions import Transfer, chunk_bound, place
+from ..language.plan import Compute, Part, Plan, all_of
 from ..networks import LENET
-from .compose import alone, collective, frozen
+from .compose import without_nothing
 from .cut import blocks, cut
-from .data import in_turn
 
 
 def zero1(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose optimiser state is sharded."""
-    stages = cut(network, 1)
-    layout, actions = [], []
-    for device in range(k):
-        own = chunk_bound(stages[0].params, k, device)
-        layout.append((Part(0, all_of(stages[0]), all_of(stages[0]), own),))
-        end = [*_collective("grads", 0, stages, k), *_update(0, own), *_collective("params", 0, stages, k)]
-        actions.append((*alone(device, in_turn(device, micro_batches, 1), 1), *end, Action("free", 0, value="grads")))
-    return Plan("zero1", network, stages, k * micro_batches, tuple(layout), tuple(actions))
+    zero = _Zero(k, cut(network, 1))
+    for j in range(micro_batches):
+        for what in "FB":
+            zero.compute(what, 0, j, micro_batches)
+    zero.collective(reduce_scatter, ("grads", 0))
+    zero.update(0)
+    zero.collective(all_gather, ("params", 0))
+    return zero.plan("zero1", network, micro_batches, lambda whole, own: (whole, own))
 
 
 def zero2(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose optimiser state and gradients are sharded."""
-    stages = cut(network, len(blocks(network)))
-    layout, actions = [], []
-    for device in range(k):
-        own = [chunk_bound(stage.params, k, device) for stage in stages]
-        layout.append(tuple(Part(s, all_of(stage), own[s], own[s]) for s, stage in enumerate(stages)))
-        todo = []
-        for action in alone(device, in_turn(device, micro_batches, len(stages)), len(stages)):
-            todo.append(action)
-            if action.what == "B":
-                todo += _reduced(action.stage, stages, own, k)
-        for s in range(len(stages)):
-            todo += [*_update(s, own[s]), *_collective("params", s, stages, k), Action("free", s, value="grads")]
-        actions.append(tuple(todo))
-    return Plan("zero2", network, stages, k * micro_batches, tuple(layout), tuple(actions))
+    zero = _Zero(k, cut(network, len(blocks(network))))
+    for j in range(micro_batches):
+        for s in zero.each:
+            zero.compute("F", s, j, micro_batches)
+        for s in reversed(zero.each):
+            zero.backward_and_reduce(s, j, micro_batches)
+    for s in zero.each:
+        zero.update(s)
+        zero.collective(all_gather, ("params", s))
+    return zero.plan("zero2", network, micro_batches, lambda whole, own: (whole, own))
 
 
 def zero3(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose state, gradients and parameters are sharded."""
-    stages = cut(network, len(blocks(network)))
-    layout, actions = [], []
-    for device in range(k):
-        own = [chunk_bound(stage.params, k, device) for stage in stages]
-        layout.append(tuple(Part(s, own[s], own[s], own[s]) for s in range(len(stages))))
-        todo = []
-        for action in alone(device, in_turn(device, micro_batches, len(stages)), len(stages)):
-            s = action.stage
-            if action.what not in "FB":
-                todo.append(action)
-                continue
-            todo += [*_collective("params", s, stages, k), action]
-            todo += [Action("free", s, value="params", part=own[s])] if k > 1 else []
-            todo += _reduced(s, stages, own, k) if action.what == "B" else []
-        for s in range(len(stages)):
-            todo += [*_update(s, own[s]), Action("free", s, value="grads")]
-        actions.append(tuple(todo))
-    return Plan("zero3", network, stages, k * micro_batches, tuple(layout), tuple(actions))
+    zero = _Zero(k, cut(network, len(blocks(network))))
+    for j in range(micro_batches):
+        for s in zero.each:
+            zero.collective(all_gather, ("params", s))
+            zero.compute("F", s, j, micro_batches)
+        for s in reversed(zero.each):
+            zero.collective(all_gather, ("params", s))
+            zero.backward_and_reduce(s, j, micro_batches)
+    for s in zero.each:
+        zero.update(s)
+    return zero.plan("zero3", network, micro_batches, lambda whole, own: (own, own))
 
 
-def _reduced(s, stages, own, k):
-    """After a backward: each device gets the sum of its own part of the gradients, and frees the rest."""
-    if k == 1:
-        return []
-    return [*_collective("grads", s, stages, k), Action("free", s, value="grads", part=own[s])]
+class _Zero:
+    """The steps so far of a plan of k devices, which all do the same at the same time, each for its micro-batches."""
 
+    def __init__(self, k, stages):
+        self.k, self.stages, self.each, self.steps = k, stages, range(len(stages)), []
 
-def _collective(value, s, stages, k):
-    """Reduce-scatter of grads, all-gather of params, among all k devices; none for one."""
-    algorithm = {"grads": reduce_scatter, "params": all_gather}[value]
-    return collective(value, s, range(k), _schedule(algorithm, k, stages[s].params))
+    def own(self, s, device):
+        """The elements of stage s that a device owns."""
+        return chunk_bound(self.stages[s].params, self.k, device)
 
+    def compute(self, what, s, j, micro_batches, into=None):
+        """F or B of every device's micro-batch number j."""
+        self.steps.append([Compute(what, i, s, i * micro_batches + j, into) for i in range(self.k)])
 
-@functools.lru_cache
-def _schedule(algorithm, k, n):
-    return frozen(algorithm(k, n))
+    def collective(self, algorithm, value):
+        """An algorithm of k devices and all elements of a value."""
+        n = self.stages[value[1]].params
+        self.steps += without_nothing(place(algorithm(self.k, n), range(self.k), value=value))
 
+    def backward_and_reduce(self, s, j, micro_batches):
+        """B, and each device adds the sum of all devices' gradients to its own part of them; the rest is gone."""
+        if self.k == 1:
+            self.compute("B", s, j, micro_batches)
+            return
+        whole = "grads", s, j
+        self.compute("B", s, j, micro_batches, whole)
+        self.collective(reduce_scatter, whole)
+        kept = [Transfer(i, i, *self.own(s, i), "add", whole, ("grads", s)) for i in range(self.k)]
+        self.steps += without_nothing([kept])
 
-def _update(s, own):
-    """The update of a device's own part, unless that is empty."""
-    return [Action("update", s)] if own[0] < own[1] else []
+    def update(self, s):
+        """Each device updates its own elements, unless it has none."""
+        owners = [i for i in range(self.k) if self.own(s, i)[0] < self.own(s, i)[1]]
+        self.steps.append([Compute("update", i, s) for i in owners])
+
+    def plan(self, name, network, micro_batches, held):
+        """The plan, in which a device holds between steps what ``held(whole, own)`` says: params and state."""
+        layout = tuple(
+            tuple(Part(s, *held(all_of(stage), self.own(s, i))) for s, stage in enumerate(self.stages))
+            for i in range(self.k)
+        )
+        return Plan(name, network, self.stages, self.k * micro_batches, layout, self.steps)

@@ -5,7 +5,7 @@ import numpy as np
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
 from ..devices import put, to_host
-from ..language.plan import shapes_of
+from ..language.plan import Compute, shapes_of
 from ..networks import logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
@@ -145,9 +145,9 @@ class SplitTestSet(TestSet):
         self.batch = PREDICTION_BATCH
         if limited:
             self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
-        actions = self.everybody.part(plan.actions)
+        computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}
         self.holders = [  # of each stage the devices that compute it
-            [device for device, todo in zip(self.devices, actions, strict=True) if any(a[:2] == ("F", s) for a in todo)]
+            [device for i, device in enumerate(self.devices, self.everybody.first) if (i, s) in computing]
             for s in range(len(plan.stages))
         ]
 

@@ -1,0 +1,114 @@
+"""When things begin and end on a network that you describe: what simulations of schedules and of plans share.
+
+Nobody waits but for what it reads or overwrites. A transfer begins when its source has the value, and when its
+destination has what is there already, and nobody still reads it. A computation begins when its device has done the one
+before, when what it reads is there, and when nobody still reads what it overwrites. Transfers do not keep a device from
+computing; but parameters are not brought before the device has done its computations of earlier steps, since they would
+take memory for nothing. On the network
+
+    a link carries the transfers of a step fairly, after those of earlier steps:
+        it is through with them at   max(their begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
+    a transfer ends α after the last link on its way is through, and what it adds takes γ · bytes more
+
+so that no link carries more than its bandwidth. Within a step this is the model with which the closed forms of the
+literature are derived (Hockney 1994; Thakur, Rabenseifner and Gropp 2005), plus contention: transfers share the links
+that they have in common. There, however, all devices wait for each other after each step; here, as on real devices, a
+step of some may begin while others are still in the one before.
+"""
+
+import numpy as np
+
+from ..language.plan import reads_of, writes_of
+from .network import NO_LINK, check_network
+
+
+class Clock:
+    """``k`` devices on a ``network``; without one transfers take no time. ``bytes_of(value)``: of one element.
+
+    ``end``: when all is done so far. ``link_bytes``: over each link, None without a network.
+    """
+
+    def __init__(self, k, network, bytes_of):
+        self.k, self.network, self.bytes_of, self.end, self.link_bytes = k, network, bytes_of, 0.0, None
+        if network is not None:
+            check_network(network)
+            if network.k < k:
+                raise ValueError(f"the network {network.name} has {network.k} devices, and the plan {k}")
+            self.end, self.link_bytes = network.startup, np.zeros(len(network.links))
+            self.free = np.full(len(network.links), self.end)
+        self.computed = np.full(k, self.end)
+        self.start, self.times = self.end, {}  # by value until when it is (written, read), both (k,)
+
+    def step(self, moves, computes=(), costs=()):
+        """Of the next step's `Moves` the begins and ends, and of its computations: two lists of pairs.
+
+        ``costs``: seconds of each computation, as long as its device does nothing else.
+        """
+        computed = [self._compute(compute, cost) for compute, cost in zip(computes, costs, strict=True)]
+        moved = self._move(moves)
+        for each, (_, ends) in zip(moves, moved, strict=True):
+            np.maximum.at(self._of(each.target)[0], each.destination, ends)
+            np.maximum.at(self._of(each.value)[1], each.source, ends)
+            self.end = max(self.end, float(ends.max(initial=0)))
+        for compute, (_, end) in zip(computes, computed, strict=True):
+            device = compute.device
+            self.computed[device], self.end = end, max(self.end, end)
+            for value in writes_of(compute):
+                self._of(value)[0][device] = end
+            for value in reads_of(compute):
+                self._of(value)[1][device] = max(self._of(value)[1][device], end)
+        return moved, computed
+
+    def _of(self, value):
+        if value not in self.times:
+            self.times[value] = np.full(self.k, self.start), np.full(self.k, self.start)
+        return self.times[value]
+
+    def _compute(self, compute, cost):
+        begin, device = self.computed[compute.device], compute.device
+        for value in (*reads_of(compute), *writes_of(compute)):
+            begin = max(begin, self._of(value)[0][device])
+        for value in writes_of(compute):
+            begin = max(begin, self._of(value)[1][device])
+        return float(begin), float(begin + cost)
+
+    def _move(self, moves):
+        """The begins and ends of a step's transfers, a pair of arrays for each of the `Moves`."""
+        begins = []
+        for each in moves:
+            written, read = self._of(each.target)
+            there = np.maximum(written[each.destination], read[each.destination])
+            if each.target[0] == "params":
+                there = np.maximum(there, self.computed[each.destination])
+            begins.append(np.maximum(self._of(each.value)[0][each.source], there))
+        if self.network is None or not moves:
+            return [(begin, begin) for begin in begins]
+        edges = np.cumsum([len(begin) for begin in begins])[:-1]
+        return list(
+            zip(*(np.split(times, edges) for times in self._carried(moves, np.concatenate(begins))), strict=True)
+        )
+
+    def _carried(self, moves, begin):
+        """When transfers that are ready at these times begin on their ways, and when they end."""
+        network, k = self.network, self.network.k
+        sources = np.concatenate([each.source for each in moves]).astype(np.intp)
+        destinations = np.concatenate([each.destination for each in moves]).astype(np.intp)
+        nbytes = np.concatenate([each.size * float(self.bytes_of(each.value)) for each in moves])
+        travels = (nbytes > 0) & (sources != destinations)
+        ways = network.route(sources, destinations)
+        used = (ways != NO_LINK) & travels[:, None]
+        of_each = np.broadcast_to(nbytes[:, None], ways.shape)
+        links = len(network.links)
+        load = np.bincount(ways[used], of_each[used], links)
+        self.link_bytes += load
+        busy = load / network.bandwidth + np.bincount(ways[used], minlength=links) * network.occupancy
+        free = np.where(used, self.free[ways], begin[:, None]).max(axis=1, initial=0)
+        through = self.free.copy()
+        np.maximum.at(through, ways[used], np.broadcast_to(begin[:, None], ways.shape)[used])
+        through[busy > 0] += busy[busy > 0]
+        self.free = np.where(busy > 0, through, self.free)
+        arrived = np.where(used, through[ways], begin[:, None]).max(axis=1, initial=0)
+        arrived = np.maximum(begin, arrived) + np.where(travels, network.latency(sources, destinations), 0.0)
+        adds = np.concatenate([np.full(len(each.start), each.op == "add") for each in moves])
+        added = np.bincount(destinations, nbytes * adds * travels, k) * network.reduce_seconds_per_byte
+        return np.maximum(begin, free), arrived + added[destinations]

@@ -1,0 +1,124 @@
+"""What is a plan, and what is none: every action is about stages, micro-batches, devices and values that there are.
+
+Whether a plan does what it should is another question, which prove.py answers.
+"""
+
+from ..arguments import check_list, check_whole, shown
+from ..networks import Network
+from .moves import Wrong, check_moves, moves_of
+from .plan import COMPUTES, MOST_DEVICES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage, stage_of
+from .split import splits_of, units_of_outputs
+
+
+def check_stages(stages, network):
+    """The stages as a tuple. Raises ValueError unless each is a `Stage`, and together they make up the network."""
+    stages = tuple(check_list("stages", stages, of="stages"))
+    if not stages or not all(isinstance(stage, Stage) for stage in stages):
+        raise ValueError(f"stages are {shown(stages)}; give at least one Stage(first, stop, params), as `cut` does")
+    ends = [0, *(stage.stop for stage in stages)]
+    loss_alone = len(stages) > 1 and stages[-1].first == stages[-1].stop
+    distinct = ends[:-1] if loss_alone else ends
+    if [stage.first for stage in stages] != ends[:-1] or ends[-1] != len(network) or distinct != sorted(set(distinct)):
+        raise ValueError(f"the stages {shown(stages)} do not make up the {len(network)} layers of the network")
+    for number, stage in enumerate(stages):
+        if stage.split not in (None, "columns", "rows"):
+            raise ValueError(f"stage {number}: split is {shown(stage.split)}; choose from None, columns, rows")
+        if stage != stage_of(network, stage.first, stage.stop, stage.split):
+            raise ValueError(f"stage {number} has other parameters than {stage}")
+    splits_of(network, stages)
+    return stages
+
+
+def check_plan(plan):
+    """The plan's steps as pairs (computations, list of `Moves`).
+
+    Raises ValueError unless it is a `Plan` whose every action is one, and no device computes two things in a step.
+    """
+    if not isinstance(plan, Plan):
+        raise ValueError(f"plan is {shown(plan)}; give one, such as PLANS['gpipe'](4, 8)")
+    if not isinstance(plan.network, Network):
+        raise ValueError(f"the plan's network is {shown(plan.network)}; it should be what networks.sequential makes")
+    check_stages(plan.stages, plan.network)
+    check_whole("the plan's micro_batches", plan.micro_batches, most=MOST_MICRO_BATCHES)
+    layout = check_list("the plan's layout", plan.layout, of="lists of parts, one for each device")
+    check_whole("the number of the plan's devices", len(layout), most=MOST_DEVICES)
+    for device, parts in enumerate(layout):
+        _check_parts(check_list(f"the layout of device {device}", parts, of="parts"), device, plan)
+    sizes, columns = Sizes(plan), []
+    for number, step in enumerate(check_list("the plan's steps", plan.steps, of="lists of actions"), 1):
+        step = check_list(f"step {number}", step, of="Transfer and Compute")
+        computes = [action for action in step if type(action) is Compute] if Compute in {*map(type, step)} else []
+        try:
+            moves = moves_of([action for action in step if not isinstance(action, Compute)] if computes else step)
+            check_moves(moves, plan.k, sizes.of)
+            for compute in computes:
+                _check_compute(compute, plan)
+            if len({compute.device for compute in computes}) < len(computes):
+                raise Wrong("a device computes two things at the same time")
+        except ValueError as error:
+            raise PlanError(f"step {number}: {error}") from None
+        columns.append((computes, moves))
+    return columns
+
+
+class Sizes:
+    """How many elements, or of y and dy units, the values of a plan have."""
+
+    def __init__(self, plan):
+        self.plan, self.units = plan, units_of_outputs(plan.network, plan.stages)
+
+    def of(self, value):
+        """The size of what transfers can be about; None of anything else."""
+        kind, *numbers = value if isinstance(value, tuple) and value else (None,)
+        bounds = len(self.plan.stages), self.plan.micro_batches
+        count = {"params": (1,), "grads": (1, 2), "y": (2,), "dy": (2,)}.get(kind, ())
+        if len(numbers) not in count or not all(map(_is_index, numbers, bounds)):
+            return None
+        s = numbers[0]
+        return self.plan.stages[s].params if kind in ("params", "grads") else self.units[s] or 1
+
+
+def _check_parts(parts, device, plan):
+    where, splits = f"the layout of device {device}", splits_of(plan.network, plan.stages)
+    for part in parts:
+        if not isinstance(part, Part) or not _is_index(part.stage, len(plan.stages)):
+            raise PlanError(f"{where}: {shown(part)} is no Part(stage, params, state) of a stage")
+        n, split = plan.stages[part.stage].params, splits[part.stage]
+        for name, bounds in zip(part._fields[1:], part[1:], strict=True):
+            if not _are_bounds(bounds, n):
+                raise PlanError(f"{where}, stage {part.stage}: {name} {shown(bounds)} are not within 0 … {n}")
+        if not part.params[0] <= part.state[0] <= part.state[1] <= part.params[1]:
+            raise PlanError(f"{where}, stage {part.stage}: state {part.state} should be within params {part.params}")
+        if split is not None and not split.is_part(part.params):
+            raise PlanError(
+                f"{where}, stage {part.stage}: params {part.params} should be whole ones of the {split.units} units of "
+                f"{split.size} elements"
+            )
+    if len({part.stage for part in parts}) < len(parts):
+        raise PlanError(f"{where} lists a stage twice")
+
+
+def _check_compute(compute, plan):
+    what, device, s, m, into = compute
+    if what not in (*COMPUTES, "update"):
+        raise Wrong(f"{shown(tuple(compute))}: choose from {', '.join(COMPUTES)}, update")
+    if not _is_index(device, plan.k):
+        raise Wrong(f"{compute}: device {shown(device)} is not among 0 … {plan.k - 1}")
+    if not _is_index(s, len(plan.stages)):
+        raise Wrong(f"{compute}: there are the stages 0 … {len(plan.stages) - 1}")
+    if what in COMPUTES and not _is_index(m, plan.micro_batches):
+        raise Wrong(f"{compute}: there are the micro-batches 0 … {plan.micro_batches - 1}")
+    if what == "update" and m is not None:
+        raise Wrong(f"{compute}: an update is not of a micro-batch")
+    is_round = isinstance(into, tuple) and len(into) == 3 and into[:2] == ("grads", s)
+    if into is not None and (what not in "BW" or not is_round or not _is_index(into[2], plan.micro_batches)):
+        raise Wrong(f"{compute}: into {shown(into)}, but B and W add to ('grads', {s}) or ('grads', {s}, round)")
+
+
+def _is_index(number, count):
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < count
+
+
+def _are_bounds(bounds, n):
+    pair = isinstance(bounds, tuple) and len(bounds) == 2 and all(_is_index(edge, n + 1) for edge in bounds)
+    return pair and bounds[0] <= bounds[1]

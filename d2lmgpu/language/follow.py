@@ -1,0 +1,102 @@
+"""What becomes of one element, with every share counted: for pictures, and to say since when something is wrong."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from .actions import ALONE, Transfer
+
+MOST = 100
+"""For pictures a share that is in a sum more often is counted as so often."""
+
+
+class Write(NamedTuple):
+    """In step ``number`` what ``had`` been there, a `Counter`, met what ``came``, by a transfer or a computation."""
+
+    number: int
+    action: tuple
+    had: Counter
+    came: Counter
+
+
+def follow(steps, held, element, is_about=lambda action: True):
+    """Go through the steps with one element: yields, at the start and after each step, what is held and its writes.
+
+    ``held``: by (device, value) a `Counter` of shares; each time a new dict. ``is_about(action)`` says of transfers
+    and computations whether they are to be followed; a computation adds its micro-batch.
+    """
+    yield held, []
+    for number, step in enumerate(steps, 1):
+        arriving = []
+        for action in filter(is_about, step):
+            if not isinstance(action, Transfer):
+                arriving.append((action, (action.device, action.grads), Counter([action.micro_batch])))
+            elif action.start <= element < action.stop:
+                came = held.get((action.source, action.value), Counter())
+                arriving.append((action, (action.destination, action.target or action.value), came))
+        held, writes = dict(held), []
+        for action, place, came in arriving:
+            had = held.get(place, Counter())
+            writes.append((place, Write(number, action, had, came)))
+            held[place] = came if getattr(action, "op", "add") == "copy" else had + came
+        yield held, writes
+
+
+def shares_alone(k):
+    """What k devices hold at the start of a schedule: each its own share."""
+    return {(device, ALONE): Counter([device]) for device in range(k)}
+
+
+def counted(schedule, k, cuts):
+    """How often each share is in what each device holds at the start and after each step: (steps + 1, k, pieces, k)."""
+    counts = np.zeros((len(schedule) + 1, k, len(cuts) - 1, k), np.int64)
+    for piece, element in enumerate(cuts[:-1]):
+        for number, (held, _) in enumerate(follow(schedule, shares_alone(k), element)):
+            for (device, _), shares in held.items():
+                counts[number, device, piece, [*shares]] = [min(count, MOST) for count in shares.values()]
+    return counts
+
+
+def diagnosis(found, right, place, name):
+    """What is wrong with an element in a ``place`` (device, value), and the step that made it so.
+
+    ``found``: what `follow` yields, so far. ``right``: the shares that should be there, a set. ``name(shares)``: words
+    like "the shares of device 1, 2 are", for a sorted list.
+    """
+    states, each_steps_writes = zip(*found, strict=True)
+    history = [write for writes in each_steps_writes for where, write in writes if where == place]
+    held = states[-1].get(place, Counter())
+    often = {share for share, count in held.items() if count > 1}
+    if often:
+        what = f"{name(sorted(often))} counted {max(held.values())} times instead of 1."
+        for write in history:
+            if _is_added(write) and often & write.had.keys() & write.came.keys():
+                return (
+                    f"{what} Step {write.number} {_added(write.action)} to what is already there{_advice(write.action)}"
+                )
+        return f"{what} It came so from device {history[-1].action.source} in step {history[-1].number}."
+    lacking = right - held.keys()
+    what = f"{name(sorted(lacking))} lacking."
+    for write in history:
+        if not _is_added(write) and lacking & write.had.keys() - write.came.keys():
+            way = f"a copy from device {write.action.source} that is without it"
+            return f"{what} Step {write.number} replaces it by {way}; should it add?"
+    moved = [write for write in history if isinstance(write.action, Transfer)]
+    if not moved:
+        return f"{what} No step {'adds it' if history else 'sends anything'} there."
+    source, number = moved[-1].action.source, moved[-1].number
+    return f"{what} No step brings it; the last to arrive came from device {source} in step {number}."
+
+
+def _is_added(write):
+    return getattr(write.action, "op", "add") == "add"
+
+
+def _added(action):
+    sent = isinstance(action, Transfer)
+    return f"adds what device {action.source} sends" if sent else f"adds micro-batch {action.micro_batch} once more"
+
+
+def _advice(action):
+    return "; should it copy?" if isinstance(action, Transfer) else "."

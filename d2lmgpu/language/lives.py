@@ -1,0 +1,122 @@
+"""When values live: nothing is freed by hand, since what no later step reads is gone.
+
+A value begins to live on a device in the step that first writes it there, and ends with the last that reads it. Three
+things are less simple:
+
+    parameters that the layout gives a device live always; what transfers bring beside them is gone when the device has
+        computed with it, also if they bring it once more: so ZeRO-3 gathers for forward, and again for backward
+    a cache is gone if forward is computed again before backward
+    what another device reads last stays for one more computation of this device, so that a reader that is a little
+        late delays no other
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .plan import all_of
+
+NEVER = 0
+
+
+class Life(NamedTuple):
+    """The value is on the device from step ``begin`` to step ``end``, from 1, both included."""
+
+    device: int
+    value: tuple
+    begin: int
+    end: int
+
+
+def lives_of(plan, columns):
+    """A list of `Life`, in the order of their ends; ``columns``: the plan's steps as `check_plan` gives them."""
+    return _Lives(plan, columns).lives
+
+
+class _Lives:
+    def __init__(self, plan, columns):
+        self.plan, self.rows, self.lives = plan, {}, []
+        self.always = np.zeros((plan.k, len(plan.stages)), bool)  # has the device all that it needs of the stage?
+        self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
+        for device, parts in enumerate(plan.layout):
+            for part in parts:
+                stage, self.own[part.stage, device] = plan.stages[part.stage], part.params
+                self.always[device, part.stage] = stage.split or part.params == all_of(stage)
+        self.next_compute = _next_computes(plan.k, columns)
+        for number, (computes, moves) in enumerate(columns, 1):
+            for each in moves:
+                some = each.start < each.stop
+                self._touch(each.value, each.source[some & ~self._is_own(each)], number, read=True)
+                if each.target != each.value:  # on the same device: it has done with it
+                    self._row(each.value, "used")[each.source[some]] = True
+                self._touch(each.target, each.destination[some], number, again=each.op == "copy")
+            for compute in computes:
+                self._compute(compute, number)
+        for value in self.rows:
+            self._close(value, np.flatnonzero(self._row(value, "begin")))
+        self.lives.sort(key=lambda life: (life.end, life.device))
+
+    def _compute(self, compute, number):
+        what, device, s, m, _ = compute
+        last = len(self.plan.stages) - 1
+        inputs = {"F": [("y", s - 1, m)][: s > 0], "W": [], "update": [compute.grads]}.get(
+            what, [("dy", s, m)][: s < last]
+        )
+        kept = {"B": ["cache"], "I": ["cache"], "W": ["cache", "delta"]}.get(what, [])
+        for value in [("params", s)][: what in "FBI"] + inputs + [(kind, s, m) for kind in kept]:
+            self._touch(value, [device], number)
+            self._row(value, "used")[device] = True
+        made = {"F": [("cache", s, m)] + [("y", s, m)][: s < last], "W": [], "update": []}.get(
+            what, [("dy", s - 1, m)][: s > 0]
+        )
+        for value in made + [("delta", s, m)][: what == "I"]:
+            self._touch(value, [device], number, again=True)
+        if what in "BW":
+            self._touch(compute.grads, [device], number)
+
+    def _is_own(self, each):
+        """Whether transfers are of parameters that their source always has."""
+        if each.value[0] != "params":
+            return np.zeros(len(each.start), bool)
+        first, last = self.own[each.value[1]].T[:, each.source]
+        return (first <= each.start) & (each.stop <= last)
+
+    def _row(self, value, name):
+        if value not in self.rows:
+            names = "begin", "end", "sent", "used"
+            self.rows[value] = {name: np.zeros(self.plan.k, np.int32) for name in names}
+        return self.rows[value][name]
+
+    def _touch(self, value, devices, number, again=False, read=False):
+        """Devices read or write the value; ``again``: what is written there does not depend on what was."""
+        begin, used = self._row(value, "begin"), self._row(value, "used")
+        devices = np.asarray(devices, np.intp)
+        if value[0] == "params":
+            devices = devices[~self.always[devices, value[1]]]
+        if again:
+            over = (begin[devices] != NEVER) & (used[devices] != 0) & (self._row(value, "end")[devices] < number)
+            self._close(value, devices[over])
+        begin[devices] = np.where(begin[devices] == NEVER, number, begin[devices])
+        self._row(value, "end")[devices] = number
+        if read:
+            self._row(value, "sent")[devices] = number
+
+    def _close(self, value, devices):
+        begin, end, sent, used = self.rows[value].values()
+        for device in np.unique(devices).tolist():
+            last = int(end[device])
+            if value[0] in ("y", "dy") and sent[device] == last:
+                last = max(last, self.next_compute[device][last])
+            self.lives.append(Life(device, value, int(begin[device]), last))
+            begin[device] = used[device] = NEVER
+
+
+def _next_computes(k, columns):
+    """For each device and step the number of the step in which it next computes for a micro-batch, 0 if it does not."""
+    table = np.zeros((k, len(columns) + 2), np.int32)
+    for number in range(len(columns), 0, -1):
+        table[:, number] = table[:, number + 1]
+        for compute in columns[number - 1][0]:
+            if compute.micro_batch is not None:
+                table[compute.device, number] = number
+    return table[:, 1:]  # of step i: of those after it

@@ -1,0 +1,109 @@
+"""A step's transfers as columns of numbers, which all readers go through: of 1,024 devices a ring has two million.
+
+Transfers that follow each other in a step, and are alike but for devices and elements, become one `Moves`.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arguments import check_list, shown
+from .actions import MOST_ELEMENTS, Transfer
+
+FORM = "Transfer(source, destination, start, stop, op)"
+
+
+class Wrong(ValueError):
+    """What is wrong in a step; who calls adds its number."""
+
+
+class Moves(NamedTuple):
+    """Transfers of ``value`` to ``target`` by ``op``; the other fields are arrays of int64, a number each."""
+
+    value: tuple
+    target: tuple
+    op: str
+    source: np.ndarray
+    destination: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+
+    def transfer(self, i):
+        """The ``i``-th of them, as a `Transfer`."""
+        numbers = (int(column[i]) for column in self[3:])
+        return Transfer(*numbers, self.op, self.value, None if self.target == self.value else self.target)
+
+    @property
+    def size(self):
+        """Of each the number of elements that travel."""
+        return self.stop - self.start
+
+
+def moves_of(transfers):
+    """The list of `Moves` of a step's ``transfers``, a list, in its order. Raises ValueError for what is none."""
+    if not transfers:
+        return []
+    if {*map(type, transfers)} != {Transfer}:
+        wrong = next(t for t in transfers if type(t) is not Transfer)
+        raise ValueError(f"{shown(wrong)} should be a {FORM}")
+    *numbers, ops, values, targets = zip(*transfers, strict=True)
+    try:
+        alike = len({*ops}) == len({*values}) == len({*targets}) == 1
+    except TypeError:  # lists, which are no keys
+        wrong = next(t for t in transfers if not all(isinstance(field, (str, tuple, type(None))) for field in t[4:]))
+        raise ValueError(f"{shown(wrong)} should be a {FORM}, with tuples as value and target") from None
+    if alike:
+        columns = list(map(np.array, numbers))
+        if {column.dtype.kind for column in columns} != {"i"}:
+            wrong = next(t for t in transfers if not all(map(_is_number, t[:4])))
+            raise ValueError(f"{shown(wrong)} should be a {FORM}, with whole numbers, at most {MOST_ELEMENTS:,}")
+        return [Moves(values[0], targets[0] or values[0], ops[0], *columns)]
+    runs = itertools.groupby(transfers, key=lambda t: t[4:])
+    return list(itertools.chain.from_iterable(moves_of(list(run)) for _, run in runs))
+
+
+def _is_number(number):
+    return isinstance(number, (int, np.integer)) and abs(number) <= MOST_ELEMENTS
+
+
+def check_steps(schedule):
+    """Yield each step of a schedule, as a list of transfers and as one of `Moves`. Raises ValueError if it is none."""
+    if isinstance(schedule, (str, bytes, dict)) or not hasattr(schedule, "__iter__") or hasattr(schedule, "dtype"):
+        raise ValueError(f"schedule: {shown(schedule)} should be a list of steps, which are lists of transfers")
+    for number, step in enumerate(schedule, 1):
+        step = check_list(f"schedule: step {number}", step, of="transfers")
+        try:
+            moves = moves_of(step)
+        except ValueError as error:
+            raise ValueError(f"step {number}: {error}") from None
+        yield step, moves
+
+
+def check_moves(moves, k, size_of):
+    """Raise `Wrong` unless they are all between two of k devices, within the value, to add or to copy.
+
+    ``size_of(value)``: how many elements it has, None for what is no value.
+    """
+    for each in moves:
+        n = size_of(each.value)
+        if n is None or (each.target != each.value and size_of(each.target) != n):
+            raise Wrong(f"{each.transfer(0)!r}: there is no such value")
+        if each.op not in ("add", "copy"):
+            raise Wrong(f"{each.transfer(0)!r} should add or copy")
+        ends = np.minimum(each.source, each.destination), np.maximum(each.source, each.destination)
+        for wrong, what in (
+            ((ends[0] < 0) | (ends[1] >= k), f"names a device that is not among 0 … {k - 1}"),
+            ((ends[0] == ends[1]) & (each.target == each.value), "sends from a device to itself"),
+            ((each.start < 0) | (each.start > each.stop) | (each.stop > n), f"is not within the elements 0 … {n}"),
+        ):
+            if wrong.any():
+                raise Wrong(f"{each.transfer(np.argmax(wrong))!r} {what}")
+
+
+def cuts_of(columns, edges):
+    """Where a value is cut so that all `Moves` in ``columns``, lists of them, move whole pieces, and at ``edges``."""
+    found = {*edges}
+    for each in itertools.chain.from_iterable(columns):
+        found.update(each.start.tolist(), each.stop.tolist())
+    return np.array(sorted(found), np.int64)

@@ -1,0 +1,85 @@
+"""One reader of schedules: prove that a schedule is right, without running it.
+
+It is replayed with sets for numbers (replay.py): at first each device holds its own share of each piece. The schedule
+is an allreduce exactly if at the end every device holds every share of every piece once.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arguments import check_whole
+from ..devices import MOST_DEVICES
+from .actions import ALONE, MOST_ELEMENTS
+from .follow import diagnosis, follow, shares_alone
+from .moves import Wrong, check_moves, check_steps, cuts_of
+from .replay import Replay
+
+
+class ScheduleError(ValueError):
+    """A schedule does not do what it should; the message says what a device lacks or double-counts, and since when."""
+
+
+@dataclass
+class Proof:
+    """What a proof found out about a right schedule.
+
+    ``sent`` counts the elements that each device sends. ``ratio`` is the largest
+    of them divided by the lower bound of an allreduce, 2(k-1)/k·n (Patarasuk and
+    Yuan 2009): 1 means that no allreduce sends less. It is None where the bound
+    is zero. ``wasted``: sentences about transfers that nobody needs; of many the first few.
+    """
+
+    steps: int
+    sent: list
+    ratio: float = None
+    wasted: list = field(default_factory=list, repr=False)
+
+
+def prove(schedule, k, n):
+    """Prove that a schedule for k devices and n elements is an allreduce: all end with the sum of all. A `Proof`.
+
+    Raises ScheduleError if it is not.
+    """
+    steps, columns = check_form(schedule, k, n)
+    cuts = cuts_of(columns, [0, n])
+    replay = Replay(k, lambda value: cuts)
+    held = replay.sums(ALONE)
+    held[...] = np.array([1 << device for device in range(k)], object)[:, None]
+    sent = np.zeros(k, np.int64)
+    for moves in columns:
+        replay.step(moves)
+        for each in moves:
+            np.add.at(sent, each.source, each.size)
+    right = np.equal(held, (1 << k) - 1).astype(bool)
+    if not right.all():
+        piece, device = np.argwhere(~right.T)[0].tolist()
+        found = follow(steps, shares_alone(k), cuts[piece])
+        what = diagnosis(found, {*range(k)}, (device, ALONE), _shares)
+        raise ScheduleError(f"device {device}, elements {cuts[piece]} to {cuts[piece + 1]}: {what}")
+    sent, bound = sent.tolist(), 2 * (k - 1) * n / k
+    return Proof(len(steps), sent, max(sent) / bound if bound else None, replay.wasted)
+
+
+def _shares(devices):
+    names = ", ".join(map(str, devices))
+    return f"the share{'s' if len(devices) > 1 else ''} of device {names} {'are' if len(devices) > 1 else 'is'}"
+
+
+def check_form(schedule, k, n):
+    """The steps of a schedule as lists of transfers, and as lists of `Moves`.
+
+    Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, to add or
+    copy; ValueError for what is no schedule, or no number of devices or elements.
+    """
+    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
+    steps, columns = [], []
+    for step, moves in check_steps(schedule):
+        try:
+            check_moves(moves, k, lambda value: n if value == ALONE else None)
+        except Wrong as wrong:
+            raise ScheduleError(f"step {len(steps) + 1}: {wrong}") from None
+        steps.append(step)
+        columns.append(moves)
+    return steps, columns

@@ -1,0 +1,58 @@
+"""One reader of plans: prove that a plan is right, without computing.
+
+It is replayed with sets for numbers (plan_replay.py). A plan is right if whatever is used is there and right, each
+update finds every micro-batch's contribution once, and at the end each device holds what the layout says, updated.
+
+With the proof comes what the plan takes: memory (memory.py), and bytes that are sent.
+"""
+
+from dataclasses import dataclass, field
+
+from ..arguments import check_name, check_whole
+from ..optimizers import OPTIMIZERS
+from .check import check_plan
+from .memory import bytes_sent, held_in_steps
+from .moves import Wrong
+from .plan import PlanError
+from .plan_replay import PlanReplay
+
+
+@dataclass
+class PlanProof:
+    """What a proof found out about a right plan: in bytes, with an entry for each device.
+
+    ``peak``: the most that it holds at a time; ``peak_of``: what that consists of, a dict of `memory.KINDS`.
+    ``between``: what it holds between steps. ``sent``: what it sends. ``wasted``: sentences about what nobody needs,
+    the first few.
+    """
+
+    peak: list
+    peak_of: list = field(repr=False)
+    between: list
+    sent: list
+    wasted: list
+
+
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32"):
+    """Prove that each device ends with what one device has that does everything; a `PlanProof`.
+
+    Memory and bytes are those of a minibatch of ``batch_size`` examples. Raises PlanError, which names step, device and
+    micro-batch, if the plan is wrong; ValueError for what is no plan.
+    """
+    columns = check_plan(plan)
+    check_minibatch(batch_size, optimizer, dtype)
+    try:
+        replay = PlanReplay(plan, columns)
+        replay.run()
+    except Wrong as wrong:
+        raise PlanError(str(wrong)) from None
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype)
+    peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
+    return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
+
+
+def check_minibatch(batch_size, optimizer, dtype):
+    """Raise ValueError unless memory can be counted for these."""
+    check_whole("batch_size", batch_size)
+    check_name("optimizer", optimizer, OPTIMIZERS)
+    check_name("dtype", dtype, ("float32", "float64"))

@@ -1,0 +1,109 @@
+"""What all devices hold while steps are replayed, with sets for numbers: the heart of the prover.
+
+A value is cut into pieces wherever some transfer starts or stops, so that each transfer moves whole pieces, and a proof
+takes the same time for 100 elements as for a million. Each piece on each device is a *sum of shares*:
+
+    None        it is not there
+    a set       whose shares are in the sum, once each: an int, whose bit i says that share i is in it
+    TWICE       some share is in it more than once; no addition mends that
+
+A transfer with "add" unites two sets, and if they have a share in common, the sum has it twice; "copy" replaces. What
+holds for sets holds for all numbers: a sum is right, whatever its shares are, if each is in it once.
+
+Beside that a replay notes what nobody needed: what was there already, and what nobody has read.
+"""
+
+import numpy as np
+
+from .actions import name_of
+from .moves import Wrong
+
+TWICE = -1
+
+MOST_WASTED = 20
+"""So many things that nobody needed are noted."""
+
+
+class Replay:
+    """``k`` devices. ``cuts(value)``: where that value is cut, an ascending array of elements, first and last included.
+
+    ``held[value]``, (k, pieces): the sums, as above. ``fresh[value]``, (k, pieces): of what nobody has read yet the
+    number of the step that wrote it, negative if that was a computation; 0 of all else. ``wasted``: sentences.
+    ``number``: of the step, from 1.
+    """
+
+    def __init__(self, k, cuts):
+        self.k, self.cuts, self.held, self.fresh, self.wasted, self.number = k, cuts, {}, {}, [], 0
+
+    def sums(self, value):
+        """The table ``held[value]``; in a new one nothing is there."""
+        if value not in self.held:
+            shape = self.k, len(self.cuts(value)) - 1
+            self.held[value], self.fresh[value] = np.full(shape, None), np.zeros(shape, np.int32)
+        return self.held[value]
+
+    def plus(self, there, more):
+        """The sums of two arrays of sums."""
+        total, common = there | more, (there & more).astype(bool)
+        if common.any():
+            total[common] = TWICE
+        return total
+
+    def step(self, moves):
+        """The next step, a list of `Moves`: all read before any writes. Raises `Wrong` if something is not there."""
+        self.number += 1
+        for each, what in [(each, self.read(each)) for each in moves]:
+            self.write(each, *what)
+
+    def read(self, moves):
+        """What some `Moves` read: the numbers of the transfers, of devices and of pieces, and the sums; all arrays."""
+        cuts, table = self.cuts(moves.value), self.sums(moves.value)
+        first, last = np.searchsorted(cuts, moves.start), np.searchsorted(cuts, moves.stop)
+        number = np.repeat(np.arange(len(first)), last - first)
+        pieces = np.arange(len(number)) - (np.cumsum(last - first) - last)[number]
+        devices = moves.source[number]
+        sums = table[devices, pieces]
+        missing = np.equal(sums, None).astype(bool)
+        if missing.any():
+            t = moves.transfer(number[np.argmax(missing)])
+            raise Wrong(f"device {t.source} does not have {name_of(t.value)}, elements {t.start} to {t.stop}, to send")
+        self.fresh[moves.value][devices, pieces] = 0
+        return number, pieces, sums
+
+    def write(self, moves, number, pieces, sums):
+        """What some `Moves` write that have `read` this."""
+        table, fresh = self.sums(moves.target), self.fresh[moves.target]
+        devices = moves.destination[number]
+        _, first = np.unique(devices * table.shape[1] + pieces, return_index=True)
+        if len(first) < len(pieces):  # several arrive in the same place: one after the other
+            rest = np.ones(len(pieces), bool)
+            rest[first] = False
+            for some in ~rest, rest:
+                self.write(moves, number[some], pieces[some], sums[some])
+            return
+        before, unread = table[devices, pieces], fresh[devices, pieces]
+        after = sums if moves.op == "copy" else self._added(moves, number, before, sums)
+        table[devices, pieces], fresh[devices, pieces] = after, self.number
+        known = np.equal(before, after).astype(bool)
+        if known.any():
+            self._note(moves, number[known], "what is there already")
+        if moves.op == "copy" and unread.any():
+            self._note(moves, number[unread != 0], "over what nobody has used")
+
+    def _added(self, moves, number, there, more):
+        missing = np.equal(there, None).astype(bool)
+        if missing.any():
+            if moves.target[0] != "grads":  # which begin as zeros
+                t = moves.transfer(number[np.argmax(missing)])
+                raise Wrong(f"{t}: device {t.destination} has no such elements, to which they could be added")
+            there = np.where(missing, 0, there)
+        return self.plus(there, more)
+
+    def _note(self, moves, numbers, what):
+        for i in np.unique(numbers):
+            self.waste(f"{moves.transfer(i)}: {what}")
+
+    def waste(self, text, number=None):
+        """Note what was done for nothing, in a step, that which goes on unless given."""
+        if len(self.wasted) < MOST_WASTED:
+            self.wasted.append(f"step {number or self.number}: {text}")
