@@ -160,9 +160,14 @@ def _collect_one(use, value, function, imports, parts, kept):
 
 
 def _public(home, own, value):
-    """The outermost package from which ``value`` can be imported by its name ``own``; ``home`` is its module."""
-    parent = home.rpartition(".")[0]
-    return _public(parent, own, value) if getattr(sys.modules.get(parent), own, None) is value else home
+    """The outermost package from which ``value`` can be imported by its name ``own``; ``home`` is its module.
+
+    If that is a file of a room that does not offer it, another room that does.
+    """
+    top, *inner = home.split(".")
+    rooms = sorted(name for name in sys.modules if name.rpartition(".")[0] == top) if len(inner) > 1 else []
+    offers = (name for name in (top, *rooms) if getattr(sys.modules.get(name), own, None) is value)
+    return next(offers, home)
 
 
 def _literal(use, value):

@@ -54,13 +54,18 @@ def _composed(orders, k, m, case):
         prove(plan)
     except PlanError as error:
         text = str(error)
-        hint = "a micro-batch's backward comes after its forward, on every device"
-        if "deadlock" in text or "waits for ever" in text:
-            hint = "device s waits for its neighbours: it begins with k - s forwards, more than the device after it"
-            if _differ(orders):
-                hint = "all devices go through the micro-batches in the same order, in forward as in backward"
+        hint = "device s waits for its neighbours: it begins with k - s forwards, more than the device after it"
+        if _differ(orders):
+            hint = "all devices go through the micro-batches in the same order, in forward as in backward"
+        if _backward_first(orders) or not ("deadlock" in text or "for ever" in text):
+            hint = "a micro-batch's backward comes after its forward, on every device"
         raise Wrong(f"{case}: {text}", hint) from error
     return plan
+
+
+def _backward_first(orders):
+    """Whether a device goes back through a micro-batch before it has gone forward."""
+    return any(("F", s, m) in order[i:] for order in orders for i, (what, s, m) in enumerate(order) if what == "B")
 
 
 def _differ(orders):
