@@ -17,6 +17,7 @@ import numpy as np
 
 from .actions import name_of
 from .follow import diagnosis, follow
+from .memory import joined_values
 from .moves import Wrong, cuts_of
 from .plan import Compute
 from .replay import TWICE, Replay
@@ -39,7 +40,8 @@ class PlanReplay(Replay):
         ]
         self.kept_on_device = set()  # (cache or delta, device, stage, micro-batch)
         self.updated = set()  # (device, stage)
-        self.used = {}  # by value: whether a device's computations have used it
+        self.used, self.nobody = {}, np.zeros(plan.k, bool)  # by value: whether a device's computations have used it
+        self.joined = joined_values(plan, columns)
         self.persistent = [self._persistent(s) for s in range(len(plan.stages))]
         for s, places in enumerate(self.persistent):
             self.sums(("params", s))[places] = OLD
@@ -60,17 +62,21 @@ class PlanReplay(Replay):
 
     def write(self, moves, number, pieces, sums):
         """As of `Replay`."""
+        used = self.used.get(moves.target, self.nobody)[moves.destination[number]]
+        if used.any() and moves.target in self.joined:  # caches have this very array
+            t = moves.transfer(number[np.argmax(used)])
+            raise Wrong(f"{t}: device {t.destination} has computed with {name_of(t.target or t.value)} already")
         if moves.op == "copy":
-            self._begin_anew(moves.target, np.unique(moves.destination[number]))
+            for device in np.unique(moves.destination[number[used]]).tolist():
+                self._forget(moves.target, device)
         super().write(moves, number, pieces, sums)
 
-    def _begin_anew(self, value, devices):
+    def _forget(self, value, device):
         """What a device has computed with is gone when it is brought or made again (lives.py)."""
+        gone = ~self.persistent[value[1]][device] if value[0] == "params" else slice(None)
+        self.sums(value)[device, gone], self.fresh[value][device, gone] = None, 0
         if value in self.used:
-            for device in devices[self.used[value][devices]].tolist():
-                gone = ~self.persistent[value[1]][device] if value[0] == "params" else slice(None)
-                self.held[value][device, gone], self.fresh[value][device, gone] = None, 0
-                self.used[value][device] = False
+            self.used[value][device] = False
 
     def pieces(self, value, bounds):
         """The pieces that elements (start, stop) are, as a slice."""
@@ -114,10 +120,10 @@ class PlanReplay(Replay):
 
     def _keep(self, compute, value, some, sums):
         table, fresh, device = self.sums(value), self.fresh[value], compute.device
-        if value[0] in ("y", "dy") and fresh[device, some].any():
-            self.waste(f"device {device}, {compute}: {name_of(value)} is there already, and nobody has used it")
         if value[0] in ("y", "dy"):
-            self._begin_anew(value, np.array([device]))
+            if fresh[device, some].any():
+                self.waste(f"{compute}: {name_of(value)} is there already, and nobody has used it")
+            self._forget(value, device)  # it makes a new array
         table[device, some], fresh[device, some] = sums, -self.number
 
     def _end(self, value):
@@ -143,10 +149,9 @@ class PlanReplay(Replay):
         self._use_params(device, s)
         if s:
             self._use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
-        own = self._own(device, s)
-        self._set_aside(
-            "cache", device, s, m, s == len(self.plan.stages) - 1 or own[0] == own[1] < self.plan.stages[s].params
-        )
+        start, stop = self._own(device, s)
+        has_none = start == stop and self.plan.stages[s].params > 0
+        self._set_aside("cache", device, s, m, alone=has_none or s == len(self.plan.stages) - 1)
         if s < len(self.plan.stages) - 1:
             yield self._made(device, ("y", s, m), s, "columns", "rows")
 
@@ -251,7 +256,7 @@ class PlanReplay(Replay):
         if kind == "params" and found is not None:
             return f"{name_of(value)}{where}: they are updated already"
         if found is None:
-            return f"{name_of(value)}{where and where + ','} is not there"
+            return f"{name_of(value)}{where and where + ','} {'are' if kind == 'params' else 'is'} not there"
         return f"{name_of(value)}{where}: a share {'was added twice' if found == TWICE else 'is lacking'}"
 
 
