@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN, assert_close, long, without_black
+from conftest import LONG_ON_STANDIN, assert_close, few, long, without_black
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -37,8 +37,8 @@ def data(small):
     return without_black(X[:123]), y[:123], without_black(X_test), y_test
 
 
-def cpus(k):
-    return [d2l.cpu(i) for i in range(k)]
+def cpus(k, first=0):
+    return [d2l.cpu(first + i) for i in range(k)]
 
 
 _walked = {}
@@ -157,7 +157,7 @@ def test_evaluation_by_a_plan(data, split, batch_size, limit):
     for device in devices:
         device.limit_memory(limit)
     try:
-        test_set = SplitTestSet(X, y, make_plan(split, 4, network=SMALL), devices, batch_size, metrics)
+        test_set = SplitTestSet(X, y, make_plan(split, 4, network=SMALL), devices, batch_size, metrics=metrics)
         found = test_set.evaluate([params], tell=told.append)
     finally:
         for device in devices:
@@ -235,7 +235,6 @@ DROPPING = sequential((1, 28, 28), Flatten(), Dropout(0.5), Dense(10))
         ({"split": "data", "overlap": True}, "overlap is True, which does not"),
         ({"split": "data", "flat": False}, "flat is False, which does not"),
         ({"split": "data", "precision": "mixed"}, "precision is 'mixed', which does not"),
-        ({"split": "data", "loss": "squared_error"}, "loss is 'squared_error', which does not"),
         ({"split": "data", "algorithm": "nccl"}, "with a split it is one of naive, sharded"),
         ({"split": "zero3", "algorithm": "tree"}, "'zero3' has collectives of its own"),
         ({"split": "layers", "network": NORM}, "the network has batch norm"),
@@ -251,10 +250,57 @@ def test_what_is_refused(data, settings, message):
         quick(cpus(3), data, **settings)
 
 
-def test_labels_that_are_no_whole_numbers(data):
-    X, y, X_test, y_test = data
-    with pytest.raises(ValueError, match="labels are whole numbers"):
-        quick(cpus(2), (X, np.eye(10)[y], X_test, y_test), split="data")
+def own_loss(outputs, y):
+    return (np.abs(outputs - y) ** 1.5).sum(dtype=np.float64), (outputs, y)
+
+
+def own_grad(cache):
+    """In float64, which the step rounds."""
+    difference = np.subtract(*cache, dtype=np.float64)
+    return 1.5 * np.sqrt(np.abs(difference)) * np.sign(difference)
+
+
+ANY_LOSS = pytest.mark.parametrize(
+    "loss", ["cross_entropy", "squared_error", (own_loss, own_grad)], ids=["soft", "squared", "own"]
+)
+
+
+@ANY_LOSS
+@pytest.mark.parametrize("split", few([*SPLITS, "data=2,layers=2"], "layers", "zero3", "channels", "channel-pairs"))
+def test_losses_and_soft_labels(data, split, loss):
+    """What one device learns; the last minibatch has fewer examples than there are micro-batches."""
+    rng = np.random.default_rng(4)
+    X, _, X_test, _ = (part[:50] for part in data)
+    y = rng.dirichlet(np.ones(10), 50)
+    settings = {"loss": loss, "batch_size": 47, "network": SMALL}
+    alone, params = quick(cpus(1), (X, y, X_test, y), **settings)
+    history, found = quick(cpus(4), (X, y, X_test, y), split=split, micro_batches=3, **settings)
+    name = "test_accuracy" if loss == "cross_entropy" else "test_loss"
+    assert history.train_loss == pytest.approx(alone.train_loss)
+    assert getattr(history, name) == pytest.approx(getattr(alone, name))
+    for one, other in zip(found, params, strict=True):
+        assert_close(one, other, 1e-2)  # as above
+
+
+@ANY_LOSS
+def test_the_memory_of_losses_and_targets(data, loss):
+    """A step fits into what is told, and a byte less is refused."""
+    X, y = data[0][:50], np.random.default_rng(4).dirichlet(np.ones(10), 50)
+    devices = cpus(2, first=40)
+    settings = {"loss": loss, "batch_size": 50, "network": SMALL, "split": "layers"}
+    peaks = quick(devices, (X, y, X[:2], y[:2]), **settings)[0].peak_memory
+    try:
+        for less in 0, 1:
+            for device, peak in zip(devices, peaks, strict=True):
+                device.limit_memory(peak - less)
+            if less:
+                with pytest.raises(DeviceMemoryError, match="1 more than its limit"):
+                    quick(devices, (X, y, X[:2], y[:2]), **settings)
+            else:
+                quick(devices, (X, y, X[:2], y[:2]), **settings)
+    finally:
+        for device in devices:
+            device.limit_memory(None)
 
 
 def test_every_plan_can_be_chosen():

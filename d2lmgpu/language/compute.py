@@ -6,11 +6,15 @@ forward keeps for backward holds no weights: they are a value of their own, and 
 
 import functools
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from ..devices import array_module
 from ..kernels.stages import function_of
-from ..layers import batch_norm, conv2d, dense, softmax_cross_entropy, softmax_cross_entropy_grad
-from ..layers.labels import right_answers
+from ..layers import batch_norm, conv2d, dense
+from ..layers.labels import with_right_answers
+from ..networks.losses import CROSS_ENTROPY, Loss
 
 BACKWARD_IN_TWO = (conv2d, dense)
 """Layers that compute the input's gradient alone, or the parameters' alone."""
@@ -18,36 +22,60 @@ WITH_WEIGHT = (*BACKWARD_IN_TWO, batch_norm)
 """Layers whose caches have the weight in the second place."""
 
 
-def forward(layers, x, params, labels=None):
-    """``x`` through the ``layers`` with their ``params`` → y, caches. With ``labels``, at the end, y is the loss."""
+class Objective(NamedTuple):
+    """What the last stage ends with: the ``loss``, of targets of this ``shape``, for one example, and ``dtype``."""
+
+    loss: Loss = CROSS_ENTROPY
+    shape: tuple = ()
+    dtype: str = "int64"
+
+    @classmethod
+    def of(cls, loss, y, dtype):
+        """That of a `Loss` and of targets ``y`` (N, ...), where parameters have this dtype."""
+        return cls(loss, y.shape[1:], np.dtype(dtype).name if y.dtype.kind == "f" else "int64")
+
+    def zeros(self, n):
+        """Targets of ``n`` examples, all zero."""
+        return np.zeros((n, *self.shape), self.dtype)
+
+
+CLASSES = Objective()
+"""The usual one: the cross-entropy of labels."""
+
+
+def forward(layers, x, params, targets=None, loss=CROSS_ENTROPY):
+    """``x`` through the ``layers`` with their ``params`` → y, caches.
+
+    With ``targets``, at the end, y is an array of two: the loss, and for how many examples the largest output is right.
+    """
     rest, caches = iter(params), []
     for layer in layers:
         x, cache = layer.forward(x, *(next(rest) for _ in layer.shapes))
         caches.append(_without_weight(layer, cache))
-    if labels is not None:
-        x, cache = softmax_cross_entropy(x, labels)
-        caches.append(cache)
-        return x, caches
+    if targets is not None:
+        if len(x):
+            summed, cache = loss.forward(x, targets)
+            caches.append((cache, x.dtype))
+        else:  # which a user's own loss need not understand
+            summed, cache = 0, x.copy()
+            caches.append((cache, None))
+        return with_right_answers(summed, x, targets), caches
     return packed(x), caches
 
 
-def count_right(caches):
-    """For how many examples the largest logit was the label, from the caches of the last stage, with the loss's."""
-    return right_answers(*caches[-1])
-
-
-def backward(layers, dy, caches, params, is_first, grads):
+def backward(layers, dy, caches, params, is_first, grads, loss=CROSS_ENTROPY):
     """B: → dx (None of the first stage); adds to ``grads``, arrays like ``params``. The last stage has no ``dy``."""
-    dx, delta = input_backward(layers, dy, caches, params, is_first, grads)
+    dx, delta = input_backward(layers, dy, caches, params, is_first, grads, loss)
     del delta
     return dx
 
 
-def input_backward(layers, dy, caches, params, is_first, grads=None):
+def input_backward(layers, dy, caches, params, is_first, grads=None, loss=CROSS_ENTROPY):
     """I: → dx, delta: for each layer with parameters the gradient of its output. With ``grads`` adds to them, too."""
     caches = list(caches)
     if dy is None:
-        dy = softmax_cross_entropy_grad(caches.pop())
+        cache, dtype = caches.pop()
+        dy = cache if dtype is None else loss.grad(cache).astype(dtype, copy=False)
     lowest = next(i for i, layer in enumerate(layers) if layer.shapes) if is_first else -1
     places, delta = parameter_places(layers), []
     for i in reversed(range(max(lowest, 0), len(layers))):

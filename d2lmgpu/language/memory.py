@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .compute import CLASSES
 from .lives import lives_of
 from .plan import all_of
 from .sizes import examples_in_each, stage_sizes
@@ -18,9 +19,6 @@ KINDS = ("parameters", "gradients", "state", "examples", "activations", "message
 
 Messages: y and dy that came from other devices, or in which transfers put parts and shares together.
 """
-
-LABEL = 8
-"""Bytes of one: an int64."""
 
 
 @dataclass
@@ -36,7 +34,7 @@ class Held:
     line: list = field(default_factory=list, repr=False)
 
 
-def held_in_steps(plan, columns, batch_size, states, dtype):
+def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES):
     """For each device its `Held`, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
     facts = Facts(plan, columns)
     events = [[] for _ in range(plan.k)]
@@ -45,7 +43,9 @@ def held_in_steps(plan, columns, batch_size, states, dtype):
         events[device] += [(begin, BEGINS + later, value), (end, ENDS, value)]
         joined = (number for number in facts.joined.get((device, value), ()) if begin <= number <= end)
         events[device] += [(number, JOINS, value) for number in joined]
-    memories = [_Memory(plan, device, batch_size, states, np.dtype(dtype), facts) for device in range(plan.k)]
+    memories = [
+        _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts) for device in range(plan.k)
+    ]
     return [memory.go(sorted(own, key=lambda e: e[:2])) for memory, own in zip(memories, events, strict=True)]
 
 
@@ -128,9 +128,10 @@ class Facts:
 class _Memory:
     """Of one device; `go` through its events."""
 
-    def __init__(self, plan, device, batch_size, states, dtype, facts):
+    def __init__(self, plan, device, batch_size, states, dtype, objective, facts):
         self.plan, self.device, self.itemsize, self.facts = plan, device, dtype.itemsize, facts
-        self.sizes = stage_sizes(plan.network, plan.stages, dtype, held_units(plan, device))
+        self.sizes = stage_sizes(plan.network, plan.stages, dtype, held_units(plan, device), objective)
+        self.target = objective.zeros(1).nbytes
         self.examples = examples_in_each(batch_size, plan.micro_batches)
         self.pieces = {}  # of each value: the pieces of memory that it has, (piece, bytes)
         self.counts = {}  # of each piece: [how many values have it, bytes, kind]
@@ -146,7 +147,7 @@ class _Memory:
             if stage == 0:
                 self.used["examples"] += self.sizes[0].x(self.examples[m])
             if stage == len(self.plan.stages) - 1:
-                self.used["examples"] += LABEL * self.examples[m]
+                self.used["examples"] += self.target * self.examples[m]
         self._look(0)
         for number, kind, value in events:
             if kind == ENDS:

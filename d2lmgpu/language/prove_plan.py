@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ..arguments import check_name, check_whole
 from ..optimizers import OPTIMIZERS
 from .check import check_plan
+from .compute import CLASSES
 from .memory import bytes_sent, held_in_steps
 from .moves import Wrong
 from .plan import PlanError
@@ -33,10 +34,11 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32"):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES):
     """Prove that each device ends with what one device has that does everything; a `PlanProof`.
 
-    Memory and bytes are those of a minibatch of ``batch_size`` examples. Raises PlanError, which names step, device and
+    Memory and bytes are those of a minibatch of ``batch_size`` examples, with targets and a loss as the `Objective`
+    says. Raises PlanError, which names step, device and
     micro-batch, if the plan is wrong; ValueError for what is no plan.
     """
     columns = check_plan(plan)
@@ -46,7 +48,7 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32"):
         replay.run()
     except Wrong as wrong:
         raise PlanError(str(wrong)) from None
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype)
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
     return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..kernels.stages import output_shapes as layer_shapes
 from .actions import chunk_bound
-from .compute import forward, input_backward
+from .compute import CLASSES, forward, input_backward
 from .plan import all_of, shapes_of
 from .split import splits_of, views
 
@@ -45,15 +45,15 @@ class StageSizes(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def stage_sizes(network, stages, dtype, held=None):
-    """The `StageSizes` of each stage, for arrays of ``dtype``.
+def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
+    """The `StageSizes` of each stage, for arrays of ``dtype``, of which the last ends with the ``objective``.
 
     ``held``: for each stage how many units of it a device has, see `held_units`; all unless given.
     """
     if held is None or not any(stage.split for stage in stages):
         stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
     few = 2 if any(stage.split for stage in stages) else 1  # one example's channels lie in memory as no others do
-    runs = [_run(network, stages, dtype, examples, held) for examples in (few, few + 1)]
+    runs = [_run(network, stages, dtype, examples, held, objective) for examples in (few, few + 1)]
     found = []
     for a, b in zip(*runs, strict=True):
         linear = (p if isinstance(p, bool) else Linear(q - p, p - few * (q - p)) for p, q in zip(a, b, strict=True))
@@ -97,33 +97,33 @@ def arrays_in(value):
         yield value
 
 
-def _run(network, stages, dtype, examples, held):
+def _run(network, stages, dtype, examples, held, objective):
     """For each stage a `StageSizes` in bytes, for so many examples."""
-    x, labels, runs = np.zeros((examples, *network.input_shape), dtype), np.zeros(examples, int), []
+    x, targets, runs = np.zeros((examples, *network.input_shape), dtype), objective.zeros(examples), []
     splits, shapes = splits_of(network, stages), output_shapes(network, stages)
     for s, stage in enumerate(stages):
         layers = network[stage.first : stage.stop]
         part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
         params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
         is_last = s == len(stages) - 1
-        y, cache = forward(layers, x, params, labels if is_last else None)
+        y, cache = forward(layers, x, params, targets if is_last else None, objective.loss)
         before, after = stages[s].split, None if is_last else stages[s + 1].split
         whole = dy = own_dy = None if is_last else np.zeros_like(y)
         if not is_last and (before or after):
             whole = np.zeros((shapes[s][0], examples, *shapes[s][1:]), dtype).swapaxes(0, 1)  # as a collective makes it
             dy = y if after == "rows" else whole
             own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
-        _, delta = input_backward(layers, own_dy, cache, params, s == 0)
-        runs.append(_measure(x, y, cache, dy, delta, labels, whole))
+        _, delta = input_backward(layers, own_dy, cache, params, s == 0, None, objective.loss)
+        runs.append(_measure(x, y, cache, dy, delta, targets, whole))
         x = whole if before and after != "rows" and not is_last else y
     return runs
 
 
-def _measure(x, y, cache, dy, delta, labels, whole):
+def _measure(x, y, cache, dy, delta, targets, whole):
     x, y, dy = (memory_of(value) for value in (x, y, dy))
     held = {id(memory_of(array)): memory_of(array) for array in arrays_in(cache)}
     deltas = {id(memory_of(array)): memory_of(array) for array in arrays_in(delta)}
-    own = sum(array.nbytes for array in held.values() if array is not x and array is not y and array is not labels)
+    own = sum(array.nbytes for array in held.values() if array is not x and array is not y and array is not targets)
     own_delta = sum(array.nbytes for array in deltas.values() if array is not dy)
     handed_on = [0] * 3 if dy is None else [y.nbytes, dy.nbytes, whole.nbytes]
     return StageSizes(

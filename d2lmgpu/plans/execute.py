@@ -18,8 +18,7 @@ from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import prove_plan
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, numbered, splits_of, views
-from ..layers import check_labels
-from ..networks import channels, check_params
+from ..networks import channels, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
 from .lower import events_of
@@ -43,15 +42,16 @@ def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd"):
 class Execution:
     """A plan on its devices, with the parameters and the optimiser's state, step after step.
 
-    ``optimizer``: a name, or an `Optimizer`. The plan is proved first. Raises PlanError for a plan that is wrong,
-    ValueError for parameters that are not the network's, another number of devices, or a network with batch norm whose
-    minibatch is cut. Of batch norm's running statistics, which training does not need, it keeps none.
+    ``optimizer``: a name, or an `Optimizer`. ``loss``: as of `networks.find_loss`. The plan is proved first. Raises
+    PlanError for a plan that is wrong, ValueError for parameters that are not the network's, another number of devices,
+    or a network with batch norm whose minibatch is cut. Of batch norm's running statistics, which training does not
+    need, it keeps none.
 
     Of a `Cluster` every process has one, with the same plan and parameters, and calls its methods as the others do.
     Its ``stores`` are those of the process's own devices.
     """
 
-    def __init__(self, plan, params, devices, optimizer="sgd"):
+    def __init__(self, plan, params, devices, optimizer="sgd", loss="cross_entropy"):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
@@ -65,7 +65,7 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
-        self.steps, self.failed = 0, False
+        self.steps, self.failed, self.loss = 0, False, find_loss(loss)
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -74,7 +74,7 @@ class Execution:
         events = events_of(plan, columns)
         extents = extents_of(plan, columns, events)
         own = list(enumerate(self.devices, everybody.first))
-        tasks = [device.submit(Store, plan, i, device, flat, optimizer, extents[i]) for i, device in own]
+        tasks = [device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss) for i, device in own]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
@@ -84,7 +84,7 @@ class Execution:
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
 
     def step(self, X, y, lr, tell=0.0):
-        """A training step on the minibatch ``X`` (N, C, H, W), in the parameters' dtype, ``y`` (N,); the summed loss.
+        """A training step on ``X`` (N, C, H, W), in the parameters' dtype, with ``y`` (N, ...); the summed loss.
 
         Afterwards ``correct`` is for how many examples the largest logit was the label, and ``told`` what the processes
         had to ``tell``, a number each, in a list with an entry for each device.
@@ -131,8 +131,8 @@ class Execution:
         X, y, network = np.asarray(X), np.asarray(y), self.plan.network
         if X.shape[1:] != network.input_shape or X.dtype != self.dtype or not len(X):
             raise ValueError(f"X is {shown(X)}; it should be {self.dtype} of shape (N, *{network.input_shape})")
-        check_labels(y, len(X), network.classes)
-        return X, y.astype(np.int64)
+        self.loss.check(y, len(X), network.classes)
+        return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
     def _place_examples(self, X, y):
         """Each device gets the micro-batches that it begins or ends with."""
@@ -155,8 +155,8 @@ class Execution:
         M = self.plan.micro_batches
         rows = np.full((len(self.stores), 2 * M + 1), float(tell))
         for row, store in zip(rows, self.stores, strict=True):
-            for m in store.losses:
-                row[2 * m : 2 * m + 2] = [_number(own[m], store.device) for own in (store.losses, store.correct)]
+            for m, sums in store.sums.items():
+                row[2 * m : 2 * m + 2] = to_host(DeviceArray(sums, store.device))
         rows = gather(self.everybody, rows).tolist()
         self.told = [row[-1] for row in rows]
         self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))
@@ -176,10 +176,6 @@ def extents_of(plan, columns, events):
             for i in devices:
                 extents[i][action.value] = whole
     return extents
-
-
-def _number(value, device):
-    return float(to_host(DeviceArray(np.asarray(value) if np.isscalar(value) else value, device)))
 
 
 def whole_state(execution):

@@ -23,7 +23,7 @@ from ..language.check import check_plan
 from ..language.plan import COMPUTES, Compute, part_updated
 from ..language.sizes import examples_in_each
 from ..measuring import repeated, seconds_of
-from ..networks import init_params
+from ..networks import CROSS_ENTROPY, init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .compose import compose
@@ -166,7 +166,7 @@ class _OwnPart:
         if any(action.what in ("send", "receive") for action in self.todo):
             raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
         flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, events)[0]
-        self.store = device.submit(Store, plan, 0, device, flats, optimizer, extents).result()
+        self.store = device.submit(Store, plan, 0, device, flats, optimizer, extents, CROSS_ENTROPY).result()
 
     def step(self, X, y, lr):
         """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""

@@ -6,7 +6,7 @@ Everything here runs on the device, with plain arrays, in the device's turn.
 from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
-from ..language.compute import axes_in_memory, backward, count_right, forward, input_backward, weight_backward
+from ..language.compute import axes_in_memory, backward, forward, input_backward, weight_backward
 from ..language.plan import all_of, shapes_of
 from ..language.sizes import arrays_in, memory_of, output_shapes
 from ..language.split import splits_of, units_of_outputs, views
@@ -19,8 +19,8 @@ class Store:
     ``extents``: by gradients the elements (start, stop) that the device has of them.
     """
 
-    def __init__(self, plan, number, device, flat, optimizer, extents):
-        self.plan, self.device, self.optimizer, self.extents = plan, device, optimizer, extents
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss):
+        self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
         self.values, self.joined, self.own, self.state = {}, {}, {}, {}  # joined: flat arrays of y and dy
         self.parts = {part.stage: part for part in plan.layout[number]}
         self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
@@ -28,8 +28,8 @@ class Store:
         shapes = output_shapes(plan.network, plan.stages)
         self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
         self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
-        self.X, self.y, self.losses, self.examples = {}, {}, {}, []
-        self.correct = {}  # of each micro-batch that ends here: for how many examples the largest logit is the label
+        self.X, self.y, self.examples = {}, {}, []
+        self.sums = {}  # of each micro-batch that ends here: the loss, and for how many examples the output is right
         self.dtype = flat[0].dtype
         for s, part in self.parts.items():
             own = self.own[s] = self._new(part.params[1] - part.params[0])
@@ -38,7 +38,7 @@ class Store:
 
     def clear(self):
         """Forget what is of one step alone."""
-        for values in self.values, self.joined, self.X, self.y, self.losses, self.correct:
+        for values in self.values, self.joined, self.X, self.y, self.sums:
             values.clear()
 
     def do(self, action, *numbers):
@@ -117,10 +117,9 @@ class Store:
         x = self.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
         is_last = s == len(self.layers) - 1
         with span("forward"):
-            y, cache = forward(self.layers[s], x, self._params(s), self.y[m] if is_last else None)
+            y, cache = forward(self.layers[s], x, self._params(s), self.y[m] if is_last else None, self.loss)
         if is_last:
-            self.losses[m] = y
-            self.correct[m] = count_right(cache)
+            self.sums[m] = y
         else:
             self._set("y", s, m, y)
         self._set("cache", s, m, cache)
@@ -128,14 +127,14 @@ class Store:
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
-            dx = backward(*self._backward_inputs(s, m), self._grads(action))
+            dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss)
         if s:
             self._set("dy", s - 1, m, dx)
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
-            dx, delta = input_backward(*self._backward_inputs(s, m))
+            dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss)
         if s:
             self._set("dy", s - 1, m, dx)
         self._set("delta", s, m, delta)

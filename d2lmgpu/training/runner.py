@@ -52,9 +52,10 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
 
 def make_test_set(X, y, runner, devices, network, settings, metrics):
     """The test set for what a ``runner`` trains: a `TestSet`, or for a `SplitStep` a `SplitTestSet`."""
+    loss = find_loss(settings.loss)
     if settings.split:
-        return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, metrics)
-    return TestSet(X, y, devices, network, find_loss(settings.loss), metrics)
+        return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics)
+    return TestSet(X, y, devices, network, loss, metrics)
 
 
 def make_replicas(params, devices, network, settings, in_graphs):

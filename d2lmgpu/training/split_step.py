@@ -5,8 +5,9 @@ import numpy as np
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
 from ..devices import put, to_host
+from ..language.compute import Objective
 from ..language.plan import Compute, shapes_of
-from ..networks import logits
+from ..networks import CROSS_ENTROPY, find_loss, logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
@@ -27,16 +28,16 @@ class SplitStep(Step):
     """
 
     def __init__(self, X, y, params, devices, network, settings, stop=None):
-        if np.ndim(y) != 1:
-            raise ValueError("with a split labels are whole numbers, one for each image; train others without one")
         self.X, self.y, self.stop, self.settings = np.asarray(X), np.asarray(y), stop, settings
         batch_size, k = min(settings.batch_size, len(X)), len(devices)
         self.plan = make_plan(settings.split, k, settings.pipeline, settings.micro_batches, network, settings.algorithm)
-        self.peak_memory = prove(self.plan, batch_size, settings.optimizer).peak
-        check_memory(network, devices, self.peak_memory, settings, batch_size)
+        loss = find_loss(settings.loss)
+        objective = Objective.of(loss, self.y, params[0].dtype)
+        self.peak_memory = prove(self.plan, batch_size, settings.optimizer, objective=objective).peak
+        check_memory(network, devices, self.peak_memory, settings, batch_size, objective)
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
-        self.whole = Whole(self.plan, params, devices, make_optimizer(settings))
+        self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss)
         self.replicas = [self.whole]
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
@@ -80,8 +81,8 @@ class Whole:
 
     statistics = ()
 
-    def __init__(self, plan, params, devices, optimizer):
-        self.plan, self.devices, self.optimizer = plan, devices, optimizer
+    def __init__(self, plan, params, devices, optimizer, loss):
+        self.plan, self.devices, self.optimizer, self.loss = plan, devices, optimizer, loss
         self.set_params(params)
 
     def step(self, X, y, lr, tell=False):
@@ -108,7 +109,7 @@ class Whole:
     def set_params(self, values):
         """Take `params`."""
         self.execution = None  # frees memory that the next line takes
-        self.execution = Execution(self.plan, values, self.devices, self.optimizer)
+        self.execution = Execution(self.plan, values, self.devices, self.optimizer, self.loss)
         self.given = list(map(to_host, values))
         count, dtype = sum(param.size for param in self.given), self.execution.dtype
         self.given_state = [np.zeros(count, dtype)] * self.optimizer.states
@@ -134,9 +135,9 @@ class SplitTestSet(TestSet):
     counts.
     """
 
-    def __init__(self, X, y, plan, devices, batch_size, metrics=()):
+    def __init__(self, X, y, plan, devices, batch_size, loss=CROSS_ENTROPY, metrics=()):
         self.plan, self.batch_size = plan, batch_size
-        super().__init__(X, y, devices, plan.network, metrics=metrics)
+        super().__init__(X, y, devices, plan.network, loss, metrics)
 
     def _place(self, X, y):
         """Only find out which of the devices have each stage."""
@@ -189,7 +190,7 @@ class SplitTestSet(TestSet):
                     tasks.append(device.submit(_forward, to_host(batch), params, layers))
             batches = [task.result() for task in tasks]
         each = zip(map(to_host, batches), parts, strict=True)
-        return [sums_of(outputs, self.y[part], None, self.metrics) for outputs, part in each]
+        return [sums_of(outputs, self.y[part], self.loss, self.metrics) for outputs, part in each]
 
 
 def _forward(x, params, layers):

@@ -18,6 +18,7 @@ from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
+from ..language.compute import CLASSES
 from ..networks import LENET, channels, is_random
 from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove
 
@@ -27,7 +28,7 @@ USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
 TOGETHER = {"loads": None, "batch_statistics": "local", "flat": True, "overlap": False, "precision": "float32"}
-TOGETHER |= {"loss": "cross_entropy", "check_every": 0}
+TOGETHER |= {"check_every": 0}
 """Settings that have one value only where there is a split."""
 
 
@@ -110,11 +111,11 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     return maker(k, micro_batches, network, **options)
 
 
-def check_memory(network, everybody, peaks, settings, batch_size):
+def check_memory(network, everybody, peaks, settings, batch_size, objective=CLASSES):
     """Raise DeviceMemoryError if a device has a limit below what a plan needs there, with the splits that would fit.
 
     ``everybody``: a `Cluster`, of which all processes call this. ``peaks``: the bytes that the plan needs on each
-    device. ``batch_size``: of the largest minibatch.
+    device. ``batch_size``: of the largest minibatch. ``objective``: loss and targets, as `prove` takes them.
     """
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
@@ -122,7 +123,7 @@ def check_memory(network, everybody, peaks, settings, batch_size):
     if most <= 0:
         return
     i = lacking.index(most)
-    fits = _that_fit(network, limits, settings, batch_size)
+    fits = _that_fit(network, limits, settings, batch_size, objective)
     advice = f"{words.listed(fits)} would fit" if fits else "no split would fit; more devices or micro-batches may help"
     raise DeviceMemoryError(
         f"split {settings.split} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} more than its limit; "
@@ -142,7 +143,7 @@ def splits_for(k):
     return [*SPLITS, *products]
 
 
-def _that_fit(network, limits, settings, batch_size):
+def _that_fit(network, limits, settings, batch_size, objective):
     found = []
     for split in splits_for(len(limits)):
         pipeline = settings.pipeline if "layers" in split else None
@@ -150,7 +151,7 @@ def _that_fit(network, limits, settings, batch_size):
             plan = make_plan(split, len(limits), pipeline, settings.micro_batches, network)
         except ValueError:  # too few layers
             continue
-        peaks = prove(plan, batch_size, settings.optimizer).peak
+        peaks = prove(plan, batch_size, settings.optimizer, objective=objective).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found
