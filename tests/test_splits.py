@@ -211,7 +211,6 @@ def test_what_the_guide_says_of_a_limit(capsys):
 
 
 NORM = known_network("lenet-bn")
-DROPPING = sequential((1, 28, 28), Flatten(), Dropout(0.5), Dense(10))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +237,6 @@ DROPPING = sequential((1, 28, 28), Flatten(), Dropout(0.5), Dense(10))
         ({"split": "data", "algorithm": "nccl"}, "with a split it is one of naive, sharded"),
         ({"split": "zero3", "algorithm": "tree"}, "'zero3' has collectives of its own"),
         ({"split": "layers", "network": NORM}, "the network has batch norm"),
-        ({"split": "layers", "network": DROPPING}, "the network has dropout"),
         ({"split": "layers", "network": sequential((1, 28, 28), Flatten(), Dense(10))}, "3 stages of a network with 1"),
         ({"width": 2, "network": NORM}, "width is 2, but the network is one of your own"),
         ({"width": 0}, "width is 0; it should be a finite number, at least 0.05"),
@@ -280,6 +278,22 @@ def test_losses_and_soft_labels(data, split, loss):
     assert getattr(history, name) == pytest.approx(getattr(alone, name))
     for one, other in zip(found, params, strict=True):
         assert_close(one, other, 1e-2)  # as above
+
+
+DROPPING = sequential(
+    *((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Dropout(0.3), Conv2d(7, 3), Flatten(), Dropout(0.2)),
+    *(Dense(12), ReLU(), Dropout(0.5), Dense(10)),
+)
+
+
+@pytest.mark.parametrize("micro_batches", [1, *long(3)])
+@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
+def test_dropout(data, split, micro_batches):
+    """The same inputs are left out wherever an example, a layer or a channel is."""
+    settings = {"batch_size": 47, "network": DROPPING, "seed": 3, "lr": 0.02}
+    k = 3 if split == "layers" else 4
+    result = quick(cpus(k), data, split=split, micro_batches=micro_batches, **settings)
+    assert_like(result, without_split(data, **settings))
 
 
 @ANY_LOSS

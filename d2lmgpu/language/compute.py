@@ -5,6 +5,7 @@ forward keeps for backward holds no weights: they are a value of their own, and 
 """
 
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -43,14 +44,16 @@ CLASSES = Objective()
 """The usual one: the cross-entropy of labels."""
 
 
-def forward(layers, x, params, targets=None, loss=CROSS_ENTROPY):
+def forward(layers, x, params, targets=None, loss=CROSS_ENTROPY, draws=None):
     """``x`` through the ``layers`` with their ``params`` → y, caches.
 
     With ``targets``, at the end, y is an array of two: the loss, and for how many examples the largest output is right.
+    ``draws``: of the first random layer.
     """
-    rest, caches = iter(params), []
+    rest, caches, drawing = iter(params), [], itertools.count(draws.layer if draws else 0)
     for layer in layers:
-        x, cache = layer.forward(x, *(next(rest) for _ in layer.shapes))
+        options = {"draws": draws._replace(layer=next(drawing))} if layer.random else {}
+        x, cache = layer.forward(x, *(next(rest) for _ in layer.shapes), **options)
         caches.append(_without_weight(layer, cache))
     if targets is not None:
         if len(x):

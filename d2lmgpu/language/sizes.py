@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernels.stages import output_shapes as layer_shapes
+from ..layers import Draws
 from .actions import chunk_bound
 from .compute import CLASSES, forward, input_backward
 from .plan import all_of, shapes_of
@@ -106,7 +107,7 @@ def _run(network, stages, dtype, examples, held, objective):
         part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
         params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
         is_last = s == len(stages) - 1
-        y, cache = forward(layers, x, params, targets if is_last else None, objective.loss)
+        y, cache = forward(layers, x, params, targets if is_last else None, objective.loss, Draws(0))
         before, after = stages[s].split, None if is_last else stages[s + 1].split
         whole = dy = own_dy = None if is_last else np.zeros_like(y)
         if not is_last and (before or after):

@@ -27,6 +27,8 @@ class Draws(NamedTuple):
 
     ``seed`` of the run; ``epoch`` and ``step``, the minibatch's number in it, from 0. ``first``: the position in the
     whole minibatch of the first example that the layer is given. ``layer``: which of the layers that draw it is.
+    ``units``: where the layer is given a part of each example's channels or features, the ones from ``start`` to
+    ``stop`` of ``count`` equal parts, (start, stop, count).
     """
 
     seed: int
@@ -34,6 +36,7 @@ class Draws(NamedTuple):
     step: int = 0
     first: int = 0
     layer: int = 0
+    units: tuple = None
 
     def after(self, examples):
         """The `Draws` for the part of these examples that begins ``examples`` later."""
@@ -45,6 +48,11 @@ def random_bits(draws, shape, xp=np):
 
     Number i of the sequence has the bits of two elements.
     """
+    if draws.units is not None:  # it draws for all of them, and takes its own
+        start, stop, count = draws.units
+        width = shape[1] // (stop - start) if start < stop else 0
+        whole = random_bits(draws._replace(units=None), (shape[0], width * count, *shape[2:]), xp)
+        return whole[:, width * start : width * stop]
     N, size = shape[0], math.prod(shape[1:])
     pairs = -(-size // 2)
     key = np.random.SeedSequence(draws.seed, spawn_key=(draws.epoch, draws.step, draws.layer))

@@ -13,6 +13,7 @@ from .build import (
     Network,
     ReLU,
     channels,
+    check_drawing,
     check_images,
     check_network,
     check_params,

@@ -18,7 +18,7 @@ from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import prove_plan
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, numbered, splits_of, views
-from ..networks import channels, check_params, find_loss
+from ..networks import channels, check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
 from .lower import events_of
@@ -26,16 +26,17 @@ from .step import Step
 from .store import Store
 
 
-def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd"):
+def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
     """One training step by the plan, with the examples ``X`` (N, C, H, W) and ``y`` (N,) of the host.
 
     ``params``: a list of host arrays, as of `init_params`. Returns the summed loss, and the parameters after the step,
     on the host. For more than one step see `Execution`, which raises the same errors.
 
     ``devices``: a list, or a `Cluster`: then all processes call this with the same arguments, and get the same.
+    ``draws``: the `Draws` of a network with dropout.
     """
     execution = Execution(plan, params, devices, optimizer)
-    loss = execution.step(X, y, lr)
+    loss = execution.step(X, y, lr, draws=draws)
     return loss, execution.params()
 
 
@@ -83,20 +84,21 @@ class Execution:
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
 
-    def step(self, X, y, lr, tell=0.0):
+    def step(self, X, y, lr, tell=0.0, draws=None):
         """A training step on ``X`` (N, C, H, W), in the parameters' dtype, with ``y`` (N, ...); the summed loss.
 
         Afterwards ``correct`` is for how many examples the largest logit was the label, and ``told`` what the processes
-        had to ``tell``, a number each, in a list with an entry for each device.
+        had to ``tell``, a number each, in a list with an entry for each device. ``draws``: of a network with dropout.
 
         If a device fails, its error is raised, and this object has no parameters any more. ValueError for examples
-        that do not fit the network.
+        that do not fit the network, and for one with dropout without ``draws``.
         """
         if self.failed:
             raise ValueError("a step of this execution has failed; begin with a new one")
         X, y = self._check_examples(X, y)
+        check_drawing(self.plan.network, draws)
         with nothing_left_behind(self.devices):
-            self._place_examples(X, y)
+            self._place_examples(X, y, draws)
             step = Step(self, len(y), lr) if self.across is None else self.across.step(len(y), lr)
             self.failed = True
             step.batch.commit()
@@ -134,11 +136,11 @@ class Execution:
         self.loss.check(y, len(X), network.classes)
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
-    def _place_examples(self, X, y):
+    def _place_examples(self, X, y, draws):
         """Each device gets the micro-batches that it begins or ends with."""
         last, micro_batches = len(self.plan.stages) - 1, self.plan.micro_batches
         for store in self.stores:
-            store.examples = examples_in_each(len(y), micro_batches)
+            store.examples, store.draws = examples_in_each(len(y), micro_batches), draws
         for what, i, s, m, _ in self.computes:
             if what == "F" and i in self.store:
                 store, examples = self.store[i], slice(*examples_of(len(y), micro_batches, m))

@@ -22,6 +22,7 @@ from ..devices import count_cores, put, to_host
 from ..language.check import check_plan
 from ..language.plan import COMPUTES, Compute, part_updated
 from ..language.sizes import examples_in_each
+from ..layers import Draws
 from ..measuring import repeated, seconds_of
 from ..networks import CROSS_ENTROPY, init_params
 from ..optimizers import OPTIMIZERS
@@ -117,7 +118,7 @@ class _Alone:
         return _Run(seconds, list(found.values()))
 
     def _step(self, execution):
-        execution.step(self.X, self.y, lr=1e-4)
+        execution.step(self.X, self.y, lr=1e-4, draws=Draws(0))
 
     def costs(self, runs):
         """For each stage the medians: a dict for `simulate`."""
@@ -168,12 +169,12 @@ class _OwnPart:
         flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, events)[0]
         self.store = device.submit(Store, plan, 0, device, flats, optimizer, extents, CROSS_ENTROPY).result()
 
-    def step(self, X, y, lr):
+    def step(self, X, y, lr, draws):
         """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""
         X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
         micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
         store.X, store.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
-        store.examples = [len(y)] * self.store.plan.micro_batches
+        store.examples, store.draws = [len(y)] * self.store.plan.micro_batches, draws
         self.steps += 1
         self.device.submit(self._go, self.steps, lr, len(y)).result()
 

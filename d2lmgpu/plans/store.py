@@ -29,7 +29,9 @@ class Store:
         self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
         self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
         self.X, self.y, self.examples = {}, {}, []
+        self.draws = None
         self.sums = {}  # of each micro-batch that ends here: the loss, and for how many examples the output is right
+        self.random = [sum(layer.random for layer in plan.network[: stage.first]) for stage in plan.stages]  # before it
         self.dtype = flat[0].dtype
         for s, part in self.parts.items():
             own = self.own[s] = self._new(part.params[1] - part.params[0])
@@ -116,13 +118,22 @@ class Store:
         _, s, m = action[:3]
         x = self.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
         is_last = s == len(self.layers) - 1
+        targets = self.y[m] if is_last else None
         with span("forward"):
-            y, cache = forward(self.layers[s], x, self._params(s), self.y[m] if is_last else None, self.loss)
+            y, cache = forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
         if is_last:
             self.sums[m] = y
         else:
             self._set("y", s, m, y)
         self._set("cache", s, m, cache)
+
+    def _draws(self, s, m):
+        """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
+        if self.draws is None:
+            return None
+        columns = self.splits[s] is not None and self.splits[s].what == "columns"
+        units = (*self.splits[s].units_of(self.parts[s].params), self.splits[s].units) if columns else None
+        return self.draws._replace(first=sum(self.examples[:m]), layer=self.random[s], units=units)
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]

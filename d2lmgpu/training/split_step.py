@@ -7,6 +7,7 @@ from ..data import batch_rng, epoch_size, to_float
 from ..devices import put, to_host
 from ..language.compute import Objective
 from ..language.plan import Compute, shapes_of
+from ..layers import Draws
 from ..networks import CROSS_ENTROPY, find_loss, logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
@@ -50,7 +51,8 @@ class SplitStep(Step):
         """Do the next step; how many examples it has, in a list."""
         X, y = self._minibatch()
         wanted = getattr(self.stop, "wanted", False)
-        loss, correct, told = self.whole.step(X, y, self.rates[self.number], wanted)
+        draws = Draws(self.settings.seed, self.epoch, self.number)
+        loss, correct, told = self.whole.step(X, y, self.rates[self.number], wanted, draws)
         if wanted or any(told):
             self.stop.agree()
         self.number += 1
@@ -85,10 +87,10 @@ class Whole:
         self.plan, self.devices, self.optimizer, self.loss = plan, devices, optimizer, loss
         self.set_params(params)
 
-    def step(self, X, y, lr, tell=False):
+    def step(self, X, y, lr, tell=False, draws=None):
         """A training step: the summed loss, for how many examples the largest logit was the label, what all tell."""
         self.given = self.given_state = None
-        loss = self.execution.step(X, y, lr, tell)
+        loss = self.execution.step(X, y, lr, tell, draws)
         return loss, self.execution.correct, self.execution.told
 
     @property

@@ -19,7 +19,7 @@ from ..cluster import gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
 from ..language.compute import CLASSES
-from ..networks import LENET, channels, is_random
+from ..networks import LENET, channels
 from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -74,8 +74,6 @@ def check_network_for_split(network):
             "the network has batch norm: plans keep no running statistics, which evaluation needs, and most see a part "
             "of the images only; train another network, or without a split"
         )
-    if is_random(network):
-        raise ValueError("the network has dropout, which plans do not draw; train another, or without a split")
 
 
 def check_number_of_devices(split, k):
