@@ -13,8 +13,10 @@ from mpiexec import mpiexec
 import d2lmgpu as d2l
 from d2lmgpu.cli import main
 from d2lmgpu.parallel import Replica
+from d2lmgpu.plans.store import Store
 from d2lmgpu.training import DriftError
 from d2lmgpu.training.loop import Loop
+from d2lmgpu.training.splits import SPLITS
 from d2lmgpu.training.together import check_replicas
 
 
@@ -52,6 +54,33 @@ def test_checking_changes_nothing(way, small):
     whole = train([d2l.cpu(i) for i in range(3)], data(small), **way)
     checked = train([d2l.cpu(i) for i in range(3)], data(small), check_every=2, **way)
     assert checked.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+
+
+@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
+def test_what_a_split_copies_is_alike(split, small, monkeypatch):
+    """A bit that flips in the last element that device 3 updates is found if another device has a copy of it."""
+    settings = {"split": split, "micro_batches": 2, "check_every": 2}
+    devices, update = [d2l.cpu(i) for i in range(4)], Store._update
+    expected = train(devices, data(small), **settings | {"check_every": 0})
+    found = train(devices, data(small), **settings)
+    assert found.history.final_parameters_sha256 == expected.history.final_parameters_sha256
+
+    def update_and_flip(self, action, step, *numbers):
+        update(self, action, step, *numbers)
+        if step == 2 and self.device is devices[3]:
+            bits = self.own[action.stage].view("u4")
+            bits[self.parts[action.stage].state[1] - self.parts[action.stage].params[0] - 1] ^= 1
+
+    monkeypatch.setattr(Store, "_update", update_and_flip)
+    differing = {
+        "data": "after step 2 of epoch 1 the parameters of stage 0 on cpu.3. are not those on cpu.0., cpu.1",
+        "data=2,layers=2": "of stage 1 on cpu.3. are not those on cpu.1. .which of them is right is not known.",
+    }
+    if split in differing:
+        with pytest.raises(DriftError, match=differing[split]):
+            train(devices, data(small), **settings)
+    else:  # the only copy, or one that all others get
+        train(devices, data(small), **settings)
 
 
 @pytest.mark.parametrize("every, step, found", [(1, 2, (2, 1)), (2, 2, (2, 1)), (4, 2, (1, 2)), (5, 3, (2, 2))])

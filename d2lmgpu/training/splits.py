@@ -28,7 +28,6 @@ USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
 TOGETHER = {"loads": None, "batch_statistics": "local", "flat": True, "overlap": False, "precision": "float32"}
-TOGETHER |= {"check_every": 0}
 """Settings that have one value only where there is a split."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..cluster import agree, gather
 from ..cluster.rendezvous import usual_of
-from ..devices import to_host
+from ..devices import DeviceArray, to_host
 from ..monitor import Stop
 from ..timing import PHASES
 from ..words import listed
@@ -113,12 +113,34 @@ def check_replicas(everybody, replicas, batch_statistics, epoch, step):
     """
     what = "parameters" if batch_statistics == "local" or not replicas[0].statistics else "parameters or statistics"
     found = gather(everybody, [_checksum(replica, batch_statistics) for replica in replicas])
+    _check_alike(everybody.names, found, what, epoch, step)
+
+
+def check_parts(everybody, execution, epoch, step):
+    """As `check_replicas`, of the `Execution` of a plan: what several devices hold should be the same on all."""
+    plan = execution.plan
+    rows = np.zeros((len(execution.stores), len(plan.stages), 2))
+    for row, store in zip(rows, execution.stores, strict=True):
+        for s, own in store.own.items():
+            row[s] = _digest([DeviceArray(own, store.device)])
+    found = gather(everybody, rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
+    holders = {}
+    for device, parts in enumerate(plan.layout):
+        for part in parts:
+            holders.setdefault(part[:2], []).append(device)
+    for (s, _), devices in holders.items():
+        names = [everybody.names[device] for device in devices]
+        _check_alike(names, found[devices, s], f"parameters of stage {s}", epoch, step)
+
+
+def _check_alike(names, found, what, epoch, step):
+    """``found``: for each of the devices a row of numbers."""
     checksums = [tuple(row) for row in found.tolist()]
     if len(set(checksums)) == 1:
         return
     usual = usual_of(checksums)
-    others = [name for name, checksum in zip(everybody.names, checksums, strict=True) if checksum != usual]
-    same = [name for name, checksum in zip(everybody.names, checksums, strict=True) if checksum == usual]
+    others = [name for name, checksum in zip(names, checksums, strict=True) if checksum != usual]
+    same = [name for name, checksum in zip(names, checksums, strict=True) if checksum == usual]
     known = "" if len(same) > 1 else " (which of them is right is not known)"
     raise DriftError(
         f"after step {step} of epoch {epoch} the {what} on {listed(others)} are not those on {listed(same)}{known}; "
@@ -127,8 +149,11 @@ def check_replicas(everybody, replicas, batch_statistics, epoch, step):
 
 
 def _checksum(replica, batch_statistics):
+    return _digest([*replica.params, *(() if batch_statistics == "local" else replica.statistics)])
+
+
+def _digest(arrays):
     """Of one device's copy: two whole numbers below 2³², which travel as floats."""
-    arrays = [*replica.params, *(() if batch_statistics == "local" else replica.statistics)]
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(to_host(array)))
