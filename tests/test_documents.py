@@ -39,6 +39,7 @@ TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "def top_3": r"epoch 1/2: .*epoch 2/2: .*\[0\.\d+, 0\.\d+\] of the test set\n\{'accuracy': .*, 'top 3': .*\}\n",
     "Dropout(0.5)": r"1 (\d\.\d\d)\n3 \1\n",
     "model.summary()": r"Dense.*\n0\.\d+\n",
+    "my zero1": r"\[5, 5, 5\]\n\d\.\d+\n",
     "def one_f_one_b": r"\[\d+, \d+\]\n0\.1111\d*\n\d\.\d+\n",
     "write_html": r"^",
     "measure_costs": r"^\d+\.\d+ seconds; devices compute \[[\d.]+, [\d.]+\] of the time\n",
