@@ -205,8 +205,8 @@ def test_what_processes_cannot_do(data, monkeypatch):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
     monkeypatch.setattr(communicator, "LEAST_TAGS", 6)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
-    with pytest.raises(ValueError, match="loads is .* does not go together with a split"):
-        in_each((1, 1), lambda cluster: train(cluster, data, split="data", loads=[1, 2]))
+    with pytest.raises(ValueError, match="loads are for splits in which each"):
+        in_each((1, 1), lambda cluster: train(cluster, data, split="layers", loads=[1, 2]))
 
 
 class Faulty:

@@ -152,6 +152,19 @@ def test_what_is_sent_stays_for_one_computation_more():
     assert lives[1, ("y", 0, 0)][2:] == (2, 3) and lives[1, ("cache", 1, 0)].begin == 3
 
 
+def test_micro_batches_of_different_sizes():
+    """Memory is that of the largest on each device; bytes are those of all."""
+    even, uneven = (prove(PLANS["data"](2, 2), batch_size) for batch_size in (12, (1, 5, 0, 6)))
+    assert even == prove(PLANS["data"](2, 2), (3, 3, 3, 3))
+    assert even.sent == uneven.sent
+    largest = [prove(PLANS["data"](2, 2), n) for n in (20, 24)]
+    activations = [proof.peak_of[0]["activations"] for proof in largest]
+    assert [kinds["activations"] for kinds in uneven.peak_of] == activations
+    for wrong, said in ((1, 2), "4"), ((1, 2, 3, -1), "batch_size is -1"), ((1, 2, 3, 0.5), "batch_size is 0.5"):
+        with pytest.raises(ValueError, match=said):
+            prove(PLANS["data"](2, 2), wrong)
+
+
 def test_memory_by_hand():
     """Two dense layers on two devices, one micro-batch of 3 examples, in float64."""
     network = sequential((1, 1, 5), Flatten(), Dense(4), Dense(2))

@@ -230,7 +230,12 @@ NORM = known_network("lenet-bn")
         ({"micro_batches": 2}, "give split, too"),
         ({"split": "data", "micro_batches": 0}, "micro_batches is 0"),
         ({"split": "data", "micro_batches": 10**6}, "at most 4,096"),
-        ({"split": "data", "loads": [1, 2, 3]}, "loads is .* does not go together with a split"),
+        (
+            {"split": "layers", "loads": [1, 2, 3]},
+            "loads are for splits in which each device has examples",
+        ),
+        ({"split": "data", "loads": "auto"}, "loads 'auto' are measured without a split; give numbers"),
+        ({"split": "data", "loads": [1, 2]}, "loads .*3"),
         ({"split": "data", "overlap": True}, "overlap is True, which does not"),
         ({"split": "data", "flat": False}, "flat is False, which does not"),
         ({"split": "data", "precision": "mixed"}, "precision is 'mixed', which does not"),
@@ -294,6 +299,21 @@ def test_dropout(data, split, micro_batches):
     k = 3 if split == "layers" else 4
     result = quick(cpus(k), data, split=split, micro_batches=micro_batches, **settings)
     assert_like(result, without_split(data, **settings))
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("split", ["data", "zero1", "zero2", "zero3"])
+def test_loads(data, split, micro_batches):
+    """What is learned with them without a split; one device has nothing to do."""
+    settings = {"batch_size": 47, "network": SMALL, "seed": 3, "lr": 0.02, "loads": [1, 0, 0.3]}
+    result = quick(cpus(3), data, split=split, micro_batches=micro_batches, **settings)
+    assert_like(result, without_split(data, devices=3, **settings))
+    even = quick(cpus(3), data, split=split, micro_batches=micro_batches, **settings | {"loads": None})
+    assert result.history.peak_memory[0] > even.history.peak_memory[0] > result.history.peak_memory[1]
+    with d2l.record_transfers() as transfers:
+        quick(cpus(3), data, split=split, micro_batches=micro_batches, **settings | {"num_epochs": 1})
+    images = [sum(t.nbytes for t in transfers if (t.source, t.destination) == ("host", f"cpu({i})")) for i in range(3)]
+    assert images[0] > 2 * images[2] > 0
 
 
 @ANY_LOSS

@@ -8,7 +8,7 @@ With the proof comes what the plan takes: memory (memory.py), and bytes that are
 
 from dataclasses import dataclass, field
 
-from ..arguments import check_name, check_whole
+from ..arguments import check_list, check_name, check_whole
 from ..optimizers import OPTIMIZERS
 from .check import check_plan
 from .compute import CLASSES
@@ -37,12 +37,12 @@ class PlanProof:
 def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES):
     """Prove that each device ends with what one device has that does everything; a `PlanProof`.
 
-    Memory and bytes are those of a minibatch of ``batch_size`` examples, with targets and a loss as the `Objective`
-    says. Raises PlanError, which names step, device and
+    Memory and bytes are those of a minibatch of ``batch_size`` examples, a number or a tuple with that of each
+    micro-batch; with targets and a loss as the `Objective` says. Raises PlanError, which names step, device and
     micro-batch, if the plan is wrong; ValueError for what is no plan.
     """
     columns = check_plan(plan)
-    check_minibatch(batch_size, optimizer, dtype)
+    check_minibatch(plan, batch_size, optimizer, dtype)
     try:
         replay = PlanReplay(plan, columns)
         replay.run()
@@ -53,8 +53,13 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective
     return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
 
 
-def check_minibatch(batch_size, optimizer, dtype):
+def check_minibatch(plan, batch_size, optimizer, dtype):
     """Raise ValueError unless memory can be counted for these."""
-    check_whole("batch_size", batch_size)
+    if isinstance(batch_size, tuple):
+        check_list("batch_size", batch_size, of="numbers, one for each micro-batch", length=plan.micro_batches)
+        for size in batch_size:
+            check_whole("batch_size", size, least=0)
+    else:
+        check_whole("batch_size", batch_size)
     check_name("optimizer", optimizer, OPTIMIZERS)
     check_name("dtype", dtype, ("float32", "float64"))

@@ -71,7 +71,12 @@ def output_shapes(network, stages):
 
 
 def examples_of(batch_size, micro_batches, m):
-    """The examples (start, stop) of micro-batch m: as even as can be, the last ones may be empty."""
+    """The examples (start, stop) of micro-batch m: as even as can be, the last ones may be empty.
+
+    ``batch_size``: a number; or a tuple, of each micro-batch.
+    """
+    if isinstance(batch_size, tuple):
+        return sum(batch_size[:m]), sum(batch_size[: m + 1])
     return chunk_bound(batch_size, micro_batches, m)
 
 

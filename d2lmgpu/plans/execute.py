@@ -84,11 +84,12 @@ class Execution:
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
 
-    def step(self, X, y, lr, tell=0.0, draws=None):
+    def step(self, X, y, lr, tell=0.0, draws=None, examples=None):
         """A training step on ``X`` (N, C, H, W), in the parameters' dtype, with ``y`` (N, ...); the summed loss.
 
         Afterwards ``correct`` is for how many examples the largest logit was the label, and ``told`` what the processes
         had to ``tell``, a number each, in a list with an entry for each device. ``draws``: of a network with dropout.
+        ``examples``: how many each micro-batch has, a tuple; as evenly as can be unless given.
 
         If a device fails, its error is raised, and this object has no parameters any more. ValueError for examples
         that do not fit the network, and for one with dropout without ``draws``.
@@ -98,7 +99,7 @@ class Execution:
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
         with nothing_left_behind(self.devices):
-            self._place_examples(X, y, draws)
+            self._place_examples(X, y, draws, examples or len(y))
             step = Step(self, len(y), lr) if self.across is None else self.across.step(len(y), lr)
             self.failed = True
             step.batch.commit()
@@ -136,18 +137,18 @@ class Execution:
         self.loss.check(y, len(X), network.classes)
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
-    def _place_examples(self, X, y, draws):
+    def _place_examples(self, X, y, draws, examples):
         """Each device gets the micro-batches that it begins or ends with."""
-        last, micro_batches = len(self.plan.stages) - 1, self.plan.micro_batches
+        last, micro_batches, self.examples = len(self.plan.stages) - 1, self.plan.micro_batches, examples
         for store in self.stores:
-            store.examples, store.draws = examples_in_each(len(y), micro_batches), draws
+            store.examples, store.draws = examples_in_each(examples, micro_batches), draws
         for what, i, s, m, _ in self.computes:
             if what == "F" and i in self.store:
-                store, examples = self.store[i], slice(*examples_of(len(y), micro_batches, m))
+                store, own = self.store[i], slice(*examples_of(examples, micro_batches, m))
                 if s == 0:
-                    store.X[m] = put(X[examples], store.device).raw
+                    store.X[m] = put(X[own], store.device).raw
                 if s == last:
-                    store.y[m] = put(y[examples], store.device).raw
+                    store.y[m] = put(y[own], store.device).raw
 
     def _results(self, tell):
         """The loss, summed over micro-batches, each of which several devices may have computed: the first one's counts.

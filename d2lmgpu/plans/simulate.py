@@ -78,7 +78,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.
     """
     columns = check_plan(plan)
-    check_minibatch(batch_size, optimizer, dtype)
+    check_minibatch(plan, batch_size, optimizer, dtype)
     costs = check_costs(costs, plan)
     proof = prove_plan(plan, batch_size, optimizer, dtype)
     timed = functools.partial(_timed, plan, columns, network, costs, unit_bytes(plan, batch_size, dtype))

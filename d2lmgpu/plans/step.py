@@ -102,7 +102,7 @@ class Step:
 
     def bytes_of(self, action):
         """What travels in a send or receive."""
-        start, stop = examples_of(self.batch_size, self.execution.plan.micro_batches, action.micro_batch)
+        start, stop = examples_of(self.execution.examples, self.execution.plan.micro_batches, action.micro_batch)
         return self.execution.sizes[action.stage].y(stop - start)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
 from ..devices import put, to_host
+from ..language.actions import chunk_bounds
 from ..language.compute import Objective
 from ..language.plan import Compute, shapes_of
 from ..layers import Draws
@@ -12,6 +13,7 @@ from ..networks import CROSS_ENTROPY, find_loss, logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
+from ..parallel.shards import shard_bounds
 from ..plans import Execution, prove
 from ..plans.execute import give_back, whole_state
 from ..timing import span
@@ -34,7 +36,8 @@ class SplitStep(Step):
         self.plan = make_plan(settings.split, k, settings.pipeline, settings.micro_batches, network, settings.algorithm)
         loss = find_loss(settings.loss)
         objective = Objective.of(loss, self.y, params[0].dtype)
-        self.peak_memory = prove(self.plan, batch_size, settings.optimizer, objective=objective).peak
+        examples = self._examples(batch_size) or batch_size
+        self.peak_memory = prove(self.plan, examples, settings.optimizer, objective=objective).peak
         check_memory(network, devices, self.peak_memory, settings, batch_size, objective)
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
@@ -52,7 +55,7 @@ class SplitStep(Step):
         X, y = self._minibatch()
         wanted = getattr(self.stop, "wanted", False)
         draws = Draws(self.settings.seed, self.epoch, self.number)
-        loss, correct, told = self.whole.step(X, y, self.rates[self.number], wanted, draws)
+        loss, correct, told = self.whole.step(X, y, self.rates[self.number], wanted, draws, self._examples(len(y)))
         if wanted or any(told):
             self.stop.agree()
         self.number += 1
@@ -62,6 +65,14 @@ class SplitStep(Step):
     def pause(self):
         """The loss summed over the epoch so far, in a list."""
         return [self.loss]
+
+    def _examples(self, n):
+        """With loads, how many of n examples each micro-batch has: a device's share in even parts."""
+        if self.settings.loads is None:
+            return None
+        shares = shard_bounds(n, self.plan.k, self.settings.loads)
+        parts = (chunk_bounds(stop - start, self.settings.micro_batches) for start, stop in shares)
+        return tuple(stop - start for part in parts for start, stop in part)
 
     def _minibatch(self):
         size = self.settings.batch_size
@@ -87,10 +98,10 @@ class Whole:
         self.plan, self.devices, self.optimizer, self.loss = plan, devices, optimizer, loss
         self.set_params(params)
 
-    def step(self, X, y, lr, tell=False, draws=None):
+    def step(self, X, y, lr, *arguments):
         """A training step: the summed loss, for how many examples the largest logit was the label, what all tell."""
         self.given = self.given_state = None
-        loss = self.execution.step(X, y, lr, tell, draws)
+        loss = self.execution.step(X, y, lr, *arguments)
         return loss, self.execution.correct, self.execution.told
 
     @property

@@ -27,7 +27,9 @@ SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
-TOGETHER = {"loads": None, "batch_statistics": "local", "flat": True, "overlap": False, "precision": "float32"}
+WITH_LOADS = ("data", "zero1", "zero2", "zero3")
+
+TOGETHER = {"batch_statistics": "local", "flat": True, "overlap": False, "precision": "float32"}
 """Settings that have one value only where there is a split."""
 
 
@@ -49,6 +51,10 @@ def check_together(settings):
             raise ValueError(f"micro_batches is {settings.micro_batches}, which is for a split; give split, too")
         return
     _check_choice(split, pipeline, settings.algorithm)
+    if settings.loads is not None and split not in WITH_LOADS:
+        raise ValueError(f"loads are for splits in which each device has examples of its own: {', '.join(WITH_LOADS)}")
+    if settings.loads == "auto":
+        raise ValueError("loads 'auto' are measured without a split; give numbers, one for each device")
     for name, usual in TOGETHER.items():
         value = getattr(settings, name)
         if value != usual:
