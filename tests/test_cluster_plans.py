@@ -1,5 +1,6 @@
 """Plans across processes, which are threads here: what one process with all devices computes, bit for bit."""
 
+import itertools
 import threading
 import time
 from types import SimpleNamespace
@@ -19,12 +20,13 @@ from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.language.check import check_plan
-from d2lmgpu.networks import init_params
+from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execute import give_back, whole_state
 from d2lmgpu.plans.lower import events_of
 from d2lmgpu.plans.step import Step
 from d2lmgpu.training import load_run
+from d2lmgpu.training.splits import WITH_LOADS
 
 PROCESSES = [(1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 1)]
 """How many devices each has."""
@@ -115,7 +117,7 @@ def second_best(outputs, labels):
 
 def train(devices, data, **settings):
     settings = {"network": SMALL, "batch_size": 20, "lr": 0.02, "num_epochs": 2, "init": "he", **settings}
-    return d2l.train(devices, data=data, progress=False, metrics={"second": second_best}, **settings)
+    return d2l.train(devices, data=data, progress=False, **{"metrics": {"second": second_best}} | settings)
 
 
 def cpus(k):
@@ -207,6 +209,30 @@ def test_what_processes_cannot_do(data, monkeypatch):
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
     with pytest.raises(ValueError, match="loads are for splits in which each"):
         in_each((1, 1), lambda cluster: train(cluster, data, split="layers", loads=[1, 2]))
+
+
+SETTINGS = {
+    "dropout": {"network": sequential((1, 28, 28), Flatten(), Dense(9), Dropout(0.4), Dense(7), ReLU(), Dense(10))},
+    "loads": {"loads": [1, 0.4, 0]},
+    "squared error": {"loss": "squared_error"},
+    "drift": {"check_every": 1},
+}
+
+
+WITH = itertools.product(["data", "layers", "channels", "zero3"], SETTINGS)
+WITH = [(split, setting) for split, setting in WITH if setting != "loads" or split in WITH_LOADS]
+
+
+@pytest.mark.parametrize("split, setting", few(WITH, *(way for way in WITH if way[0] in ("layers", "zero3"))))
+def test_settings_across_processes(split, setting, data):
+    """What one process with all devices learns, bit for bit."""
+    X, y, X_test, y_test = data
+    if setting == "squared error":
+        y, y_test = np.eye(10)[y], np.eye(10)[y_test]
+    settings = {"split": split, "micro_batches": 2, "metrics": {}} | SETTINGS[setting]
+    expected = train(cpus(3), (X, y, X_test, y_test), **settings)
+    for result in in_each((1, 2), lambda cluster: train(cluster, (X, y, X_test, y_test), **settings)):
+        assert history_of(result) == history_of(expected)
 
 
 class Faulty:
