@@ -1,0 +1,122 @@
+"""Which settings go with which splits? Each with each is trained, and compared with one device without a split.
+
+    python benchmarks/matrix.py --page docs/splits.md
+
+A table of settings and splits: = where four devices learn what one learns, up to rounding, and otherwise why not, in
+the words of the error. A difference ends the program with 1.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, sequential
+from d2lmgpu.training.splits import PIPELINES, SPLITS
+
+K, TOLERANCE = 4, 1e-3
+WAYS = {split: {"split": split} for split in SPLITS}
+WAYS |= {name: {"split": "layers", "pipeline": name, "micro_batches": 3} for name in PIPELINES}
+WAYS |= {"data=2,layers=2": {"split": "data=2,layers=2", "micro_batches": 2}}
+
+
+def network(*more):
+    """Four layers with parameters, and sizes that no number of devices divides; ``more`` after the first."""
+    layers = Conv2d(3, 3), *more, ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(9), ReLU(), Dense(10)
+    return sequential((1, 12, 11), *layers)
+
+
+def absolute(outputs, y):
+    """A loss of one's own: the absolute differences."""
+    return np.abs(outputs - y).sum(dtype=np.float64), (outputs, y)
+
+
+def absolute_grad(cache):
+    """Its gradient."""
+    return np.sign(np.subtract(*cache))
+
+
+def noisy(X, y, rng):
+    """A preprocess function that draws."""
+    return X + np.float32(0.1) * rng.random(X.shape, dtype=np.float32), y
+
+
+SETTINGS = {
+    "momentum": {"optimizer": "momentum"},
+    "adam": {"optimizer": "adam", "lr": 0.002},
+    "schedule, by step": {"schedule": "cosine"},
+    "preprocess": {"preprocess": noisy},
+    "dropout": {"network": network(Dropout(0.3))},
+    "squared error": {"loss": "squared_error", "targets": True},
+    "a loss of one's own": {"loss": (absolute, absolute_grad), "targets": True},
+    "soft labels": {"targets": True},
+    "loads": {"loads": [1, 0.5, 0.25, 0]},
+    "check_every": {"check_every": 1},
+    "drop_last": {"drop_last": True},
+    "an allreduce by tree": {"algorithm": "tree"},
+    "precision mixed": {"precision": "mixed"},
+    "overlap": {"overlap": True},
+    "batch norm": {"network": network(BatchNorm())},
+    "batch norm, synchronised": {"network": network(BatchNorm()), "batch_statistics": "synchronised"},
+}
+
+
+def outcome(setting, way, devices):
+    """ "=", or why the setting does not go with this way to split, or by how much parameters differ."""
+    settings = {"network": network(), "batch_size": 11, "lr": 0.05, "num_epochs": 1, "init": "he", "progress": False}
+    settings |= SETTINGS[setting]
+    rng = np.random.default_rng(0)
+    X, y = rng.random((24, *settings["network"].input_shape), dtype=np.float32), rng.integers(0, 10, 24)
+    if settings.pop("targets", False):
+        y = rng.dirichlet(np.ones(10), 24)
+    try:
+        _, found = d2l.train(devices, data=(X, y, X[:9], y[:9]), **settings | WAYS[way])
+    except (ValueError, d2l.devices.DeviceError) as error:
+        return re.sub(r"split '[^']*'", "this split", str(error))
+    for name in ("loads", "overlap"):  # these are of several devices
+        settings.pop(name, None)
+    _, expected = d2l.train(devices[:1], data=(X, y, X[:9], y[:9]), **settings)
+    pairs = zip(found, expected, strict=True)
+    difference = max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in pairs)
+    return "=" if difference <= TOLERANCE else f"differs by {difference:.2g}"
+
+
+def table(devices):
+    """Rows of the table, and each reason once."""
+    rows, reasons = [], {}
+    for setting in SETTINGS:
+        row = []
+        for way in WAYS:
+            found = outcome(setting, way, devices)
+            row.append(found if found == "=" else str(reasons.setdefault(found, len(reasons) + 1)))
+        rows.append((setting, row))
+    return rows, reasons
+
+
+def page(rows, reasons):
+    """The table in Markdown."""
+    lines = [f"| | {' | '.join(f'`{way}`' for way in WAYS)} |", f"|---|{'---|' * len(WAYS)}"]
+    lines += [f"| {setting} | {' | '.join(row)} |" for setting, row in rows]
+    return "\n".join([*lines, "", *(f"{number}. {reason}" for reason, number in reasons.items())])
+
+
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", type=Path, help="a page with <!-- matrix --> and <!-- end of matrix -->")
+    arguments = parser.parse_args()
+    rows, reasons = table([d2l.cpu(i) for i in range(K)])
+    text = page(rows, reasons)
+    print(text)
+    if arguments.page:
+        before = arguments.page.read_text(encoding="utf-8")
+        within = r"(?s)(<!-- matrix -->\n).*(\n<!-- end of matrix -->)"
+        arguments.page.write_text(re.sub(within, lambda m: m[1] + text + m[2], before), encoding="utf-8")
+    return int(any(reason.startswith("differs") for reason in reasons))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

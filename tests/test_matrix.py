@@ -1,0 +1,37 @@
+"""The table of settings and splits in docs/splits.md is what the script finds: a sample, another for each commit."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import sampled
+
+import d2lmgpu as d2l
+
+ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+import matrix  # noqa: E402
+
+CELLS = [(setting, way) for setting in matrix.SETTINGS for way in matrix.WAYS]
+
+
+def told():
+    """The cells of the page's table, and the reasons below it."""
+    text = (ROOT / "docs" / "splits.md").read_text(encoding="utf-8")
+    text = re.search(r"(?s)<!-- matrix -->\n(.*)\n<!-- end of matrix -->", text)[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+    cells = {(row[0], way.strip("`")): cell for row in rows[1:] for way, cell in zip(rows[0][1:], row[1:], strict=True)}
+    return cells, dict(re.findall(r"(?m)^(\d+)\. (.*)$", text))
+
+
+def test_every_cell_is_there():
+    cells, reasons = told()
+    assert list(cells) == CELLS and {*cells.values()} == {"=", *reasons}
+
+
+@pytest.mark.parametrize("setting, way", [*CELLS[::29], *sampled(CELLS, 8)])
+def test_a_cell(setting, way):
+    cells, reasons = told()
+    found = matrix.outcome(setting, way, [d2l.cpu(i) for i in range(matrix.K)])
+    assert found == reasons.get(cells[setting, way], "=")
