@@ -45,12 +45,12 @@ FAULTS = {
     "plan-stop": [r"rank {} \(\S+\) is stopped, by signal \d+ \(SIGSTOP\), for \S+ s"],
     "plan-raise": [r"rank {} \(\S+\) failed: KeyError: 'bad luck'; the job ends"],
     "plan-hold": [
-        r"waits in training step 3 of plan 1f1b, device \d, action \d+ \(receive of \w+ of stage \d, micro-batch \d, "
+        r"waits in training step 3 of plan 1f1b, device \d, step \d+ \(receive of \w+ of stage \d, micro-batch \d, "
         r"from device {0}\), for cpu\(0\) of rank {0} \(\S+\) to send it, last heard from \S+ s ago",
         r"rank {} \(\S+\), last heard from \S+ s ago, does not answer",
     ],
     "plan-sleep": [
-        r"the job ends: cpu\(0\) of rank \d \(\S+\) waits in training step 3 of plan 1f1b, device \d, action \d+ ",
+        r"the job ends: cpu\(0\) of rank \d \(\S+\) waits in training step 3 of plan 1f1b, device \d, step \d+ ",
         r"rank {} \(\S+\), last heard from \S+ s ago, answers, but does not take part",
     ],
 }

@@ -24,6 +24,8 @@ def plans():
     for name in PLANS:
         for k, micro_batches in (1, 2), (2, 2), (3, 1), (3, 3):
             yield PLANS[name](k, micro_batches, network=NETWORK)
+    for name in ("channels", "channel-pairs"):  # more devices than the last layer has units
+        yield PLANS[name](4, 1, network=NETWORK)
     for algorithm in ALGORITHMS:
         if algorithm != "none":
             yield PLANS["data"](3, 1, network=NETWORK, algorithm=algorithm)

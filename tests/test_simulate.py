@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,11 @@ def test_a_step_need_not_wait_for_all_of_the_one_before():
     assert [ends.tolist() for _, ends in result.times] == [[4e-6], [4e-6], [8e-6]]
     same_wire = [[Transfer(0, 1, 0, 1000, "copy")], [Transfer(0, 2, 0, 1000, "copy")]]
     assert simulate(same_wire, full_switch(3, 1e9)).seconds == pytest.approx(8e-6)
+
+
+def test_whole_numbers_describe_a_network_as_well():
+    wires = replace(full_switch(2, 10**9, latency=1), startup=2)
+    assert simulate([[Transfer(0, 1, 0, 1000, "copy")]], wires).seconds == pytest.approx(3 + 4e-6)
 
 
 def test_messages_of_a_step_share_their_links():

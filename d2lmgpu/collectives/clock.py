@@ -34,7 +34,7 @@ class Clock:
             check_network(network)
             if network.k < k:
                 raise ValueError(f"the network {network.name} has {network.k} devices, and the plan {k}")
-            self.end, self.link_bytes = network.startup, np.zeros(len(network.links))
+            self.end, self.link_bytes = float(network.startup), np.zeros(len(network.links))
             self.free = np.full(len(network.links), self.end)
         self.computed = np.full(k, self.end)
         self.start, self.times = self.end, {}  # by value until when it is (written, read), both (k,)

@@ -179,7 +179,9 @@ class Store:
 
     def _own(self, name, of, m, s, split):
         """A y or dy of stage ``of``; where stage s has that ``split`` its own units, of which there may be more."""
-        value = self.values[name, of, m]
+        value = self.values.get((name, of, m))
+        if value is None:  # the device has no units of the stage, and needs nothing
+            value = self._new((self.examples[m], 0, *self.images[of]))
         if self.splits[s] is None or self.splits[s].what != split or value.shape[1] < self.widths[of]:
             return value
         return value[:, slice(*self._places(of, s))]
@@ -206,8 +208,8 @@ class Store:
         split = self.splits[s]
         return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
 
-    def _new(self, size):
-        return self.device.empty(size, self.dtype)
+    def _new(self, shape):
+        return self.device.empty(shape, self.dtype)
 
     def _zeros(self, size):
         array = self._new(size)
