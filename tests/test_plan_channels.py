@@ -13,8 +13,8 @@ from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.language.plan import shapes_of
 from d2lmgpu.language.split import numbered, splits_of, views
-from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
-from d2lmgpu.plans import PLANS, Compute, Execution, copies_of, execute, prove, simulate
+from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
+from d2lmgpu.plans import PLANS, Compute, Execution, PlanError, copies_of, execute, prove, simulate
 from d2lmgpu.plans.channels import columns, pairs
 
 NAMES = ("channels", "channel-pairs")
@@ -240,6 +240,27 @@ def test_a_device_without_a_part_does_not_compute():
     assert "device 2, F of stage 0, micro-batch 0: the layout gives this device no part of this stage" in told(
         with_steps(third, 0, [*plan.steps[0], Compute("F", 2, 0, 0)])
     )
+
+
+def test_a_stage_that_is_computed_again_between_two_exchanges_of_its_units():
+    plan = PLANS["channels"](4, 1, network=TINY)
+    moves = [(n, step[0]) for n, step in enumerate(plan.steps) if isinstance(step[0], Transfer)]
+    gathering = [n for n, action in moves if action.value == ("y", 1, 0)]
+    again = [Compute("F", 1, 1, 0)]
+    X, y = np.random.default_rng(0).random((5, *TINY.input_shape)), np.arange(5) % TINY.classes
+    params = [param + 0.1 for param in init_params(1, init="he", dtype=np.float64, network=TINY)]
+    expected = execute(plan, X, y, params, [d2l.cpu(i) for i in range(4)])
+    tried = 0
+    for number in gathering:
+        other = plan._replace(steps=[*plan.steps[:number], again, *plan.steps[number:]])
+        try:
+            prove(other)
+        except PlanError:  # parts that had come are gone
+            continue
+        loss, found = execute(other, X, y, params, [d2l.cpu(i) for i in range(4)])
+        assert loss == expected[0] and all(map(np.array_equal, found, expected[1]))
+        tried += 1
+    assert tried
 
 
 def test_units_for_nothing():

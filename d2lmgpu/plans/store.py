@@ -218,6 +218,7 @@ class Store:
 
     def _set(self, name, s, m, value):
         self.values[name, s, m] = value
+        self.joined.pop((name, s, m), None)  # of what was made before
         if self.device.accounting is not None:
             for array in arrays_in(value):
                 if memory_of(array).nbytes:
