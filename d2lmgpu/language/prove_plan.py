@@ -43,14 +43,20 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective
     """
     columns = check_plan(plan)
     check_minibatch(plan, batch_size, optimizer, dtype)
+    replay = replayed(plan, columns)
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective)
+    peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
+    return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
+
+
+def replayed(plan, columns):
+    """The `PlanReplay` of a right plan; ``columns``: its steps as `check_plan` gives them. PlanError if it is wrong."""
     try:
         replay = PlanReplay(plan, columns)
         replay.run()
     except Wrong as wrong:
         raise PlanError(str(wrong)) from None
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective)
-    peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
-    return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
+    return replay
 
 
 def check_minibatch(plan, batch_size, optimizer, dtype):

@@ -15,7 +15,7 @@ from ..devices import DeviceArray, check_devices, nothing_left_behind, put, sync
 from ..language.check import check_plan
 from ..language.memory import Facts
 from ..language.plan import all_of, shapes_of
-from ..language.prove_plan import prove_plan
+from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, numbered, splits_of, views
 from ..networks import channels, check_drawing, check_params, find_loss
@@ -56,7 +56,8 @@ class Execution:
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
-        prove_plan(plan)
+        columns = check_plan(plan)
+        replayed(plan, columns)
         if plan.micro_batches > 1 and channels(plan.network):
             raise ValueError(
                 "plans: the network has batch norm, whose statistics are over all images, and this plan cuts the "
@@ -71,7 +72,6 @@ class Execution:
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
-        columns = check_plan(plan)
         events = events_of(plan, columns)
         extents = extents_of(plan, columns, events)
         own = list(enumerate(self.devices, everybody.first))

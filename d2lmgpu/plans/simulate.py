@@ -15,9 +15,9 @@ import numpy as np
 from ..arguments import shown
 from ..collectives.clock import Clock
 from ..language.check import check_plan
-from ..language.memory import held_in_steps, unit_bytes
+from ..language.memory import bytes_sent, held_in_steps, unit_bytes
 from ..language.plan import Compute, part_updated
-from ..language.prove_plan import check_minibatch, prove_plan
+from ..language.prove_plan import check_minibatch, replayed
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
 from .contention import slowed
@@ -80,23 +80,24 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     columns = check_plan(plan)
     check_minibatch(plan, batch_size, optimizer, dtype)
     costs = check_costs(costs, plan)
-    proof = prove_plan(plan, batch_size, optimizer, dtype)
+    replayed(plan, columns)
     timed = functools.partial(_timed, plan, columns, network, costs, unit_bytes(plan, batch_size, dtype))
     factors = {} if tuple(contention) == (1,) else slowed(lambda factors: timed(factors)[1], contention)
     clock, events, moved = timed(factors)
     busy = np.zeros(plan.k)
     for event in events:
         busy[event.action.device] += event.end - event.start
-    whole, states = clock.end * plan.k, OPTIMIZERS[optimizer].states
+    whole = clock.end * plan.k
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype)
     return PlanSimulation(
         clock.end,
         float(whole - busy.sum()) / whole if whole else 0.0,
         [time / clock.end if clock.end else 0.0 for time in busy.tolist()],
         clock.link_bytes,
         events,
-        _memory(plan, held_in_steps(plan, columns, batch_size, states, dtype), events, moved),
-        proof.peak,
-        proof.sent,
+        _memory(plan, held, events, moved),
+        [each.peak for each in held],
+        bytes_sent(plan, columns, batch_size, dtype),
         moved,
     )
 
