@@ -174,8 +174,8 @@ def test_memory_by_hand():
     assert proof.sent == [8 * 3 * 4, 8 * 3 * 4]
     params, grads, state, examples, activations, messages = proof.peak_of[1].values()
     assert (params, grads, state, examples) == (8 * second, 8 * second, 16 * second, 8 * 3)
-    assert messages == 8 * 3 * 4  # y of stage 0, which the cache holds, too
-    assert activations == 8 * 3 * (2 + 4) + 8  # probabilities, dy of stage 0; the cache's stand-in for the weight
+    assert messages == 8 * 3 * 4  # y of stage 0
+    assert activations == 8 * 3 * 4  # dy of stage 0; the second device goes forward and back in one, and has no cache
 
 
 def told(plan):

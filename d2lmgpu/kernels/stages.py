@@ -22,10 +22,11 @@ class Stages:
     ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``make_stage(layers, x, shapes, input_grad)``
     makes the stage that does the first of ``layers``, and says how many of them it does; ``shapes`` are the layers'
     outputs for one image. ``input_grad``: whether something before it has parameters, and needs the gradient of its
-    input. Raises ValueError, or what the layers raise, if the sizes do not fit together.
+    input; given here, whether there is such a thing before the network, of which this is then a part. Raises
+    ValueError, or what the layers raise, if the sizes do not fit together.
     """
 
-    def __init__(self, network, params, x, shape, make_stage):
+    def __init__(self, network, params, x, shape, make_stage, input_grad=False):
         if [param.shape for param in params] != [shape for layer in network for shape in layer.shapes]:
             raise ValueError(f"parameters of shapes {[param.shape for param in params]} are not those of the network")
         shapes = output_shapes(network, params, np.zeros((1, *shape), x.dtype))
@@ -35,8 +36,8 @@ class Stages:
         self.stages, self.owners = [], []
         i = first = 0
         while i < len(network):
-            input_grad = any(layer.shapes for layer in network[:i])
-            stage, taken = make_stage(network[i:], x, shapes[i:], input_grad)
+            is_wanted = input_grad or any(layer.shapes for layer in network[:i])
+            stage, taken = make_stage(network[i:], x, shapes[i:], is_wanted)
             count = sum(len(layer.shapes) for layer in network[i : i + taken])
             self.stages.append(stage)
             self.owners.append(slice(first, first + count))
@@ -54,7 +55,7 @@ class Stages:
     def use_draws(self, draws):
         """Set what random layers draw from; with None nothing is random."""
         for number, stage in enumerate(stage for stage in self.written if stage.layer.random):
-            stage.draws = draws and draws._replace(layer=number)
+            stage.draws = draws and draws._replace(layer=draws.layer + number)
 
 
 class WrittenLayer:
@@ -103,6 +104,12 @@ class Idle:
         self._programs[next(self._numbers)] = key, program
         for number in list(self._programs)[: -self.most]:
             self._programs.pop(number, None)
+
+
+def with_shapes(layers, params):
+    """The ``layers`` for these ``params``, which may be parts of a layer's."""
+    rest = iter(params)
+    return tuple(layer._replace(shapes=tuple(next(rest).shape for _ in layer.shapes)) for layer in layers)
 
 
 def output_shapes(network, params, x):

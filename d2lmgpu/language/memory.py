@@ -13,6 +13,7 @@ from .lives import lives_of
 from .plan import all_of
 from .sizes import examples_in_each, stage_sizes
 from .split import held_units, units_of_outputs
+from .ways import KEPT, Ways
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
 """Examples: with their labels. State: the optimiser's. Activations: y, dy, caches and deltas that were made here.
@@ -36,15 +37,18 @@ class Held:
 
 def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES):
     """For each device its `Held`, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
-    facts = Facts(plan, columns)
+    facts, ways = Facts(plan, columns), Ways(plan, columns)
     events = [[] for _ in range(plan.k)]
     for device, value, begin, end in lives_of(plan, columns):
+        if ways.is_nothing(device, value):
+            continue
+        begin = ways.early.get((device, value, begin), begin)
         later = value[0] in ("cache", "delta")  # these may hold what else begins to live in this step
         events[device] += [(begin, BEGINS + later, value), (end, ENDS, value)]
         joined = (number for number in facts.joined.get((device, value), ()) if begin <= number <= end)
         events[device] += [(number, JOINS, value) for number in joined]
     memories = [
-        _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts) for device in range(plan.k)
+        _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts, ways) for device in range(plan.k)
     ]
     return [memory.go(sorted(own, key=lambda e: e[:2])) for memory, own in zip(memories, events, strict=True)]
 
@@ -128,8 +132,8 @@ class Facts:
 class _Memory:
     """Of one device; `go` through its events."""
 
-    def __init__(self, plan, device, batch_size, states, dtype, objective, facts):
-        self.plan, self.device, self.itemsize, self.facts = plan, device, dtype.itemsize, facts
+    def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
+        self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, held_units(plan, device), objective)
         self.target = objective.zeros(1).nbytes
         self.examples = examples_in_each(batch_size, plan.micro_batches)
@@ -143,7 +147,7 @@ class _Memory:
 
     def go(self, events):
         """The `Held`; ``events``: (step, kind, value), in their order."""
-        for stage, m in {(value[1], value[2]) for _, _, value in events if value[0] == "cache"}:
+        for stage, m in self.ways.computed[self.device]:
             if stage == 0:
                 self.used["examples"] += self.sizes[0].x(self.examples[m])
             if stage == len(self.plan.stages) - 1:
@@ -217,6 +221,8 @@ class _Memory:
             return [(value, (sizes.y if name == "y" else sizes.dy)(N))]
         if name == "delta":
             return [(value, sizes.delta(N))] + (self.pieces["dy", stage, *m] if sizes.delta_has_dy else [])
+        if self.ways.of[self.device, stage, *m] == KEPT and sizes.kept is not None:
+            return [(value, sizes.kept(N))]  # which shares nothing
         pieces = [(value, sizes.cache(N))]
         if sizes.cache_has_x and stage:
             pieces += self.pieces["y", stage - 1, *m]

@@ -5,16 +5,22 @@ memory once. So a value is described by *pieces of memory*: what it has of its o
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from ..kernels.cpu import Pass
 from ..kernels.stages import output_shapes as layer_shapes
+from ..kernels.stages import with_shapes
 from ..layers import Draws
 from .actions import chunk_bound
 from .compute import CLASSES, forward, input_backward
 from .plan import all_of, shapes_of
 from .split import splits_of, views
+from .ways import has_kernels
+
+PACKAGE = __name__.split(".")[0]
 
 
 class Linear(NamedTuple):
@@ -31,7 +37,8 @@ class StageSizes(NamedTuple):
     """Bytes of a stage's values, as `Linear`.
 
     ``y`` and ``dy`` as a device makes them, ``whole`` of both where no part is left out. ``cache`` and ``delta``
-    without what they share: the cache may hold the stage's input, and y; delta may hold dy.
+    without what they share, where layers compute as they are written: the cache may hold the stage's input, and y;
+    delta may hold dy. ``kept``: a function of N examples, the bytes of the kernels' cache; None without kernels.
     """
 
     x: Linear
@@ -43,6 +50,7 @@ class StageSizes(NamedTuple):
     cache_has_y: bool
     delta: Linear
     delta_has_dy: bool
+    kept: Callable = None
 
 
 @functools.lru_cache(maxsize=64)
@@ -57,8 +65,9 @@ def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
     runs = [_run(network, stages, dtype, examples, held, objective) for examples in (few, few + 1)]
     found = []
     for a, b in zip(*runs, strict=True):
-        linear = (p if isinstance(p, bool) else Linear(q - p, p - few * (q - p)) for p, q in zip(a, b, strict=True))
-        found.append(StageSizes(*linear))
+        pairs = zip(a[:-1], b[:-1], strict=True)
+        linear = (p if isinstance(p, bool) else Linear(q - p, p - few * (q - p)) for p, q in pairs)
+        found.append(StageSizes(*linear, a.kept))
     return found
 
 
@@ -103,6 +112,39 @@ def arrays_in(value):
         yield value
 
 
+@functools.lru_cache(maxsize=256)
+def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, examples):
+    """The bytes that kernels hold between forward and backward of so many examples of this ``shape``."""
+    if not examples:
+        return 0
+    params = [np.zeros(shape, dtype) for shape in param_shapes]
+    kept = Pass(with_shapes(layers, params), params, shape, dtype, examples, input_grad, is_last, loss)
+    return sum(array.nbytes for array in owned_arrays(kept))
+
+
+def owned_arrays(thing):
+    """The plain arrays that own all memory which is in an object of the kernels, each once."""
+    found, seen, rest = {}, set(), [thing]
+    while rest:
+        one = rest.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, np.ndarray):
+            found[id(memory_of(one))] = memory_of(one)
+        elif isinstance(one, (list, tuple)):
+            rest += one
+        elif isinstance(one, dict):
+            rest += one.values()
+        elif isinstance(one, functools.partial):
+            rest += [*one.args, one.keywords]
+        elif getattr(one, "__closure__", None):
+            rest += [cell.cell_contents for cell in one.__closure__]
+        elif hasattr(one, "__dict__") and not isinstance(one, type) and type(one).__module__.startswith(PACKAGE):
+            rest.append(vars(one))
+    return list(found.values())
+
+
 def _run(network, stages, dtype, examples, held, objective):
     """For each stage a `StageSizes` in bytes, for so many examples."""
     x, targets, runs = np.zeros((examples, *network.input_shape), dtype), objective.zeros(examples), []
@@ -120,7 +162,13 @@ def _run(network, stages, dtype, examples, held, objective):
             dy = y if after == "rows" else whole
             own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
         _, delta = input_backward(layers, own_dy, cache, params, s == 0, None, objective.loss)
-        runs.append(_measure(x, y, cache, dy, delta, targets, whole))
+        kept = None
+        if has_kernels(stage, network) and all(param.size for param in params):
+            shapes_here = tuple(param.shape for param in params)
+            loss = objective.loss.for_kernels(targets)
+            arguments = layers, shapes_here, x.shape[1:], np.dtype(dtype), s > 0, is_last, loss
+            kept = functools.partial(kept_bytes, *arguments)
+        runs.append(_measure(x, y, cache, dy, delta, targets, whole)._replace(kept=kept))
         x = whole if before and after != "rows" and not is_last else y
     return runs
 

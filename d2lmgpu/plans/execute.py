@@ -18,6 +18,7 @@ from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, numbered, splits_of, views
+from ..language.ways import Ways
 from ..networks import channels, check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
@@ -74,8 +75,10 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         events = events_of(plan, columns)
         extents = extents_of(plan, columns, events)
-        own = list(enumerate(self.devices, everybody.first))
-        tasks = [device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss) for i, device in own]
+        own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns)
+        tasks = [
+            device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways) for i, device in own
+        ]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)

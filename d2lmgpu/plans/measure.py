@@ -22,6 +22,7 @@ from ..devices import count_cores, put, to_host
 from ..language.check import check_plan
 from ..language.plan import COMPUTES, Compute, part_updated
 from ..language.sizes import examples_in_each
+from ..language.ways import Ways
 from ..layers import Draws
 from ..measuring import repeated, seconds_of
 from ..networks import CROSS_ENTROPY, init_params
@@ -167,7 +168,8 @@ class _OwnPart:
         if any(action.what in ("send", "receive") for action in self.todo):
             raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
         flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, events)[0]
-        self.store = device.submit(Store, plan, 0, device, flats, optimizer, extents, CROSS_ENTROPY).result()
+        arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns)
+        self.store = device.submit(Store, plan, 0, device, *arguments).result()
 
     def step(self, X, y, lr, draws):
         """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""

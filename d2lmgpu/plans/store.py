@@ -1,131 +1,82 @@
-"""What one device has while a plan is executed, and what each action does there.
+"""What each action of a plan does on one device: by the kernels, in the way that language/ways.py finds, or as written.
 
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
 
-from ..devices import array_module
-from ..devices.records import timed
-from ..devices.transfer import copy_between
-from ..language.compute import axes_in_memory, backward, forward, input_backward, weight_backward
-from ..language.plan import all_of, shapes_of
-from ..language.sizes import arrays_in, memory_of, output_shapes
-from ..language.split import splits_of, units_of_outputs, views
+from ..devices import array_module, parts_of
+from ..kernels.stages import Idle, to_the_end, with_shapes
+from ..language.compute import backward, forward, input_backward, weight_backward
+from ..language.ways import INNER, KEPT, SCRATCH, WRITTEN
+from ..networks.compute import kernels_for
 from ..timing import span
+from .values import Values
 
 
-class Store:
-    """A device's part of a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
+class Store(Values):
+    """A device's part of a plan, as `Values`, which see for the arguments; and ``ways``, the plan's `Ways`."""
 
-    ``extents``: by gradients the elements (start, stop) that the device has of them.
-    """
-
-    def __init__(self, plan, number, device, flat, optimizer, extents, loss):
-        self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
-        self.values, self.joined, self.own, self.state = {}, {}, {}, {}  # joined: flat arrays of y and dy
-        self.parts = {part.stage: part for part in plan.layout[number]}
-        self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
-        self.shapes = [shapes_of(stage, plan.network) for stage in plan.stages]
-        shapes = output_shapes(plan.network, plan.stages)
-        self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
-        self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
-        self.X, self.y, self.examples = {}, {}, []
-        self.draws = None
-        self.sums = {}  # of each micro-batch that ends here: the loss, and for how many examples the output is right
-        self.random = [sum(layer.random for layer in plan.network[: stage.first]) for stage in plan.stages]  # before it
-        self.dtype = flat[0].dtype
-        for s, part in self.parts.items():
-            own = self.own[s] = self._new(part.params[1] - part.params[0])
-            own[...] = array_module(own).asarray(flat[s][slice(*part.params)])
-            self.state[s] = [self._zeros(part.state[1] - part.state[0]) for _ in range(optimizer.states)]
-
-    def clear(self):
-        """Forget what is of one step alone."""
-        for values in self.values, self.joined, self.X, self.y, self.sums:
-            values.clear()
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways):
+        super().__init__(plan, number, device, flat, optimizer, extents, loss)
+        none = self._new(0)
+        self.kernels = kernels_for(none, [none])
+        self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
+        self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
+        self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
 
     def do(self, action, *numbers):
         """F, B, I, W, update, keep or free."""
         getattr(self, f"_{action.what}")(action, *numbers)
 
-    def arrive(self, value, source, record):
-        """A copy of what ``source``, another `Store`, has sent; its result, a mark of its end, makes an event."""
-        message, order = source.message(value)
-        copy = self.device.empty(message.shape, message.dtype)
-        timed(record, copy_between, copy, self.device, message, source.device)
-        self.accept(value, copy, order)
-        return self.device.mark()
-
-    def message(self, value):
-        """What is sent of a value: its elements as one run of bytes, and the order of its axes in there."""
-        order = axes_in_memory(self.values[value])
-        return self.values[value].transpose(order), order
-
-    def accept(self, value, message, order):
-        """A value has come, as `message` of another store gives it."""
-        self.values[value] = message.transpose(sorted(range(len(order)), key=order.__getitem__))
-
-    def extent(self, value):
-        """The elements (start, stop) of what transfers of parameters or gradients are about here."""
-        s = value[1]
-        if value[0] == "grads":
-            return self.extents[value]
-        return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
-
-    def prepare(self, value):
-        """Before transfers of a value: the array is there that they are about, with what the device has of it."""
-        if value[0] in ("y", "dy"):
-            self._join(value)
-        else:
-            self._flat(value)
-
-    def exchanged(self, value):
-        """The flat array that transfers are about."""
-        return self.joined[value] if value[0] in ("y", "dy") else self._flat(value)
-
-    def _always(self, s):
-        """Whether it has between steps all that it needs of the stage's parameters."""
-        part = self.parts.get(s)
-        return part is not None and (self.splits[s] is not None or part.params == all_of(self.plan.stages[s]))
-
-    def _flat(self, value):
-        """The flat array of params or grads; it comes into being when it is asked for."""
-        kind, s = value[:2]
-        if kind == "params" and self._always(s):
-            return self.own[s]
-        if value not in self.values:
-            start, stop = self.extent(value)
-            self.values[value] = self._zeros(stop - start) if kind == "grads" else self._new(stop)
-            if kind == "params" and s in self.own:
-                self.values[value][slice(*self.parts[s].params)] = self.own[s]
-        return self.values[value]
-
-    def _join(self, value):
-        """The whole of a y or dy is there, unit by unit, zero where the device has nothing."""
-        if value in self.joined:
-            return
-        _, s, m = value
-        own = self.values.get(value)
-        width = 0 if own is None else own.shape[1]
-        whole = self.device.empty((self.widths[s], self.examples[m], *self.images[s]), self.dtype)
-        if width < self.widths[s]:
-            whole.fill(0)
-        if width:
-            whole[slice(*self._place(value, own))] = own.swapaxes(0, 1)
-        self.values[value] = whole.swapaxes(0, 1)
-        self.joined[value] = whole.reshape(-1)
-
     def _F(self, action):  # noqa: N802
         _, s, m = action[:3]
+        way = self._way(s, m)
+        if way == INNER:
+            return
         x = self.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
-        is_last = s == len(self.layers) - 1
-        targets = self.y[m] if is_last else None
-        with span("forward"):
-            y, cache = forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
-        if is_last:
+        if way == SCRATCH:
+            self._compute_run(s, m, x)
+            return
+        y, cache = (self._forward if way == KEPT else self._forward_as_written)(s, m, x)
+        self._set("cache", s, m, cache)
+        if s == len(self.layers) - 1:
             self.sums[m] = y
         else:
             self._set("y", s, m, y)
-        self._set("cache", s, m, cache)
+
+    def _way(self, s, m):
+        """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
+        is_empty = not self.examples[m] or self.splits[s] and not self.own[s].size
+        return WRITTEN if self.kernels is None or is_empty else self.ways[s, m]
+
+    def _compute_run(self, s, m, x):
+        """Forward to the loss, and back, for some of the examples at a time."""
+        layers = sum((self.layers[i] for i in range(s, len(self.layers))), ())
+        params = [param for i in range(s, len(self.layers)) for param in self._params_of(i)]
+        grads, more = self._written_to(self.runs[s, m])
+        dx = self._new_images(x) if s else None
+        loss, layers = self.loss.for_kernels(self.y[m]), with_shapes(layers, params)
+        parts = self.kernels.in_parts(x, self.y[m], params, layers, grads, draws=self._draws(s, m), loss=loss, dx=dx)
+        self.sums[m] = to_the_end(parts)
+        _add(more)
+        if s:
+            self._set("dy", s - 1, m, dx)
+
+    def _forward(self, s, m, x):
+        """By kernels: y, and the cache."""
+        params, is_last = self._params_of(s), s == len(self.layers) - 1
+        targets = self.y[m] if is_last else None
+        loss = self.loss.for_kernels(targets) if is_last else None
+        key = s, x.shape
+        cache = self.idle.take(key)
+        if cache is None:
+            layers = with_shapes(self.layers[s], params)
+            cache = self.kernels.Pass(layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss)
+        return cache.forward(x, params, targets, self._draws(s, m)), cache
+
+    def _forward_as_written(self, s, m, x):
+        targets = self.y[m] if s == len(self.layers) - 1 else None
+        with span("forward"):
+            return forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
 
     def _draws(self, s, m):
         """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
@@ -137,8 +88,16 @@ class Store:
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]
-        with span("backward"):
-            dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss)
+        way = self._way(s, m)
+        if way in (SCRATCH, INNER):
+            return
+        if way == KEPT:
+            grads, more = self._written_to([action.target])
+            dx = self.values["cache", s, m].backward(self._params_of(s), grads, self._handed_back(s, m))
+            _add(more)
+        else:
+            with span("backward"):
+                dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss)
         if s:
             self._set("dy", s - 1, m, dx)
 
@@ -170,33 +129,44 @@ class Store:
         arrays[0] += arrays[1]
 
     def _free(self, action):
-        self.values.pop(action.value, None)
+        value = self.values.pop(action.value, None)
         self.joined.pop(action.value, None)
+        self.unwritten.discard(action.value)
+        if hasattr(value, "backward") and self.device.accounting is None:
+            self.idle.give_back((action.stage, value.shape), value)
 
     def _backward_inputs(self, s, m):
-        dy = None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
-        return self.layers[s], dy, self.values["cache", s, m], self._params(s), s == 0
+        return self.layers[s], self._handed_back(s, m), self.values["cache", s, m], self._params(s), s == 0
 
-    def _own(self, name, of, m, s, split):
-        """A y or dy of stage ``of``; where stage s has that ``split`` its own units, of which there may be more."""
-        value = self.values.get((name, of, m))
-        if value is None:  # the device has no units of the stage, and needs nothing
-            value = self._new((self.examples[m], 0, *self.images[of]))
-        if self.splits[s] is None or self.splits[s].what != split or value.shape[1] < self.widths[of]:
-            return value
-        return value[:, slice(*self._places(of, s))]
+    def _handed_back(self, s, m):
+        return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
 
-    def _place(self, key, value):
-        """Where in the whole y or dy its ``value`` is, (start, stop) of the width."""
-        name, of, _ = key
-        if value.shape[1] == self.widths[of]:
-            return 0, self.widths[of]
-        return self._places(of, of if name == "y" else of + 1)
+    def _params_of(self, s):
+        """A stage's parameters for kernels, which on GPUs read elements that follow each other."""
+        params = self._params(s)
+        return list(map(array_module(params[0]).ascontiguousarray, params)) if self.device.kind == "gpu" else params
 
-    def _places(self, of, s):
-        """Where in the width of y of stage ``of`` this device's units of stage s are."""
-        each = self.widths[of] // self.units[of]
-        return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
+    def _written_to(self, values):
+        """Arrays for kernels to write gradients to, and pairs of gradients and what is to be added to them then.
+
+        The first that is written to gradients needs no addition.
+        """
+        places, more = [], []
+        for value in values:
+            views = self._views(self._begin(value), value[1])
+            if value in self.unwritten and all(view.flags.c_contiguous for view in views):
+                self.unwritten.remove(value)
+                places += views
+            else:
+                views = self._views(self._flat(value), value[1])
+                places += [None] * len(views)
+                more += views
+        if more:
+            terms = iter(parts_of(array_module(more[0]).empty(sum(view.size for view in more), self.dtype), more))
+            more = [(view, next(terms)) for view in more]
+            rest = iter(term for _, term in more)
+            places = [next(rest) if place is None else place for place in places]
+        return places, more
 
     def _params(self, s):
         return self._views(self._flat(("params", s)), s)
@@ -204,22 +174,7 @@ class Store:
     def _grads(self, action):
         return self._views(self._flat(action.target), action.stage)
 
-    def _views(self, flat, s):
-        split = self.splits[s]
-        return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
 
-    def _new(self, shape):
-        return self.device.empty(shape, self.dtype)
-
-    def _zeros(self, size):
-        array = self._new(size)
-        array.fill(0)
-        return array
-
-    def _set(self, name, s, m, value):
-        self.values[name, s, m] = value
-        self.joined.pop((name, s, m), None)  # of what was made before
-        if self.device.accounting is not None:
-            for array in arrays_in(value):
-                if memory_of(array).nbytes:
-                    self.device.accounting.enter(array)
+def _add(pairs):
+    for grad, term in pairs:
+        grad += term

@@ -5,6 +5,8 @@ n images is an array (C, H, W, n), so that whatever is done to a pixel is done
 to n neighbours in memory.
 """
 
+from .choose import EACH_BY_ITSELF
+from .passes import Pass
 from .program import MICRO_BATCH, count_correct, in_parts
 
-__all__ = ["MICRO_BATCH", "count_correct", "in_parts"]
+__all__ = ["EACH_BY_ITSELF", "MICRO_BATCH", "Pass", "count_correct", "in_parts"]

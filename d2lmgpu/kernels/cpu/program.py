@@ -10,6 +10,7 @@ find it in the core's cache.
 """
 
 import contextlib
+import functools
 import itertools
 import math
 
@@ -21,7 +22,7 @@ from ...timing import span
 from ..stages import Idle, Stages, function_of, output_shapes, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
-from .stages import OtherLoss, SoftmaxCrossEntropy
+from .stages import HandedBack, OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64
 """Images that go through the network at a time, at most.
@@ -37,20 +38,20 @@ MOST_OUTPUTS = 2**24
 MOST_IDLE = 12
 """Lists of programs that are kept while they are not used, of all networks and all numbers of images together."""
 
-_outputs = {}  # key without n: numbers that all layers put out for an image, and those layers that need all images
 _idle = Idle(MOST_IDLE)  # lists of programs
 
 
-def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None):
+def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None, dx=None):
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over
     examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called as soon as those
     from number ``i`` on are written. It returns an array of two: the loss, and how many images have their label as the
     largest logit. Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it
-    and its gradient with respect to the outputs.
+    and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the gradient with respect to X,
+    which a network's first layers have no use for.
     """
-    with borrowed_programs(network, params, X) as programs:
+    with borrowed_programs(network, params, X, input_grad=dx is not None) as programs:
         for program in programs:
             program.use_statistics(sync_statistics)
             program.use_loss(loss)
@@ -60,6 +61,8 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
             value += yield from _forward(assigned, X, y, sync_statistics, draws)
             right += _count_correct(assigned, labels)
             yield from _backward(assigned, sync_statistics, scale, grads if assigned is rounds[-1] else None, ready)
+            for program, part in assigned if dx is not None else ():
+                dx[part] = program.dx
     return np.array([value, right], X.dtype)
 
 
@@ -126,45 +129,59 @@ def _backward(assigned, sync_statistics, scale, grads, ready):
 
 
 @contextlib.contextmanager
-def borrowed_programs(network, params, X, one_by_one=False):
+def borrowed_programs(network, params, X, one_by_one=False, input_grad=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
     One program, which takes a part of the images after the other, since layers treat
     each image by itself. Batch norm needs all of them in the middle of the
     network: then there is a program for each part, so that all parts can wait there.
-    ``one_by_one``: batch norm, too, treats each image by itself.
+    ``one_by_one``: batch norm, too, treats each image by itself. ``input_grad``: the gradient of X is wanted.
 
     Raises what the layers raise if the sizes do not fit together.
     """
-    N = len(X)
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
-    if key not in _outputs:
-        shapes = output_shapes(network, params, np.zeros((1, *X.shape[1:]), X.dtype))
-        others = {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF
-        _outputs[key] = sum(math.prod(shape) for shape in shapes), others
-    outputs, others = _outputs[key]
-    most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
-    parts = -(-N // most)  # as even as can be
-    sizes = [-(-N // parts)]
-    if batch_norm in others and not one_by_one:
-        sizes = [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))]
-    key = (*key, *sizes)
-    programs = _idle.take(key) or [Program(network, params, X.shape[1:], X.dtype, n) for n in sizes]
+    sizes, others = parts_of(*key, len(X))
+    if batch_norm not in others or one_by_one:
+        sizes = [max(sizes)]
+    key = (*key, input_grad, *sizes)
+    programs = _idle.take(key) or [Program(network, params, X.shape[1:], X.dtype, n, input_grad) for n in sizes]
     for program in programs:
         program.load(params)
     yield programs  # if work with them fails, they are not given back
     _idle.give_back(key, programs)
 
 
-class Program(Stages):
-    """The stages of a network for images of ``shape`` (C, H, W), n at a time."""
+def parts_of(network, shape, param_shapes, dtype, N):
+    """How many of N images of this ``shape`` go through the network at a time: a list, as even as can be.
 
-    def __init__(self, network, params, shape, dtype, n):
+    With it those layers' functions that do not treat each image by itself.
+    """
+    outputs, others = _outputs_of(network, shape, param_shapes, dtype)
+    most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
+    parts = -(-N // most)
+    return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
+
+
+@functools.lru_cache(maxsize=64)
+def _outputs_of(network, shape, param_shapes, dtype):
+    """How many numbers all layers put out for an image, and the functions of layers that need all images."""
+    params = [np.zeros(shape, dtype) for shape in param_shapes]
+    shapes = output_shapes(network, params, np.zeros((1, *shape), dtype))
+    return sum(map(math.prod, shapes)), {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF
+
+
+class Program(Stages):
+    """The stages of a network for images of ``shape`` (C, H, W), n at a time.
+
+    ``input_grad``: the gradient of the images is wanted.
+    """
+
+    def __init__(self, network, params, shape, dtype, n, input_grad=False):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
-        super().__init__(network, params, self.x, shape, make_stage)
+        super().__init__(network, params, self.x, shape, make_stage, input_grad)
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
-        self.loss = self.cross_entropy = SoftmaxCrossEntropy(self.stages[-1].y)
+        self.logits, self.loss, self.cross_entropy = self.stages[-1].y, None, None
 
     def load(self, params):
         """Take a step's parameters, and begin new sums of gradients."""
@@ -172,9 +189,22 @@ class Program(Stages):
             if owned.start < owned.stop:
                 stage.load(params[owned])
 
+    def unload(self):
+        """Keep no parameters of others."""
+        for stage in self.stages:
+            if hasattr(stage, "unload"):
+                stage.unload()
+
     def use_loss(self, function):
-        """Take another loss than the cross-entropy of labels, unless it is None."""
-        self.loss = OtherLoss(self.stages[-1].y, function) if function else self.cross_entropy
+        """Take the cross-entropy of labels, or another loss."""
+        if function is None:
+            self.loss = self.cross_entropy = self.cross_entropy or SoftmaxCrossEntropy(self.logits)
+        else:
+            self.loss = OtherLoss(self.logits, function)
+
+    def use_handed_back(self):
+        """Take the gradient that the layers after this part of a network hand back: `loss`.back."""
+        self.loss = self.loss or HandedBack(self.logits)
 
     def forward(self, X, y, draws=None):
         """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.
@@ -232,4 +262,14 @@ class Program(Stages):
 
     def count_correct(self, y):
         """How many of the images of the last `forward` have their label as the largest logit."""
-        return int(np.count_nonzero(self.loss.logits[:, : len(y)].argmax(axis=0) == y))
+        return int(np.count_nonzero(self.logits[:, : len(y)].argmax(axis=0) == y))
+
+    @property
+    def y(self):
+        """What the last layer has put out for the images of the last `forward`, with images first."""
+        return np.moveaxis(self.logits[..., : self.m], -1, 0)
+
+    @property
+    def dx(self):
+        """The gradient of the images of the last `backward`, which was wanted, with images first."""
+        return np.moveaxis(self.stages[0].dx[..., : self.m], -1, 0)

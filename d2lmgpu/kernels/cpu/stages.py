@@ -1,7 +1,8 @@
 """The other stages of a program: dense layers, what stands alone, layers without a fast body, and the loss.
 
 Every stage has its output ``y``, and ``forward()`` and ``backward(dy)``, which sets
-``dx``; one with parameters ``load(params)`` and ``store(grads)``. Images are last in every array.
+``dx``; one with parameters ``load(params)`` and ``store(grads)``, and where it keeps parameters as they are
+``unload()``. Images are last in every array.
 """
 
 import numpy as np
@@ -27,6 +28,9 @@ class Dense:
         np.copyto(self.bias, bias[:, None])
         self.weight_grads.begin()
         self.bias_grads.begin()
+
+    def unload(self):
+        self.weight = None
 
     def forward(self):
         np.matmul(self.weight.T, self.x, out=self.y)
@@ -140,6 +144,9 @@ class AsWritten(WrittenLayer):
         self.params = params
         self.sums = [np.zeros_like(param) for param in params]
 
+    def unload(self):
+        self.params = ()
+
     def forward(self):
         np.copyto(self.y, np.moveaxis(self.compute(np.moveaxis(self.x, -1, 0), self.params), 0, -1))
 
@@ -188,6 +195,20 @@ class SoftmaxCrossEntropy:
         """``dx``: the probabilities, less 1 at the label."""
         np.subtract(self.dx, self.is_label, out=self.dx)
         self.dx[:, m:] = 0
+
+
+class HandedBack:
+    """In place of a loss, where other layers come after y (..., n): ``dx``, the gradient that they hand ``back``."""
+
+    back = None  # (m, ...), with images first
+
+    def __init__(self, y):
+        self.dx = np.empty_like(y)
+
+    def backward(self, m):
+        """``dx``: what was handed back."""
+        np.copyto(self.dx[..., :m], np.moveaxis(self.back, 0, -1))
+        self.dx[..., m:] = 0
 
 
 class OtherLoss:

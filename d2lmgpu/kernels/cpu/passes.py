@@ -1,0 +1,79 @@
+"""Some of a network's layers forward, and backward later: what their programs hold in between is a plan's cache.
+
+    forward      part 0 of the images through program 0, part 1 through program 1 ...
+    ...          (anything else, passes of other images among it)
+    backward     part 0 back through program 0, part 1 through program 1 ...
+
+Unlike the programs of program.py these are memory of a device. Where backward follows forward at once, `in_parts` does
+both for a part of the images at a time, in one program.
+"""
+
+import itertools
+
+import numpy as np
+
+from ...layers.labels import classes_of
+from ..stages import to_the_end
+from .program import Program, parts_of
+
+
+class Pass:
+    """Layers of a network for N images of ``shape``, as many at a time as stay in a core's cache.
+
+    ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as of
+    `in_parts`.
+    """
+
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss=None):
+        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
+        ends = itertools.accumulate(sizes)
+        self.parts = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        self.programs = [Program(layers, params, shape, dtype, size, input_grad) for size in sizes]
+        self.shape, self.input_grad, self.with_loss = (N, *shape), input_grad, with_loss
+        self.more = [np.empty_like(param) for param in params] if len(sizes) > 1 else None
+        for program in self.programs:
+            program.more = self.more
+            if with_loss:
+                program.use_loss(loss)
+            else:
+                program.use_handed_back()
+
+    def forward(self, X, params, y=None, draws=None):
+        """The outputs for ``X`` (N, ...), with images last in memory; with targets ``y`` (N, ...) an array of two.
+
+        That is, the loss and how many outputs are right, as of `in_parts`, which see for ``draws``.
+        """
+        Y = None if self.with_loss else _images_last((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
+        value, right = 0.0, 0
+        for program, part in zip(self.programs, self.parts, strict=True):
+            program.load(params)
+            own = None if y is None else y[part]
+            value += to_the_end(program.forward(X[part], own, draws and draws.after(part.start)))
+            if self.with_loss:
+                right += program.count_correct(classes_of(own))
+            else:
+                Y[part] = program.y
+            program.unload()
+        return np.array([value, right], X.dtype) if self.with_loss else Y
+
+    def backward(self, params, grads, dy=None):
+        """Write the parameters' gradients to ``grads``; the gradient of X, if it is wanted.
+
+        ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones.
+        """
+        N, *shape = self.shape
+        dx = _images_last((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
+        for number, (program, part) in enumerate(zip(self.programs, self.parts, strict=True)):
+            program.load(params)
+            if not self.with_loss:
+                program.loss.back = dy[part]
+            to_the_end(program.backward(1, grads, number > 0, None))
+            if self.input_grad:
+                dx[part] = program.dx
+            program.unload()
+        return dx
+
+
+def _images_last(shape, dtype):
+    """A new array with the last axis of this shape, that of the images, as the first."""
+    return np.moveaxis(np.empty(shape, dtype), -1, 0)

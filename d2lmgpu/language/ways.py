@@ -1,0 +1,112 @@
+"""How each stage of a plan is computed: in which way forward keeps what backward needs.
+
+    scratch    Backward of a micro-batch follows forward at once, on the same device: both are done together, for as
+               many examples at a time as stay in a core's cache. Nothing is kept. So are several stages whose F's lead
+               to the loss and whose B's lead back: F0 F1 F2 B2 B1 B0 is one *run*, and what stages hand on within it
+               is no value either.
+    kept       Something comes between them: what the kernels hold is the device's memory.
+    written    Stages without kernels, with I and W, or computed more than once: layer by layer, as they are written.
+
+Source: that a pipeline's last stage needs no cache is in Huang et al. 2019, "GPipe", as is the price of the others.
+"""
+
+import functools
+from collections import Counter
+
+import numpy as np
+
+from ..kernels.cpu import EACH_BY_ITSELF
+from ..kernels.stages import function_of
+from .plan import COMPUTES
+
+SCRATCH, INNER, KEPT, WRITTEN = "scratch", "inner", "kept", "written"
+"""`INNER`: in a run that begins with another stage."""
+
+
+class Ways:
+    """``of[device, stage, micro_batch]``: a way. ``runs``: by the same, for a run's first stage, gradients: the values
+
+    to which its B's add, from the first stage to the last.
+
+    ``early``: by (device, value, step) of what a run makes, the step of its first F, in which all of it is computed.
+    ``computed``: for each device a list of (stage, micro-batch).
+    """
+
+    def __init__(self, plan, columns):
+        self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
+        computes = [(number, compute) for number, (each, _) in enumerate(columns, 1) for compute in each]
+        counts = Counter(compute[:4] for _, compute in computes)
+        for what, device, s, m in counts:
+            if what in COMPUTES and self.of.get((device, s, m)) != WRITTEN:
+                once = all(counts[one, device, s, m] == (one in "FB") for one in COMPUTES)
+                self.of[device, s, m] = KEPT if once and has_kernels(plan.stages[s], plan.network) else WRITTEN
+        self.computed = [[] for _ in plan.layout]
+        for device, s, m in self.of:
+            self.computed[device].append((s, m))
+        self._runs = [_Run() for _ in plan.layout]
+        for number, (each, moves) in enumerate(columns, 1):
+            for one in moves:
+                self._cut(one)
+            for compute in each:
+                self._compute(compute, number)
+
+    def is_nothing(self, device, value):
+        """Whether this y, dy or cache of the device is made and used within a run, and so is no value."""
+        kind, s, *m = value
+        if kind == "cache":
+            return self.of[device, s, *m] in (SCRATCH, INNER)
+        return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == INNER
+
+    def _cut(self, moves):
+        """Transfers end the runs of their devices, unless they are of another micro-batch."""
+        kind, *numbers = moves.value
+        for device in np.unique((moves.source, moves.destination)).tolist():
+            run = self._runs[device]
+            if run.forward and (kind in ("params", "grads") or numbers[1] == run.forward[-1].micro_batch):
+                self._runs[device] = _Run()
+
+    def _compute(self, compute, number):
+        what, device, s, m, _ = compute
+        run = self._runs[device]
+        if what == "F":
+            follows = run.forward and not run.back and run.forward[-1][2:4] == (s - 1, m)
+            if not follows:
+                run = self._runs[device] = _Run()
+            run.forward.append(compute)
+            run.steps.append(number)
+            return
+        begins = run.back or s == len(self.plan.stages) - 1
+        if what != "B" or not begins or not run.forward or run.forward[-1][2:4] != (s, m):
+            self._runs[device] = _Run()
+            return
+        if self.of[device, s, m] != KEPT:
+            self._runs[device] = _Run()
+            return
+        run.forward.pop()
+        run.back.append((compute, number))
+        self._note(run, run.steps.pop())
+
+    def _note(self, run, begin):
+        """What is known so far: the run has these B's, and begins in the step ``begin``."""
+        for compute, number in run.back:
+            _, device, s, m, _ = compute
+            self.of[device, s, m] = INNER
+            self.runs.pop((device, s, m), None)
+            self.early[device, compute.grads, number] = begin
+        self.of[device, s, m] = SCRATCH
+        self.runs[device, s, m] = [compute.grads for compute, _ in reversed(run.back)]
+        self.early[device, ("dy", s - 1, m), run.back[-1][1]] = begin
+
+
+class _Run:
+    """Of a device: F's that follow each other, with their steps, of which those with a B in ``back`` are taken off."""
+
+    def __init__(self):
+        self.forward, self.steps, self.back = [], [], []
+
+
+@functools.lru_cache(maxsize=256)
+def has_kernels(stage, network):
+    """Whether kernels compute the stage, each example by itself."""
+    layers = network[stage.first : stage.stop]
+    return bool(layers) and all(function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)

@@ -1,0 +1,171 @@
+"""The values that one device has while a plan is executed: what is there between steps, and what comes and goes.
+
+Everything here runs on the device, with plain arrays, in the device's turn.
+"""
+
+import numpy as np
+
+from ..devices import array_module
+from ..devices.records import timed
+from ..devices.transfer import copy_between
+from ..language.compute import axes_in_memory
+from ..language.plan import all_of, shapes_of
+from ..language.sizes import arrays_in, memory_of, output_shapes, owned_arrays
+from ..language.split import splits_of, units_of_outputs, views
+
+
+class Values:
+    """A device's values in a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
+
+    ``extents``: by gradients the elements (start, stop) that the device has of them.
+    """
+
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss):
+        self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
+        self.values, self.joined, self.own, self.state = {}, {}, {}, {}  # joined: flat arrays of y and dy
+        self.unwritten = set()  # gradients that are not zeros yet, as they should be
+        self.parts = {part.stage: part for part in plan.layout[number]}
+        self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
+        self.shapes = [shapes_of(stage, plan.network) for stage in plan.stages]
+        shapes = output_shapes(plan.network, plan.stages)
+        self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
+        self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
+        self.X, self.y, self.examples = {}, {}, []
+        self.draws = None
+        self.sums = {}  # of each micro-batch that ends here: the loss, and for how many examples the output is right
+        self.random = [sum(layer.random for layer in plan.network[: stage.first]) for stage in plan.stages]  # before it
+        self.dtype = flat[0].dtype
+        for s, part in self.parts.items():
+            own = self.own[s] = self._new(part.params[1] - part.params[0])
+            own[...] = array_module(own).asarray(flat[s][slice(*part.params)])
+            self.state[s] = [self._zeros(part.state[1] - part.state[0]) for _ in range(optimizer.states)]
+
+    def clear(self):
+        """Forget what is of one step alone."""
+        for values in self.values, self.joined, self.X, self.y, self.sums, self.unwritten:
+            values.clear()
+
+    def arrive(self, value, source, record):
+        """A copy of what ``source``, another `Store`, has sent; its result, a mark of its end, makes an event."""
+        message, order = source.message(value)
+        copy = self.device.empty(message.shape, message.dtype)
+        timed(record, copy_between, copy, self.device, message, source.device)
+        self.accept(value, copy, order)
+        return self.device.mark()
+
+    def message(self, value):
+        """What is sent of a value: its elements as one run of bytes, and the order of its axes in there."""
+        order = axes_in_memory(self.values[value])
+        return self.values[value].transpose(order), order
+
+    def accept(self, value, message, order):
+        """A value has come, as `message` of another store gives it."""
+        self.values[value] = message.transpose(sorted(range(len(order)), key=order.__getitem__))
+
+    def extent(self, value):
+        """The elements (start, stop) of what transfers of parameters or gradients are about here."""
+        s = value[1]
+        if value[0] == "grads":
+            return self.extents[value]
+        return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
+
+    def prepare(self, value):
+        """Before transfers of a value: the array is there that they are about, with what the device has of it."""
+        if value[0] in ("y", "dy"):
+            self._join(value)
+        else:
+            self._flat(value)
+
+    def exchanged(self, value):
+        """The flat array that transfers are about."""
+        return self.joined[value] if value[0] in ("y", "dy") else self._flat(value)
+
+    def _always(self, s):
+        """Whether it has between steps all that it needs of the stage's parameters."""
+        part = self.parts.get(s)
+        return part is not None and (self.splits[s] is not None or part.params == all_of(self.plan.stages[s]))
+
+    def _flat(self, value):
+        """The flat array of params or grads; it comes into being when it is asked for."""
+        flat = self._begin(value)
+        if value in self.unwritten:
+            flat.fill(0)
+            self.unwritten.remove(value)
+        return flat
+
+    def _begin(self, value):
+        """As `_flat`, but gradients need not be zeros yet."""
+        kind, s = value[:2]
+        if kind == "params" and self._always(s):
+            return self.own[s]
+        if value not in self.values:
+            start, stop = self.extent(value)
+            self.values[value] = self._new(stop - start)
+            if kind == "grads":
+                self.unwritten.add(value)
+            elif s in self.own:
+                self.values[value][slice(*self.parts[s].params)] = self.own[s]
+        return self.values[value]
+
+    def _join(self, value):
+        """The whole of a y or dy is there, unit by unit, zero where the device has nothing."""
+        if value in self.joined:
+            return
+        _, s, m = value
+        own = self.values.get(value)
+        width = 0 if own is None else own.shape[1]
+        whole = self._new((self.widths[s], *self.images[s], self.examples[m]))
+        xp = array_module(whole)
+        if width < self.widths[s]:
+            whole.fill(0)
+        if width:
+            whole[slice(*self._place(value, own))] = xp.moveaxis(own, 0, -1)
+        self.values[value] = xp.moveaxis(whole, -1, 0)
+        self.joined[value] = whole.reshape(-1)
+
+    def _own(self, name, of, m, s, split):
+        """A y or dy of stage ``of``; where stage s has that ``split`` its own units, of which there may be more."""
+        value = self.values.get((name, of, m))
+        if value is None:  # the device has no units of the stage, and needs nothing
+            value = self._new((self.examples[m], 0, *self.images[of]))
+        if self.splits[s] is None or self.splits[s].what != split or value.shape[1] < self.widths[of]:
+            return value
+        return value[:, slice(*self._places(of, s))]
+
+    def _place(self, key, value):
+        """Where in the whole y or dy its ``value`` is, (start, stop) of the width."""
+        name, of, _ = key
+        if value.shape[1] == self.widths[of]:
+            return 0, self.widths[of]
+        return self._places(of, of if name == "y" else of + 1)
+
+    def _places(self, of, s):
+        """Where in the width of y of stage ``of`` this device's units of stage s are."""
+        each = self.widths[of] // self.units[of]
+        return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
+
+    def _views(self, flat, s):
+        split = self.splits[s]
+        return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
+
+    def _new(self, shape):
+        return self.device.empty(shape, self.dtype)
+
+    def _new_images(self, like):
+        """A new array of such images (N, ...), in memory as kernels have them."""
+        if self.device.kind == "gpu":
+            return self._new(like.shape)
+        return np.moveaxis(self._new((*like.shape[1:], len(like))), -1, 0)
+
+    def _zeros(self, size):
+        array = self._new(size)
+        array.fill(0)
+        return array
+
+    def _set(self, name, s, m, value):
+        self.values[name, s, m] = value
+        self.joined.pop((name, s, m), None)  # of what was made before
+        if self.device.accounting is not None:
+            for array in arrays_in(value) if isinstance(value, (list, tuple)) else owned_arrays(value):
+                if memory_of(array).nbytes:
+                    self.device.accounting.enter(array)
