@@ -63,11 +63,12 @@ class Pass:
         """
         N, *shape = self.shape
         dx = _images_last((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
-        for number, (program, part) in enumerate(zip(self.programs, self.parts, strict=True)):
+        pairs = list(zip(self.programs, self.parts, strict=True))
+        for program, part in reversed(pairs):  # the last one is in the cache still
             program.load(params)
             if not self.with_loss:
                 program.loss.back = dy[part]
-            to_the_end(program.backward(1, grads, number > 0, None))
+            to_the_end(program.backward(1, grads, program is not self.programs[-1], None))
             if self.input_grad:
                 dx[part] = program.dx
             program.unload()
