@@ -63,7 +63,7 @@ def forward(layers, x, params, targets=None, loss=CROSS_ENTROPY, draws=None):
             summed, cache = 0, x.copy()
             caches.append((cache, None))
         return with_right_answers(summed, x, targets), caches
-    return packed(x), caches
+    return x, caches
 
 
 def backward(layers, dy, caches, params, is_first, grads, loss=CROSS_ENTROPY):
@@ -96,7 +96,7 @@ def input_backward(layers, dy, caches, params, is_first, grads=None, loss=CROSS_
             dy, *_ = layer.backward(dy, cache, **_only(layer, "weight_grad"))
         else:
             dy = None
-    return None if is_first else packed(dy), delta[::-1]
+    return None if is_first else dy, delta[::-1]
 
 
 def weight_backward(layers, delta, caches, grads):
@@ -116,16 +116,6 @@ def parameter_places(layers):
         places.append((start, start + len(layer.shapes)))
         start += len(layer.shapes)
     return places
-
-
-def packed(x):
-    """``x``, or a copy of it, whose elements follow each other in memory, in whatever order of its axes."""
-    return x if x.transpose(axes_in_memory(x)).flags.c_contiguous else array_module(x).ascontiguousarray(x)
-
-
-def axes_in_memory(x):
-    """The axes of ``x`` in the order in which they are in memory, the slowest first."""
-    return sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], axis))
 
 
 def _only(layer, left_out):

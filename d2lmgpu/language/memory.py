@@ -173,11 +173,10 @@ class _Memory:
         held.line.append((number, total))
 
     def _join(self, value, number):
-        """Parts and shares are put together in an array of the whole; then what was there before is gone."""
-        piece = "joined", *value
-        if self.pieces[value][0][0] == piece:
+        """Parts are put together in an array of the whole; then what was there before is gone."""
+        if self.pieces[value][0][1] == self._whole(value):
             return
-        before, self.pieces[value] = self.pieces[value], [(piece, self._whole(value))]
+        before, self.pieces[value] = self.pieces[value], [(("joined", *value), self._whole(value))]
         self._hold(value, "messages")
         self._look(number)
         self._let_go(before)
@@ -215,8 +214,7 @@ class _Memory:
             return [(value, self.itemsize * max(0, int(stop[self.device] - start[self.device])))]
         sizes, N = self.sizes[stage], self.examples[m[0]]
         if (self.device, value) in self.facts.moved:
-            is_joined = (self.device, value) in self.facts.joined
-            return [(("joined", *value) if is_joined else value, self._whole(value))]
+            return [(value, self._whole(value))]
         if name in ("y", "dy"):
             return [(value, (sizes.y if name == "y" else sizes.dy)(N))]
         if name == "delta":
@@ -226,6 +224,4 @@ class _Memory:
         pieces = [(value, sizes.cache(N))]
         if sizes.cache_has_x and stage:
             pieces += self.pieces["y", stage - 1, *m]
-        if sizes.cache_has_y:
-            pieces += self.pieces["y", stage, *m]
         return pieces

@@ -37,8 +37,8 @@ class StageSizes(NamedTuple):
     """Bytes of a stage's values, as `Linear`.
 
     ``y`` and ``dy`` as a device makes them, ``whole`` of both where no part is left out. ``cache`` and ``delta``
-    without what they share, where layers compute as they are written: the cache may hold the stage's input, and y;
-    delta may hold dy. ``kept``: a function of N examples, the bytes of the kernels' cache; None without kernels.
+    without what they share, where layers compute as they are written: the cache may hold the stage's input, delta may
+    hold dy. ``kept``: a function of N examples, the bytes of the kernels' cache; None without kernels.
     """
 
     x: Linear
@@ -47,7 +47,6 @@ class StageSizes(NamedTuple):
     whole: Linear
     cache: Linear
     cache_has_x: bool
-    cache_has_y: bool
     delta: Linear
     delta_has_dy: bool
     kept: Callable = None
@@ -61,7 +60,7 @@ def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
     """
     if held is None or not any(stage.split for stage in stages):
         stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
-    few = 2 if any(stage.split for stage in stages) else 1  # one example's channels lie in memory as no others do
+    few = 2  # one example's channels lie in memory as no others do
     runs = [_run(network, stages, dtype, examples, held, objective) for examples in (few, few + 1)]
     found = []
     for a, b in zip(*runs, strict=True):
@@ -118,20 +117,24 @@ def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, ex
     if not examples:
         return 0
     params = [np.zeros(shape, dtype) for shape in param_shapes]
-    kept = Pass(with_shapes(layers, params), params, shape, dtype, examples, input_grad, is_last, loss)
-    return sum(array.nbytes for array in owned_arrays(kept))
+    papers = {}
+    kept = Pass(with_shapes(layers, params), params, shape, dtype, examples, input_grad, is_last, loss, papers)
+    return sum(array.nbytes for array in owned_arrays(kept, papers))
 
 
-def owned_arrays(thing):
-    """The plain arrays that own all memory which is in an object of the kernels, each once."""
+def owned_arrays(thing, papers):
+    """The plain arrays that own the memory of an object of the kernels, each once, without scratch ``papers``."""
     found, seen, rest = {}, set(), [thing]
+    shared = {id(array) for paper in papers.values() for array in paper.arrays}
     while rest:
         one = rest.pop()
         if id(one) in seen:
             continue
         seen.add(id(one))
         if isinstance(one, np.ndarray):
-            found[id(memory_of(one))] = memory_of(one)
+            one = memory_of(one)
+            if id(one) not in shared:
+                found[id(one)] = one
         elif isinstance(one, (list, tuple)):
             rest += one
         elif isinstance(one, dict):
@@ -156,9 +159,10 @@ def _run(network, stages, dtype, examples, held, objective):
         is_last = s == len(stages) - 1
         y, cache = forward(layers, x, params, targets if is_last else None, objective.loss, Draws(0))
         before, after = stages[s].split, None if is_last else stages[s + 1].split
-        whole = dy = own_dy = None if is_last else np.zeros_like(y)
-        if not is_last and (before or after):
-            whole = np.zeros((shapes[s][0], examples, *shapes[s][1:]), dtype).swapaxes(0, 1)  # as a collective makes it
+        whole = dy = own_dy = None
+        if not is_last:
+            whole = np.moveaxis(np.zeros((*shapes[s], examples), dtype), -1, 0)  # as values of a plan lie in memory
+            y = whole[:, : y.shape[1]].copy(order="K")
             dy = y if after == "rows" else whole
             own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
         _, delta = input_backward(layers, own_dy, cache, params, s == 0, None, objective.loss)
@@ -174,12 +178,10 @@ def _run(network, stages, dtype, examples, held, objective):
 
 
 def _measure(x, y, cache, dy, delta, targets, whole):
-    x, y, dy = (memory_of(value) for value in (x, y, dy))
+    x, dy = memory_of(x), memory_of(dy)
     held = {id(memory_of(array)): memory_of(array) for array in arrays_in(cache)}
     deltas = {id(memory_of(array)): memory_of(array) for array in arrays_in(delta)}
-    own = sum(array.nbytes for array in held.values() if array is not x and array is not y and array is not targets)
+    own = sum(array.nbytes for array in held.values() if array is not x and array is not targets)
     own_delta = sum(array.nbytes for array in deltas.values() if array is not dy)
     handed_on = [0] * 3 if dy is None else [y.nbytes, dy.nbytes, whole.nbytes]
-    return StageSizes(
-        x.nbytes, *handed_on, own, id(x) in held, dy is not None and id(y) in held, own_delta, id(dy) in deltas
-    )
+    return StageSizes(x.nbytes, *handed_on, own, id(x) in held, own_delta, id(dy) in deltas)

@@ -5,8 +5,7 @@ Between devices of one process all is as in step.py. A collective is carried out
 left; meanwhile the progress thread (cluster/progress.py) sees to what is under way. A device that waits too long can
 say for what: the plan is known beforehand.
 
-A value travels as two messages with one tag: its shape and the order of its axes in memory, and its elements in that
-order, so that it is the same array there, and what is computed with it has the same bits.
+A value travels as it lies in memory, so that what is computed with it there has the same bits.
 """
 
 import functools
@@ -21,9 +20,6 @@ from ..cluster.part import ProcessPart
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
 from .step import Step, compiled
-
-MOST_AXES = 7
-"""Of a value that is sent."""
 
 
 class TaggedMessage(NamedTuple):
@@ -107,28 +103,15 @@ class StepAcross(Step):
             event.finish(None)
 
     def _send(self, store, key, message, record):
-        elements, order = store.message(key)
-        header = np.zeros(1 + 2 * MOST_AXES, np.int64)
-        header[0], header[1 : 1 + elements.ndim] = elements.ndim, elements.shape
-        header[1 + MOST_AXES :][: elements.ndim] = order
         rank, tag = self.everybody.owners[message.destination], message.number
-        requests = [self.progress.comm.Isend(header.view(np.uint8), rank, tag)]
-        if elements.size:
-            requests.append(timed(record, self.progress.comm.Isend, elements.reshape(-1).view(np.uint8), rank, tag))
-        yield from requests
+        yield timed(record, self.progress.comm.Isend, store.exchanged(key).view(np.uint8), rank, tag)
 
     def _receive(self, store, key, message, record):
-        header = np.empty(1 + 2 * MOST_AXES, np.int64)
-        rank, tag = self.everybody.owners[message.source], message.number
-        yield self.progress.comm.Irecv(header.view(np.uint8), rank, tag)
-        axes, begin = header[0], time.perf_counter()
-        elements = store.device.empty(tuple(header[1 : 1 + axes].tolist()), store.dtype)
-        if elements.size:
-            yield self.progress.comm.Irecv(elements.reshape(-1).view(np.uint8), rank, tag)
+        rank, tag, begin = self.everybody.owners[message.source], message.number, time.perf_counter()
+        yield self.progress.comm.Irecv(store.expect(key).view(np.uint8), rank, tag)
         self.progress.heard[rank] = time.monotonic()
         if record is not None:
             record.seconds = time.perf_counter() - begin
-        store.accept(key, elements, header[1 + MOST_AXES :][:axes].tolist())
 
     def _exchange(self, number, event, part, stores, records):
         arrays, devices = [store.exchanged(event.action.value) for store in stores], [store.device for store in stores]

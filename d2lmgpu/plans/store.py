@@ -21,6 +21,7 @@ class Store(Values):
         self.kernels = kernels_for(none, [none])
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
+        self.papers = [{} for _ in plan.stages]  # scratch papers
         self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
 
     def do(self, action, *numbers):
@@ -41,7 +42,7 @@ class Store(Values):
         if s == len(self.layers) - 1:
             self.sums[m] = y
         else:
-            self._set("y", s, m, y)
+            self._set("y", s, m, _images_last(y, is_new=way == KEPT))
 
     def _way(self, s, m):
         """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
@@ -53,13 +54,14 @@ class Store(Values):
         layers = sum((self.layers[i] for i in range(s, len(self.layers))), ())
         params = [param for i in range(s, len(self.layers)) for param in self._params_of(i)]
         grads, more = self._written_to(self.runs[s, m])
-        dx = self._new_images(x) if s else None
+        dx = None
+        if s:
+            dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
+            dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.y[m]), with_shapes(layers, params)
         parts = self.kernels.in_parts(x, self.y[m], params, layers, grads, draws=self._draws(s, m), loss=loss, dx=dx)
         self.sums[m] = to_the_end(parts)
         _add(more)
-        if s:
-            self._set("dy", s - 1, m, dx)
 
     def _forward(self, s, m, x):
         """By kernels: y, and the cache."""
@@ -70,7 +72,9 @@ class Store(Values):
         cache = self.idle.take(key)
         if cache is None:
             layers = with_shapes(self.layers[s], params)
-            cache = self.kernels.Pass(layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss)
+            cache = self.kernels.Pass(
+                layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
+            )
         return cache.forward(x, params, targets, self._draws(s, m)), cache
 
     def _forward_as_written(self, s, m, x):
@@ -99,14 +103,14 @@ class Store(Values):
             with span("backward"):
                 dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss)
         if s:
-            self._set("dy", s - 1, m, dx)
+            self._set("dy", s - 1, m, _images_last(dx, is_new=way == KEPT))
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
             dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss)
         if s:
-            self._set("dy", s - 1, m, dx)
+            self._set("dy", s - 1, m, _images_last(dx))
         self._set("delta", s, m, delta)
 
     def _W(self, action):  # noqa: N802
@@ -130,7 +134,6 @@ class Store(Values):
 
     def _free(self, action):
         value = self.values.pop(action.value, None)
-        self.joined.pop(action.value, None)
         self.unwritten.discard(action.value)
         if hasattr(value, "backward") and self.device.accounting is None:
             self.idle.give_back((action.stage, value.shape), value)
@@ -173,6 +176,17 @@ class Store(Values):
 
     def _grads(self, action):
         return self._views(self._flat(action.target), action.stage)
+
+
+def _images_last(x, is_new=False):
+    """Of an array (N, ...) a new one (..., N), or the array itself if it is new, and lies so in memory."""
+    xp = array_module(x)
+    moved = xp.moveaxis(x, 0, -1)
+    if is_new:
+        return xp.ascontiguousarray(moved)
+    copy = xp.empty(moved.shape, x.dtype)
+    copy[...] = moved
+    return copy
 
 
 def _add(pairs):

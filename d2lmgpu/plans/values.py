@@ -1,14 +1,16 @@
 """The values that one device has while a plan is executed: what is there between steps, and what comes and goes.
 
+    params, grads    flat arrays, of which layers have views
+    y, dy            arrays (units, ..., N): images are last, so that units are runs of memory; a part of the units has
+                     only these
+    cache, delta     whatever forward, or I, gives
+
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
-
-import numpy as np
 
 from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
-from ..language.compute import axes_in_memory
 from ..language.plan import all_of, shapes_of
 from ..language.sizes import arrays_in, memory_of, output_shapes, owned_arrays
 from ..language.split import splits_of, units_of_outputs, views
@@ -22,7 +24,7 @@ class Values:
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss):
         self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
-        self.values, self.joined, self.own, self.state = {}, {}, {}, {}  # joined: flat arrays of y and dy
+        self.values, self.own, self.state = {}, {}, {}
         self.unwritten = set()  # gradients that are not zeros yet, as they should be
         self.parts = {part.stage: part for part in plan.layout[number]}
         self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
@@ -42,25 +44,20 @@ class Values:
 
     def clear(self):
         """Forget what is of one step alone."""
-        for values in self.values, self.joined, self.X, self.y, self.sums, self.unwritten:
+        for values in self.values, self.X, self.y, self.sums, self.unwritten:
             values.clear()
 
     def arrive(self, value, source, record):
         """A copy of what ``source``, another `Store`, has sent; its result, a mark of its end, makes an event."""
-        message, order = source.message(value)
-        copy = self.device.empty(message.shape, message.dtype)
-        timed(record, copy_between, copy, self.device, message, source.device)
-        self.accept(value, copy, order)
+        copy = self.expect(value)
+        timed(record, copy_between, copy, self.device, source.exchanged(value), source.device)
         return self.device.mark()
 
-    def message(self, value):
-        """What is sent of a value: its elements as one run of bytes, and the order of its axes in there."""
-        order = axes_in_memory(self.values[value])
-        return self.values[value].transpose(order), order
-
-    def accept(self, value, message, order):
-        """A value has come, as `message` of another store gives it."""
-        self.values[value] = message.transpose(sorted(range(len(order)), key=order.__getitem__))
+    def expect(self, value):
+        """A new flat array for a y or dy that comes from another device, all of it."""
+        _, s, m = value
+        self.values[value] = self._new((self.widths[s], *self.images[s], self.examples[m]))
+        return self.exchanged(value)
 
     def extent(self, value):
         """The elements (start, stop) of what transfers of parameters or gradients are about here."""
@@ -78,7 +75,7 @@ class Values:
 
     def exchanged(self, value):
         """The flat array that transfers are about."""
-        return self.joined[value] if value[0] in ("y", "dy") else self._flat(value)
+        return self.values[value].reshape(-1) if value[0] in ("y", "dy") else self._flat(value)
 
     def _always(self, s):
         """Whether it has between steps all that it needs of the stage's parameters."""
@@ -109,35 +106,24 @@ class Values:
 
     def _join(self, value):
         """The whole of a y or dy is there, unit by unit, zero where the device has nothing."""
-        if value in self.joined:
-            return
-        _, s, m = value
+        name, s, m = value
         own = self.values.get(value)
-        width = 0 if own is None else own.shape[1]
-        whole = self._new((self.widths[s], *self.images[s], self.examples[m]))
-        xp = array_module(whole)
-        if width < self.widths[s]:
-            whole.fill(0)
+        width = 0 if own is None else len(own)
+        if width == self.widths[s]:
+            return
+        whole = self.values[value] = self._new((self.widths[s], *self.images[s], self.examples[m]))
+        whole.fill(0)
         if width:
-            whole[slice(*self._place(value, own))] = xp.moveaxis(own, 0, -1)
-        self.values[value] = xp.moveaxis(whole, -1, 0)
-        self.joined[value] = whole.reshape(-1)
+            whole[slice(*self._places(s, s if name == "y" else s + 1))] = own
 
     def _own(self, name, of, m, s, split):
-        """A y or dy of stage ``of``; where stage s has that ``split`` its own units, of which there may be more."""
+        """A y or dy of stage ``of`` (N, ...); where stage s has that ``split`` its own units, if there are more."""
         value = self.values.get((name, of, m))
         if value is None:  # the device has no units of the stage, and needs nothing
-            value = self._new((self.examples[m], 0, *self.images[of]))
-        if self.splits[s] is None or self.splits[s].what != split or value.shape[1] < self.widths[of]:
-            return value
-        return value[:, slice(*self._places(of, s))]
-
-    def _place(self, key, value):
-        """Where in the whole y or dy its ``value`` is, (start, stop) of the width."""
-        name, of, _ = key
-        if value.shape[1] == self.widths[of]:
-            return 0, self.widths[of]
-        return self._places(of, of if name == "y" else of + 1)
+            value = self._new((0, *self.images[of], self.examples[m]))
+        if self.splits[s] is not None and self.splits[s].what == split and len(value) == self.widths[of]:
+            value = value[slice(*self._places(of, s))]
+        return array_module(value).moveaxis(value, -1, 0)
 
     def _places(self, of, s):
         """Where in the width of y of stage ``of`` this device's units of stage s are."""
@@ -151,12 +137,6 @@ class Values:
     def _new(self, shape):
         return self.device.empty(shape, self.dtype)
 
-    def _new_images(self, like):
-        """A new array of such images (N, ...), in memory as kernels have them."""
-        if self.device.kind == "gpu":
-            return self._new(like.shape)
-        return np.moveaxis(self._new((*like.shape[1:], len(like))), -1, 0)
-
     def _zeros(self, size):
         array = self._new(size)
         array.fill(0)
@@ -164,8 +144,7 @@ class Values:
 
     def _set(self, name, s, m, value):
         self.values[name, s, m] = value
-        self.joined.pop((name, s, m), None)  # of what was made before
         if self.device.accounting is not None:
-            for array in arrays_in(value) if isinstance(value, (list, tuple)) else owned_arrays(value):
+            for array in arrays_in(value) if isinstance(value, (list, tuple)) else owned_arrays(value, self.papers[s]):
                 if memory_of(array).nbytes:
                     self.device.accounting.enter(array)

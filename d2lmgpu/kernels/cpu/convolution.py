@@ -14,6 +14,7 @@ kernels (im2col), but here
 import numpy as np
 
 from .products import RunningSum, long_product, product
+from .scratch import scratch
 from .squares import Squares
 
 
@@ -35,7 +36,7 @@ class Convolution:
         )
         self.patches = np.empty((taps + 1, size * size * rows * columns * n), dtype)
         self.patches[-1] = 1
-        self.weights = np.empty((O, taps + 1), dtype)
+        self.weights = scratch((O, taps + 1), dtype)
         self.grads = RunningSum(self.weights.shape, dtype)
         z = np.empty((O, self.patches.shape[1]), dtype)
         by_place = z.reshape(O, size * size, rows, columns, n)
@@ -46,8 +47,8 @@ class Convolution:
         self.copied = self.patches[:-1].reshape(self.windows.shape)
         self.dx = None
         if input_grad:
-            self.dx = np.empty(x.shape, dtype)
-            self.dpatches = np.empty((taps, z.shape[1]), dtype)
+            self.dx = scratch(x.shape, dtype)
+            self.dpatches = scratch((taps, z.shape[1]), dtype)
             dpatches = self.dpatches.reshape(self.windows.shape)
             self.overlaps = [
                 (

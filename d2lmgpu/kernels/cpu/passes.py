@@ -15,28 +15,31 @@ import numpy as np
 from ...layers.labels import classes_of
 from ..stages import to_the_end
 from .program import Program, parts_of
+from .scratch import Paper, scratch, shared_scratch
 
 
 class Pass:
     """Layers of a network for N images of ``shape``, as many at a time as stay in a core's cache.
 
     ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as of
-    `in_parts`.
+    `in_parts`. ``papers``: scratch papers, by numbers of images, of passes of these layers on this device: a dict, to
+    which new ones are added.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss=None):
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
         sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
         ends = itertools.accumulate(sizes)
         self.parts = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-        self.programs = [Program(layers, params, shape, dtype, size, input_grad) for size in sizes]
-        self.shape, self.input_grad, self.with_loss = (N, *shape), input_grad, with_loss
-        self.more = [np.empty_like(param) for param in params] if len(sizes) > 1 else None
-        for program in self.programs:
-            program.more = self.more
-            if with_loss:
-                program.use_loss(loss)
-            else:
-                program.use_handed_back()
+        self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
+        for size in sizes:
+            with shared_scratch(papers.setdefault(size, Paper())):
+                program = Program(layers, params, shape, dtype, size, input_grad)
+                if with_loss:
+                    program.use_loss(loss)
+                else:
+                    program.use_handed_back()
+                program.more = [scratch(param.shape, dtype) for param in params]
+            self.programs.append(program)
 
     def forward(self, X, params, y=None, draws=None):
         """The outputs for ``X`` (N, ...), with images last in memory; with targets ``y`` (N, ...) an array of two.

@@ -11,6 +11,8 @@ import functools
 
 import numpy as np
 
+from .scratch import scratch
+
 THIN = 32
 """Rows or inner length up to which a product is thin."""
 
@@ -51,7 +53,7 @@ def long_product(a, b):
     """
     count = count_pieces(len(a), len(b), a.shape[1])
     a, b = split(a, count), split(b, count).transpose(0, 2, 1)
-    parts = np.empty((count, a.shape[1], b.shape[2]), a.dtype)
+    parts = scratch((count, a.shape[1], b.shape[2]), a.dtype)
 
     def multiply(out):
         np.matmul(a, b, out=parts)
@@ -64,8 +66,8 @@ class RunningSum:
     """A sum over micro-batches: write to ``term`` and call `add`; the first term is the sum itself."""
 
     def __init__(self, shape, dtype):
-        self.total = np.empty(shape, dtype)
-        self._other = np.empty(shape, dtype)
+        self.total = scratch(shape, dtype)
+        self._other = scratch(shape, dtype)
         self.begin()
 
     def begin(self):

@@ -11,6 +11,8 @@ for positive c.
 
 import numpy as np
 
+from .scratch import scratch
+
 
 class Squares:
     """ReLU (or none) and pooling over squares of ``size``: ``kind`` "average", "max", or None with size 1.
@@ -21,8 +23,8 @@ class Squares:
 
     def __init__(self, z, places, kind, relu):
         self.z, self.places, self.kind, self.relu = z, places, kind, relu
-        self.found = np.empty(places[0].shape, bool) if kind == "max" else None
-        self.left = np.empty(places[0].shape, bool) if kind == "max" else None
+        self.found = scratch(places[0].shape, bool) if kind == "max" else None
+        self.left = scratch(places[0].shape, bool) if kind == "max" else None
 
     @property
     def scale(self):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..stages import WrittenLayer
 from .products import RunningSum
+from .scratch import scratch
 from .squares import Squares, places_of, pooled_shape
 
 
@@ -19,8 +20,8 @@ class Dense:
         D, O = weight_shape
         self.x = x
         self.y = np.empty((O, x.shape[1]), x.dtype)
-        self.weight, self.bias = None, np.empty((O, 1), x.dtype)
-        self.relu, self.dx = relu, np.empty_like(x) if input_grad else None
+        self.weight, self.bias = None, scratch((O, 1), x.dtype)
+        self.relu, self.dx = relu, scratch(x.shape, x.dtype) if input_grad else None
         self.weight_grads, self.bias_grads = RunningSum((D, O), x.dtype), RunningSum(O, x.dtype)
 
     def load(self, params):
@@ -171,8 +172,8 @@ class SoftmaxCrossEntropy:
         K, n = logits.shape
         self.logits = logits
         self.dx = np.empty_like(logits)
-        self.shifted, self.picked = np.empty_like(logits), np.empty_like(logits)
-        self.row = np.empty(n, logits.dtype)  # each image's largest logit, then its sum of exponentials, then the log
+        self.shifted, self.picked = scratch(logits.shape, logits.dtype), scratch(logits.shape, logits.dtype)
+        self.row = scratch(n, logits.dtype)  # each image's largest logit, then its sum of exponentials, then the log
         self.classes = np.arange(K)[:, None]
         self.is_label = np.empty((K, n), bool)
 
@@ -203,7 +204,7 @@ class HandedBack:
     back = None  # (m, ...), with images first
 
     def __init__(self, y):
-        self.dx = np.empty_like(y)
+        self.dx = scratch(y.shape, y.dtype)
 
     def backward(self, m):
         """``dx``: what was handed back."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..winograd import ONE, transforms
 from .products import RunningSum, product
+from .scratch import scratch
 from .squares import Squares
 
 
@@ -51,19 +52,19 @@ class WinogradConvolution:
             (step_h, step_w, step_c, tile[0] * step_h, tile[1] * step_w, step_n),
             writeable=False,
         )
-        self.copied = np.empty((t_h, t_w, C, *tiles, n), dtype)
-        values, products = np.empty((points, C, T), dtype), np.empty((points, O, T), dtype)
+        self.copied = scratch((t_h, t_w, C, *tiles, n), dtype)
+        values, products = np.empty((points, C, T), dtype), scratch((points, O, T), dtype)
         z = np.empty((size * size, sub[0] * sub[1] * O * T), dtype)
         z_rows = z.reshape(len(self.to_outputs), O * T)
         self.transform = product(self.to_values, self.copied.reshape(points, C * T), values.reshape(points, C * T))
         self.finish = product(self.to_outputs, products.reshape(points, O * T), z_rows)
         self.values, self.products = values, products
         self.products_at_one = products[ONE * t_w + ONE]  # where the bias is added
-        self.kernels = np.empty((points, O, C), dtype)
-        self.biases = np.empty((O, 1), dtype)
+        self.kernels = scratch((points, O, C), dtype)
+        self.biases = scratch((O, 1), dtype)
         self.squares = Squares(z, z, kind, relu)
         self.pooled = np.empty(z.shape[1], dtype)  # sorted as each place of z is
-        self.dpooled = np.empty_like(self.pooled)
+        self.dpooled = scratch(self.pooled.shape, dtype)
         y_tiles = np.empty((O, tiles[0] * sub[0], tiles[1] * sub[1], n), dtype)
         self.y = y_tiles[:, :rows, :columns]
         dy_tiles = np.zeros_like(y_tiles)  # zero for outputs that there are not
@@ -75,7 +76,7 @@ class WinogradConvolution:
         )
         self.start_back = product(self.to_outputs.T, z_rows, products.reshape(points, O * T))
         self.kernel_grads, self.bias_grads = RunningSum((points, C, O), dtype), RunningSum(O, dtype)
-        self.taps = np.empty((kernel[0] * kernel[1], C * O), dtype)  # of the kernels' gradients
+        self.taps = scratch((kernel[0] * kernel[1], C * O), dtype)  # of the kernels' gradients
         self.to_kernels *= self.squares.scale
         self.dx = None
         if input_grad:
@@ -85,7 +86,7 @@ class WinogradConvolution:
             self.transform_back = product(
                 self.to_values.T, self.dvalues.reshape(points, C * T), values.reshape(points, C * T)
             )
-            self.dpadded = np.empty_like(self.padded)
+            self.dpadded = scratch(self.padded.shape, dtype)
             self.dx = self.dpadded[:, :H, :W]
             self.overlaps = [
                 (
