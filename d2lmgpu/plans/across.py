@@ -61,12 +61,12 @@ class AcrossProcesses:
         plan = execution.plan._replace(network=None)  # functions, whose names tell where they are in memory
         self._to_compare = {"the plan's checksum": _checksum(plan), "the parameters'": _checksum(*params)}
 
-    def step(self, batch_size, lr):
+    def step(self, minibatch, lr):
         """The `Step` of this process's devices."""
         if self._to_compare and self.everybody.world is not None:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
-        return StepAcross(self.execution, batch_size, lr)
+        return StepAcross(self.execution, minibatch, lr)
 
     def completed(self, arrays, name):
         """Flat host arrays, one for each stage, in which each process has what its own devices hold: all of them whole.

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather
-from ..devices import DeviceArray, check_devices, nothing_left_behind, put, synchronize, to_host
+from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
+from ..devices.transfer import result_to_host
 from ..language.check import check_plan
 from ..language.memory import Facts
 from ..language.plan import all_of, shapes_of
@@ -25,6 +26,7 @@ from .across import AcrossProcesses
 from .lower import events_of
 from .step import Step
 from .store import Store
+from .values import Minibatch
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
@@ -68,7 +70,7 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
-        self.steps, self.failed, self.loss = 0, False, find_loss(loss)
+        self.steps, self.error, self.loss = 0, None, find_loss(loss)  # error: the first that a device had
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -97,25 +99,30 @@ class Execution:
         If a device fails, its error is raised, and this object has no parameters any more. ValueError for examples
         that do not fit the network, and for one with dropout without ``draws``.
         """
-        if self.failed:
+        with nothing_left_behind(self.devices):
+            return self.finish(self.submit(X, y, lr, draws, examples), tell)
+
+    def submit(self, X, y, lr, draws=None, examples=None):
+        """Begin a `step`: `finish` waits for what this returns. Meanwhile the next one may be begun."""
+        if self.error is not None:
             raise ValueError("a step of this execution has failed; begin with a new one")
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
-        with nothing_left_behind(self.devices):
-            self._place_examples(X, y, draws, examples or len(y))
-            step = Step(self, len(y), lr) if self.across is None else self.across.step(len(y), lr)
-            self.failed = True
-            step.batch.commit()
-            for end in [device.end() for device in self.devices]:
-                end.wait()
-            if step.error is not None:
-                raise step.error
-            synchronize(self.devices)  # raises what failed in a collective
-            loss = self._results(tell)
-            for store in self.stores:
-                store.clear()
-        self.steps, self.failed = self.steps + 1, False
-        return loss
+        minibatch = self._place_examples(X, y, draws, examples or len(y))
+        step = Step(self, minibatch, lr) if self.across is None else self.across.step(minibatch, lr)
+        self.steps += 1
+        step.batch.commit()
+        return step
+
+    def finish(self, step, tell=0.0):
+        """Wait for a step that was begun; the rest is as of `step`."""
+        for end in step.ends:
+            end.wait()
+        for error in [self.error, *(error for device in self.devices for error in device.failures.take())]:
+            if error is not None:  # perhaps of a collective
+                self.error = self.error or error
+                raise error
+        return self._results(step, tell)
 
     def params(self):
         """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
@@ -141,28 +148,29 @@ class Execution:
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
     def _place_examples(self, X, y, draws, examples):
-        """Each device gets the micro-batches that it begins or ends with."""
-        last, micro_batches, self.examples = len(self.plan.stages) - 1, self.plan.micro_batches, examples
-        for store in self.stores:
-            store.examples, store.draws = examples_in_each(examples, micro_batches), draws
+        """Each device gets the micro-batches that it begins or ends with: for each a `Minibatch`."""
+        last, micro_batches = len(self.plan.stages) - 1, self.plan.micro_batches
+        sizes = examples_in_each(examples, micro_batches)
+        found = {i: Minibatch(sizes, draws) for i in self.store}
         for what, i, s, m, _ in self.computes:
             if what == "F" and i in self.store:
-                store, own = self.store[i], slice(*examples_of(examples, micro_batches, m))
+                device, own = self.store[i].device, slice(*examples_of(examples, micro_batches, m))
                 if s == 0:
-                    store.X[m] = put(X[own], store.device).raw
+                    found[i].X[m] = put(X[own], device).raw
                 if s == last:
-                    store.y[m] = put(y[own], store.device).raw
+                    found[i].y[m] = put(y[own], device).raw
+        return found
 
-    def _results(self, tell):
+    def _results(self, step, tell):
         """The loss, summed over micro-batches, each of which several devices may have computed: the first one's counts.
 
         In all processes the same: a row of numbers from each device is gathered.
         """
         M = self.plan.micro_batches
         rows = np.full((len(self.stores), 2 * M + 1), float(tell))
-        for row, store in zip(rows, self.stores, strict=True):
-            for m, sums in store.sums.items():
-                row[2 * m : 2 * m + 2] = to_host(DeviceArray(sums, store.device))
+        for row, (i, minibatch) in zip(rows, step.minibatch.items(), strict=True):
+            for m, sums in minibatch.sums.items():
+                row[2 * m : 2 * m + 2] = result_to_host(DeviceArray(sums, self.store[i].device))
         rows = gather(self.everybody, rows).tolist()
         self.told = [row[-1] for row in rows]
         self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))

@@ -33,6 +33,7 @@ from .data import in_turn
 from .execute import Execution, extents_of, numbered_stages
 from .lower import events_of
 from .store import Store
+from .values import Minibatch
 
 MICRO_BATCHES = 4
 """Of a step that is measured."""
@@ -175,8 +176,9 @@ class _OwnPart:
         """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""
         X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
         micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
-        store.X, store.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
-        store.examples, store.draws = [len(y)] * self.store.plan.micro_batches, draws
+        minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, draws)
+        minibatch.X, minibatch.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
+        store.begin(minibatch)
         self.steps += 1
         self.device.submit(self._go, self.steps, lr, len(y)).result()
 

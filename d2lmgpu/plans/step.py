@@ -12,18 +12,24 @@ from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
 from ..devices import Batch
 from ..devices.records import note_transfer
-from ..language.sizes import examples_of
 
 
 class Step:
-    """A step of an `Execution` as a ``batch``, made in the constructor. ``error``: the first that a device had."""
+    """A step of an `Execution` as a ``batch``, made in the constructor; ``minibatch``: for each device a `Minibatch`.
 
-    def __init__(self, execution, batch_size, lr):
-        self.execution, self.batch_size, self.lr = execution, batch_size, lr
-        self.batch, self.error, self._lock = Batch(), None, threading.Lock()
+    ``ends``: events, when each device is done with it.
+    """
+
+    def __init__(self, execution, minibatch, lr):
+        self.execution, self.minibatch, self.lr, self.steps = execution, minibatch, lr, execution.steps
+        self.examples = next(iter(minibatch.values())).examples
+        self.batch, self._lock = Batch(), threading.Lock()
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
+        for i, own in minibatch.items():
+            self.batch.submit(execution.store[i].device, execution.store[i].begin, own)
         for number, event in execution.events:
             self._add(number, event)
+        self.ends = [self.batch.submit(store.device, _end, store) for store in execution.stores]
 
     def _add(self, number, event):
         """Add the event ``number`` of the plan, in which devices of this process take part."""
@@ -37,7 +43,7 @@ class Step:
         else:
             if action.what == "free":
                 self._await_receipt(number, event)
-            numbers = (self.execution.steps + 1, self.lr, self.batch_size) if action.what == "update" else ()
+            numbers = (self.steps + 1, self.lr, sum(self.examples)) if action.what == "update" else ()
             store = self.execution.store[i]
             self.batch.submit(store.device, self.do, store.do, action, *numbers)
 
@@ -87,7 +93,7 @@ class Step:
 
     def do(self, function, *args):
         """Runs on a device: work that is left out if some other has failed."""
-        if self.error is not None:
+        if self.execution.error is not None:
             return None
         try:
             return function(*args)
@@ -98,12 +104,11 @@ class Step:
     def fail(self, error):
         """A device has had this error."""
         with self._lock:
-            self.error = self.error or error
+            self.execution.error = self.execution.error or error
 
     def bytes_of(self, action):
         """What travels in a send or receive."""
-        start, stop = examples_of(self.execution.examples, self.execution.plan.micro_batches, action.micro_batch)
-        return self.execution.sizes[action.stage].y(stop - start)
+        return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
 
 
 class _Arrays:
@@ -113,9 +118,15 @@ class _Arrays:
         self.step, self.stores, self.action = step, stores, action
 
     def __getitem__(self, i):
-        if self.step.error is not None:  # there may be none
-            raise self.step.error
+        if self.step.execution.error is not None:  # there may be none
+            raise self.step.execution.error
         return self.stores[i].exchanged(self.action.value)
+
+
+def _end(store):
+    """Runs on a device; its result is the mark of an event."""
+    store.clear()
+    return store.device.mark()
 
 
 @functools.lru_cache(maxsize=256)

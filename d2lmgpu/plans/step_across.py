@@ -33,10 +33,10 @@ class TaggedMessage(NamedTuple):
 class StepAcross(Step):
     """`Step` for the devices of one process of several."""
 
-    def __init__(self, execution, batch_size, lr):
+    def __init__(self, execution, minibatch, lr):
         self.across, self.progress = execution.across, execution.across.progress
         self.everybody = execution.across.everybody
-        super().__init__(execution, batch_size, lr)
+        super().__init__(execution, minibatch, lr)
 
     def fail(self, error):
         """As of `Step`; no device of this process waits for messages any more."""
@@ -91,13 +91,13 @@ class StepAcross(Step):
 
     def _order(self, number):
         """The number of an event among those of all steps."""
-        return self.execution.steps * self.across.count + number
+        return self.steps * self.across.count + number
 
     # On devices:
 
     def _begin(self, event, begin, store, key, message, record, order=None, what=None):
         """Begin a request; its ``event`` happens, whatever goes wrong."""
-        if self.error is None:
+        if self.execution.error is None:
             self.progress.run(begin(store, key, message, record), event, self.fail, order, what)
         else:
             event.finish(None)
@@ -132,7 +132,7 @@ class _Words:
     """
 
     def __init__(self, step, event):
-        self.step, self.event, self.plan = step.execution.steps + 1, event, step.execution.plan.name
+        self.step, self.event, self.plan = step.steps + 1, event, step.execution.plan.name
         self.places, self.owners = step.everybody.places, step.everybody.owners
 
     def where(self, i):

@@ -33,20 +33,20 @@ class Store(Values):
         way = self._way(s, m)
         if way == INNER:
             return
-        x = self.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
+        x = self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
         if way == SCRATCH:
             self._compute_run(s, m, x)
             return
         y, cache = (self._forward if way == KEPT else self._forward_as_written)(s, m, x)
         self._set("cache", s, m, cache)
         if s == len(self.layers) - 1:
-            self.sums[m] = y
+            self.minibatch.sums[m] = y
         else:
             self._set("y", s, m, _images_last(y, is_new=way == KEPT))
 
     def _way(self, s, m):
         """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
-        is_empty = not self.examples[m] or self.splits[s] and not self.own[s].size
+        is_empty = not self.minibatch.examples[m] or self.splits[s] and not self.own[s].size
         return WRITTEN if self.kernels is None or is_empty else self.ways[s, m]
 
     def _compute_run(self, s, m, x):
@@ -58,15 +58,17 @@ class Store(Values):
         if s:
             dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
             dx = array_module(dx).moveaxis(dx, -1, 0)
-        loss, layers = self.loss.for_kernels(self.y[m]), with_shapes(layers, params)
-        parts = self.kernels.in_parts(x, self.y[m], params, layers, grads, draws=self._draws(s, m), loss=loss, dx=dx)
-        self.sums[m] = to_the_end(parts)
+        loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
+        parts = self.kernels.in_parts(
+            x, self.minibatch.y[m], params, layers, grads, draws=self._draws(s, m), loss=loss, dx=dx
+        )
+        self.minibatch.sums[m] = to_the_end(parts)
         _add(more)
 
     def _forward(self, s, m, x):
         """By kernels: y, and the cache."""
         params, is_last = self._params_of(s), s == len(self.layers) - 1
-        targets = self.y[m] if is_last else None
+        targets = self.minibatch.y[m] if is_last else None
         loss = self.loss.for_kernels(targets) if is_last else None
         key = s, x.shape
         cache = self.idle.take(key)
@@ -78,17 +80,17 @@ class Store(Values):
         return cache.forward(x, params, targets, self._draws(s, m)), cache
 
     def _forward_as_written(self, s, m, x):
-        targets = self.y[m] if s == len(self.layers) - 1 else None
+        targets = self.minibatch.y[m] if s == len(self.layers) - 1 else None
         with span("forward"):
             return forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
 
     def _draws(self, s, m):
         """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
-        if self.draws is None:
+        if self.minibatch.draws is None:
             return None
         columns = self.splits[s] is not None and self.splits[s].what == "columns"
         units = (*self.splits[s].units_of(self.parts[s].params), self.splits[s].units) if columns else None
-        return self.draws._replace(first=sum(self.examples[:m]), layer=self.random[s], units=units)
+        return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]

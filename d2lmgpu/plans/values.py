@@ -16,6 +16,18 @@ from ..language.sizes import arrays_in, memory_of, output_shapes, owned_arrays
 from ..language.split import splits_of, units_of_outputs, views
 
 
+class Minibatch:
+    """What a device gets for a step, and what comes of it.
+
+    ``examples``: how many each micro-batch has; ``draws``: of the whole minibatch. By micro-batch: plain arrays, ``X``
+    of those that begin here, targets ``y`` of those that end here, and their ``sums``: the loss, and for how many
+    examples the output is right.
+    """
+
+    def __init__(self, examples, draws):
+        self.examples, self.draws, self.X, self.y, self.sums = examples, draws, {}, {}, {}
+
+
 class Values:
     """A device's values in a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
 
@@ -32,9 +44,6 @@ class Values:
         shapes = output_shapes(plan.network, plan.stages)
         self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
         self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
-        self.X, self.y, self.examples = {}, {}, []
-        self.draws = None
-        self.sums = {}  # of each micro-batch that ends here: the loss, and for how many examples the output is right
         self.random = [sum(layer.random for layer in plan.network[: stage.first]) for stage in plan.stages]  # before it
         self.dtype = flat[0].dtype
         for s, part in self.parts.items():
@@ -44,8 +53,13 @@ class Values:
 
     def clear(self):
         """Forget what is of one step alone."""
-        for values in self.values, self.X, self.y, self.sums, self.unwritten:
+        self.minibatch = None
+        for values in self.values, self.unwritten:
             values.clear()
+
+    def begin(self, minibatch):
+        """A step with this `Minibatch` begins."""
+        self.minibatch = minibatch
 
     def arrive(self, value, source, record):
         """A copy of what ``source``, another `Store`, has sent; its result, a mark of its end, makes an event."""
@@ -56,7 +70,7 @@ class Values:
     def expect(self, value):
         """A new flat array for a y or dy that comes from another device, all of it."""
         _, s, m = value
-        self.values[value] = self._new((self.widths[s], *self.images[s], self.examples[m]))
+        self.values[value] = self._new((self.widths[s], *self.images[s], self.minibatch.examples[m]))
         return self.exchanged(value)
 
     def extent(self, value):
@@ -111,7 +125,7 @@ class Values:
         width = 0 if own is None else len(own)
         if width == self.widths[s]:
             return
-        whole = self.values[value] = self._new((self.widths[s], *self.images[s], self.examples[m]))
+        whole = self.values[value] = self._new((self.widths[s], *self.images[s], self.minibatch.examples[m]))
         whole.fill(0)
         if width:
             whole[slice(*self._places(s, s if name == "y" else s + 1))] = own
@@ -120,7 +134,7 @@ class Values:
         """A y or dy of stage ``of`` (N, ...); where stage s has that ``split`` its own units, if there are more."""
         value = self.values.get((name, of, m))
         if value is None:  # the device has no units of the stage, and needs nothing
-            value = self._new((0, *self.images[of], self.examples[m]))
+            value = self._new((0, *self.images[of], self.minibatch.examples[m]))
         if self.splits[s] is not None and self.splits[s].what == split and len(value) == self.widths[of]:
             value = value[slice(*self._places(of, s))]
         return array_module(value).moveaxis(value, -1, 0)

@@ -12,6 +12,7 @@ from ..layers import Draws
 from ..networks import CROSS_ENTROPY, find_loss, logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
+from ..parallel.eager import AHEAD_ON_GPU
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..parallel.shards import shard_bounds
 from ..plans import Execution, prove
@@ -43,28 +44,41 @@ class SplitStep(Step):
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss)
         self.replicas = [self.whole]
+        limited = any(device.accounting for device in devices.mine)  # memory for one minibatch at a time
+        on_gpu = any(device.kind == "gpu" for device in devices.mine)
+        at_once = limited or devices.size > 1 or not settings.prefetch
+        self.ahead = 0 if at_once else AHEAD_ON_GPU if on_gpu else 1
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """As `EagerStep.start_epoch`."""
         self.order = order[: epoch_size(len(order), self.settings.batch_size, self.settings.drop_last)]
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
         self.loss, self.examples, self.correct = sum(losses), done * self.settings.batch_size, correct
+        self._under_way = []
 
     def several(self, most):
         """Do the next step; how many examples it has, in a list."""
         X, y = self._minibatch()
-        wanted = getattr(self.stop, "wanted", False)
         draws = Draws(self.settings.seed, self.epoch, self.number)
-        loss, correct, told = self.whole.step(X, y, self.rates[self.number], wanted, draws, self._examples(len(y)))
-        if wanted or any(told):
-            self.stop.agree()
+        wanted = getattr(self.stop, "wanted", False)
+        step = self.whole.submit(X, y, self.rates[self.number], draws, self._examples(len(y)))
+        self._under_way.append((step, len(y), wanted))
         self.number += 1
-        self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + len(y)
+        self._wait(self.ahead)
         return [len(y)]
 
     def pause(self):
-        """The loss summed over the epoch so far, in a list."""
+        """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
+        self._wait(0)
         return [self.loss]
+
+    def _wait(self, ahead):
+        while len(self._under_way) > ahead:
+            step, examples, wanted = self._under_way.pop(0)
+            loss, correct, told = self.whole.finish(step, wanted)
+            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
+            if wanted or any(told):
+                self.stop.agree()
 
     def _examples(self, n):
         """With loads, how many of n examples each micro-batch has: a device's share in even parts."""
@@ -98,10 +112,14 @@ class Whole:
         self.plan, self.devices, self.optimizer, self.loss = plan, devices, optimizer, loss
         self.set_params(params)
 
-    def step(self, X, y, lr, *arguments):
-        """A training step: the summed loss, for how many examples the largest logit was the label, what all tell."""
+    def submit(self, X, y, lr, *arguments):
+        """Begin a training step."""
         self.given = self.given_state = None
-        loss = self.execution.step(X, y, lr, *arguments)
+        return self.execution.submit(X, y, lr, *arguments)
+
+    def finish(self, step, tell):
+        """Wait for it: the summed loss, for how many examples the largest logit was the label, what all tell."""
+        loss = self.execution.finish(step, tell)
         return loss, self.execution.correct, self.execution.told
 
     @property
