@@ -2,7 +2,8 @@
 with each other.
 
     costs        of each stage, forward and backward of a micro-batch, and the update: a device alone goes through all
-                 of the plan's stages, by a plan of its own, and its spans are timed
+                 of the plan's stages, with all micro-batches through one after the other. Where the plan goes back at
+                 once (language/ways.py), which is faster, it does so as well, and the costs are less in proportion
     contention   k devices do that at the same time: how much slower does each of them compute? Virtual devices beyond
                  the number of cores are not measured: n of them share c cores, so that each computes at c/n of the
                  speed that c of them have
@@ -22,14 +23,13 @@ from ..devices import count_cores, put, to_host
 from ..language.check import check_plan
 from ..language.plan import COMPUTES, Compute, part_updated
 from ..language.sizes import examples_in_each
-from ..language.ways import Ways
+from ..language.ways import INNER, SCRATCH, Ways
 from ..layers import Draws
 from ..measuring import repeated, seconds_of
 from ..networks import CROSS_ENTROPY, init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .compose import compose
-from .data import in_turn
 from .execute import Execution, extents_of, numbered_stages
 from .lower import events_of
 from .store import Store
@@ -37,6 +37,9 @@ from .values import Minibatch
 
 MICRO_BATCHES = 4
 """Of a step that is measured."""
+
+WORK = ("forward", "backward", "update")
+"""Spans of work that is no exchange."""
 
 SIZES = [2**13, 2**16, 2**19, 2**22]
 """Bytes that are exchanged to measure messages."""
@@ -65,13 +68,19 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     alone = _Alone(plan, max(examples_in_each(batch_size, plan.micro_batches)), optimizer, dtype)
     runs = alone.run(devices[:1], rounds)
     costs = alone.costs(runs)
-    left = [run.seconds - sum(end - begin for begin, end in run.spans[0]) for run in runs]
+    whole, actions = runs, len(alone.timed)
+    if not alone.is_split:
+        whole = alone.run_at_once(devices[0], rounds)
+        faster = _median_work(whole) / _median_work(runs)
+        for s in alone.at_once:
+            costs[s] |= {what: faster * seconds for what, seconds in costs[s].items() if what != "update"}
+    left = [run.seconds - _work(run) for run in whole]
     contention, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
     for k in range(2, min(len(devices), cores) + 1):
-        found = [alone.slower(run.spans, costs, contention) for run in alone.run(devices[:k], rounds)]
+        found = [alone.slower(run.spans, alone.costs(runs), contention) for run in alone.run(devices[:k], rounds)]
         contention.append(max(1.0, statistics.median(found)))
     contention += [contention[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
-    return Measured(costs, contention, max(0.0, statistics.median(left)) / len(alone.timed))
+    return Measured(costs, contention, max(0.0, statistics.median(left)) / actions)
 
 
 def measure_messages(devices):
@@ -95,32 +104,39 @@ class _Alone:
         self.optimizer = OPTIMIZERS[optimizer]
         self.plan, size = (plan, examples) if self.is_split else (_for_one_device(plan), MICRO_BATCHES * examples)
         self.timed = [action for action in self.plan.actions[0] if isinstance(action, Compute)]
-        size = max(size, 1)
+        self.examples, size = max(examples, 1), max(size, 1)
         rng = np.random.default_rng(0)
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
         self.y = rng.integers(plan.network.classes, size=size)
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
+        ways = Ways(plan, check_plan(plan))
+        self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
 
     def run(self, devices, rounds):
-        """Steps of all devices at the same time, each its own: a `_Run` for each round, after one to warm up."""
-        if self.is_split:
-            executions = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
-        else:
-            executions = [Execution(self.plan, self.params, [device], self.optimizer) for device in devices]
+        """Each device goes through all computations, at the same time: a `_Run` for each round, after one for nothing."""
+        parts = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
         with ThreadPoolExecutor(len(devices)) as threads:
-            return repeated(lambda: self._round(executions, devices, threads), rounds)
+            return repeated(lambda: self._round(parts, devices, threads), rounds)
 
-    def _round(self, executions, devices, threads):
+    def run_at_once(self, device, rounds):
+        """Steps of a plan in which each micro-batch goes forward and back at once, by one device: likewise."""
+        stages = range(len(self.plan.stages))
+        order = [(what, s, m) for m in range(MICRO_BATCHES) for what, s in _forward_and_back(stages)]
+        plan = compose([order], MICRO_BATCHES, self.plan.network, self.plan.stages, "alone")
+        execution = Execution(plan, self.params, [device], self.optimizer)
+
+        def once():
+            with Timeline([device], spans=True) as timeline:
+                seconds = seconds_of(lambda: execution.step(self.X, self.y, lr=1e-4, draws=Draws(0)))
+            return _Run(seconds, [_spans_of(timeline, device, WORK)])
+
+        return repeated(once, rounds)
+
+    def _round(self, parts, devices, threads):
+        X, y = self.X[: self.examples], self.y[: self.examples]
         with Timeline(devices, spans=True) as timeline:
-            seconds = seconds_of(lambda: list(threads.map(self._step, executions)))
-        found = {str(device): [] for device in devices}
-        for span in timeline.all_spans():
-            if span.name in ("forward", "backward", "update"):
-                found[span.row].append((span.begin, span.end))
-        return _Run(seconds, list(found.values()))
-
-    def _step(self, execution):
-        execution.step(self.X, self.y, lr=1e-4, draws=Draws(0))
+            seconds = seconds_of(lambda: list(threads.map(lambda part: part.step(X, y, timeline), parts)))
+        return _Run(seconds, [_spans_of(timeline, device, ("action",)) for device in devices])
 
     def costs(self, runs):
         """For each stage the medians: a dict for `simulate`."""
@@ -160,6 +176,8 @@ class _OwnPart:
     goes through its own list. At a collective it makes the whole array and puts its part in place, as in the plan, and
     exchanges nothing: numbers are wrong then, but as many as ever are multiplied and added. A plan with messages
     cannot be done so.
+
+    Its `step` enters a span "action" for each computation.
     """
 
     def __init__(self, plan, params, device, optimizer):
@@ -172,29 +190,48 @@ class _OwnPart:
         arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns)
         self.store = device.submit(Store, plan, 0, device, *arguments).result()
 
-    def step(self, X, y, lr, draws):
+    def step(self, X, y, timeline):
         """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""
         X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
         micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
-        minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, draws)
+        minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, Draws(0))
         minibatch.X, minibatch.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
         store.begin(minibatch)
         self.steps += 1
-        self.device.submit(self._go, self.steps, lr, len(y)).result()
+        self.device.submit(self._go, timeline, self.steps, 1e-4, len(y)).result()
 
-    def _go(self, *numbers):
+    def _go(self, timeline, *numbers):
         """Runs on the device."""
         for action in self.todo:
             if action.what == "collective":
                 self.store.prepare(action.value)
-            else:
-                self.store.do(action, *(numbers if action.what == "update" else ()))
+                continue
+            begin = self.device.clock()
+            self.store.do(action, *(numbers if action.what == "update" else ()))
+            if action.what in (*COMPUTES, "update"):
+                timeline.add(self.device, "action", begin, self.device.clock())
 
 
 def _for_one_device(plan):
-    """The plan's stages as a plan for one device."""
+    """The plan's stages as a plan for one device, which never goes back with a micro-batch at once."""
     whats = {action.what for step in plan.steps for action in step if isinstance(action, Compute)}
-    back = "IW" if "W" in whats else "B"
-    turns = in_turn(0, MICRO_BATCHES, len(plan.stages))
-    order = [(what, s, m) for way, s, m in turns for what in (way if way == "F" else back)]
+    back, turns = "IW" if "W" in whats else "B", _forward_and_back(range(len(plan.stages)))
+    order = [(what, s, m) for way, s in turns for m in range(MICRO_BATCHES) for what in (way if way == "F" else back)]
     return compose([order], MICRO_BATCHES, plan.network, plan.stages, "alone")
+
+
+def _forward_and_back(stages):
+    return [("F", s) for s in stages] + [("B", s) for s in reversed(stages)]
+
+
+def _spans_of(timeline, device, names):
+    """The (begin, end) of the device's spans of these names."""
+    return [(span.begin, span.end) for span in timeline.all_spans() if span.name in names and span.row == str(device)]
+
+
+def _work(run):
+    return sum(end - begin for begin, end in run.spans[0])
+
+
+def _median_work(runs):
+    return statistics.median(map(_work, runs))
