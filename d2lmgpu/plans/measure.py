@@ -113,7 +113,7 @@ class _Alone:
         self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
 
     def run(self, devices, rounds):
-        """Each device goes through all computations, at the same time: a `_Run` for each round, after one for nothing."""
+        """Each device goes through all computations, at the same time: a `_Run` for each round, after a first one."""
         parts = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
         with ThreadPoolExecutor(len(devices)) as threads:
             return repeated(lambda: self._round(parts, devices, threads), rounds)

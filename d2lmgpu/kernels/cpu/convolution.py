@@ -38,7 +38,7 @@ class Convolution:
         self.patches[-1] = 1
         self.weights = scratch((O, taps + 1), dtype)
         self.grads = RunningSum(self.weights.shape, dtype)
-        z = np.empty((O, self.patches.shape[1]), dtype)
+        z = Squares.outputs((O, self.patches.shape[1]), dtype, kind)
         by_place = z.reshape(O, size * size, rows, columns, n)
         self.squares = Squares(z, np.moveaxis(by_place, 1, 0), kind, relu)
         self.multiply = product(self.weights, self.patches, z)

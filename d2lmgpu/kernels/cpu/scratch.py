@@ -26,6 +26,11 @@ def scratch(shape, dtype):
     return paper.arrays[number]
 
 
+def is_shared():
+    """Whether scratch arrays are shared here, so that what a program keeps is better small."""
+    return getattr(_thread, "paper", None) is not None
+
+
 @contextlib.contextmanager
 def shared_scratch(paper):
     """Let all programs of one form that are made here have the scratch arrays of the ``paper``."""

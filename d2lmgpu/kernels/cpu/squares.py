@@ -7,11 +7,14 @@ a sum (or maximum) of s² long runs of memory.
 The mean is taken as a sum: its 1/s² is multiplied into the weights, which are
 few, instead of into the outputs. ReLU allows that, since max(c·z, 0) = c·max(z, 0)
 for positive c.
+
+Of the outputs backward needs with ReLU only where they are positive. A pass that keeps them for long (passes.py) keeps
+that, a byte each; otherwise it is as fast to find it in the outputs.
 """
 
 import numpy as np
 
-from .scratch import scratch
+from .scratch import is_shared, scratch
 
 
 class Squares:
@@ -21,8 +24,14 @@ class Squares:
     first axis are the size² places of a square: places[q] are the outputs at place q of all squares.
     """
 
+    @staticmethod
+    def outputs(shape, dtype, kind):
+        """An array for ``z``: scratch, unless backward needs it."""
+        return (np.empty if kind == "max" else scratch)(shape, dtype)
+
     def __init__(self, z, places, kind, relu):
         self.z, self.places, self.kind, self.relu = z, places, kind, relu
+        self.positive = np.empty_like(places, bool) if relu and kind != "max" and is_shared() else None
         self.found = scratch(places[0].shape, bool) if kind == "max" else None
         self.left = scratch(places[0].shape, bool) if kind == "max" else None
 
@@ -40,12 +49,16 @@ class Squares:
             return
         if self.relu:
             np.maximum(self.z, 0, out=self.z)
+            if self.positive is not None:
+                np.greater(self.places, 0, out=self.positive)
         np.add.reduce(self.places, axis=0, out=y)
 
     def backward(self, y, dy):
         """``z`` becomes its own gradient (the mean's 1/s² left out, as in forward)."""
         if self.kind == "max":
             self._backward_max(y, dy)
+        elif self.positive is not None:
+            np.multiply(self.positive, dy, out=self.places)
         elif self.relu:
             np.greater(self.z, 0, out=self.z)  # 0 or 1, by which the gradient is multiplied
             np.multiply(self.places, dy, out=self.places)

@@ -62,7 +62,7 @@ class Pooling:
         shape = pooled_shape(x, size)
         self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
         self.x_places, self.dx_places = places_of(x, size), places_of(self.dx, size)
-        z = np.empty((size * size, *shape), x.dtype)
+        z = Squares.outputs((size * size, *shape), x.dtype, kind)
         self.squares = Squares(z, z, kind, relu)
 
     def forward(self):

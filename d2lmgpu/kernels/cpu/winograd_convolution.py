@@ -54,7 +54,7 @@ class WinogradConvolution:
         )
         self.copied = scratch((t_h, t_w, C, *tiles, n), dtype)
         values, products = np.empty((points, C, T), dtype), scratch((points, O, T), dtype)
-        z = np.empty((size * size, sub[0] * sub[1] * O * T), dtype)
+        z = Squares.outputs((size * size, sub[0] * sub[1] * O * T), dtype, kind)
         z_rows = z.reshape(len(self.to_outputs), O * T)
         self.transform = product(self.to_values, self.copied.reshape(points, C * T), values.reshape(points, C * T))
         self.finish = product(self.to_outputs, products.reshape(points, O * T), z_rows)
