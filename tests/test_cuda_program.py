@@ -10,6 +10,8 @@ from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv,
 
 import d2lmgpu as d2l
 from d2lmgpu import layers
+from d2lmgpu.devices import array_module
+from d2lmgpu.kernels import cuda
 from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Program, has_kernels
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
@@ -117,6 +119,38 @@ def test_branches_change_nothing(make_gpus, rng, name):
     plain, branched = device.submit(compute).result()
     for one, other in zip(plain, branched, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "LeNet"])
+def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):
+    """The first layer goes forward, then all others forward and back, then it goes back, twice: as all layers do."""
+    (device,) = make_gpus(1)
+    X, y, params, network = make(rng, name, 3)
+    expected_loss, expected = loss_and_grads_as_written(X.astype(float), y, [p.astype(float) for p in params], network)
+    X, y, params = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device)
+
+    def compute():
+        raws, n = [param.raw for param in params], len(network[0].shapes)
+        grads = [raw.copy() for raw in raws]
+        first = cuda.Pass(tuple(network[:1]), raws[:n], X.shape[1:], np.float32, 3, False, False, None, {})
+        for _ in range(2):
+            x = array_module(X.raw).moveaxis(first.forward(X.raw, raws[:n]), -1, 0)
+            dx = x.copy()
+            sums = to_the_end(cuda.in_parts(x, y.raw, raws[n:], tuple(network[1:]), grads[n:], dx=dx))
+            whole = cuda.Pass(tuple(network[1:]), raws[n:], x.shape[1:], np.float32, 3, True, True, None, {})
+            assert whole.forward(x, raws[n:], y.raw).get().tolist() == sums.get().tolist()
+            again = [raw.copy() for raw in raws[n:]]
+            np.testing.assert_array_equal(whole.backward(raws[n:], again).get(), np.moveaxis(dx.get(), 0, -1))
+            for one, other in zip(again, grads[n:], strict=True):
+                np.testing.assert_array_equal(one.get(), other.get())
+            if n:  # otherwise a first layer has nothing to do backward
+                first.backward(raws[:n], grads[:n], dx)
+        return sums.get(), [grad.get() for grad in grads]
+
+    sums, grads = device.submit(compute).result()
+    assert float(sums[0]) == pytest.approx(float(expected_loss), rel=TOLERANCE[X.dtype])
+    for grad, value in zip(grads, expected, strict=True):
+        assert_close(grad, value, TOLERANCE[X.dtype])
 
 
 def test_winograds_method_is_in_use(make_gpus):

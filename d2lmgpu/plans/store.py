@@ -42,7 +42,7 @@ class Store(Values):
         if s == len(self.layers) - 1:
             self.minibatch.sums[m] = y
         else:
-            self._set("y", s, m, _images_last(y, is_new=way == KEPT))
+            self._set("y", s, m, y)
 
     def _way(self, s, m):
         """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
@@ -82,7 +82,8 @@ class Store(Values):
     def _forward_as_written(self, s, m, x):
         targets = self.minibatch.y[m] if s == len(self.layers) - 1 else None
         with span("forward"):
-            return forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
+            y, cache = forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
+            return y if targets is not None else _images_last(y), cache
 
     def _draws(self, s, m):
         """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
@@ -104,8 +105,9 @@ class Store(Values):
         else:
             with span("backward"):
                 dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss)
+                dx = _images_last(dx) if s else None
         if s:
-            self._set("dy", s - 1, m, _images_last(dx, is_new=way == KEPT))
+            self._set("dy", s - 1, m, dx)
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
@@ -149,7 +151,9 @@ class Store(Values):
     def _params_of(self, s):
         """A stage's parameters for kernels, which on GPUs read elements that follow each other."""
         params = self._params(s)
-        return list(map(array_module(params[0]).ascontiguousarray, params)) if self.device.kind == "gpu" else params
+        if self.device.kind == "cpu":
+            return params
+        return [array_module(param).ascontiguousarray(param) for param in params]
 
     def _written_to(self, values):
         """Arrays for kernels to write gradients to, and pairs of gradients and what is to be added to them then.
@@ -180,12 +184,10 @@ class Store(Values):
         return self._views(self._flat(action.target), action.stage)
 
 
-def _images_last(x, is_new=False):
-    """Of an array (N, ...) a new one (..., N), or the array itself if it is new, and lies so in memory."""
+def _images_last(x):
+    """Of an array (N, ...) a new one (..., N)."""
     xp = array_module(x)
     moved = xp.moveaxis(x, 0, -1)
-    if is_new:
-        return xp.ascontiguousarray(moved)
     copy = xp.empty(moved.shape, x.dtype)
     copy[...] = moved
     return copy

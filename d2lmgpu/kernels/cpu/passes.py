@@ -42,11 +42,11 @@ class Pass:
             self.programs.append(program)
 
     def forward(self, X, params, y=None, draws=None):
-        """The outputs for ``X`` (N, ...), with images last in memory; with targets ``y`` (N, ...) an array of two.
+        """The outputs (..., N) for ``X`` (N, ...), a new array; with targets ``y`` (N, ...) an array of two.
 
         That is, the loss and how many outputs are right, as of `in_parts`, which see for ``draws``.
         """
-        Y = None if self.with_loss else _images_last((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
+        Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         value, right = 0.0, 0
         for program, part in zip(self.programs, self.parts, strict=True):
             program.load(params)
@@ -55,17 +55,17 @@ class Pass:
             if self.with_loss:
                 right += program.count_correct(classes_of(own))
             else:
-                Y[part] = program.y
+                Y[..., part] = program.logits[..., : program.m]
             program.unload()
         return np.array([value, right], X.dtype) if self.with_loss else Y
 
     def backward(self, params, grads, dy=None):
-        """Write the parameters' gradients to ``grads``; the gradient of X, if it is wanted.
+        """Write the parameters' gradients to ``grads``; the gradient of X (..., N), a new array, if it is wanted.
 
         ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones.
         """
         N, *shape = self.shape
-        dx = _images_last((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
+        dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
         pairs = list(zip(self.programs, self.parts, strict=True))
         for program, part in reversed(pairs):  # the last one is in the cache still
             program.load(params)
@@ -73,11 +73,6 @@ class Pass:
                 program.loss.back = dy[part]
             to_the_end(program.backward(1, grads, program is not self.programs[-1], None))
             if self.input_grad:
-                dx[part] = program.dx
+                dx[..., part] = program.stages[0].dx[..., : program.m]
             program.unload()
         return dx
-
-
-def _images_last(shape, dtype):
-    """A new array with the last axis of this shape, that of the images, as the first."""
-    return np.moveaxis(np.empty(shape, dtype), -1, 0)

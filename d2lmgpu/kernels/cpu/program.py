@@ -265,11 +265,6 @@ class Program(Stages):
         return int(np.count_nonzero(self.logits[:, : len(y)].argmax(axis=0) == y))
 
     @property
-    def y(self):
-        """What the last layer has put out for the images of the last `forward`, with images first."""
-        return np.moveaxis(self.logits[..., : self.m], -1, 0)
-
-    @property
     def dx(self):
         """The gradient of the images of the last `backward`, which was wanted, with images first."""
         return np.moveaxis(self.stages[0].dx[..., : self.m], -1, 0)

@@ -4,6 +4,7 @@ from .branches import Branches
 from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
+from .passes import Pass
 from .program import Program, count_correct, in_parts
 from .run import current_card, finish_card, read, run, sources
 from .stages import PRECISIONS, has_kernels

@@ -30,7 +30,18 @@ _thread = threading.local()
 
 
 def in_parts(
-    X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, precision="float32", draws=None, loss=None
+    X,
+    y,
+    params,
+    network,
+    grads,
+    ready=None,
+    sync_statistics=(),
+    scale=1.0,
+    precision="float32",
+    draws=None,
+    loss=None,
+    dx=None,
 ):
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
@@ -39,23 +50,26 @@ def in_parts(
     work that gives those from number ``i`` on is in the stream. It returns an array of two: the loss, and how many
     images have their label as the largest logit. ``precision`` is one of `PRECISIONS`. Random layers draw from
     ``draws``. ``loss``: another, a function of outputs and targets that gives it and its gradient with respect to the
-    outputs.
+    outputs. ``dx`` (N, C, H, W): where to write the gradient with respect to X, which a network's first layers have no
+    use for.
     """
-    with borrowed_program(network, params, X, precision, with_loss=loss is None) as program:
+    with borrowed_program(network, params, X, precision, loss is None, dx is not None) as program:
         program.use_statistics(sync_statistics)
         program.use_draws(draws)
         with span("forward"):
             program.take(X, y)
             program.scale.fill(scale)
-        yield from _timed("forward", program.forward(params))
+        yield from timed("forward", program.forward(params))
         if loss:
             value, dlogits = loss(program.logits, y)
             program.dlogits[...] = dlogits * dlogits.dtype.type(scale)
-        yield from _timed("backward", program.backward(params, grads, ready))
+        yield from timed("backward", program.backward(params, grads, ready))
+        if dx is not None:
+            dx[...] = program.stages[0].dx
         return with_right_answers(value, program.logits, y) if loss else program.sums()
 
 
-def _timed(name, parts):
+def timed(name, parts):
     """A generator's parts, each as a span of time."""
     while True:
         with span(name):
@@ -80,14 +94,15 @@ def count_correct(X, y, params, network, statistics=()):
 
 
 @contextlib.contextmanager
-def borrowed_program(network, params, X, precision="float32", with_loss=True):
+def borrowed_program(network, params, X, precision="float32", with_loss=True, input_grad=False):
     """This device's program for these sizes, in use here alone until it is given back; made if there is none.
 
     Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), precision, with_loss)
+    options = precision, None, with_loss, input_grad
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options)
     idle = _thread.__dict__.setdefault("idle", Idle(MOST_IDLE))
-    program = idle.take(key) or Program(network, params, X.shape[1:], len(X), precision, with_loss=with_loss)
+    program = idle.take(key) or Program(network, params, X.shape[1:], len(X), *options)
     yield program  # if work with it fails, it is not given back
     idle.give_back(key, program)
 
@@ -98,10 +113,10 @@ class Program(Stages):
     ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
     nothing in the program waits for is computed beside the main stream: the caller
     of `backward` then joins them. Without ``with_loss`` forward ends with the logits, and the
-    caller of `backward` writes ``dlogits`` before.
+    caller of `backward` writes ``dlogits`` before. ``input_grad``: the gradient of the images is wanted.
     """
 
-    def __init__(self, network, params, shape, N, precision="float32", branches=None, with_loss=True):
+    def __init__(self, network, params, shape, N, precision="float32", branches=None, with_loss=True, input_grad=False):
         import cupy
 
         self.N = N
@@ -114,7 +129,7 @@ class Program(Stages):
         self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
         make = functools.partial(make_stage, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
-        super().__init__(network, on_host, self.x, shape, make)
+        super().__init__(network, on_host, self.x, shape, make, input_grad)
         self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)

@@ -1,0 +1,50 @@
+"""Some of a network's layers forward, and backward later: what their program holds in between is a plan's cache.
+
+As kernels/cpu/passes.py, but all images go through one program.
+"""
+
+from ...layers.labels import with_right_answers
+from ...timing import span
+from ..stages import to_the_end
+from .program import Program, timed
+
+
+class Pass:
+    """Layers of a network for N images of ``shape``: arguments and methods are those of the CPU's `Pass`.
+
+    It has no use for ``papers``: each program has its own arrays.
+    """
+
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
+        self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
+        self.program = Program(layers, params, shape, N, with_loss=with_loss and not loss, input_grad=input_grad)
+
+    def forward(self, X, params, y=None, draws=None):
+        """As of the CPU's `Pass`."""
+        program = self.program
+        program.use_draws(draws)
+        with span("forward"):
+            program.take(X, y)
+        to_the_end(timed("forward", program.forward(params)))
+        if not self.with_loss:
+            return _images_last(program.logits)
+        if not self.loss:
+            return program.sums()
+        value, program.dlogits[...] = self.loss(program.logits, y)
+        return with_right_answers(value, program.logits, y)
+
+    def backward(self, params, grads, dy=None):
+        """As of the CPU's `Pass`."""
+        if dy is not None:
+            self.program.dlogits[...] = dy
+        to_the_end(timed("backward", self.program.backward(params, grads)))
+        return _images_last(self.program.stages[0].dx) if self.input_grad else None
+
+
+def _images_last(x):
+    import cupy
+
+    moved = cupy.moveaxis(x, 0, -1)
+    copy = cupy.empty(moved.shape, x.dtype)
+    copy[...] = moved
+    return copy
