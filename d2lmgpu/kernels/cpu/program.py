@@ -148,6 +148,8 @@ def borrowed_programs(network, params, X, one_by_one=False, input_grad=False):
     for program in programs:
         program.load(params)
     yield programs  # if work with them fails, they are not given back
+    for program in programs:
+        program.unload()
     _idle.give_back(key, programs)
 
 
