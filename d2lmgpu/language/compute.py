@@ -66,19 +66,24 @@ def forward(layers, x, params, targets=None, loss=CROSS_ENTROPY, draws=None):
     return x, caches
 
 
-def backward(layers, dy, caches, params, is_first, grads, loss=CROSS_ENTROPY):
+def backward(layers, dy, caches, params, is_first, grads, loss=CROSS_ENTROPY, scale=1):
     """B: → dx (None of the first stage); adds to ``grads``, arrays like ``params``. The last stage has no ``dy``."""
-    dx, delta = input_backward(layers, dy, caches, params, is_first, grads, loss)
+    dx, delta = input_backward(layers, dy, caches, params, is_first, grads, loss, scale)
     del delta
     return dx
 
 
-def input_backward(layers, dy, caches, params, is_first, grads=None, loss=CROSS_ENTROPY):
-    """I: → dx, delta: for each layer with parameters the gradient of its output. With ``grads`` adds to them, too."""
+def input_backward(layers, dy, caches, params, is_first, grads=None, loss=CROSS_ENTROPY, scale=1):
+    """I: → dx, delta: for each layer with parameters the gradient of its output. With ``grads`` adds to them, too.
+
+    ``scale``: what the gradient of the loss is multiplied by.
+    """
     caches = list(caches)
     if dy is None:
         cache, dtype = caches.pop()
         dy = cache if dtype is None else loss.grad(cache).astype(dtype, copy=False)
+        if scale != 1:
+            dy = dy * dy.dtype.type(scale)
     lowest = next(i for i, layer in enumerate(layers) if layer.shapes) if is_first else -1
     places, delta = parameter_places(layers), []
     for i in reversed(range(max(lowest, 0), len(layers))):

@@ -36,4 +36,4 @@ from .known import (
     lenet_network,
 )
 from .losses import CROSS_ENTROPY, LOSSES, find_loss, try_loss
-from .mixed import half_weights, in_half
+from .mixed import HALF, half_weights, in_half

@@ -17,6 +17,11 @@ INTERVAL = 2000
 """Good steps in a row after which the scale is doubled."""
 
 
+def are_finite(arrays):
+    """Whether all numbers of the plain arrays are."""
+    return all(bool(array_module(array).isfinite(array).all()) for array in arrays)
+
+
 class LossScale:
     """``scale`` is what gradients are multiplied by: a power of two, so that it changes no digit of them.
 
@@ -29,7 +34,11 @@ class LossScale:
 
     def accept(self, grads):
         """Whether all of these summed gradients, plain arrays, are finite: only then are they to be used. Adapts."""
-        if not all(bool(array_module(grad).isfinite(grad).all()) for grad in grads):
+        return self.adapt(are_finite(grads))
+
+    def adapt(self, finite):
+        """`accept` where it is known whether all gradients are ``finite``."""
+        if not finite:
             self.scale, self.good_steps = max(1.0, self.scale / 2), 0
             return False
         self.good_steps += 1

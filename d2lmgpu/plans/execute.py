@@ -52,10 +52,12 @@ class Execution:
     need, it keeps none.
 
     Of a `Cluster` every process has one, with the same plan and parameters, and calls its methods as the others do.
-    Its ``stores`` are those of the process's own devices.
+    Its ``stores`` are those of the process's own devices. ``error``: the first that a device had.
+
+    ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients.
     """
 
-    def __init__(self, plan, params, devices, optimizer="sgd", loss="cross_entropy"):
+    def __init__(self, plan, params, devices, optimizer="sgd", loss="cross_entropy", mixed=False):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
@@ -70,7 +72,7 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
-        self.steps, self.error, self.loss = 0, None, find_loss(loss)  # error: the first that a device had
+        self.begun, self.error, self.loss, self.mixed = 0, None, find_loss(loss), mixed
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -79,7 +81,8 @@ class Execution:
         extents = extents_of(plan, columns, events)
         own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns)
         tasks = [
-            device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways) for i, device in own
+            device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            for i, device in own
         ]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
@@ -110,7 +113,7 @@ class Execution:
         check_drawing(self.plan.network, draws)
         minibatch = self._place_examples(X, y, draws, examples or len(y))
         step = Step(self, minibatch, lr) if self.across is None else self.across.step(minibatch, lr)
-        self.steps += 1
+        self.begun += 1
         step.batch.commit()
         return step
 
@@ -123,6 +126,16 @@ class Execution:
                 self.error = self.error or error
                 raise error
         return self._results(step, tell)
+
+    @property
+    def steps(self):
+        """Updates of the optimiser; in mixed precision there is not one in every step."""
+        return self.stores[0].steps
+
+    @steps.setter
+    def steps(self, steps):
+        for store in self.stores:
+            store.steps = steps
 
     def params(self):
         """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""

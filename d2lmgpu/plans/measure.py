@@ -187,7 +187,7 @@ class _OwnPart:
         if any(action.what in ("send", "receive") for action in self.todo):
             raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
         flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, events)[0]
-        arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns)
+        arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns), False
         self.store = device.submit(Store, plan, 0, device, *arguments).result()
 
     def step(self, X, y, timeline):
@@ -197,8 +197,7 @@ class _OwnPart:
         minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, Draws(0))
         minibatch.X, minibatch.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
         store.begin(minibatch)
-        self.steps += 1
-        self.device.submit(self._go, timeline, self.steps, 1e-4, len(y)).result()
+        self.device.submit(self._go, timeline, 1e-4, len(y)).result()
 
     def _go(self, timeline, *numbers):
         """Runs on the device."""

@@ -8,6 +8,7 @@ collective    as collectives/execute.py does it, on arrays that come into being 
 import functools
 import threading
 
+from ..cluster import add_gather
 from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
 from ..devices import Batch
@@ -21,9 +22,9 @@ class Step:
     """
 
     def __init__(self, execution, minibatch, lr):
-        self.execution, self.minibatch, self.lr, self.steps = execution, minibatch, lr, execution.steps
+        self.execution, self.minibatch, self.lr, self.steps = execution, minibatch, lr, execution.begun
         self.examples = next(iter(minibatch.values())).examples
-        self.batch, self._lock = Batch(), threading.Lock()
+        self.batch, self._lock, self.agreed = Batch(), threading.Lock(), False
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
         for i, own in minibatch.items():
             self.batch.submit(execution.store[i].device, execution.store[i].begin, own)
@@ -43,9 +44,21 @@ class Step:
         else:
             if action.what == "free":
                 self._await_receipt(number, event)
-            numbers = (self.steps + 1, self.lr, sum(self.examples)) if action.what == "update" else ()
+            if action.what == "update" and self.execution.mixed and not self.agreed:
+                self._agree()
+            numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
             store = self.execution.store[i]
             self.batch.submit(store.device, self.do, store.do, action, *numbers)
+
+    def _agree(self):
+        """In mixed precision, before the first update: have all devices finite gradients?"""
+        self.agreed, stores = True, self.execution.stores
+        makers = [functools.partial(self._finite, store) for store in stores]
+        for store, rows in zip(stores, add_gather(self.batch, self.execution.everybody, 1, makers), strict=True):
+            self.batch.submit(store.device, self.do, store.agree, rows)
+
+    def _finite(self, store):
+        return self.do(store.finite) or [0.0]
 
     def _add_send(self, number, event):
         action, (i,) = event.action, event.devices

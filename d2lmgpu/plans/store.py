@@ -3,20 +3,32 @@
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
 
+import contextlib
+
+import numpy as np
+
 from ..devices import array_module, parts_of
 from ..kernels.stages import Idle, to_the_end, with_shapes
 from ..language.compute import backward, forward, input_backward, weight_backward
 from ..language.ways import INNER, KEPT, SCRATCH, WRITTEN
+from ..networks import half_weights
 from ..networks.compute import kernels_for
+from ..parallel.loss_scale import LossScale, are_finite
 from ..timing import span
 from .values import Values
 
 
 class Store(Values):
-    """A device's part of a plan, as `Values`, which see for the arguments; and ``ways``, the plan's `Ways`."""
+    """A device's part of a plan, as `Values`, which see for the arguments; and ``ways``, the plan's `Ways`.
 
-    def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways):
+    ``mixed``: in mixed precision, for which the plan's network rounds what layers are given (networks/mixed.py). Then
+    weights are rounded where they are used, and ``scaling`` is the loss scale.
+    """
+
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
         super().__init__(plan, number, device, flat, optimizer, extents, loss)
+        self.scaling, self.accepted = LossScale() if mixed else None, True
+        self.steps = 0  # updates of the optimiser
         none = self._new(0)
         self.kernels = kernels_for(none, [none])
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
@@ -26,7 +38,8 @@ class Store(Values):
 
     def do(self, action, *numbers):
         """F, B, I, W, update, keep or free."""
-        getattr(self, f"_{action.what}")(action, *numbers)
+        with np.errstate(over="ignore", invalid="ignore") if self.scaling else contextlib.nullcontext():
+            getattr(self, f"_{action.what}")(action, *numbers)
 
     def _F(self, action):  # noqa: N802
         _, s, m = action[:3]
@@ -60,7 +73,7 @@ class Store(Values):
             dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
         parts = self.kernels.in_parts(
-            x, self.minibatch.y[m], params, layers, grads, draws=self._draws(s, m), loss=loss, dx=dx
+            x, self.minibatch.y[m], params, layers, grads, scale=self._scale, draws=self._draws(s, m), loss=loss, dx=dx
         )
         self.minibatch.sums[m] = to_the_end(parts)
         _add(more)
@@ -100,11 +113,12 @@ class Store(Values):
             return
         if way == KEPT:
             grads, more = self._written_to([action.target])
-            dx = self.values["cache", s, m].backward(self._params_of(s), grads, self._handed_back(s, m))
+            dy = self._handed_back(s, m)
+            dx = self.values["cache", s, m].backward(self._params_of(s), grads, dy, self._scale)
             _add(more)
         else:
             with span("backward"):
-                dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss)
+                dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss, self._scale)
                 dx = _images_last(dx) if s else None
         if s:
             self._set("dy", s - 1, m, dx)
@@ -112,7 +126,7 @@ class Store(Values):
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
-            dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss)
+            dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss, self._scale)
         if s:
             self._set("dy", s - 1, m, _images_last(dx))
         self._set("delta", s, m, delta)
@@ -122,12 +136,37 @@ class Store(Values):
         with span("backward"):
             weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
-    def _update(self, action, step, lr, batch_size):
-        s, part = action.stage, self.parts[action.stage]
+    def _update(self, action, lr, batch_size):
+        if self.accepted:
+            s, part = action.stage, self.parts[action.stage]
+            params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
+            state = ([array] for array in self.state[s])
+            self.optimizer.update([params], [self._final(s)], *state, self.steps, lr, batch_size * self.used)
+
+    def _final(self, s):
+        """The elements of a stage's gradients with which the device updates its own."""
         first = self.extents["grads", s][0]
-        params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
-        grads = self._flat(("grads", s))[slice(*(edge - first for edge in part.state))]
-        self.optimizer.update([params], [grads], *([array] for array in self.state[s]), step, lr, batch_size)
+        return self._flat(("grads", s))[slice(*(edge - first for edge in self.parts[s].state))]
+
+    def begin(self, minibatch):
+        """A step with this `Minibatch` begins."""
+        super().begin(minibatch)
+        self.steps += 1
+        self.used = self._scale
+
+    @property
+    def _scale(self):
+        """What gradients are multiplied by."""
+        return self.scaling.scale if self.scaling else 1
+
+    def finite(self):
+        """In mixed precision: a row with a 1 if all final gradients are finite."""
+        return [float(are_finite([self._final(s) for s in self.parts]))]
+
+    def agree(self, rows):
+        """All devices' rows are in this array: only if all gradients are finite, there is an update."""
+        self.accepted = self.scaling.adapt(rows.raw.view(np.float64).all())
+        self.steps -= not self.accepted
 
     def _keep(self, action):
         arrays = []
@@ -178,7 +217,8 @@ class Store(Values):
         return places, more
 
     def _params(self, s):
-        return self._views(self._flat(("params", s)), s)
+        params = self._views(self._flat(("params", s)), s)
+        return half_weights(params) if self.scaling else params
 
     def _grads(self, action):
         return self._views(self._flat(action.target), action.stage)

@@ -9,7 +9,7 @@ from ..language.actions import chunk_bounds
 from ..language.compute import Objective
 from ..language.plan import Compute, shapes_of
 from ..layers import Draws
-from ..networks import CROSS_ENTROPY, find_loss, logits
+from ..networks import CROSS_ENTROPY, HALF, find_loss, logits
 from ..optimizers import make_optimizer
 from ..parallel import Step
 from ..parallel.eager import AHEAD_ON_GPU
@@ -20,7 +20,7 @@ from ..plans.execute import give_back, whole_state
 from ..timing import span
 from ..transforms import find_transform
 from .accuracy import PREDICTION_BATCH, TestSet, sums_of
-from .splits import check_memory, limits_of, make_plan
+from .splits import check_memory, limits_of, plan_of
 
 
 class SplitStep(Step):
@@ -34,7 +34,7 @@ class SplitStep(Step):
     def __init__(self, X, y, params, devices, network, settings, stop=None):
         self.X, self.y, self.stop, self.settings = np.asarray(X), np.asarray(y), stop, settings
         batch_size, k = min(settings.batch_size, len(X)), len(devices)
-        self.plan = make_plan(settings.split, k, settings.pipeline, settings.micro_batches, network, settings.algorithm)
+        self.plan = plan_of(settings, k, network)
         loss = find_loss(settings.loss)
         objective = Objective.of(loss, self.y, params[0].dtype)
         examples = self._examples(batch_size) or batch_size
@@ -42,7 +42,7 @@ class SplitStep(Step):
         check_memory(network, devices, self.peak_memory, settings, batch_size, objective)
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
-        self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss)
+        self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss, settings.precision == "mixed")
         self.replicas = [self.whole]
         limited = any(device.accounting for device in devices.mine)  # memory for one minibatch at a time
         on_gpu = any(device.kind == "gpu" for device in devices.mine)
@@ -71,6 +71,16 @@ class SplitStep(Step):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
         self._wait(0)
         return [self.loss]
+
+    def scaling(self):
+        """As `Step.scaling`."""
+        scaling = self.whole.execution.stores[0].scaling
+        return scaling.arrays() if scaling else []
+
+    def set_scaling(self, arrays):
+        """Take what `scaling` gave."""
+        for store in self.whole.execution.stores if arrays else ():
+            store.scaling.set_arrays(*arrays)
 
     def _wait(self, ahead):
         while len(self._under_way) > ahead:
@@ -108,8 +118,8 @@ class Whole:
 
     statistics = ()
 
-    def __init__(self, plan, params, devices, optimizer, loss):
-        self.plan, self.devices, self.optimizer, self.loss = plan, devices, optimizer, loss
+    def __init__(self, plan, params, devices, optimizer, loss, mixed):
+        self.plan, self.devices, self.optimizer, self.loss, self.mixed = plan, devices, optimizer, loss, mixed
         self.set_params(params)
 
     def submit(self, X, y, lr, *arguments):
@@ -140,7 +150,7 @@ class Whole:
     def set_params(self, values):
         """Take `params`."""
         self.execution = None  # frees memory that the next line takes
-        self.execution = Execution(self.plan, values, self.devices, self.optimizer, self.loss)
+        self.execution = Execution(self.plan, values, self.devices, self.optimizer, self.loss, self.mixed)
         self.given = list(map(to_host, values))
         count, dtype = sum(param.size for param in self.given), self.execution.dtype
         self.given_state = [np.zeros(count, dtype)] * self.optimizer.states
@@ -211,7 +221,7 @@ class SplitTestSet(TestSet):
         """Batches side by side through all stages: for each the right answers and the metrics."""
         batches = [to_float(self.X[part]) for part in parts]
         for stage, holders, params in zip(self.plan.stages, self.holders, own, strict=True):
-            layers, tasks = self.plan.network[stage.first : stage.stop], []
+            layers, tasks = [each for each in self.plan.network[stage.first : stage.stop] if each is not HALF], []
             for i, batch in enumerate(batches):
                 if holders:
                     device = holders[i % len(holders)]

@@ -12,6 +12,7 @@ Without a split training is data-parallel, which is parallel/.
 import inspect
 import math
 import re
+from dataclasses import replace
 
 from .. import words
 from ..arguments import check_name, check_whole, shown
@@ -19,7 +20,8 @@ from ..cluster import gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
 from ..language.compute import CLASSES
-from ..networks import LENET, channels
+from ..language.plan import Compute
+from ..networks import LENET, channels, in_half
 from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -29,7 +31,7 @@ EXAMPLE = "data=2,layers=2"
 
 WITH_LOADS = ("data", "zero1", "zero2", "zero3")
 
-TOGETHER = {"batch_statistics": "local", "flat": True, "overlap": False, "precision": "float32"}
+TOGETHER = {"batch_statistics": "local", "flat": True, "overlap": False}
 """Settings that have one value only where there is a split."""
 
 
@@ -55,6 +57,8 @@ def check_together(settings):
         raise ValueError(f"loads are for splits in which each device has examples of its own: {', '.join(WITH_LOADS)}")
     if settings.loads == "auto":
         raise ValueError("loads 'auto' are measured without a split; give numbers, one for each device")
+    if settings.precision == "tf32":
+        raise ValueError("precision 'tf32' needs CUDA graphs, which a split does not launch; leave it out")
     for name, usual in TOGETHER.items():
         value = getattr(settings, name)
         if value != usual:
@@ -114,6 +118,33 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     return maker(k, micro_batches, network, **options)
 
 
+def plan_of(settings, k, network):
+    """The `Plan` that `Settings` with a split mean, for k devices.
+
+    In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
+    there, which may turn out to be infinite.
+    """
+    mixed = settings.precision == "mixed"
+    choice = settings.split, k, settings.pipeline, settings.micro_batches
+    plan = make_plan(*choice, in_half(network) if mixed else network, settings.algorithm)
+    return updates_last(plan) if mixed else plan
+
+
+def updates_last(plan):
+    """The plan with all updates after all computations and exchanges of gradients."""
+
+    def is_update(action):
+        return isinstance(action, Compute) and action.what == "update"
+
+    def is_of_gradients(action):
+        return action.what != "update" if isinstance(action, Compute) else action.value[0] == "grads"
+
+    last = max(number for number, step in enumerate(plan.steps) if any(map(is_of_gradients, step)))
+    kept = [[action for action in step if not is_update(action)] for step in plan.steps[: last + 1]]
+    moved = [[action for action in step if is_update(action)] for step in plan.steps[: last + 1]]
+    return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
+
+
 def check_memory(network, everybody, peaks, settings, batch_size, objective=CLASSES):
     """Raise DeviceMemoryError if a device has a limit below what a plan needs there, with the splits that would fit.
 
@@ -151,7 +182,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
     for split in splits_for(len(limits)):
         pipeline = settings.pipeline if "layers" in split else None
         try:
-            plan = make_plan(split, len(limits), pipeline, settings.micro_batches, network)
+            plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
         except ValueError:  # too few layers
             continue
         peaks = prove(plan, batch_size, settings.optimizer, objective=objective).peak

@@ -59,10 +59,11 @@ class Pass:
             program.unload()
         return np.array([value, right], X.dtype) if self.with_loss else Y
 
-    def backward(self, params, grads, dy=None):
+    def backward(self, params, grads, dy=None, scale=1):
         """Write the parameters' gradients to ``grads``; the gradient of X (..., N), a new array, if it is wanted.
 
-        ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones.
+        ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones; then that of the loss is
+        multiplied by ``scale``.
         """
         N, *shape = self.shape
         dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
@@ -71,7 +72,7 @@ class Pass:
             program.load(params)
             if not self.with_loss:
                 program.loss.back = dy[part]
-            to_the_end(program.backward(1, grads, program is not self.programs[-1], None))
+            to_the_end(program.backward(scale if self.with_loss else 1, grads, program is not self.programs[-1], None))
             if self.input_grad:
                 dx[..., part] = program.stages[0].dx[..., : program.m]
             program.unload()

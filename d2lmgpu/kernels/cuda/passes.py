@@ -33,10 +33,12 @@ class Pass:
         value, program.dlogits[...] = self.loss(program.logits, y)
         return with_right_answers(value, program.logits, y)
 
-    def backward(self, params, grads, dy=None):
+    def backward(self, params, grads, dy=None, scale=1):
         """As of the CPU's `Pass`."""
         if dy is not None:
             self.program.dlogits[...] = dy
+        elif scale != 1:  # known only now, and a power of two, so that it may come after the loss
+            self.program.dlogits *= self.program.dlogits.dtype.type(scale)
         to_the_end(timed("backward", self.program.backward(params, grads)))
         return _images_last(self.program.stages[0].dx) if self.input_grad else None
 
