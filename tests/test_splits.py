@@ -16,7 +16,7 @@ from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
 from d2lmgpu.plans import PLANS, Measured, copies_of, estimate_costs, prove, simulate
-from d2lmgpu.training.split_step import SplitTestSet
+from d2lmgpu.training.split_step import SplitStep, SplitTestSet
 from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
@@ -238,7 +238,7 @@ NORM = known_network("lenet-bn")
         ({"split": "data", "loads": [1, 2]}, "loads .*3"),
         ({"split": "data", "overlap": True}, "overlap is True, which does not"),
         ({"split": "data", "flat": False}, "flat is False, which does not"),
-        ({"split": "data", "precision": "mixed"}, "precision is 'mixed', which does not"),
+        ({"split": "data", "batch_statistics": "aggregated"}, "batch_statistics"),
         ({"split": "data", "algorithm": "nccl"}, "with a split it is one of naive, sharded"),
         ({"split": "zero3", "algorithm": "tree"}, "'zero3' has collectives of its own"),
         ({"split": "layers", "network": NORM}, "the network has batch norm"),
@@ -283,6 +283,51 @@ def test_losses_and_soft_labels(data, split, loss):
     assert getattr(history, name) == pytest.approx(getattr(alone, name))
     for one, other in zip(found, params, strict=True):
         assert_close(one, other, 1e-2)  # as above
+
+
+@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
+def test_mixed_precision(data, split, monkeypatch):
+    """What one device learns that leaves out the same steps: at first the loss scale is too large.
+
+    Adam notices how many steps were left out.
+    """
+    monkeypatch.setattr("d2lmgpu.parallel.loss_scale.FIRST_SCALE", 2.0**19)
+    some = tuple(part[:90] for part in data)
+    settings = {"precision": "mixed", "batch_size": 17, "network": SMALL, "optimizer": "adam", "lr": 0.003}
+    scales = []
+
+    class Listen(d2l.Callback):
+        def on_step(self, epoch, step, loss):
+            scales.append(float(runners[-1].scaling()[0][0]))
+
+    runners, init = [], SplitStep.__init__
+
+    def made(self, *arguments, **named):
+        init(self, *arguments, **named)
+        runners.append(self)
+
+    monkeypatch.setattr(SplitStep, "__init__", made)
+    alone, params = quick(cpus(1), some, **settings)
+    history, found = quick(
+        cpus(4), some, split=split, micro_batches=2, prefetch=False, callbacks=[Listen()], **settings
+    )
+    assert scales[0] == 2.0**18 and scales[-1] == scales[-2] < 2.0**18
+    assert runners[0].whole.steps == len(scales) - np.log2(2.0**19 / scales[-1])
+    assert history.train_loss == pytest.approx(alone.train_loss, rel=2e-3)  # rounded to 11 bits, here and there another
+    for one, other in zip(found, params, strict=True):
+        assert_close(one, other, 2e-2)
+
+
+@pytest.mark.parametrize("split", ["zero3", "layers"])
+def test_mixed_precision_goes_on_with_another_split(data, split, tmp_path):
+    """The loss scale and the number of updates are in the checkpoint."""
+    some = tuple(part[:90] for part in data)
+    settings = {"precision": "mixed", "batch_size": 17, "network": SMALL, "optimizer": "adam", "lr": 0.003}
+    _, expected = quick(cpus(2), some, split="data", **settings)
+    quick(cpus(2), some, split="data", checkpoint=tmp_path / "run", **settings | {"num_epochs": 1})
+    _, found = quick(cpus(3), some, split=split, resume=tmp_path / "run", **settings)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, 2e-2)
 
 
 DROPPING = sequential(
