@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import standin_cupy
 from clusters_in_threads import in_each
-from conftest import REAL_GPU, few, long
+from conftest import REAL_GPU, assert_close, few, long
 from mpi_in_threads import comms
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster.launch import share_cards
 from d2lmgpu.collectives import ALGORITHMS
+from d2lmgpu.networks import Conv2d, Dense, Flatten, ReLU, sequential
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
@@ -73,6 +74,7 @@ def test_gpus_and_virtual_devices_in_one_cluster(gpus, rng):
         np.testing.assert_allclose(array, 4 * np.sum(values, axis=0), rtol=1e-12)
 
 
+FOUR = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(6, 3), ReLU(), Flatten(), Dense(9), Dense(10))
 EACH = {"overlap": True, "flat": False, "optimizer": "adam"}
 
 
@@ -189,11 +191,20 @@ def on_one_host(cluster):
     return cluster
 
 
-def test_plans_of_several_processes_are_refused(cards, small):
-    cards(2)
-    data = some(small, 8, 4)
-    with pytest.raises(d2l.DeviceError, match="plans run across processes on virtual devices"):
-        in_each((1, 1), lambda cluster: d2l.train(cluster, data=data, split="layers"), kinds=["gpu", "gpu"])
+@pytest.mark.parametrize("split", few(["layers", "zero3", "channels", "data=2,layers=2"], "layers", "zero3"))
+@pytest.mark.parametrize("splits, kinds", few([((2, 2), "gg"), ((1, 3), "gc"), ((2, 1, 1), "cgc")], ((2, 2), "gg")))
+def test_plans_learn_what_one_process_learns(split, splits, kinds, gpus, small):
+    """Up to rounding: layers compute on the GPUs as they are written, and virtual devices with kernels."""
+    gpus(4)
+    kinds = [{"g": "gpu", "c": "cpu"}[kind] for kind in kinds]
+    settings = {"batch_size": 10, "num_epochs": 1, "init": "he", "lr": 0.01, "optimizer": "adam", "split": split}
+    settings |= {"data": some(small, 24, 7), "network": FOUR, "micro_batches": 2}
+    results = in_each(splits, lambda cluster: d2l.train(cluster, **settings), kinds=kinds)
+    one = d2l.train([d2l.cpu(i) for i in range(4)], progress=False, **settings)
+    for result in results:
+        assert result.history.train_loss == pytest.approx(one.history.train_loss)
+        for param, alone in zip(result.params, one.params, strict=True):
+            assert_close(param, alone, 1e-4)
 
 
 @pytest.mark.parametrize(

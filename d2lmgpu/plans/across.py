@@ -16,8 +16,8 @@ from ..cluster import HangError, agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import ProcessPart
+from ..cluster.staging import endpoint
 from ..collectives.program import compile_schedule
-from ..devices import DeviceError
 from ..language.actions import Transfer
 from .step_across import StepAcross, TaggedMessage
 
@@ -29,12 +29,6 @@ class AcrossProcesses:
     """
 
     def __init__(self, execution, everybody, events, params):
-        gpus = [device for device in everybody.mine if device.kind != "cpu"]
-        if gpus:
-            raise DeviceError(
-                f"{gpus[0]}: plans run across processes on virtual devices; split the minibatch alone, which trains on "
-                "GPUs of several processes, or take --devices cpu:0"
-            )
         self.execution, self.everybody, self.progress = execution, everybody, everybody.progress
         if isinstance(self.progress.error, HangError):  # which says what to do
             raise self.progress.error
@@ -79,11 +73,11 @@ class AcrossProcesses:
             rank 1      has stage 1 ──► rank 0
         """
         everybody = self.everybody
-        ranks, rank, device = tuple(range(everybody.size)), everybody.rank, everybody.mine[0]
+        ranks, rank, device = tuple(range(everybody.size)), everybody.rank, endpoint(everybody.mine[0])
         schedule = _completing(self.execution.plan, name, everybody.owners, ranks)
         part = ProcessPart(compile_schedule(schedule, len(ranks)), ranks, rank)
         places, whole = [everybody.places[everybody.owners.index(r)] for r in ranks], np.concatenate(arrays)
-        communicator = everybody.communicator([device])
+        communicator = everybody.communicator(everybody.mine[:1])
         exchange = Exchange(lambda _: f"the sharing of {name}", part, places, [device], [whole], {}, communicator)
         device.submit(exchange.run).result()
         return np.split(whole, np.cumsum([len(array) for array in arrays])[:-1])

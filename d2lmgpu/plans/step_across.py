@@ -5,6 +5,8 @@ Between devices of one process all is as in step.py. A collective is carried out
 left; meanwhile the progress thread (cluster/progress.py) sees to what is under way. A device that waits too long can
 say for what: the plan is known beforehand.
 
+What a GPU sends and receives goes through the host's memory.
+
 A value travels as it lies in memory, so that what is computed with it there has the same bits.
 """
 
@@ -17,6 +19,7 @@ import numpy as np
 from ..cluster.exchange import Exchange
 from ..cluster.instructions import Instruction
 from ..cluster.part import ProcessPart
+from ..cluster.staging import endpoint
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
 from .step import Step, compiled
@@ -52,7 +55,7 @@ class StepAcross(Step):
         place = self.everybody[message.destination]
         record = note_transfer(store.device, place, self.bytes_of(action))
         self.received.setdefault((action.value, message.source), []).append((left, message))
-        self.batch.submit(store.device, self._begin, left, self._send, store, action.value, message, record)
+        self.batch.submit(store.device, self._begin, left, self._send, (store, action.value, message, record))
 
     def _add_receive(self, number, event):
         message = self.across.messages.get(number)
@@ -62,8 +65,12 @@ class StepAcross(Step):
         store, action, come = self.execution.store[message.destination], event.action, Task()
         record = note_transfer(self.everybody[message.source], store.device, self.bytes_of(action))
         wait = self._order(number), (_Words(self, event), Instruction(0, "receive", message.destination, message))
-        self.batch.submit(store.device, self._begin, come, self._receive, store, action.value, message, record, *wait)
+        landing = []  # the host's array of a GPU's message
+        what = store, action.value, message, record, landing
+        self.batch.submit(store.device, self._begin, come, self._receive, what, *wait)
         self.batch.wait(store.device, come)
+        if store.device.kind == "gpu":
+            self.batch.submit(store.device, self.do, self._land, store, action.value, landing)
 
     def _await_receipt(self, number, event):
         (i,), device = event.devices, self.execution.store[event.devices[0]].device
@@ -86,8 +93,24 @@ class StepAcross(Step):
             owners = tuple(self.everybody.owners[i] for i in event.devices)
             part = _part(action.schedule, first, unit, owners, self.everybody.rank)
             records = part.note([self.everybody[i] for i in event.devices], self.execution.dtype.itemsize)
-            devices = [store.device for store in stores]
-            self.batch.submit_to_all(devices, self.do, self._exchange, number, event, part, stores, records)
+            hosts = [self._brought_down(store, action.value, size) for store in stores]
+            ends = [endpoint(store.device) for store in stores]
+            exchanged = self.batch.submit_to_all(
+                ends, self.do, self._exchange, number, event, part, stores, hosts, records
+            )
+            for store, host in zip(stores, hosts, strict=True):
+                if host is not None:
+                    self.batch.wait(store.device, exchanged)
+                    self.batch.submit(store.device, self.do, self._bring_up, store, action.value, host)
+
+    def _brought_down(self, store, key, size):
+        """Of a GPU: a buffer of its `Staging`, to which work copies the array before an exchange; otherwise None."""
+        if store.device.kind == "cpu":
+            return None
+        end = endpoint(store.device)
+        host = end.buffer("array", size, store.dtype)
+        self.batch.wait(end, self.batch.submit(store.device, self.do, self._bring_down, store, key, host))
+        return host
 
     def _order(self, number):
         """The number of an event among those of all steps."""
@@ -95,26 +118,44 @@ class StepAcross(Step):
 
     # On devices:
 
-    def _begin(self, event, begin, store, key, message, record, order=None, what=None):
+    def _begin(self, event, begin, arguments, order=None, what=None):
         """Begin a request; its ``event`` happens, whatever goes wrong."""
         if self.execution.error is None:
-            self.progress.run(begin(store, key, message, record), event, self.fail, order, what)
+            self.progress.run(begin(*arguments), event, self.fail, order, what)
         else:
             event.finish(None)
 
     def _send(self, store, key, message, record):
         rank, tag = self.everybody.owners[message.destination], message.number
-        yield timed(record, self.progress.comm.Isend, store.exchanged(key).view(np.uint8), rank, tag)
+        flat = store.exchanged(key)
+        host = flat.get() if store.device.kind == "gpu" else flat
+        yield timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
 
-    def _receive(self, store, key, message, record):
+    def _receive(self, store, key, message, record, landing):
         rank, tag, begin = self.everybody.owners[message.source], message.number, time.perf_counter()
-        yield self.progress.comm.Irecv(store.expect(key).view(np.uint8), rank, tag)
+        host = flat = store.expect(key)
+        if store.device.kind == "gpu":
+            host = np.empty(flat.size, flat.dtype)
+            landing.append(host)
+        yield self.progress.comm.Irecv(host.view(np.uint8), rank, tag)
         self.progress.heard[rank] = time.monotonic()
         if record is not None:
             record.seconds = time.perf_counter() - begin
 
-    def _exchange(self, number, event, part, stores, records):
-        arrays, devices = [store.exchanged(event.action.value) for store in stores], [store.device for store in stores]
+    def _land(self, store, key, landing):
+        store.exchanged(key).set(landing[0])
+
+    def _bring_down(self, store, key, host):
+        store.exchanged(key).get(out=host)
+
+    def _bring_up(self, store, key, host):
+        store.exchanged(key).set(host)
+        store.device.stream.synchronize()  # the next exchange writes there
+
+    def _exchange(self, number, event, part, stores, hosts, records):
+        pairs = list(zip(stores, hosts, strict=True))
+        arrays = [store.exchanged(event.action.value) if host is None else host for store, host in pairs]
+        devices = [endpoint(store.device) for store in stores]
         places, words = [self.everybody.places[i] for i in event.devices], _Words(self, event)
 
         def where(i):

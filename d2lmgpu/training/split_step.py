@@ -4,7 +4,7 @@ import numpy as np
 
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
-from ..devices import put, to_host
+from ..devices import put, synchronize, to_host
 from ..language.actions import chunk_bounds
 from ..language.compute import Objective
 from ..language.plan import Compute, shapes_of
@@ -43,7 +43,7 @@ class SplitStep(Step):
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss, settings.precision == "mixed")
-        self.replicas = [self.whole]
+        self.replicas, self.devices = [self.whole], devices.mine
         limited = any(device.accounting for device in devices.mine)  # memory for one minibatch at a time
         on_gpu = any(device.kind == "gpu" for device in devices.mine)
         at_once = limited or devices.size > 1 or not settings.prefetch
@@ -70,6 +70,7 @@ class SplitStep(Step):
     def pause(self):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
         self._wait(0)
+        synchronize(self.devices)
         return [self.loss]
 
     def scaling(self):
@@ -83,7 +84,9 @@ class SplitStep(Step):
             store.scaling.set_arrays(*arrays)
 
     def _wait(self, ahead):
-        while len(self._under_way) > ahead:
+        if len(self._under_way) <= ahead:
+            return
+        while len(self._under_way) > (0 if self.ahead == AHEAD_ON_GPU else ahead):  # which waits for all, as there
             step, examples, wanted = self._under_way.pop(0)
             loss, correct, told = self.whole.finish(step, wanted)
             self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
