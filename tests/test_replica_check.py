@@ -65,9 +65,9 @@ def test_what_a_split_copies_is_alike(split, small, monkeypatch):
     found = train(devices, data(small), **settings)
     assert found.history.final_parameters_sha256 == expected.history.final_parameters_sha256
 
-    def update_and_flip(self, action, step, *numbers):
-        update(self, action, step, *numbers)
-        if step == 2 and self.device is devices[3]:
+    def update_and_flip(self, action, *numbers):
+        update(self, action, *numbers)
+        if self.steps == 2 and self.device is devices[3]:
             bits = self.own[action.stage].view("u4")
             bits[self.parts[action.stage].state[1] - self.parts[action.stage].params[0] - 1] ^= 1
 
