@@ -214,15 +214,15 @@ class _PeakAccounting(MemoryAccounting):
         self.peak = max(self.peak, self.used)
 
 
-def assert_memory(plan, n, optimizer, dtype):
+def assert_memory(plan, n, optimizer, dtype, kernels=True):
     """Two steps of n examples take as much as is predicted, on each device, and between them, too."""
     X, y = batch(n, dtype, plan.network)
     devices = [d2l.cpu(20 + i) for i in range(plan.k)]
-    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name)
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
     try:
         for device in devices:
             device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, start(dtype, plan.network), devices, optimizer)
+        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels)
         for _ in range(2):
             execution.step(X, y, 0.01)
             assert [device.accounting.used for device in devices] == proof.between
@@ -241,6 +241,7 @@ def test_memory_is_what_was_predicted(name, k, micro_batches, optimizer, dtype, 
     network = {"lenet": LENET, "deep": DEEP}[network]
     plan = PLANS[name](k, micro_batches, network=network)
     assert_memory(plan, 29, optimizer, dtype)
+    assert_memory(plan, 29, optimizer, dtype, kernels=False)
 
 
 def test_a_limit_that_is_too_low():

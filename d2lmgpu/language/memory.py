@@ -35,9 +35,9 @@ class Held:
     line: list = field(default_factory=list, repr=False)
 
 
-def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES):
+def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True):
     """For each device its `Held`, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
-    facts, ways = Facts(plan, columns), Ways(plan, columns)
+    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels)
     events = [[] for _ in range(plan.k)]
     for device, value, begin, end in lives_of(plan, columns):
         if ways.is_nothing(device, value):

@@ -34,17 +34,19 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True):
     """Prove that each device ends with what one device has that does everything; a `PlanProof`.
 
     Memory and bytes are those of a minibatch of ``batch_size`` examples, a number or a tuple with that of each
-    micro-batch; with targets and a loss as the `Objective` says. Raises PlanError, which names step, device and
-    micro-batch, if the plan is wrong; ValueError for what is no plan.
+    micro-batch; with targets and a loss as the `Objective` says. Without ``kernels`` layers compute as they are
+    written, and all that forward keeps is a device's memory (see ways.py).
+
+    Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for what is no plan.
     """
     columns = check_plan(plan)
     check_minibatch(plan, batch_size, optimizer, dtype)
     replay = replayed(plan, columns)
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective)
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
     return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
 

@@ -6,6 +6,7 @@
                is no value either.
     kept       Something comes between them: what the kernels hold is the device's memory.
     written    Stages without kernels, with I and W, or computed more than once: layer by layer, as they are written.
+               Without ``kernels`` all are.
 
 Source: that a pipeline's last stage needs no cache is in Huang et al. 2019, "GPipe", as is the price of the others.
 """
@@ -32,14 +33,16 @@ class Ways:
     ``computed``: for each device a list of (stage, micro-batch).
     """
 
-    def __init__(self, plan, columns):
+    def __init__(self, plan, columns, kernels=True):
         self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
         computes = [(number, compute) for number, (each, _) in enumerate(columns, 1) for compute in each]
         counts = Counter(compute[:4] for _, compute in computes)
         for what, device, s, m in counts:
             if what in COMPUTES and self.of.get((device, s, m)) != WRITTEN:
                 once = all(counts[one, device, s, m] == (one in "FB") for one in COMPUTES)
-                self.of[device, s, m] = KEPT if once and has_kernels(plan.stages[s], plan.network) else WRITTEN
+                self.of[device, s, m] = (
+                    KEPT if kernels and once and has_kernels(plan.stages[s], plan.network) else WRITTEN
+                )
         self.computed = [[] for _ in plan.layout]
         for device, s, m in self.of:
             self.computed[device].append((s, m))

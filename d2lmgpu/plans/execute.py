@@ -54,10 +54,11 @@ class Execution:
     Of a `Cluster` every process has one, with the same plan and parameters, and calls its methods as the others do.
     Its ``stores`` are those of the process's own devices. ``error``: the first that a device had.
 
-    ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients.
+    ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
+    without them layers compute as they are written, for reference.
     """
 
-    def __init__(self, plan, params, devices, optimizer="sgd", loss="cross_entropy", mixed=False):
+    def __init__(self, plan, params, devices, optimizer="sgd", loss="cross_entropy", mixed=False, kernels=True):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
@@ -79,7 +80,7 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         events = events_of(plan, columns)
         extents = extents_of(plan, columns, events)
-        own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns)
+        own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns, kernels)
         tasks = [
             device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in own

@@ -63,7 +63,7 @@ class WinogradConvolution:
         self.kernels = scratch((points, O, C), dtype)
         self.biases = scratch((O, 1), dtype)
         self.squares = Squares(z, z, kind, relu)
-        self.pooled = np.empty(z.shape[1], dtype)  # sorted as each place of z is
+        self.pooled = Squares.outputs(z.shape[1], dtype, kind)  # sorted as each place of z is
         self.dpooled = scratch(self.pooled.shape, dtype)
         y_tiles = np.empty((O, tiles[0] * sub[0], tiles[1] * sub[1], n), dtype)
         self.y = y_tiles[:, :rows, :columns]
