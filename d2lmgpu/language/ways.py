@@ -25,12 +25,11 @@ SCRATCH, INNER, KEPT, WRITTEN = "scratch", "inner", "kept", "written"
 
 
 class Ways:
-    """``of[device, stage, micro_batch]``: a way. ``runs``: by the same, for a run's first stage, gradients: the values
+    """How the stages of a plan are computed; ``columns``: its steps as `check_plan` gives them.
 
-    to which its B's add, from the first stage to the last.
-
-    ``early``: by (device, value, step) of what a run makes, the step of its first F, in which all of it is computed.
-    ``computed``: for each device a list of (stage, micro-batch).
+    ``of[device, stage, micro_batch]``: a way. ``runs``: by the same, with a run's first stage, the gradients to which
+    its B's add, from the first stage to the last. ``early``: by (device, value, step) of what a run makes, the step of
+    its first F, in which all of it is computed. ``computed``: for each device a list of (stage, micro-batch).
     """
 
     def __init__(self, plan, columns, kernels=True):
@@ -40,9 +39,8 @@ class Ways:
         for what, device, s, m in counts:
             if what in COMPUTES and self.of.get((device, s, m)) != WRITTEN:
                 once = all(counts[one, device, s, m] == (one in "FB") for one in COMPUTES)
-                self.of[device, s, m] = (
-                    KEPT if kernels and once and has_kernels(plan.stages[s], plan.network) else WRITTEN
-                )
+                fast = kernels and once and has_kernels(plan.stages[s], plan.network)
+                self.of[device, s, m] = KEPT if fast else WRITTEN
         self.computed = [[] for _ in plan.layout]
         for device, s, m in self.of:
             self.computed[device].append((s, m))
@@ -78,16 +76,13 @@ class Ways:
             run.forward.append(compute)
             run.steps.append(number)
             return
-        begins = run.back or s == len(self.plan.stages) - 1
-        if what != "B" or not begins or not run.forward or run.forward[-1][2:4] != (s, m):
+        goes_back = run.forward and run.forward[-1][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
+        if what == "B" and goes_back and self.of[device, s, m] == KEPT:
+            run.forward.pop()
+            run.back.append((compute, number))
+            self._note(run, run.steps.pop())
+        else:
             self._runs[device] = _Run()
-            return
-        if self.of[device, s, m] != KEPT:
-            self._runs[device] = _Run()
-            return
-        run.forward.pop()
-        run.back.append((compute, number))
-        self._note(run, run.steps.pop())
 
     def _note(self, run, begin):
         """What is known so far: the run has these B's, and begins in the step ``begin``."""

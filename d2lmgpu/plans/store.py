@@ -161,7 +161,8 @@ class Store(Values):
 
     def finite(self):
         """In mixed precision: a row with a 1 if all final gradients are finite."""
-        return [float(are_finite([self._final(s) for s in self.parts]))]
+        updated = [s for s, part in self.parts.items() if part.state[0] < part.state[1]]
+        return [float(are_finite(map(self._final, updated)))]
 
     def agree(self, rows):
         """All devices' rows are in this array: only if all gradients are finite, there is an update."""
