@@ -1,0 +1,124 @@
+"""In which way stages are computed, read off plans whose answer can be told by looking at them."""
+
+import numpy as np
+import pytest
+from test_plans import DEEP
+
+import d2lmgpu as d2l
+from d2lmgpu.language.actions import Transfer
+from d2lmgpu.language.check import check_plan
+from d2lmgpu.language.plan import Compute
+from d2lmgpu.language.ways import INNER, KEPT, SCRATCH, WRITTEN, Ways
+from d2lmgpu.networks import LENET, LENET_BN, init_params
+from d2lmgpu.plans import PLANS, compose, cut, execute
+
+
+def ways_of(plan, **options):
+    """For each device and stage the set of ways in which its micro-batches are computed."""
+    found = {}
+    for (device, s, _), way in Ways(plan, check_plan(plan), **options).of.items():
+        found.setdefault((device, s), set()).add(way)
+    return found
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("name", ["data", "zero1"])
+def test_what_goes_back_at_once_keeps_nothing(name, micro_batches):
+    assert set(map(tuple, ways_of(PLANS[name](3, micro_batches)).values())) == {(SCRATCH,)}
+
+
+def test_of_a_pipeline_the_last_stage_keeps_nothing():
+    for name in ("1f1b", "layers"):
+        found = ways_of(PLANS[name](3, 4))
+        assert found == {(0, 0): {KEPT}, (1, 1): {KEPT}, (2, 2): {SCRATCH}}
+    found = ways_of(PLANS["gpipe"](3, 4))  # all forward, then all back, the first one first
+    assert found == {(0, 0): {KEPT}, (1, 1): {KEPT}, (2, 2): {KEPT}}
+
+
+def test_exchanges_come_in_between():
+    assert set(map(tuple, ways_of(PLANS["zero3"](2, 2)).values())) == {(KEPT,)}
+    found = ways_of(PLANS["zero2"](2, 2))  # before the first of them the last stage has gone back
+    assert {way for (_, s), ways in found.items() for way in ways if s == 3} == {SCRATCH}
+    assert {way for (_, s), ways in found.items() for way in ways if s < 3} == {KEPT}
+
+
+def test_where_there_are_no_kernels():
+    assert set(map(tuple, ways_of(PLANS["zero-bubble"](3, 4)).values())) == {(WRITTEN,)}
+    assert ways_of(PLANS["data"](1), kernels=False) == {(0, 0): {WRITTEN}}
+    plan = PLANS["layers"](4, 1, network=LENET_BN)
+    for (_, s), found in ways_of(plan).items():
+        has_norm = any(layer.channels for layer in LENET_BN[plan.stages[s].first : plan.stages[s].stop])
+        assert (found == {WRITTEN}) == has_norm
+    found = ways_of(PLANS["channels"](2))
+    assert found[0, 4] == {WRITTEN}  # the loss alone
+    assert {way for (_, s), ways in found.items() for way in ways if s < 4} == {KEPT}
+
+
+def in_turn(stages, micro_batches):
+    """A plan of one device, which takes each micro-batch through all stages and back."""
+    order = [
+        (what, s, m)
+        for m in range(micro_batches)
+        for what, s in [("F", s) for s in range(stages)] + [("B", s) for s in reversed(range(stages))]
+    ]
+    return compose([order], micro_batches, DEEP, cut(DEEP, stages))
+
+
+def test_a_run_of_several_stages():
+    plan = in_turn(3, 2)
+    ways = Ways(plan, check_plan(plan))
+    assert {key: way for key, way in ways.of.items() if key[2] == 1} == {
+        (0, 0, 1): SCRATCH,
+        (0, 1, 1): INNER,
+        (0, 2, 1): INNER,
+    }
+    assert ways.runs[0, 0, 1] == [("grads", 0), ("grads", 1), ("grads", 2)] and len(ways.runs) == 2
+    assert ways.is_nothing(0, ("y", 0, 1)) and ways.is_nothing(0, ("dy", 1, 0)) and ways.is_nothing(0, ("cache", 0, 0))
+    assert not ways.is_nothing(0, ("grads", 0))
+
+
+def test_a_transfer_ends_a_run():
+    """Gradients are copied before the first stage has gone back: so the run begins with the second stage."""
+    plan = in_turn(3, 1)
+    n = plan.stages[2].params
+    number = next(i for i, step in enumerate(plan.steps) if Compute("B", 0, 0, 0) in step)
+    steps = [*plan.steps[:number], [Transfer(0, 0, 0, n, "add", ("grads", 2), ("grads", 2, 0))], *plan.steps[number:]]
+    ways = Ways(plan, check_plan(plan._replace(steps=steps)))
+    assert ways.of == {(0, 0, 0): KEPT, (0, 1, 0): SCRATCH, (0, 2, 0): INNER}
+    assert ways.runs == {(0, 1, 0): [("grads", 1), ("grads", 2)]}
+
+
+def test_what_is_computed_again_is_computed_as_written():
+    plan = in_turn(2, 1)
+    steps = [*plan.steps[:2], plan.steps[0], *plan.steps[2:]]  # F of the first stage once more
+    ways = Ways(plan, check_plan(plan._replace(steps=steps)))
+    assert ways.of == {(0, 0, 0): WRITTEN, (0, 1, 0): KEPT}
+
+
+@pytest.mark.parametrize("stages, micro_batches", [(1, 1), (3, 2), (4, 5)])
+def test_runs_compute_what_layers_do(stages, micro_batches):
+    """Parts of more images than a core takes at a time, and empty ones."""
+    plan, rng = in_turn(stages, micro_batches), np.random.default_rng(0)
+    params = init_params(init="he", dtype=np.float64, network=DEEP)
+    for n in (150, 3):
+        X, y = rng.random((n, *DEEP.input_shape)), rng.integers(0, DEEP.classes, n)
+        loss, found = execute(plan, X, y, params, [d2l.cpu(0)], lr=0.1)
+        expected, grads = d2l.loss_and_grads(X, y, params, network=DEEP)
+        alone = [param.copy() for param in params]
+        d2l.sgd(alone, grads, 0.1, n)
+        assert loss == pytest.approx(float(expected), rel=1e-10)
+        for one, other in zip(found, alone, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * np.abs(other).max())
+
+
+def test_idle_programs_hold_no_parameters():
+    """A core's programs outlive the devices' arrays; else a device that gathers parameters would never lose them."""
+    device = d2l.cpu(77)
+    device.limit_memory(2**30)
+    try:
+        X, y = np.zeros((5, 1, 28, 28), np.float32), np.zeros(5, int)
+        for name in PLANS:
+            execute(PLANS[name](1, 2), X, y, init_params(network=LENET), [device])
+        assert device.accounting.used == 0
+    finally:
+        device.limit_memory(None)
