@@ -3,7 +3,8 @@
     python benchmarks/matrix.py --page docs/splits.md
 
 A table of settings and splits: = where four devices learn what one learns, up to rounding, and otherwise why not, in
-the words of the error. A difference ends the program with 1.
+the words of the error. A difference ends the program with 1. Each is trained in three `PLACES`: on virtual devices, on
+those of three processes (which are threads here), and on stand-ins for GPUs, whose layers compute as they are written.
 """
 
 import argparse
@@ -12,6 +13,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+import standin_cupy
+from clusters_in_threads import dismiss, in_each
+from conftest import forget_gpus
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, sequential
@@ -64,7 +71,36 @@ SETTINGS = {
 }
 
 
-def outcome(setting, way, devices):
+def on_virtual_devices(train):
+    """What ``train(devices)`` learns, parameters."""
+    return train([d2l.cpu(i) for i in range(K)]).params
+
+
+def in_processes(train):
+    """Likewise, by a cluster of three processes, of which all learn the same."""
+    try:
+        results = in_each((2, 1, 1), train)
+    finally:
+        dismiss()
+    assert len({result.history.final_parameters_sha256 for result in results}) == 1
+    return results[-1].params
+
+
+def on_stand_ins(train):
+    """Likewise, by stand-ins for GPUs, as strict as CUDA."""
+    forget_gpus()
+    with pytest.MonkeyPatch.context() as patch:
+        standin_cupy.install(patch, cards=K)
+        patch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)  # they would take minutes
+        params = train([d2l.gpu(i) for i in range(K)]).params
+        forget_gpus()
+    return params
+
+
+PLACES = {"virtual devices": on_virtual_devices, "processes": in_processes, "stand-ins": on_stand_ins}
+
+
+def outcome(setting, way, place="virtual devices"):
     """ "=", or why the setting does not go with this way to split, or by how much parameters differ."""
     settings = {"network": network(), "batch_size": 11, "lr": 0.05, "num_epochs": 1, "init": "he", "progress": False}
     settings |= SETTINGS[setting]
@@ -72,27 +108,34 @@ def outcome(setting, way, devices):
     X, y = rng.random((24, *settings["network"].input_shape), dtype=np.float32), rng.integers(0, 10, 24)
     if settings.pop("targets", False):
         y = rng.dirichlet(np.ones(10), 24)
+    data = X, y, X[:9], y[:9]
     try:
-        _, found = d2l.train(devices, data=(X, y, X[:9], y[:9]), **settings | WAYS[way])
+        found = PLACES[place](lambda devices: d2l.train(devices, data=data, **settings | WAYS[way]))
     except (ValueError, d2l.devices.DeviceError) as error:
         return re.sub(r"split '[^']*'", "this split", str(error))
     for name in ("loads", "overlap"):  # these are of several devices
         settings.pop(name, None)
-    _, expected = d2l.train(devices[:1], data=(X, y, X[:9], y[:9]), **settings)
+    _, expected = d2l.train([d2l.cpu(0)], data=data, **settings)
     pairs = zip(found, expected, strict=True)
     difference = max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in pairs)
     return "=" if difference <= TOLERANCE else f"differs by {difference:.2g}"
 
 
-def table(devices):
-    """Rows of the table, and each reason once."""
+def table(places):
+    """Rows of the table, and each reason once. Where a place differs from the others, the cell says both."""
     rows, reasons = [], {}
+
+    def cell(found):
+        return found if found == "=" else str(reasons.setdefault(found, len(reasons) + 1))
+
     for setting in SETTINGS:
         row = []
         for way in WAYS:
-            found = outcome(setting, way, devices)
-            row.append(found if found == "=" else str(reasons.setdefault(found, len(reasons) + 1)))
+            cells = {place: cell(outcome(setting, way, place)) for place in places}
+            same = len({*cells.values()}) == 1
+            row.append(next(iter(cells.values())) if same else ", ".join(f"{p}: {c}" for p, c in cells.items()))
         rows.append((setting, row))
+        print(setting, *row, flush=True)
     return rows, reasons
 
 
@@ -108,7 +151,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", type=Path, help="a page with <!-- matrix --> and <!-- end of matrix -->")
     arguments = parser.parse_args()
-    rows, reasons = table([d2l.cpu(i) for i in range(K)])
+    rows, reasons = table(PLACES)
     text = page(rows, reasons)
     print(text)
     if arguments.page:
