@@ -42,7 +42,6 @@ import math
 from typing import NamedTuple
 
 from ..networks import Network
-from .actions import Transfer
 
 MOST_MICRO_BATCHES = 2**12
 MOST_DEVICES = 2**10
@@ -179,8 +178,3 @@ def stage_of(network, first, stop, split=None):
     """The `Stage` of these layers."""
     stage = Stage(first, stop, 0, split)
     return stage._replace(params=sum(map(math.prod, shapes_of(stage, network))))
-
-
-def is_transfer(action):
-    """Whether it is a `Transfer`, and no `Compute`."""
-    return isinstance(action, Transfer)
