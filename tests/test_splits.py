@@ -318,6 +318,32 @@ def test_mixed_precision(data, split, monkeypatch):
         assert_close(one, other, 2e-2)
 
 
+def test_a_plan_of_ones_own(data, tmp_path):
+    """It trains, goes on from a checkpoint, and is told by its name; what it says itself, settings do not say."""
+    plan = copies_of("1f1b", 2, 2, micro_batches=3, network=SMALL)._replace(name="mine")
+    settings = {"network": SMALL, "batch_size": 17, "lr": 0.02}
+    some = tuple(part[:90] for part in data)
+    alone, params = quick(cpus(1), some, **settings)
+    quick(cpus(4), some, split=plan, checkpoint=tmp_path / "run", **settings | {"num_epochs": 1})
+    history, found = quick(cpus(4), some, split=plan, resume=tmp_path / "run", **settings)
+    assert history.split == "mine" and history.peak_memory == prove(plan, 17).peak
+    assert history.train_loss == pytest.approx(alone.train_loss)
+    for one, other in zip(found, params, strict=True):
+        assert_close(one, other, 1e-2)  # as above
+    for wrong, said in (
+        ({"split": plan._replace(steps=plan.steps[1:])}, "step 1: "),
+        ({"network": "lenet"}, "the plan mine is for another network than is trained; give the same: network=plan"),
+        ({"micro_batches": 2}, "micro_batches is 2, which does not go together with a plan of one's own"),
+        ({"pipeline": "gpipe"}, "pipeline is 'gpipe', which does not"),
+        ({"algorithm": "tree"}, "algorithm is 'tree', which does not"),
+        ({"precision": "mixed"}, "precision is 'mixed', which does not"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            quick(cpus(4), some, **settings | {"split": plan} | wrong)
+    with pytest.raises(ValueError, match="split mine is for 4 devices; there are 3"):
+        quick(cpus(3), some, split=plan, **settings)
+
+
 @pytest.mark.parametrize("split", ["zero3", "layers"])
 def test_mixed_precision_goes_on_with_another_split(data, split, tmp_path):
     """The loss scale and the number of updates are in the checkpoint."""

@@ -29,6 +29,7 @@ from .splits import (
     check_number_of_devices,
     check_split,
     check_together,
+    name_of_split,
 )
 
 MAX_EPOCHS, MAX_NUMBER = 10**6, 1e6
@@ -178,7 +179,8 @@ class Settings:
     )
     split: str = setting(
         None,
-        "what of a step each device does, a plan by name or a product of two (unless given, data parallelism)",
+        "what of a step each device does, a plan by name or a product of two, in a program also a plan of one's own "
+        "(unless given, data parallelism)",
         (*SPLITS, EXAMPLE),
         check_split,
     )
@@ -270,4 +272,4 @@ def _recorded(name, value):
         return find_loss(value).name
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
         return "custom"
-    return name_of(value) if callable(value) else value
+    return name_of(value) if callable(value) else name_of_split(value)

@@ -6,7 +6,7 @@
     "layers"             "gpipe"     gpipe(k, m)
     "data=2,layers=2"                copies_of("layers", 2, 2), and so with pipelines
 
-Without a split training is data-parallel, which is parallel/.
+In a program it may also be a `Plan` of one's own. Without a split training is data-parallel, which is parallel/.
 """
 
 import inspect
@@ -19,8 +19,9 @@ from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
+from ..kernels.stages import function_of
 from ..language.compute import CLASSES
-from ..language.plan import Compute
+from ..language.plan import Compute, Plan
 from ..networks import LENET, channels, in_half
 from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove
 
@@ -34,12 +35,15 @@ WITH_LOADS = ("data", "zero1", "zero2", "zero3")
 TOGETHER = {"batch_statistics": "local", "flat": True, "overlap": False}
 """Settings that have one value only where there is a split."""
 
+BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads": None, "precision": "float32"}
+"""Likewise, where the split is a `Plan`."""
+
 
 def check_split(split):
-    """Raise ValueError unless it is None, a name of `SPLITS`, or a product such as "data=2,layers=2"."""
+    """Raise ValueError unless it is None, a name of `SPLITS`, a product such as "data=2,layers=2", or a `Plan`."""
     if isinstance(split, str) and "=" in split:
         _factors(split)
-    elif split is not None:
+    elif split is not None and not isinstance(split, Plan):
         check_name("split", split, SPLITS, also=f", or a product such as {EXAMPLE}")
 
 
@@ -52,7 +56,10 @@ def check_together(settings):
         if settings.micro_batches != 1:
             raise ValueError(f"micro_batches is {settings.micro_batches}, which is for a split; give split, too")
         return
-    _check_choice(split, pipeline, settings.algorithm)
+    if isinstance(split, Plan):
+        _check_beside_plan(settings)
+    else:
+        _check_choice(split, pipeline, settings.algorithm)
     if settings.loads is not None and split not in WITH_LOADS:
         raise ValueError(f"loads are for splits in which each device has examples of its own: {', '.join(WITH_LOADS)}")
     if settings.loads == "auto":
@@ -63,6 +70,16 @@ def check_together(settings):
         value = getattr(settings, name)
         if value != usual:
             raise ValueError(f"{name} is {shown(value)}, which does not go together with a split; leave it out")
+
+
+def _check_beside_plan(settings):
+    """Raise ValueError for settings that a plan of one's own says itself, or that it would have to be made for."""
+    for name, usual in BESIDE_PLAN.items():
+        value = getattr(settings, name)
+        if value != usual:
+            raise ValueError(
+                f"{name} is {shown(value)}, which does not go together with a plan of one's own; leave it out"
+            )
 
 
 def _check_choice(split, pipeline, algorithm):
@@ -86,11 +103,16 @@ def check_network_for_split(network):
 
 
 def check_number_of_devices(split, k):
-    """Raise ValueError where the split is a product that is for another number of devices than k."""
+    """Raise ValueError where the split is a product or a plan that is for another number of devices than k."""
     factors = _factors(split or "")
-    wanted = math.prod(factors.values())
-    if factors and wanted != k:
-        raise ValueError(f"split {split} is for {words.several(wanted, 'device')}; there are {k}")
+    wanted = split.k if isinstance(split, Plan) else math.prod(factors.values()) if factors else k
+    if wanted != k:
+        raise ValueError(f"split {name_of_split(split)} is for {words.several(wanted, 'device')}; there are {k}")
+
+
+def name_of_split(split):
+    """What a history tells of it."""
+    return split.name if isinstance(split, Plan) else split
 
 
 def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm="ring"):
@@ -104,6 +126,8 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
     check_network_for_split(network)
+    if isinstance(split, Plan):
+        return _own(split, k, network)
     _check_choice(split, pipeline, algorithm)
     if pipeline is None and micro_batches > 1:
         pipeline = USUAL_PIPELINE
@@ -116,6 +140,20 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     maker = PLANS[pick.get(split, split)]
     options = {"algorithm": algorithm} if "algorithm" in inspect.signature(maker).parameters else {}
     return maker(k, micro_batches, network, **options)
+
+
+def _own(plan, k, network):
+    """A plan of one's own, for this network. Raises ValueError if it is for another, or for other than k devices."""
+    check_number_of_devices(plan, k)
+
+    def form(network):
+        return [(function_of(layer), layer.shapes) for layer in network], network.input_shape, network.classes
+
+    if form(plan.network) != form(network):
+        raise ValueError(
+            f"the plan {plan.name} is for another network than is trained; give the same: network=plan.network"
+        )
+    return plan._replace(network=network)
 
 
 def plan_of(settings, k, network):
@@ -160,8 +198,8 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective=CLAS
     fits = _that_fit(network, limits, settings, batch_size, objective)
     advice = f"{words.listed(fits)} would fit" if fits else "no split would fit; more devices or micro-batches may help"
     raise DeviceMemoryError(
-        f"split {settings.split} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} more than its limit; "
-        f"{advice}"
+        f"split {name_of_split(settings.split)} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} more than "
+        f"its limit; {advice}"
     )
 
 
@@ -193,7 +231,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
 
 def _factors(split):
     """Of a product {"data": 2, "layers": 2}; of a name {}. ValueError for what looks like a product and is none."""
-    if "=" not in split:
+    if not isinstance(split, str) or "=" not in split:
         return {}
     found = re.fullmatch(r"\s*([\w-]+)=([0-9]{1,4})\s*,\s*([\w-]+)=([0-9]{1,4})\s*", split)
     factors = {found[1]: int(found[2]), found[3]: int(found[4])} if found else {}
