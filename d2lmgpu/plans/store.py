@@ -51,7 +51,10 @@ class Store(Values):
             self._compute_run(s, m, x)
             return
         y, cache = (self._forward if way == KEPT else self._forward_as_written)(s, m, x)
-        self._set("cache", s, m, cache)
+        if way == self.ways[s, m] or self._has_no_units(s):
+            self._set("cache", s, m, cache)
+        else:  # it is of no examples, and counts as no memory
+            self.values["cache", s, m] = cache
         if s == len(self.layers) - 1:
             self.minibatch.sums[m] = y
         else:
@@ -59,8 +62,11 @@ class Store(Values):
 
     def _way(self, s, m):
         """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
-        is_empty = not self.minibatch.examples[m] or self.splits[s] and not self.own[s].size
+        is_empty = not self.minibatch.examples[m] or self._has_no_units(s)
         return WRITTEN if self.kernels is None or is_empty else self.ways[s, m]
+
+    def _has_no_units(self, s):
+        return self.splits[s] is not None and not self.own[s].size
 
     def _compute_run(self, s, m, x):
         """Forward to the loss, and back, for some of the examples at a time."""
@@ -141,7 +147,7 @@ class Store(Values):
             s, part = action.stage, self.parts[action.stage]
             params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
             state = ([array] for array in self.state[s])
-            self.optimizer.update([params], [self._final(s)], *state, self.steps, lr, batch_size * self.used)
+            self.optimizer.update([params], [self._final(s)], *state, self.steps + 1, lr, batch_size * self.used)
 
     def _final(self, s):
         """The elements of a stage's gradients with which the device updates its own."""
@@ -151,8 +157,12 @@ class Store(Values):
     def begin(self, minibatch):
         """A step with this `Minibatch` begins."""
         super().begin(minibatch)
-        self.steps += 1
         self.used = self._scale
+
+    def clear(self):
+        """A step ends: forget what is of it alone."""
+        super().clear()
+        self.steps += self.accepted
 
     @property
     def _scale(self):
@@ -167,7 +177,6 @@ class Store(Values):
     def agree(self, rows):
         """All devices' rows are in this array: only if all gradients are finite, there is an update."""
         self.accepted = self.scaling.adapt(rows.raw.view(np.float64).all())
-        self.steps -= not self.accepted
 
     def _keep(self, action):
         arrays = []
