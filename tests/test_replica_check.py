@@ -67,7 +67,7 @@ def test_what_a_split_copies_is_alike(split, small, monkeypatch):
 
     def update_and_flip(self, action, *numbers):
         update(self, action, *numbers)
-        if self.steps == 2 and self.device is devices[3]:
+        if self.steps == 1 and self.device is devices[3]:
             bits = self.own[action.stage].view("u4")
             bits[self.parts[action.stage].state[1] - self.parts[action.stage].params[0] - 1] ^= 1
 
