@@ -106,6 +106,15 @@ class Idle:
             self._programs.pop(number, None)
 
 
+def images_last(x):
+    """Of a plain array (N, ...) a new one (..., N)."""
+    xp = array_module(x)
+    moved = xp.moveaxis(x, 0, -1)
+    copy = xp.empty(moved.shape, x.dtype)
+    copy[...] = moved
+    return copy
+
+
 def with_shapes(layers, params):
     """The ``layers`` for these ``params``, which may be parts of a layer's."""
     rest = iter(params)

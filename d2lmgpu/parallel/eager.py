@@ -53,6 +53,17 @@ class Step:
     def set_scaling(self, arrays):
         """Take what `scaling` gave."""
 
+    def _wait(self, ahead):
+        """Of steps that are submitted one by one: wait until no more than ``ahead`` are under way; on GPUs for all."""
+        if len(self._under_way) <= ahead:
+            return
+        while len(self._under_way) > (0 if self.on_gpu else ahead):
+            step, examples = self._under_way.pop(0)
+            loss, correct = self.sums(step)
+            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
+            if self.known is not None:
+                self.known = self.known[0] + 1, self.loss, self.correct
+
 
 class EagerStep(Step):
     """Training on any devices, for each its `Replica`. ``settings`` are those of `submit_step`.
@@ -133,15 +144,6 @@ class EagerStep(Step):
         """Take what `scaling` gave."""
         for replica in self.replicas:
             replica.precision.set_arrays(*arrays)
-
-    def _wait(self, ahead):
-        if len(self._under_way) <= ahead:
-            return
-        while len(self._under_way) > (0 if self.on_gpu else ahead):
-            step, examples = self._under_way.pop(0)
-            loss, correct = self.sums(step)
-            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
-            self.known = self.known[0] + 1, self.loss, self.correct
 
 
 def _warm_up(replica, size, shape, labels):

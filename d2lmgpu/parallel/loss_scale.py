@@ -32,6 +32,10 @@ class LossScale:
     def __init__(self):
         self.scale, self.good_steps = FIRST_SCALE, 0
 
+    def quiet(self):
+        """A context in which NumPy does not warn of infinite gradients: they are found and left out."""
+        return np.errstate(over="ignore", invalid="ignore")
+
     def accept(self, grads):
         """Whether all of these summed gradients, plain arrays, are finite: only then are they to be used. Adapts."""
         return self.adapt(are_finite(grads))

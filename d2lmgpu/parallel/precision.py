@@ -6,8 +6,6 @@ gradients are multiplied.
 
 import contextlib
 
-import numpy as np
-
 from ..devices import DeviceArray
 from ..networks import half_weights, in_half
 from .loss_scale import LossScale
@@ -51,10 +49,6 @@ class MixedPrecision(LossScale):
         self.masters, self.network = params, in_half(network)
         raws = device.submit(self._rounded).result()
         self.params = [DeviceArray(raw, device) for raw in raws]
-
-    def quiet(self):
-        """A context in which NumPy does not warn of infinite gradients: they are found and left out."""
-        return np.errstate(over="ignore", invalid="ignore")
 
     def follow(self):
         """Runs on the device, after the parameters have changed: rounds them anew."""

@@ -67,8 +67,8 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     """
     alone = _Alone(plan, max(examples_in_each(batch_size, plan.micro_batches)), optimizer, dtype)
     runs = alone.run(devices[:1], rounds)
-    costs = alone.costs(runs)
-    whole, actions = runs, len(alone.timed)
+    apart, whole = alone.costs(runs), runs
+    costs = list(map(dict, apart))
     if not alone.is_split:
         whole = alone.run_at_once(devices[0], rounds)
         faster = _median_work(whole) / _median_work(runs)
@@ -77,10 +77,10 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     left = [run.seconds - _work(run) for run in whole]
     contention, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
     for k in range(2, min(len(devices), cores) + 1):
-        found = [alone.slower(run.spans, alone.costs(runs), contention) for run in alone.run(devices[:k], rounds)]
+        found = [alone.slower(run.spans, apart, contention) for run in alone.run(devices[:k], rounds)]
         contention.append(max(1.0, statistics.median(found)))
     contention += [contention[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
-    return Measured(costs, contention, max(0.0, statistics.median(left)) / actions)
+    return Measured(costs, contention, max(0.0, statistics.median(left)) / len(alone.timed))
 
 
 def measure_messages(devices):

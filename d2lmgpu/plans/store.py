@@ -3,17 +3,16 @@
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
 
-import contextlib
-
 import numpy as np
 
 from ..devices import array_module, parts_of
-from ..kernels.stages import Idle, to_the_end, with_shapes
+from ..kernels.stages import Idle, images_last, to_the_end, with_shapes
 from ..language.compute import backward, forward, input_backward, weight_backward
 from ..language.ways import INNER, KEPT, SCRATCH, WRITTEN
 from ..networks import half_weights
 from ..networks.compute import kernels_for
 from ..parallel.loss_scale import LossScale, are_finite
+from ..parallel.precision import FullPrecision
 from ..timing import span
 from .values import Values
 
@@ -22,12 +21,13 @@ class Store(Values):
     """A device's part of a plan, as `Values`, which see for the arguments; and ``ways``, the plan's `Ways`.
 
     ``mixed``: in mixed precision, for which the plan's network rounds what layers are given (networks/mixed.py). Then
-    weights are rounded where they are used, and ``scaling`` is the loss scale.
+    weights are rounded where they are used, and ``precision`` is a loss scale.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
         super().__init__(plan, number, device, flat, optimizer, extents, loss)
-        self.scaling, self.accepted = LossScale() if mixed else None, True
+        self.mixed, self.accepted = mixed, True
+        self.precision = LossScale() if mixed else FullPrecision([], plan.network)
         self.steps = 0  # updates of the optimiser
         none = self._new(0)
         self.kernels = kernels_for(none, [none])
@@ -38,7 +38,7 @@ class Store(Values):
 
     def do(self, action, *numbers):
         """F, B, I, W, update, keep or free."""
-        with np.errstate(over="ignore", invalid="ignore") if self.scaling else contextlib.nullcontext():
+        with self.precision.quiet():
             getattr(self, f"_{action.what}")(action, *numbers)
 
     def _F(self, action):  # noqa: N802
@@ -79,7 +79,15 @@ class Store(Values):
             dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
         parts = self.kernels.in_parts(
-            x, self.minibatch.y[m], params, layers, grads, scale=self._scale, draws=self._draws(s, m), loss=loss, dx=dx
+            x,
+            self.minibatch.y[m],
+            params,
+            layers,
+            grads,
+            scale=self.precision.scale,
+            draws=self._draws(s, m),
+            loss=loss,
+            dx=dx,
         )
         self.minibatch.sums[m] = to_the_end(parts)
         _add(more)
@@ -102,7 +110,7 @@ class Store(Values):
         targets = self.minibatch.y[m] if s == len(self.layers) - 1 else None
         with span("forward"):
             y, cache = forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
-            return y if targets is not None else _images_last(y), cache
+            return y if targets is not None else images_last(y), cache
 
     def _draws(self, s, m):
         """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
@@ -120,21 +128,21 @@ class Store(Values):
         if way == KEPT:
             grads, more = self._written_to([action.target])
             dy = self._handed_back(s, m)
-            dx = self.values["cache", s, m].backward(self._params_of(s), grads, dy, self._scale)
+            dx = self.values["cache", s, m].backward(self._params_of(s), grads, dy, self.precision.scale)
             _add(more)
         else:
             with span("backward"):
-                dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss, self._scale)
-                dx = _images_last(dx) if s else None
+                dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss, self.precision.scale)
+                dx = images_last(dx) if s else None
         if s:
             self._set("dy", s - 1, m, dx)
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
         with span("backward"):
-            dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss, self._scale)
+            dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss, self.precision.scale)
         if s:
-            self._set("dy", s - 1, m, _images_last(dx))
+            self._set("dy", s - 1, m, images_last(dx))
         self._set("delta", s, m, delta)
 
     def _W(self, action):  # noqa: N802
@@ -157,17 +165,12 @@ class Store(Values):
     def begin(self, minibatch):
         """A step with this `Minibatch` begins."""
         super().begin(minibatch)
-        self.used = self._scale
+        self.used = self.precision.scale
 
     def clear(self):
         """A step ends: forget what is of it alone."""
         super().clear()
         self.steps += self.accepted
-
-    @property
-    def _scale(self):
-        """What gradients are multiplied by."""
-        return self.scaling.scale if self.scaling else 1
 
     def finite(self):
         """In mixed precision: a row with a 1 if all final gradients are finite."""
@@ -176,7 +179,7 @@ class Store(Values):
 
     def agree(self, rows):
         """All devices' rows are in this array: only if all gradients are finite, there is an update."""
-        self.accepted = self.scaling.adapt(rows.raw.view(np.float64).all())
+        self.accepted = self.precision.adapt(rows.raw.view(np.float64).all())
 
     def _keep(self, action):
         arrays = []
@@ -228,19 +231,10 @@ class Store(Values):
 
     def _params(self, s):
         params = self._views(self._flat(("params", s)), s)
-        return half_weights(params) if self.scaling else params
+        return half_weights(params) if self.mixed else params
 
     def _grads(self, action):
         return self._views(self._flat(action.target), action.stage)
-
-
-def _images_last(x):
-    """Of an array (N, ...) a new one (..., N)."""
-    xp = array_module(x)
-    moved = xp.moveaxis(x, 0, -1)
-    copy = xp.empty(moved.shape, x.dtype)
-    copy[...] = moved
-    return copy
 
 
 def _add(pairs):

@@ -45,9 +45,9 @@ class SplitStep(Step):
         self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss, settings.precision == "mixed")
         self.replicas, self.devices = [self.whole], devices.mine
         limited = any(device.accounting for device in devices.mine)  # memory for one minibatch at a time
-        on_gpu = any(device.kind == "gpu" for device in devices.mine)
+        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
         at_once = limited or devices.size > 1 or not settings.prefetch
-        self.ahead = 0 if at_once else AHEAD_ON_GPU if on_gpu else 1
+        self.ahead = 0 if at_once else AHEAD_ON_GPU if self.on_gpu else 1
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """As `EagerStep.start_epoch`."""
@@ -62,7 +62,7 @@ class SplitStep(Step):
         draws = Draws(self.settings.seed, self.epoch, self.number)
         wanted = getattr(self.stop, "wanted", False)
         step = self.whole.submit(X, y, self.rates[self.number], draws, self._examples(len(y)))
-        self._under_way.append((step, len(y), wanted))
+        self._under_way.append(((step, wanted), len(y)))
         self.number += 1
         self._wait(self.ahead)
         return [len(y)]
@@ -75,23 +75,20 @@ class SplitStep(Step):
 
     def scaling(self):
         """As `Step.scaling`."""
-        scaling = self.whole.execution.stores[0].scaling
-        return scaling.arrays() if scaling else []
+        return self.whole.execution.stores[0].precision.arrays()
 
     def set_scaling(self, arrays):
         """Take what `scaling` gave."""
-        for store in self.whole.execution.stores if arrays else ():
-            store.scaling.set_arrays(*arrays)
+        for store in self.whole.execution.stores:
+            store.precision.set_arrays(*arrays)
 
-    def _wait(self, ahead):
-        if len(self._under_way) <= ahead:
-            return
-        while len(self._under_way) > (0 if self.ahead == AHEAD_ON_GPU else ahead):  # which waits for all, as there
-            step, examples, wanted = self._under_way.pop(0)
-            loss, correct, told = self.whole.finish(step, wanted)
-            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
-            if wanted or any(told):
-                self.stop.agree()
+    def sums(self, step):
+        """As `EagerStep.sums`, over all processes."""
+        step, wanted = step
+        loss, correct, told = self.whole.finish(step, wanted)
+        if wanted or any(told):
+            self.stop.agree()
+        return loss, correct
 
     def _examples(self, n):
         """With loads, how many of n examples each micro-batch has: a device's share in even parts."""

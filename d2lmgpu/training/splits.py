@@ -221,7 +221,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
         pipeline = settings.pipeline if "layers" in split else None
         try:
             plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
-        except ValueError:  # too few layers
+        except ValueError:  # too few layers, or other settings do not go with it
             continue
         peaks = prove(plan, batch_size, settings.optimizer, objective=objective).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):

@@ -38,7 +38,8 @@ class Pass:
                     program.use_loss(loss)
                 else:
                     program.use_handed_back()
-                program.more = [scratch(param.shape, dtype) for param in params]
+                if len(sizes) > 1:  # gradients to be added; asked for last, so that other passes do without
+                    program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
 
     def forward(self, X, params, y=None, draws=None):

@@ -206,7 +206,7 @@ class Program(Stages):
 
     def use_handed_back(self):
         """Take the gradient that the layers after this part of a network hand back: `loss`.back."""
-        self.loss = self.loss or HandedBack(self.logits)
+        self.loss = HandedBack(self.logits)
 
     def forward(self, X, y, draws=None):
         """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.

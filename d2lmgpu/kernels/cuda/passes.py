@@ -5,7 +5,7 @@ As kernels/cpu/passes.py, but all images go through one program.
 
 from ...layers.labels import with_right_answers
 from ...timing import span
-from ..stages import to_the_end
+from ..stages import images_last, to_the_end
 from .program import Program, timed
 
 
@@ -27,7 +27,7 @@ class Pass:
             program.take(X, y)
         to_the_end(timed("forward", program.forward(params)))
         if not self.with_loss:
-            return _images_last(program.logits)
+            return images_last(program.logits)
         if not self.loss:
             return program.sums()
         value, program.dlogits[...] = self.loss(program.logits, y)
@@ -40,13 +40,4 @@ class Pass:
         elif scale != 1:  # known only now, and a power of two, so that it may come after the loss
             self.program.dlogits *= self.program.dlogits.dtype.type(scale)
         to_the_end(timed("backward", self.program.backward(params, grads)))
-        return _images_last(self.program.stages[0].dx) if self.input_grad else None
-
-
-def _images_last(x):
-    import cupy
-
-    moved = cupy.moveaxis(x, 0, -1)
-    copy = cupy.empty(moved.shape, x.dtype)
-    copy[...] = moved
-    return copy
+        return images_last(self.program.stages[0].dx) if self.input_grad else None
