@@ -16,12 +16,13 @@ import itertools
 import numpy as np
 
 from .actions import name_of
+from .edges import edges_of, kind_of, last_mentioned
 from .follow import diagnosis, follow
 from .memory import joined_values
-from .moves import Wrong, cuts_of
+from .moves import Wrong
 from .plan import Compute
 from .replay import TWICE, Replay
-from .split import splits_of, units_of_outputs
+from .split import splits_of
 
 OLD, NEW = 1, 2
 
@@ -32,7 +33,7 @@ class PlanReplay(Replay):
     def __init__(self, plan, columns):
         self.plan, self.columns, self.splits = plan, columns, splits_of(plan.network, plan.stages)
         self.parts = [{part.stage: part for part in parts} for parts in plan.layout]
-        self.edges = _edges(plan, columns, self.parts, self.splits)
+        self.edges = edges_of(plan, columns, self.parts, self.splits)
         super().__init__(plan.k, lambda value: self.edges[kind_of(value)])
         self.borders = [  # between devices' parts of each stage
             sorted({stage.params, *(edge for own in self.parts if s in own for edge in own[s].params)})
@@ -45,7 +46,7 @@ class PlanReplay(Replay):
         self.persistent = [self._persistent(s) for s in range(len(plan.stages))]
         for s, places in enumerate(self.persistent):
             self.sums(("params", s))[places] = OLD
-        self.ends = _last_mentioned(columns)
+        self.ends = last_mentioned(columns)
 
     def _persistent(self, s):
         """Which devices hold which pieces of a stage's parameters between steps, (k, pieces)."""
@@ -258,41 +259,6 @@ class PlanReplay(Replay):
         if found is None:
             return f"{name_of(value)}{where and where + ','} {'are' if kind == 'params' else 'is'} not there"
         return f"{name_of(value)}{where}: a share {'was added twice' if found == TWICE else 'is lacking'}"
-
-
-def kind_of(value):
-    """What values are cut alike: params and grads of a stage, or its y and dy."""
-    return ("elements" if value[0] in ("params", "grads") else "units"), value[1]
-
-
-def _edges(plan, columns, parts, splits):
-    """By kind where values are cut."""
-    units, edges, about = units_of_outputs(plan.network, plan.stages), {}, {}
-    for s, stage in enumerate(plan.stages):
-        edges["elements", s], edges["units", s] = {0, stage.params}, {0, units[s] or 1}
-    for s, part in itertools.chain(*(own.items() for own in parts)):
-        edges["elements", s] |= {*part.params, *part.state}
-        if splits[s] is not None:
-            edges["units", s - (splits[s].what == "rows")] |= {*splits[s].units_of(part.params)}
-    for each in itertools.chain(*(moves for _, moves in columns)):
-        about.setdefault(kind_of(each.value), []).append(each)
-    return {kind: cuts_of([about.get(kind, [])], found) for kind, found in edges.items()}
-
-
-def _last_mentioned(columns):
-    """By the number of a step the values that no later step is about."""
-    last = {}
-    for number, (computes, moves) in enumerate(columns, 1):
-        last |= {value: number for each in moves for value in (each.value, each.target)}
-        for compute in computes:
-            s, m = compute.stage, compute.micro_batch
-            kinds = {"F": ("y",), "update": ()}.get(compute.what, ("dy",))
-            values = [(kind, stage, m) for kind in kinds for stage in (s - 1, s)] + [("params", s), compute.grads]
-            last |= dict.fromkeys(values, number)
-    ends = {}
-    for value, number in last.items():
-        ends.setdefault(number, []).append(value)
-    return ends
 
 
 def _is_about_grads(action, s):
