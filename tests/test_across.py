@@ -17,11 +17,10 @@ import d2lmgpu as d2l
 from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import hierarchical
 from d2lmgpu.networks import LENET_BN, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
-from d2lmgpu.parallel import Replica
+from d2lmgpu.parallel import Replica, Step
 from d2lmgpu.training import load_run
 from d2lmgpu.training.splits import PIPELINES
 from d2lmgpu.training.splits import SPLITS as SPLIT_NAMES
-from d2lmgpu.training.together import statistics_of_all
 
 
 def top_3(outputs, y):
@@ -193,7 +192,9 @@ def test_statistics_of_all(rng):
             for array in replica.statistics:
                 array.fill(number + 0.1)
             replicas.append(replica)
-        return statistics_of_all(cluster, replicas)
+        step = Step()
+        step.replicas = replicas
+        return step.statistics(cluster)
 
     for found in in_each((2, 1), make):
         assert [[array.dtype for array in arrays] for arrays in found] == [[np.float32] * len(found[0])] * 3

@@ -12,10 +12,11 @@ from conftest import TOLERANCE, assert_close, sampled
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, Transfer
-from d2lmgpu.networks import Dense, Flatten, ReLU, init_params, sequential
-from d2lmgpu.plans import PLANS, Part, PlanError, copies_of, execute, prove
+from d2lmgpu.networks import BatchNorm, Dense, Flatten, ReLU, init_params, sequential
+from d2lmgpu.plans import PLANS, Part, PlanError, copies_of, execute, prove, with_statistics
 
 NETWORK = sequential((1, 1, 5), Flatten(), Dense(4), ReLU(), Dense(6), Dense(3))
+NORM = sequential((1, 1, 5), Flatten(), Dense(4), BatchNorm(), ReLU(), Dense(6), BatchNorm(), Dense(3))
 LR, EXAMPLES = 0.5, 11
 
 
@@ -33,6 +34,15 @@ def plans():
         yield copies_of(name, 2, 2, 1, network=NETWORK)
 
 
+def synchronised_plans():
+    """Plans with batch norm that equal one device."""
+    for name in PLANS:
+        if name != "zero-bubble":
+            for k, micro_batches in [(2, 1), (3, 1)] + [(2, 2)] * (name != "zero3"):
+                yield with_statistics(PLANS[name](k, micro_batches, network=NORM), "synchronised")
+    yield with_statistics(copies_of("channel-pairs", 2, 2, 1, network=NORM), "synchronised")
+
+
 def other_transfer(t, k, rng):
     """The transfer with one field changed."""
     change = rng.choice(["source", "destination", "start", "stop", "op", "value"])
@@ -43,7 +53,7 @@ def other_transfer(t, k, rng):
     if change == "op":
         return t._replace(op={"add": "copy", "copy": "add"}[t.op])
     kind, stage, *rest = t.value
-    kind = rng.choice(["params", "grads", "y", "dy", kind])
+    kind = rng.choice(["params", "grads", "y", "dy", "moments", "sums", kind])
     return t._replace(value=(kind, stage, *([0] if rng.random() < 0.3 else rest)))
 
 
@@ -51,7 +61,7 @@ def other_compute(c, k, micro_batches, rng):
     """The computation with one field changed."""
     change = rng.choice(["device", "stage", "micro_batch", "what", "into"])
     if change == "what":
-        return c._replace(what=rng.choice("FBIW"))
+        return c._replace(what=rng.choice("FBIWMS"))
     if change == "into":
         return c._replace(into=None if c.into else ("grads", c.stage, rng.randrange(micro_batches)))
     most = {"device": k, "stage": 4, "micro_batch": micro_batches}[change]
@@ -97,15 +107,15 @@ def mutated(plan, rng):
     return how, plan._replace(steps=[step for step in steps if step])
 
 
-def check_mutations(seed, count):
+def check_mutations(seed, count, plans=plans):
     """``count`` plans, of some with several changes; how many were accepted and refused."""
-    rng, numbers, counts = random.Random(seed), np.random.default_rng(seed), Counter()
-    params = init_params(seed=1, init="he", dtype=np.float64, network=NETWORK)
+    rng, numbers, counts, every = random.Random(seed), np.random.default_rng(seed), Counter(), list(plans())
+    network = every[0].network
+    params = init_params(seed=1, init="he", dtype=np.float64, network=network)
     params = [param + numbers.normal(0, 0.1, param.shape) for param in params]
-    X, y = numbers.random((EXAMPLES, *NETWORK.input_shape)), numbers.integers(0, 3, EXAMPLES)
-    loss, grads = d2l.loss_and_grads(X, y, params, network=NETWORK)
+    X, y = numbers.random((EXAMPLES, *network.input_shape)), numbers.integers(0, 3, EXAMPLES)
+    loss, grads = d2l.loss_and_grads(X, y, params, network=network)
     expected = [param - LR * grad / EXAMPLES for param, grad in zip(params, grads, strict=True)]
-    every = list(plans())
     for _ in range(count):
         plan = rng.choice(every)
         hows = []
@@ -125,11 +135,13 @@ def check_mutations(seed, count):
     return counts
 
 
-def test_what_is_accepted_computes_what_one_device_does():
-    counts = check_mutations(seed=4, count=400)
-    assert counts["refused"] > counts["accepted"] > 40
+@pytest.mark.parametrize("plans, least", [(plans, 40), (synchronised_plans, 20)])
+def test_what_is_accepted_computes_what_one_device_does(plans, least):
+    counts = check_mutations(4, 400, plans)
+    assert counts["refused"] > counts["accepted"] > least
 
 
-@pytest.mark.parametrize("seed", sampled(range(100), 20))
-def test_another_sample_for_each_commit(seed):
-    check_mutations(seed, 1000)
+@pytest.mark.parametrize("plans", [plans, synchronised_plans])
+@pytest.mark.parametrize("seed", sampled(range(100), 15))
+def test_another_sample_for_each_commit(seed, plans):
+    check_mutations(seed, 800, plans)

@@ -118,6 +118,27 @@ def test_statistics_that_should_be_alike(statistics, differs, small, flip):
         train(devices, data(small), **way)
 
 
+@pytest.mark.parametrize("statistics, differs", [("local", False), ("synchronised", True)])
+def test_statistics_of_a_plan(statistics, differs, small, monkeypatch):
+    clear, odd = Store.clear, d2l.cpu(1)
+
+    def clear_and_flip(self):
+        clear(self)
+        if self.steps == 2 and self.device is odd:
+            self.running[0][1].view("u4")[3] ^= 1
+
+    monkeypatch.setattr(Store, "clear", clear_and_flip)
+    way = {"network": "lenet-bn", "batch_statistics": statistics, "check_every": 1, "split": "data"}
+    devices = [d2l.cpu(i) for i in range(3)]
+    if not differs:
+        train(devices, data(small), **way)
+        return
+    with pytest.raises(
+        DriftError, match=r"after step 2 of epoch 1 the parameters or statistics of stage 0 on cpu\(1\)"
+    ):
+        train(devices, data(small), **way)
+
+
 @pytest.mark.parametrize("split, rank, device", [((1, 1, 1), 2, 0), ((2, 1), 0, 1), *long(((1, 3, 1), 1, 2))])
 def test_all_processes_know_who_differs(split, rank, device, small, flip):
     flip(lambda found: odd and found is odd[0], 3)

@@ -17,8 +17,17 @@ from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..networks import FASHION_MNIST
 from ..output import check_plot, save_figure, write_json
-from ..plans import Measured, draw, estimate_costs, measure_costs, measure_messages, simulate, write_html
-from ..training.checks import find_network
+from ..plans import (
+    Measured,
+    draw,
+    estimate_costs,
+    measure_costs,
+    measure_messages,
+    simulate,
+    with_statistics,
+    write_html,
+)
+from ..training.checks import check_statistics, find_network
 from ..training.splits import EXAMPLE, SPLITS, make_plan
 from .options import add_option, add_output, number, whole, write_results
 from .own_file import is_file, made_by
@@ -44,7 +53,8 @@ def add_to(command):
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)
     add_output(command, "--html", "write a page on which the plan plays, in any browser")
-    add_settings(command, names=("pipeline", "micro_batches", "network", "width", "batch_size", "optimizer"))
+    names = "pipeline micro_batches network width batch_statistics batch_size optimizer".split()
+    add_settings(command, names=names)
 
 
 def run(options):
@@ -55,6 +65,8 @@ def run(options):
     plan = make_plan(
         options.split, options.devices, options.pipeline, options.micro_batches, network, options.allreduce
     )
+    check_statistics(options.batch_statistics, network, name)
+    plan = with_statistics(plan, options.batch_statistics)
     if plan.k > MANY:
         print(
             f"proving and timing a plan of {words.several(plan.k, 'device')}, which may take minutes", file=sys.stderr

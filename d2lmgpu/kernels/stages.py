@@ -117,8 +117,17 @@ def images_last(x):
 
 def with_shapes(layers, params):
     """The ``layers`` for these ``params``, which may be parts of a layer's."""
-    rest = iter(params)
-    return tuple(layer._replace(shapes=tuple(next(rest).shape for _ in layer.shapes)) for layer in layers)
+    rest, found = iter(params), []
+    for layer in layers:
+        shapes = tuple(next(rest).shape for _ in layer.shapes)
+        found.append(layer._replace(shapes=shapes, channels=shapes[0][0] if layer.channels else 0))
+    return tuple(found)
+
+
+def norm_channels(layers, params):
+    """Of how many channels each batch norm layer of ``layers`` is, with these ``params``, which may be parts."""
+    pairs = zip(layers, with_shapes(layers, params), strict=True)
+    return [own.channels for layer, own in pairs if layer.channels]
 
 
 def output_shapes(network, params, x):

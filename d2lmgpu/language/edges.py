@@ -3,12 +3,14 @@
 import itertools
 
 from .moves import cuts_of
-from .split import units_of_outputs
+from .plan import norms_of
+from .split import ROWS, norm_part, units_of_outputs
 
 
 def kind_of(value):
-    """What values are cut alike: params and grads of a stage, or its y and dy."""
-    return ("elements" if value[0] in ("params", "grads") else "units"), value[1]
+    """What values are cut alike: params and grads of a stage, or its y and dy; of moments and sums each."""
+    names = {"params": "elements", "grads": "elements", "y": "units", "dy": "units"}
+    return names.get(value[0], value[0]), value[1]
 
 
 def edges_of(plan, columns, parts, splits):
@@ -16,24 +18,29 @@ def edges_of(plan, columns, parts, splits):
     units, edges, about = units_of_outputs(plan.network, plan.stages), {}, {}
     for s, stage in enumerate(plan.stages):
         edges["elements", s], edges["units", s] = {0, stage.params}, {0, units[s] or 1}
+        for kind in ROWS:
+            edges[kind, s] = {*norm_part(kind, norms_of(stage, plan.network), None, None)}
     for s, part in itertools.chain(*(own.items() for own in parts)):
         edges["elements", s] |= {*part.params, *part.state}
         if splits[s] is not None:
             edges["units", s - (splits[s].what == "rows")] |= {*splits[s].units_of(part.params)}
+            for kind in ROWS:
+                edges[kind, s] |= {*norm_part(kind, norms_of(plan.stages[s], plan.network), splits[s], part.params)}
     for each in itertools.chain(*(moves for _, moves in columns)):
         about.setdefault(kind_of(each.value), []).append(each)
     return {kind: cuts_of([about.get(kind, [])], found) for kind, found in edges.items()}
 
 
 def last_mentioned(columns):
-    """By the number of a step the values that no later step is about."""
+    """By the number of a step the values that no later step is about; but moments have a use when all is done."""
     last = {}
     for number, (computes, moves) in enumerate(columns, 1):
-        last |= {value: number for each in moves for value in (each.value, each.target)}
+        last |= {value: number for each in moves for value in (each.value, each.target) if value[0] != "moments"}
         for compute in computes:
             s, m = compute.stage, compute.micro_batch
-            kinds = {"F": ("y",), "update": ()}.get(compute.what, ("dy",))
+            kinds = {"F": ("y",), "M": ("y",), "update": ()}.get(compute.what, ("dy",))
             values = [(kind, stage, m) for kind in kinds for stage in (s - 1, s)] + [("params", s), compute.grads]
+            values += [("sums", s)] if compute.what in "BS" else []
             last |= dict.fromkeys(values, number)
     ends = {}
     for value, number in last.items():

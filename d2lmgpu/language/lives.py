@@ -1,6 +1,6 @@
 """When values live: nothing is freed by hand, since what no later step reads is gone.
 
-A value begins to live on a device in the step that first writes it there, and ends with the last that reads it. Three
+A value begins to live on a device in the step that first writes it there, and ends with the last that reads it. Some
 things are less simple:
 
     parameters that the layout gives a device live always; what transfers bring beside them is gone when the device has
@@ -8,13 +8,14 @@ things are less simple:
     a cache is gone if forward is computed again before backward
     what another device reads last stays for one more computation of this device, so that a reader that is a little
         late delays no other
+    moments live to the step's end, when running statistics are moved
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .plan import all_of
+from .plan import all_of, norms_of, synchronised_stages
 
 NEVER = 0
 
@@ -35,7 +36,9 @@ def lives_of(plan, columns):
 
 class _Lives:
     def __init__(self, plan, columns):
-        self.plan, self.rows, self.lives = plan, {}, []
+        self.plan, self.rows, self.lives, self.count = plan, {}, [], len(columns)
+        self.norms = [bool(norms_of(stage, plan.network)) for stage in plan.stages]
+        self.synchronised = synchronised_stages(columns)
         self.always = np.zeros((plan.k, len(plan.stages)), bool)  # has the device all that it needs of the stage?
         self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
         for device, parts in enumerate(plan.layout):
@@ -59,20 +62,26 @@ class _Lives:
     def _compute(self, compute, number):
         what, device, s, m, _ = compute
         last = len(self.plan.stages) - 1
-        inputs = {"F": [("y", s - 1, m)][: s > 0], "W": [], "update": [compute.grads]}.get(
-            what, [("dy", s, m)][: s < last]
-        )
-        kept = {"B": ["cache"], "I": ["cache"], "W": ["cache", "delta"]}.get(what, [])
-        for value in [("params", s)][: what in "FBI"] + inputs + [(kind, s, m) for kind in kept]:
+        y, dy, kept = [("y", s - 1, m)][: s > 0], [("dy", s, m)][: s < last], [("cache", s, m)]
+        reads, makes = {
+            "F": (y, kept + [("y", s, m)][: s < last]),
+            "M": (y, kept),
+            "B": (dy + kept, [("dy", s - 1, m)][: s > 0]),
+            "S": (dy + kept, [("delta", s, m)]),
+            "I": (dy + kept, [("dy", s - 1, m)][: s > 0] + [("delta", s, m)]),
+            "W": ([*kept, ("delta", s, m)], []),
+            "update": ([compute.grads], []),
+        }[what]
+        if what == "B" and s in self.synchronised:
+            reads = [*reads, ("delta", s, m), ("sums", s)]
+        for value in [("params", s)][: what in "FBIMS"] + reads:
             self._touch(value, [device], number)
             self._row(value, "used")[device] = True
-        made = {"F": [("cache", s, m)] + [("y", s, m)][: s < last], "W": [], "update": []}.get(
-            what, [("dy", s - 1, m)][: s > 0]
-        )
-        for value in made + [("delta", s, m)][: what == "I"]:
+        for value in makes:
             self._touch(value, [device], number, again=True)
-        if what in "BW":
-            self._touch(compute.grads, [device], number)
+        adds = what in "BWS" or (what in "FM" and self.norms[s])
+        for value in [compute.adds_to][:adds]:
+            self._touch(value, [device], number)
 
     def _is_own(self, each):
         """Whether transfers are of parameters that their source always has."""
@@ -105,6 +114,8 @@ class _Lives:
         begin, end, sent, used = self.rows[value].values()
         for device in np.unique(devices).tolist():
             last = int(end[device])
+            if value[0] == "moments":
+                last = self.count
             if value[0] in ("y", "dy") and sent[device] == last:
                 last = max(last, self.next_compute[device][last])
             self.lives.append(Life(device, value, int(begin[device]), last))

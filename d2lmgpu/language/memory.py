@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .compute import CLASSES
 from .lives import lives_of
-from .plan import all_of
+from .objective import CLASSES
+from .plan import all_of, norms_of, synchronised_stages
 from .sizes import examples_in_each, stage_sizes
-from .split import held_units, units_of_outputs
+from .split import ROWS, held_units, norm_part, splits_of, units_of_outputs
 from .ways import KEPT, Ways
 
+NORM_ITEMSIZE = 8
+"""Bytes of a number of moments and sums, which are float64 whatever the parameters are."""
+
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
-"""Examples: with their labels. State: the optimiser's. Activations: y, dy, caches and deltas that were made here.
+"""Parameters: with batch norm's running statistics. Gradients: with moments and sums. State: the optimiser's.
+Examples: with their labels. Activations: y, dy, caches and deltas that were made here.
 
 Messages: y and dy that came from other devices, or in which transfers put parts and shares together.
 """
@@ -72,7 +76,9 @@ def unit_bytes(plan, batch_size, dtype):
 
     def bytes_of(value):
         kind, s, *m = value
-        return sizes[s].whole(examples[m[0]]) // (units[s] or 1) if kind in ("y", "dy") else dtype.itemsize
+        if kind in ("y", "dy"):
+            return sizes[s].whole(examples[m[0]]) // (units[s] or 1)
+        return NORM_ITEMSIZE if kind in ROWS else dtype.itemsize
 
     return bytes_of
 
@@ -97,7 +103,7 @@ class Facts:
 
     def __init__(self, plan, columns):
         self.plan, self.joined, self.moved, self.extents = plan, {}, set(), {}
-        joined, made = joined_values(plan, columns), set()
+        joined, made, self.synchronised = joined_values(plan, columns), set(), synchronised_stages(columns)
         for number, (computes, moves) in enumerate(columns, 1):
             for each in moves:
                 if each.value[0] in ("y", "dy"):
@@ -108,7 +114,7 @@ class Facts:
                 what, device, s, m, _ = compute
                 made.add((device, ("y", s, m) if what == "F" else ("dy", s - 1, m)))
                 if what in "BW":
-                    self._note_elements(compute.grads, [device], *self._computed_with(device, s))
+                    self._note_elements(compute.grads, [device], *self.computed_with(device, s))
 
     def _note_units(self, each, number, joined, made):
         self.moved |= {(device, each.value) for device in each.destination.tolist()} - made
@@ -123,7 +129,8 @@ class Facts:
         np.minimum.at(self.extents[value][0], devices, start)
         np.maximum.at(self.extents[value][1], devices, stop)
 
-    def _computed_with(self, device, s):
+    def computed_with(self, device, s):
+        """The elements (start, stop) of a stage's parameters with which the device computes."""
         if self.plan.stages[s].split is None:
             return all_of(self.plan.stages[s])
         return next(part.params for part in self.plan.layout[device] if part.stage == s)
@@ -134,6 +141,7 @@ class _Memory:
 
     def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
+        self.synchronised = facts.synchronised
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, held_units(plan, device), objective)
         self.target = objective.zeros(1).nbytes
         self.examples = examples_in_each(batch_size, plan.micro_batches)
@@ -143,6 +151,9 @@ class _Memory:
         for part in plan.layout[device]:
             self.used["parameters"] += self.itemsize * (part.params[1] - part.params[0])
             self.used["state"] += states * self.itemsize * (part.state[1] - part.state[0])
+        for s in {s for s, _ in ways.computed[device]}:
+            moments = self._norm_numbers("moments", s)
+            self.used["parameters"] += self.itemsize * moments // ROWS["moments"] * 2  # running means and variances
         self.held = Held(sum(self.used.values()))
 
     def go(self, events):
@@ -181,12 +192,19 @@ class _Memory:
         self._look(number)
         self._let_go(before)
 
+    def _norm_numbers(self, kind, s):
+        """How many numbers the device has of a stage's moments or sums."""
+        parts = [part.params for part in self.plan.layout[self.device] if part.stage == s]
+        split = splits_of(self.plan.network, self.plan.stages)[s]
+        start, stop = norm_part(kind, norms_of(self.plan.stages[s], self.plan.network), split, *parts[:1])
+        return stop - start
+
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])
 
     def _kind_of(self, value):
-        if value[0] in ("params", "grads"):
-            return {"params": "parameters", "grads": "gradients"}[value[0]]
+        if value[0] not in ("y", "dy", "cache", "delta"):
+            return "parameters" if value[0] == "params" else "gradients"
         return "messages" if (self.device, value) in self.facts.moved else "activations"
 
     def _hold(self, value, kind):
@@ -212,11 +230,16 @@ class _Memory:
         if name == "grads":
             start, stop = self.facts.extents[value]
             return [(value, self.itemsize * max(0, int(stop[self.device] - start[self.device])))]
+        if name in ROWS:
+            return [(value, NORM_ITEMSIZE * self._norm_numbers(name, stage))]
         sizes, N = self.sizes[stage], self.examples[m[0]]
         if (self.device, value) in self.facts.moved:
             return [(value, self._whole(value))]
         if name in ("y", "dy"):
             return [(value, (sizes.y if name == "y" else sizes.dy)(N))]
+        if name == "delta" and stage in self.synchronised:
+            start, stop = self.facts.computed_with(self.device, stage)
+            return [(value, self.itemsize * (stop - start))]
         if name == "delta":
             return [(value, sizes.delta(N))] + (self.pieces["dy", stage, *m] if sizes.delta_has_dy else [])
         if self.ways.of[self.device, stage, *m] == KEPT and sizes.kept is not None:

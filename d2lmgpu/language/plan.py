@@ -11,7 +11,10 @@ Actions are about *values*, each with a name:
     ("y", s, m)         what stage s hands on to the next one, of micro-batch m; the last stage ends with the loss
     ("dy", s, m)        the gradient of the loss with respect to y, which the next stage hands back
     ("cache", s, m)     what forward keeps for backward; it stays on its device
-    ("delta", s, m)     what I keeps for W: the gradients of the outputs of layers with parameters; likewise
+    ("delta", s, m)     what I keeps for W: the gradients of the outputs of layers with parameters; likewise. And what
+                        S keeps for B: the parameters' gradients, as far as they are computed
+    ("moments", s)      of the inputs of its batch norm layers, summed over micro-batches: count, sum, sum of squares
+    ("sums", s)         likewise of the gradients of their outputs
 
     computation    reads                           writes
     F  s m         params s, y s-1 m               y s m, cache s m
@@ -19,6 +22,8 @@ Actions are about *values*, each with a name:
     I  s m         params s, dy s m, cache s m     dy s-1 m, delta s m
     W  s m         cache s m, delta s m            adds to grads s, or ``into``
     update s       params s, grads s               params s: the elements whose optimiser state the device holds
+    M  s m         params s, y s-1 m               cache s m, and adds to moments s
+    S  s m         params s, dy s m, cache s m     delta s m, and adds to sums s
 
 B does what I and W do together. F of the first stage takes the examples, which are on the devices before the step
 begins. Parameters may be held in part between steps: then transfers bring the rest, which is gone when nobody reads it
@@ -35,6 +40,12 @@ part, and with that alone it computes. What it has of y and dy is then not all:
 and B takes what of dy is its own. All others need the whole: transfers of y and dy, whose elements are units (of all
 examples of the micro-batch), gather parts and add shares. The last stage may be without layers: the loss alone.
 
+Batch norm needs sums over images in the midst of a stage. F takes those of its own micro-batch, and adds them to
+moments, with which a device's running statistics are moved when the step ends. Transfers may sum them over devices
+before. Where statistics are to be *synchronised*, M does what of F comes before batch norm, and S what of B does:
+then F reads moments, and B sums, of all micro-batches. Such a stage has one batch norm layer, and no parameters after
+it.
+
 A plan is right if each device ends with the parameters that *one* device has which does everything.
 """
 
@@ -47,7 +58,7 @@ MOST_MICRO_BATCHES = 2**12
 MOST_DEVICES = 2**10
 """Of a plan: an allreduce of k devices alone has some 2k² transfers."""
 
-COMPUTES = ("F", "B", "I", "W")
+COMPUTES = ("F", "B", "I", "W", "M", "S")
 """Computations of a stage and a micro-batch."""
 
 
@@ -73,14 +84,23 @@ class Compute(NamedTuple):
         """The value to which gradients are added."""
         return self.into or ("grads", self.stage)
 
+    @property
+    def adds_to(self):
+        """The value to which its micro-batch's contribution is added."""
+        kind = {"F": "moments", "M": "moments", "S": "sums"}.get(self.what)
+        return (kind, self.stage) if kind else self.grads
+
 
 def reads_of(compute):
     """The values that a computation reads, as if there were stages before and after: also those to which it adds."""
     what, _, s, m, _ = compute
     params, grads, cache, dy = ("params", s), compute.grads, ("cache", s, m), ("dy", s, m)
+    moments, sums = ("moments", s), ("sums", s)
     return {
-        "F": (params, ("y", s - 1, m)),
-        "B": (params, cache, dy, grads),
+        "F": (params, ("y", s - 1, m), moments),
+        "M": (params, ("y", s - 1, m), moments),
+        "S": (params, cache, dy, sums),
+        "B": (params, cache, dy, grads, sums),
         "I": (params, cache, dy),
         "W": (cache, ("delta", s, m), grads),
         "update": (params, grads),
@@ -92,7 +112,9 @@ def writes_of(compute):
     what, _, s, m, _ = compute
     dx, delta = ("dy", s - 1, m), ("delta", s, m)
     return {
-        "F": (("y", s, m), ("cache", s, m)),
+        "F": (("y", s, m), ("cache", s, m), ("moments", s)),
+        "M": (("cache", s, m), ("moments", s)),
+        "S": (("sums", s),),
         "B": (dx, compute.grads),
         "I": (dx, delta),
         "W": (compute.grads,),
@@ -158,6 +180,11 @@ class PlanError(ValueError):
     """A plan does not do what it should; the message names the step, the device and the micro-batch."""
 
 
+def synchronised_stages(columns):
+    """Those whose statistics are synchronised: there is an M. ``columns``: a plan's steps, as of `check_plan`."""
+    return {compute.stage for computes, _ in columns for compute in computes if compute.what == "M"}
+
+
 def all_of(stage):
     """All elements of a stage's parameters, (start, stop)."""
     return 0, stage.params
@@ -167,6 +194,11 @@ def part_updated(plan, device, s):
     """How much of a stage's elements is the device's to update, of 1."""
     held = sum(part.state[1] - part.state[0] for part in plan.layout[device] if part.stage == s)
     return held / plan.stages[s].params if plan.stages[s].params else 1
+
+
+def norms_of(stage, network):
+    """How many channels each of the stage's batch norm layers has."""
+    return [layer.channels for layer in network[stage.first : stage.stop] if layer.channels]
 
 
 def shapes_of(stage, network):

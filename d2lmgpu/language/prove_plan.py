@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from ..arguments import check_list, check_name, check_whole
 from ..optimizers import OPTIMIZERS
 from .check import check_plan
-from .compute import CLASSES
 from .memory import bytes_sent, held_in_steps
 from .moves import Wrong
+from .objective import CLASSES
 from .plan import PlanError
 from .plan_replay import PlanReplay
 

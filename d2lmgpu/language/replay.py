@@ -20,6 +20,9 @@ from .moves import Wrong
 
 TWICE = -1
 
+SUMMED = ("grads", "moments", "sums")
+"""Values that begin as zeros."""
+
 MOST_WASTED = 20
 """So many things that nobody needed are noted."""
 
@@ -93,7 +96,7 @@ class Replay:
     def _added(self, moves, number, there, more):
         missing = np.equal(there, None).astype(bool)
         if missing.any():
-            if moves.target[0] != "grads":  # which begin as zeros
+            if moves.target[0] not in SUMMED:
                 t = moves.transfer(number[np.argmax(missing)])
                 raise Wrong(f"{t}: device {t.destination} has no such elements, to which they could be added")
             there = np.where(missing, 0, there)

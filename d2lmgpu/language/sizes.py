@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernels.cpu import Pass
+from ..kernels.stages import norm_channels, to_the_end, with_shapes
 from ..kernels.stages import output_shapes as layer_shapes
-from ..kernels.stages import with_shapes
-from ..layers import Draws
+from ..layers import Draws, make_sync_statistics
+from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
 from .actions import chunk_bound
-from .compute import CLASSES, forward, input_backward
+from .objective import CLASSES
 from .plan import all_of, shapes_of
 from .split import splits_of, views
 from .ways import has_kernels
@@ -153,19 +154,25 @@ def _run(network, stages, dtype, examples, held, objective):
     x, targets, runs = np.zeros((examples, *network.input_shape), dtype), objective.zeros(examples), []
     splits, shapes = splits_of(network, stages), output_shapes(network, stages)
     for s, stage in enumerate(stages):
-        layers = network[stage.first : stage.stop]
         part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
         params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
         is_last = s == len(stages) - 1
-        y, cache = forward(layers, x, params, targets if is_last else None, objective.loss, Draws(0))
+        layers = network[stage.first : stage.stop]
+        sync = make_sync_statistics(norm_channels(layers, params))
+        y, cache = to_the_end(forward_in_parts(layers, x, params, sync, Draws(0)))
         before, after = stages[s].split, None if is_last else stages[s + 1].split
-        whole = dy = own_dy = None
-        if not is_last:
+        whole = dy = None
+        if is_last:
+            _, end = loss_forward(y, targets, objective.loss)
+            cache.append(end)
+            own_dy = loss_backward(end, objective.loss)
+        else:
             whole = np.moveaxis(np.zeros((*shapes[s], examples), dtype), -1, 0)  # as values of a plan lie in memory
             y = whole[:, : y.shape[1]].copy(order="K")
             dy = y if after == "rows" else whole
             own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
-        _, delta = input_backward(layers, own_dy, cache, params, s == 0, None, objective.loss)
+        _, delta = to_the_end(backward_in_parts(layers, own_dy, cache, params, None, input_grad=s > 0))
+        cache.append(sync)
         kept = None
         if has_kernels(stage, network) and all(param.size for param in params):
             shapes_here = tuple(param.shape for param in params)

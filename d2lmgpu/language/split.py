@@ -23,6 +23,9 @@ from ..devices import array_module
 from .actions import chunk_bound
 from .plan import shapes_of
 
+ROWS = {"moments": 3, "sums": 2}
+"""Numbers for each channel of batch norm."""
+
 
 class Split(NamedTuple):
     """How a stage is split, by ``what`` ("columns", "rows"): in ``units`` of ``size`` elements.
@@ -131,6 +134,23 @@ def views(flat, split, shapes, part):
     else:
         cut = flat[:stop].reshape(b - a, weight[0], *weight[2:]).swapaxes(0, 1)
     return [cut, *(flat[stop:] if len(flat) > stop else array_module(flat).zeros(shape, flat.dtype) for shape in bias)]
+
+
+def norm_views(flat, rows, channels, split):
+    """Of ``flat``, moments or sums, a view (``rows``, C) for each batch norm layer, of which ``channels`` tells C.
+
+    Of a split stage the numbers of a unit follow each other, so that a device's part is a run of them.
+    """
+    if split is None:
+        return in_shapes(flat, [(rows, C) for C in channels])
+    return list(flat.reshape(-1, len(channels), rows).transpose(1, 2, 0)) if channels else []
+
+
+def norm_part(kind, channels, split, part=None):
+    """The elements (start, stop) of moments or sums of a device with this ``part`` of a stage's parameters."""
+    if split is None:
+        return 0, ROWS[kind] * sum(channels)
+    return tuple(ROWS[kind] * len(channels) * unit for unit in split.units_of(part))
 
 
 def held_units(plan, device):

@@ -38,8 +38,9 @@ class Ways:
         counts = Counter(compute[:4] for _, compute in computes)
         for what, device, s, m in counts:
             if what in COMPUTES and self.of.get((device, s, m)) != WRITTEN:
-                once = all(counts[one, device, s, m] == (one in "FB") for one in COMPUTES)
-                fast = kernels and once and has_kernels(plan.stages[s], plan.network)
+                own = {one: counts[one, device, s, m] for one in COMPUTES}
+                once = own == dict.fromkeys("FBIWMS", 0) | {"F": 1, "B": 1, "M": own["M"], "S": own["M"]}
+                fast = kernels and once and own["M"] <= 1 and has_kernels(plan.stages[s], plan.network)
                 self.of[device, s, m] = KEPT if fast else WRITTEN
         self.computed = [[] for _ in plan.layout]
         for device, s, m in self.of:
@@ -63,7 +64,7 @@ class Ways:
         kind, *numbers = moves.value
         for device in np.unique((moves.source, moves.destination)).tolist():
             run = self._runs[device]
-            if run.forward and (kind in ("params", "grads") or numbers[1] == run.forward[-1].micro_batch):
+            if run.forward and (kind not in ("y", "dy") or numbers[1] == run.forward[-1].micro_batch):
                 self._runs[device] = _Run()
 
     def _compute(self, compute, number):
@@ -79,25 +80,29 @@ class Ways:
         goes_back = run.forward and run.forward[-1][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
         if what == "B" and goes_back and self.of[device, s, m] == KEPT:
             run.forward.pop()
-            run.back.append((compute, number))
-            self._note(run, run.steps.pop())
+            run.back.append((compute, run.steps.pop(), number))
+            self._note(run)
         else:
             self._runs[device] = _Run()
 
-    def _note(self, run, begin):
-        """What is known so far: the run has these B's, and begins in the step ``begin``."""
-        for compute, number in run.back:
+    def _note(self, run):
+        """What is known so far: the run has these B's, and begins with the F of the last of them."""
+        begin = run.back[-1][1]
+        for compute, forward, number in run.back:
             _, device, s, m, _ = compute
             self.of[device, s, m] = INNER
             self.runs.pop((device, s, m), None)
-            self.early[device, compute.grads, number] = begin
+            self.early[device, compute.grads, number] = self.early[device, ("moments", s), forward] = begin
         self.of[device, s, m] = SCRATCH
-        self.runs[device, s, m] = [compute.grads for compute, _ in reversed(run.back)]
-        self.early[device, ("dy", s - 1, m), run.back[-1][1]] = begin
+        self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(run.back)]
+        self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin
 
 
 class _Run:
-    """Of a device: F's that follow each other, with their steps, of which those with a B in ``back`` are taken off."""
+    """Of a device: F's that follow each other, with their steps, of which those with a B in ``back`` are taken off.
+
+    ``back``: triples of a B, the step of its F, and its own.
+    """
 
     def __init__(self):
         self.forward, self.steps, self.back = [], [], []
@@ -105,6 +110,6 @@ class _Run:
 
 @functools.lru_cache(maxsize=256)
 def has_kernels(stage, network):
-    """Whether kernels compute the stage, each example by itself."""
+    """Whether kernels compute the stage for some examples at a time, where batch norm does not need all."""
     layers = network[stage.first : stage.stop]
-    return bool(layers) and all(function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)
+    return bool(layers) and all(layer.channels or function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)

@@ -47,7 +47,7 @@ def batch_moments(x):
     """``x`` (N, C, H, W) or (N, C) → float64 (3, C): each channel's count of values, their sum and sum of squares."""
     axes = _axes(x)
     xp = array_module(x)
-    count = x.size // x.shape[1]
+    count = x.size // max(1, x.shape[1])
     if count == 0:
         return xp.zeros((3, x.shape[1]))
     mean = x.mean(axes, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 Forward goes down the list of layers and keeps every layer's cache, backward goes
 up again. All parameters of a network are one list, in order: for LeNet
-``[W1, b1, W2, b2, W3, b3, W4, b4]``.
+``[W1, b1, W2, b2, W3, b3, W4, b4]``. Caches hold no weights: backward is given the parameters again.
 
 Where batch norm needs sums over all images, and other devices may have some of
 them, the computation pauses: it is a *generator*, which yields when its device's
@@ -13,16 +13,23 @@ share of the sums is written and goes on when the sums are complete.
     device 1    conv | share of the sums ┘     └ batch norm, ReLU, ... | share ┘     └ ...
 """
 
+import functools
 import itertools
+import math
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels.stages import to_the_end
-from ..layers import batch_moments, batch_norm_sums, make_sync_statistics
+from ..kernels.stages import function_of, to_the_end
+from ..layers import batch_moments, batch_norm, batch_norm_sums, conv2d, dense, make_sync_statistics
 from ..layers.labels import with_right_answers
 from ..timing import span
 from .build import channels
 from .known import LENET
 from .losses import CROSS_ENTROPY
+
+BACKWARD_IN_TWO = (conv2d, dense)
+"""Layers that compute the input's gradient alone, or the parameters' alone."""
+WITH_WEIGHT = (*BACKWARD_IN_TWO, batch_norm)
+"""Layers whose caches have the weight in the second place."""
 
 
 @on_device
@@ -37,49 +44,130 @@ def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, d
 
 def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
     """`in_parts` as one thinks of it, without its gradients: through the layers one by one, and back."""
-    rest, caches, drawing = iter(params), [], itertools.count()
-    for layer, sync in zip(network, _one_each(network, sync_statistics), strict=True):
-        own = [next(rest) for _ in layer.shapes]
-        if layer.channels:
-            with span("forward"):
-                sync.moments[...] = batch_moments(X)
-            yield
-            own.append(sync.moments)
-        with span("forward"):
-            options = {"draws": draws._replace(layer=next(drawing))} if layer.random else {}
-            X, cache = layer.forward(X, *own, **options)
-        caches.append(cache)
-    with span("forward"):
-        summed, cache = loss.forward(X, y)
-        sums = with_right_answers(summed, X, y)
-    with span("backward"):
-        dy = loss.grad(cache).astype(X.dtype, copy=False)
-        if scale != 1:
-            dy *= dy.dtype.type(scale)
-
-    left = list(grads)
-    first = next((i for i, layer in enumerate(network) if layer.shapes), len(network))  # none below needs a gradient
-    walked = list(zip(network, caches, _one_each(network, sync_statistics), strict=True))
-    for layer, cache, sync in reversed(walked[first:]):
-        options = {"input_grad": layer is not network[first]} if layer.shapes else {}
-        if layer.channels:
-            with span("backward"):
-                sync.sums[...] = batch_norm_sums(dy, cache)
-            yield
-            options["sums"] = sync.sums
-        with span("backward"):
-            if layer.shapes:
-                dy, *values = layer.backward(dy, cache, **options)
-                for value in reversed(values):
-                    left.pop()[...] = value
-            else:
-                dy = layer.backward(dy, cache)
+    outputs, caches = yield from forward_in_parts(network, X, params, sync_statistics, draws)
+    sums, cache = loss_forward(outputs, y, loss)
+    for grad in grads:
+        grad[...] = 0
+    dy = loss_backward(cache, loss, scale)
+    yield from backward_in_parts(network, dy, caches, params, grads, sync_statistics)
     if ready is not None:
         ready(0)
     return sums
 
 
-def _one_each(network, sync_statistics):
-    """Each layer's `SyncStatistics`, None for layers other than batch norm."""
-    sync_statistics = iter(sync_statistics)
-    return [next(sync_statistics) if layer.channels else None for layer in network]
+def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
+    """``x`` through the ``layers`` with their ``params`` → y, caches: a generator.
+
+    ``draws``: of the first random layer.
+    """
+    rest, sync, caches, drawing = iter(params), iter(sync_statistics), [], itertools.count(draws.layer if draws else 0)
+    for layer in layers:
+        own, options = [next(rest) for _ in layer.shapes], {}
+        if layer.channels:
+            moments = next(sync).moments
+            with span("forward"):
+                moments[...] = batch_moments(x)
+            yield
+            own.append(moments)
+        if layer.random:
+            options["draws"] = draws._replace(layer=next(drawing))
+        with span("forward"):
+            x, cache = layer.forward(x, *own, **options)
+            caches.append(_without_weight(layer, cache))
+    return x, caches
+
+
+def loss_forward(outputs, y, loss):
+    """→ the loss and for how many examples the largest output is right, an array of two; and a cache."""
+    with span("forward"):
+        if len(outputs):
+            summed, cache = loss.forward(outputs, y)
+            return with_right_answers(summed, outputs, y), (cache, outputs.dtype)
+        return with_right_answers(0, outputs, y), (outputs.copy(), None)  # a user's own loss need not understand it
+
+
+def loss_backward(cache, loss, scale=1):
+    """The gradient of the loss, multiplied by ``scale``, with respect to the outputs."""
+    with span("backward"):
+        cache, dtype = cache
+        dy = cache if dtype is None else loss.grad(cache).astype(dtype, copy=False)
+        return dy if scale == 1 else dy * dy.dtype.type(scale)
+
+
+def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), input_grad=False):
+    """Back through the layers → dx, delta: a generator. Adds to ``grads``, a list of arrays like ``params``.
+
+    ``input_grad``: dx is wanted; else it is None. Without ``grads`` what only they need is left to be done by
+    `weight_backward`; ``delta`` is for each layer with parameters the gradient of its output, and otherwise empty.
+    """
+    lowest = -1 if input_grad else next((i for i, layer in enumerate(layers) if layer.shapes), len(layers))
+    places, delta, sync = parameter_places(tuple(layers)), [], list(sync_statistics)
+    for i in reversed(range(max(lowest, 0), len(layers))):
+        layer, options = layers[i], {}
+        if layer.channels and sync:
+            own = sync.pop()
+            with span("backward"):
+                own.sums[...] = batch_norm_sums(dy, caches[i])
+            yield
+            options["sums"] = own.sums
+        with span("backward"):
+            if not layer.shapes:
+                dy = layer.backward(dy, caches[i])
+                continue
+            own = slice(*places[i])
+            cache = _with_weight(layer, caches[i], params[own])
+            if grads is not None:
+                dy, *values = layer.backward(dy, cache, input_grad=i != lowest, **options)
+                _add(grads[own], values)
+                continue
+            delta.append(dy)
+            if i == lowest:
+                dy = None
+            else:
+                dy, *_ = layer.backward(dy, cache, **_only(layer, "weight_grad"))
+    return dy if input_grad else None, delta[::-1]
+
+
+def weight_backward(layers, delta, caches, grads):
+    """Adds to ``grads`` what `backward_in_parts` left to be done."""
+    places, rest = parameter_places(tuple(layers)), iter(delta)
+    with span("backward"):
+        for i, layer in enumerate(layers):
+            if layer.shapes:
+                _, *values = layer.backward(next(rest), caches[i], input_grad=False)
+                _add(grads[slice(*places[i])], values)
+
+
+@functools.lru_cache
+def parameter_places(layers):
+    """For each layer where its parameters are in the list of all: (start, stop)."""
+    ends = list(itertools.accumulate((len(layer.shapes) for layer in layers), initial=0))
+    return list(itertools.pairwise(ends))
+
+
+def _only(layer, left_out):
+    return {left_out: False} if function_of(layer)[0] in BACKWARD_IN_TWO else {}
+
+
+def _without_weight(layer, cache):
+    if function_of(layer)[0] not in WITH_WEIGHT:
+        return cache
+    x, weight, *rest = cache
+    xp = array_module(x)
+    return (x, xp.broadcast_to(xp.empty((), x.dtype), weight.shape), *rest)  # of its shape, and of no size
+
+
+def _with_weight(layer, cache, params):
+    """The cache with the weight in the form in which forward has used it."""
+    function = function_of(layer)[0]
+    if function in (dense, batch_norm):
+        return (cache[0], params[0], *cache[2:])
+    if function is conv2d:
+        weight = params[0]
+        return (cache[0], weight.transpose(2, 3, 1, 0).reshape(math.prod(weight.shape[1:]), len(weight)), *cache[2:])
+    return cache
+
+
+def _add(grads, values):
+    for grad, value in zip(grads, values, strict=True):
+        grad += value

@@ -12,7 +12,8 @@ of several steps are read at once.
 
 import numpy as np
 
-from ..devices import put, synchronize
+from ..cluster import gather
+from ..devices import put, synchronize, to_host
 from ..layers import Draws
 from ..networks import is_random
 from .data import loss_and_correct
@@ -45,6 +46,26 @@ class Step:
 
     def close(self):
         """Nothing: each device does its steps' work in its own queue."""
+
+    def statistics(self, everybody):
+        """Batch norm's statistics of each device of a `Cluster`, whose processes all call this: NumPy arrays."""
+        mine = [list(map(to_host, replica.statistics)) for replica in self.replicas]
+        if everybody.size == 1:
+            return mine
+        if not mine[0]:
+            return [[] for _ in everybody]
+        rows = gather(everybody, [np.concatenate([*arrays, ()]) for arrays in mine])
+        ends = np.cumsum([len(array) for array in mine[0]])
+        return [
+            [part.astype(array.dtype) for part, array in zip(np.split(row, ends), mine[0], strict=False)]
+            for row in rows
+        ]
+
+    def set_state(self, params, optimizer_state, statistics, steps):
+        """Take what a checkpoint has: NumPy arrays, ``statistics`` those of each of this process's devices."""
+        for replica, arrays in zip(self.replicas, statistics, strict=True):
+            replica.set_params(params)
+            replica.set_state(optimizer_state, arrays, steps)
 
     def scaling(self):
         """What a checkpoint holds of precision "mixed", the same on all devices: NumPy arrays."""

@@ -16,6 +16,7 @@ from .measure import Measured, measure_costs, measure_messages
 from .one_f_one_b import one_f_one_b
 from .product import copies_of
 from .simulate import PlanSimulation, estimate_costs, simulate
+from .statistics import BATCH_STATISTICS, with_statistics
 from .zero import zero1, zero2, zero3
 from .zero_bubble import zero_bubble
 

@@ -5,6 +5,7 @@ where one reads what another writes, by events of theirs (step.py), or by messag
 (across.py). The host program does not wait before the step's end.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -15,12 +16,12 @@ from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_h
 from ..devices.transfer import result_to_host
 from ..language.check import check_plan
 from ..language.memory import Facts
-from ..language.plan import all_of, shapes_of
+from ..language.plan import all_of, norms_of, shapes_of
 from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
-from ..language.split import in_shapes, numbered, splits_of, views
+from ..language.split import ROWS, in_shapes, numbered, splits_of, views
 from ..language.ways import Ways
-from ..networks import channels, check_drawing, check_params, find_loss
+from ..networks import check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
 from .lower import events_of
@@ -47,9 +48,8 @@ class Execution:
     """A plan on its devices, with the parameters and the optimiser's state, step after step.
 
     ``optimizer``: a name, or an `Optimizer`. ``loss``: as of `networks.find_loss`. The plan is proved first. Raises
-    PlanError for a plan that is wrong, ValueError for parameters that are not the network's, another number of devices,
-    or a network with batch norm whose minibatch is cut. Of batch norm's running statistics, which training does not
-    need, it keeps none.
+    PlanError for a plan that is wrong, ValueError for parameters that are not the network's, and another number of
+    devices.
 
     Of a `Cluster` every process has one, with the same plan and parameters, and calls its methods as the others do.
     Its ``stores`` are those of the process's own devices. ``error``: the first that a device had.
@@ -64,11 +64,6 @@ class Execution:
             optimizer = OPTIMIZERS[optimizer]
         columns = check_plan(plan)
         replayed(plan, columns)
-        if plan.micro_batches > 1 and channels(plan.network):
-            raise ValueError(
-                "plans: the network has batch norm, whose statistics are over all images, and this plan cuts the "
-                f"minibatch into {plan.micro_batches}; take one that does not, such as PLANS['layers'](k)"
-            )
         if len(everybody) != plan.k:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
@@ -142,6 +137,35 @@ class Execution:
         """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
         return [np.ascontiguousarray(array) for array in self._gathered("params", lambda store, s: store.own[s])]
 
+    def statistics(self):
+        """For each device of all processes batch norm's running statistics, NumPy arrays, as of `init_statistics`.
+
+        What a device does not compute, and so has no statistics of, is as the first device has it that does.
+        """
+        of_each = [norms_of(stage, self.plan.network) for stage in self.plan.stages]
+        shapes = [(C,) for channels in of_each for C in channels for _ in ("mean", "variance")]
+        mine = np.full((len(self.stores), sum(C for (C,) in shapes)), np.nan)
+        for row, store in zip(mine, self.stores, strict=True):
+            views, first = in_shapes(row, shapes), 0
+            for s, channels in enumerate(of_each):
+                own = store.running.get(s, ())
+                for view, array in zip(views[first:], own, strict=False):
+                    view[store.channels_of(s)] = to_host(DeviceArray(array, store.device))
+                first += 2 * len(channels)
+        rows = gather(self.everybody, mine)
+        whole = functools.reduce(lambda one, other: np.where(np.isnan(one), other, one), rows)
+        rows = np.where(np.isnan(rows), whole, rows)
+        return [[array.astype(self.dtype) for array in in_shapes(row, shapes)] for row in rows]
+
+    def set_statistics(self, statistics):
+        """Take such arrays, for each of this process's devices."""
+        for store, arrays in zip(self.stores, statistics, strict=True):
+            rest = iter(arrays)
+            for s, stage in enumerate(self.plan.stages):
+                own = [next(rest) for _ in norms_of(stage, self.plan.network) for _ in ("mean", "variance")]
+                for array, value in zip(store.running.get(s, ()), own, strict=False):
+                    DeviceArray(array, store.device)[...] = put(value[store.channels_of(s)], store.device)
+
     def _gathered(self, name, held):
         """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes."""
         whole = [np.zeros(stage.params, self.dtype) for stage in self.plan.stages]
@@ -153,6 +177,10 @@ class Execution:
         splits = splits_of(self.plan.network, self.plan.stages)
         for stage, split, flat in zip(self.plan.stages, splits, whole, strict=True):
             yield from views(flat, split, shapes_of(stage, self.plan.network), all_of(stage))
+
+    def dtype_of(self, value):
+        """That of a value which transfers are about."""
+        return np.dtype(np.float64) if value[0] in ROWS else self.dtype
 
     def _check_examples(self, X, y):
         X, y, network = np.asarray(X), np.asarray(y), self.plan.network

@@ -56,7 +56,8 @@ def events_of(plan, columns):
     """The plan's `Event`, a list; ``columns``: its steps as `check_plan` gives them."""
     joined, events, block, gone = joined_values(plan, columns), [], _Block(), {}
     for life in lives_of(plan, columns):
-        gone.setdefault(life.end, []).append(life)
+        if life.value[0] != "moments":  # which are read at the step's end
+            gone.setdefault(life.end, []).append(life)
     for number, (computes, moves) in enumerate(columns, 1):
         if computes:
             events += block.ended()

@@ -1,7 +1,8 @@
 """One reader of plans: how long would a step take, which devices wait, and how much memory do they hold when?
 
 A computation takes what it is said to cost; when it begins, and when transfers begin and end, collectives/clock.py
-says. Updates take no time, unless they are said to cost something, and what is moved within a device takes none.
+says. Updates take no time, unless they are said to cost something, and what is moved within a device takes none. Where
+batch norm is synchronised, M takes what F costs, since the products come before it, and B takes all that it costs.
 
 Bubble: the part of all devices' time, from the step's begin to its end, in which they compute nothing.
 """
@@ -16,7 +17,7 @@ from ..arguments import shown
 from ..collectives.clock import Clock
 from ..language.check import check_plan
 from ..language.memory import bytes_sent, held_in_steps, unit_bytes
-from ..language.plan import Compute, part_updated
+from ..language.plan import Compute, part_updated, synchronised_stages
 from ..language.prove_plan import check_minibatch, replayed
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
@@ -107,18 +108,21 @@ def _timed(plan, columns, network, costs, bytes_of, factors):
 
     ``factors``: how many times as long a computation takes, by the number of its step and the `Compute`.
     """
-    clock, events, moved = Clock(plan.k, network, bytes_of), [], []
+    clock, events, moved, synchronised = Clock(plan.k, network, bytes_of), [], [], synchronised_stages(columns)
     for number, (computes, moves) in enumerate(columns, 1):
-        each = [_cost(plan, costs, compute) * factors.get((number, compute), 1) for compute in computes]
+        each = [_cost(plan, costs, compute, synchronised) * factors.get((number, compute), 1) for compute in computes]
         times, computed = clock.step(moves, computes, each)
         events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
         moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
     return clock, events, moved
 
 
-def _cost(plan, costs, compute):
-    cost = costs[compute.stage].get(compute.what, 0)
-    return cost * part_updated(plan, compute.device, compute.stage) if compute.what == "update" else cost
+def _cost(plan, costs, compute, synchronised):
+    what = compute.what
+    if compute.stage in synchronised:
+        what = {"M": "F", "F": None}.get(what, what)
+    cost = costs[compute.stage].get(what, 0)
+    return cost * part_updated(plan, compute.device, compute.stage) if what == "update" else cost
 
 
 def check_costs(costs, plan):

@@ -81,12 +81,13 @@ class Step:
     def _add_collective(self, number, event):
         stores = self._prepare(event)
         devices = [store.device for store in stores]
-        staged = needs_staging(devices, self.execution.dtype)
+        dtype = self.execution.dtype_of(event.action.value)
+        staged = needs_staging(devices, dtype)
         size, first, unit = self._extent(event.action, stores[0])
         if size:
             program = compiled(event.action.schedule, len(stores), staged, first, unit)
             arrays = _Arrays(self, stores, event.action)
-            add_exchange(self.batch, program, devices, arrays, size, self.execution.dtype.itemsize)
+            add_exchange(self.batch, program, devices, arrays, size, dtype.itemsize)
 
     def _prepare(self, event):
         """Let the whole arrays be there that a collective is about; the `Store` of each of its devices that is here."""

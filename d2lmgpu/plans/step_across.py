@@ -92,7 +92,8 @@ class StepAcross(Step):
         if size:
             owners = tuple(self.everybody.owners[i] for i in event.devices)
             part = _part(action.schedule, first, unit, owners, self.everybody.rank)
-            records = part.note([self.everybody[i] for i in event.devices], self.execution.dtype.itemsize)
+            itemsize = self.execution.dtype_of(action.value).itemsize
+            records = part.note([self.everybody[i] for i in event.devices], itemsize)
             hosts = [self._brought_down(store, action.value, size) for store in stores]
             ends = [endpoint(store.device) for store in stores]
             exchanged = self.batch.submit_to_all(
@@ -108,7 +109,7 @@ class StepAcross(Step):
         if store.device.kind == "cpu":
             return None
         end = endpoint(store.device)
-        host = end.buffer("array", size, store.dtype)
+        host = end.buffer("array", size, self.execution.dtype_of(key))
         self.batch.wait(end, self.batch.submit(store.device, self.do, self._bring_down, store, key, host))
         return host
 

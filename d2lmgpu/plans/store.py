@@ -6,14 +6,14 @@ Everything here runs on the device, with plain arrays, in the device's turn.
 import numpy as np
 
 from ..devices import array_module, parts_of
-from ..kernels.stages import Idle, images_last, to_the_end, with_shapes
-from ..language.compute import backward, forward, input_backward, weight_backward
+from ..kernels.stages import Idle, images_last, norm_channels, to_the_end, with_shapes
 from ..language.ways import INNER, KEPT, SCRATCH, WRITTEN
+from ..layers import make_sync_statistics, track_statistics
 from ..networks import half_weights
+from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward, weight_backward
 from ..networks.compute import kernels_for
 from ..parallel.loss_scale import LossScale, are_finite
 from ..parallel.precision import FullPrecision
-from ..timing import span
 from .values import Values
 
 
@@ -25,7 +25,7 @@ class Store(Values):
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
-        super().__init__(plan, number, device, flat, optimizer, extents, loss)
+        super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
         self.mixed, self.accepted = mixed, True
         self.precision = LossScale() if mixed else FullPrecision([], plan.network)
         self.steps = 0  # updates of the optimiser
@@ -34,6 +34,7 @@ class Store(Values):
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         self.papers = [{} for _ in plan.stages]  # scratch papers
+        self.half_way = {}  # after M and S: generators that do the rest
         self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
 
     def do(self, action, *numbers):
@@ -46,19 +47,45 @@ class Store(Values):
         way = self._way(s, m)
         if way == INNER:
             return
-        x = self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
         if way == SCRATCH:
-            self._compute_run(s, m, x)
+            self._compute_run(s, m, self._input(s, m))
             return
-        y, cache = (self._forward if way == KEPT else self._forward_as_written)(s, m, x)
-        if way == self.ways[s, m] or self._has_no_units(s):
-            self._set("cache", s, m, cache)
-        else:  # it is of no examples, and counts as no memory
-            self.values["cache", s, m] = cache
+        parts = self.half_way.pop(("M", s, m), None)
+        if parts is None:
+            parts, sync = self._forward(s, m, way)
+            y = to_the_end(parts)
+            self._add_norms("moments", s, sync)
+        else:
+            self._take_norms("moments", s, parts[1])
+            y = to_the_end(parts[0])
         if s == len(self.layers) - 1:
             self.minibatch.sums[m] = y
         else:
             self._set("y", s, m, y)
+
+    def _M(self, action):  # noqa: N802
+        _, s, m = action[:3]
+        parts, sync = self.half_way["M", s, m] = self._forward(s, m, self._way(s, m))
+        next(parts)
+        self._add_norms("moments", s, sync)
+
+    def _forward(self, s, m, way):
+        """A generator that ends with y, and its `SyncStatistics`."""
+        return (self._by_kernels if way == KEPT else self._as_written)(s, m, self._input(s, m))
+
+    def _input(self, s, m):
+        return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
+
+    def _add_norms(self, kind, s, sync):
+        """To moments or sums: those of a micro-batch."""
+        if sync:
+            for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
+                whole += getattr(own, kind)
+
+    def _take_norms(self, kind, s, sync):
+        """From moments or sums: those of all micro-batches."""
+        for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
+            getattr(own, kind)[...] = whole
 
     def _way(self, s, m):
         """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
@@ -70,30 +97,36 @@ class Store(Values):
 
     def _compute_run(self, s, m, x):
         """Forward to the loss, and back, for some of the examples at a time."""
-        layers = sum((self.layers[i] for i in range(s, len(self.layers))), ())
-        params = [param for i in range(s, len(self.layers)) for param in self._params_of(i)]
+        stages = range(s, len(self.layers))
+        layers = sum((self.layers[i] for i in stages), ())
+        params = [param for i in stages for param in self._params_of(i)]
         grads, more = self._written_to(self.runs[s, m])
         dx = None
         if s:
             dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
             dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
+        sync = make_sync_statistics(norm_channels(layers, params), array_module(x))
         parts = self.kernels.in_parts(
             x,
             self.minibatch.y[m],
             params,
             layers,
             grads,
+            sync_statistics=sync,
             scale=self.precision.scale,
             draws=self._draws(s, m),
             loss=loss,
             dx=dx,
         )
         self.minibatch.sums[m] = to_the_end(parts)
+        for i in stages:
+            own, sync = sync[: len(self.norms[i])], sync[len(self.norms[i]) :]
+            self._add_norms("moments", i, own)
         _add(more)
 
-    def _forward(self, s, m, x):
-        """By kernels: y, and the cache."""
+    def _by_kernels(self, s, m, x):
+        """Forward by kernels: as of `_forward`. They hold the cache."""
         params, is_last = self._params_of(s), s == len(self.layers) - 1
         targets = self.minibatch.y[m] if is_last else None
         loss = self.loss.for_kernels(targets) if is_last else None
@@ -104,13 +137,27 @@ class Store(Values):
             cache = self.kernels.Pass(
                 layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
             )
-        return cache.forward(x, params, targets, self._draws(s, m)), cache
+        self._set("cache", s, m, cache)
+        return cache.forward(x, params, targets, self._draws(s, m)), cache.sync
 
-    def _forward_as_written(self, s, m, x):
-        targets = self.minibatch.y[m] if s == len(self.layers) - 1 else None
-        with span("forward"):
-            y, cache = forward(self.layers[s], x, self._params(s), targets, self.loss, self._draws(s, m))
-            return y if targets is not None else images_last(y), cache
+    def _as_written(self, s, m, x):
+        """As of `_forward`, by the layers as they are written."""
+        params = self._params(s)
+        sync = make_sync_statistics(norm_channels(self.layers[s], params), array_module(x))
+        return self._parts_as_written(s, m, x, params, sync), sync
+
+    def _parts_as_written(self, s, m, x, params, sync):
+        y, cache = yield from forward_in_parts(self.layers[s], x, params, sync, self._draws(s, m))
+        is_last = s == len(self.layers) - 1
+        if is_last:
+            y, end = loss_forward(y, self.minibatch.y[m], self.loss)
+            cache.append(end)
+        cache.append(sync)
+        if self.ways[s, m] == WRITTEN or self._has_no_units(s):
+            self._set("cache", s, m, cache)
+        else:  # it is of no examples, and counts as no memory
+            self.values["cache", s, m] = cache
+        return y if is_last else images_last(y)
 
     def _draws(self, s, m):
         """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
@@ -122,33 +169,58 @@ class Store(Values):
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]
-        way = self._way(s, m)
+        way, half = self._way(s, m), self.half_way.pop(("S", s, m), None)
         if way in (SCRATCH, INNER):
             return
-        if way == KEPT:
-            grads, more = self._written_to([action.target])
-            dy = self._handed_back(s, m)
-            dx = self.values["cache", s, m].backward(self._params_of(s), grads, dy, self.precision.scale)
-            _add(more)
+        if half is not None:
+            parts, sync, places = half
+            self._take_norms("sums", s, sync)
+            dx, more = to_the_end(parts), zip(self._grads(action), places, strict=True)
         else:
-            with span("backward"):
-                dx = backward(*self._backward_inputs(s, m), self._grads(action), self.loss, self.precision.scale)
-                dx = images_last(dx) if s else None
+            places, more = self._written_to([action.target]) if way == KEPT else (self._grads(action), [])
+            dx = to_the_end(self._backward(s, m, way, places)[0])
+        _add(more)
         if s:
             self._set("dy", s - 1, m, dx)
 
+    def _S(self, action):  # noqa: N802
+        _, s, m = action[:3]
+        params = self._params(s)
+        places = parts_of(self._zeros(sum(param.size for param in params)), params)
+        parts, sync, _ = self.half_way["S", s, m] = self._backward(s, m, self._way(s, m), places)
+        next(parts)
+        self._set("delta", s, m, places)
+        self._add_norms("sums", s, sync)
+
+    def _backward(self, s, m, way, grads):
+        """A generator that ends with dx, its `SyncStatistics`, and ``grads``, to which gradients go."""
+        cache, dy, scale = self.values["cache", s, m], self._handed_back(s, m), self.precision.scale
+        if way == KEPT:
+            return cache.backward(self._params_of(s), grads, dy, scale), cache.sync, grads
+        return self._back_as_written(s, dy, cache, grads, scale), cache[-1], grads
+
+    def _back_as_written(self, s, dy, cache, grads, scale):
+        *caches, sync = cache
+        if dy is None:
+            dy = loss_backward(caches.pop(), self.loss, scale)
+        arguments = self.layers[s], dy, caches, self._params(s), grads, sync
+        dx, _ = yield from backward_in_parts(*arguments, input_grad=s > 0)
+        return images_last(dx) if s else None
+
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        with span("backward"):
-            dx, delta = input_backward(*self._backward_inputs(s, m), None, self.loss, self.precision.scale)
+        dy, caches = self._handed_back(s, m), self.values["cache", s, m][:-1]
+        if dy is None:
+            dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
+        parts = backward_in_parts(self.layers[s], dy, caches, self._params(s), None, input_grad=s > 0)
+        dx, delta = to_the_end(parts)
         if s:
             self._set("dy", s - 1, m, images_last(dx))
         self._set("delta", s, m, delta)
 
     def _W(self, action):  # noqa: N802
         _, s, m = action[:3]
-        with span("backward"):
-            weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
+        weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
     def _update(self, action, lr, batch_size):
         if self.accepted:
@@ -168,7 +240,11 @@ class Store(Values):
         self.used = self.precision.scale
 
     def clear(self):
-        """A step ends: forget what is of it alone."""
+        """A step ends: running statistics follow its moments. Forget what is of it alone."""
+        for s, running in self.running.items():
+            of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
+            for mean, variance, moments in of_each:
+                track_statistics(mean, variance, moments)
         super().clear()
         self.steps += self.accepted
 
@@ -193,9 +269,6 @@ class Store(Values):
         self.unwritten.discard(action.value)
         if hasattr(value, "backward") and self.device.accounting is None:
             self.idle.give_back((action.stage, value.shape), value)
-
-    def _backward_inputs(self, s, m):
-        return self.layers[s], self._handed_back(s, m), self.values["cache", s, m], self._params(s), s == 0
 
     def _handed_back(self, s, m):
         return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")

@@ -3,17 +3,20 @@
     params, grads    flat arrays, of which layers have views
     y, dy            arrays (units, ..., N): images are last, so that units are runs of memory; a part of the units has
                      only these
+    moments, sums    flat float64 arrays, of which batch norm's `SyncStatistics` are views
     cache, delta     whatever forward, or I, gives
 
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
 
+import numpy as np
+
 from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
-from ..language.plan import all_of, shapes_of
+from ..language.plan import all_of, norms_of, shapes_of
 from ..language.sizes import arrays_in, memory_of, output_shapes, owned_arrays
-from ..language.split import splits_of, units_of_outputs, views
+from ..language.split import ROWS, norm_part, norm_views, splits_of, units_of_outputs, views
 
 
 class Minibatch:
@@ -31,10 +34,11 @@ class Minibatch:
 class Values:
     """A device's values in a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
 
-    ``extents``: by gradients the elements (start, stop) that the device has of them.
+    ``extents``: by gradients the elements (start, stop) that the device has of them. ``computed``: the stages that it
+    computes, of whose batch norm layers it has ``running[s]``: running means and variances, as of `init_statistics`.
     """
 
-    def __init__(self, plan, number, device, flat, optimizer, extents, loss):
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss, computed):
         self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
         self.values, self.own, self.state = {}, {}, {}
         self.unwritten = set()  # gradients that are not zeros yet, as they should be
@@ -50,6 +54,14 @@ class Values:
             own = self.own[s] = self._new(part.params[1] - part.params[0])
             own[...] = array_module(own).asarray(flat[s][slice(*part.params)])
             self.state[s] = [self._zeros(part.state[1] - part.state[0]) for _ in range(optimizer.states)]
+        self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
+        self.running = {}
+        for s in sorted(computed):
+            sizes = [len(range(*self.channels_of(s).indices(C))) for C in self.norms[s] for _ in ("mean", "variance")]
+            if sizes:
+                self.running[s] = list(map(self._new, sizes))
+                for number, array in enumerate(self.running[s]):
+                    array.fill(number % 2)
 
     def clear(self):
         """Forget what is of one step alone."""
@@ -75,9 +87,11 @@ class Values:
 
     def extent(self, value):
         """The elements (start, stop) of what transfers of parameters or gradients are about here."""
-        s = value[1]
-        if value[0] == "grads":
+        kind, s = value[:2]
+        if kind == "grads":
             return self.extents[value]
+        if kind in ROWS:
+            return self.norm_part(kind, s)
         return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
 
     def prepare(self, value):
@@ -90,6 +104,19 @@ class Values:
     def exchanged(self, value):
         """The flat array that transfers are about."""
         return self.values[value].reshape(-1) if value[0] in ("y", "dy") else self._flat(value)
+
+    def norm_part(self, kind, s):
+        """The elements (start, stop) that the device has of moments or sums."""
+        part = self.parts[s].params if s in self.parts else None
+        return norm_part(kind, self.norms[s], self.splits[s], part)
+
+    def channels_of(self, s):
+        """Of a stage's batch norm layers the channels that are the device's, a slice."""
+        return slice(None) if self.splits[s] is None else slice(*self.splits[s].units_of(self.parts[s].params))
+
+    def norm_views(self, value):
+        """Of moments or sums the part of each batch norm layer, (3, C) or (2, C)."""
+        return norm_views(self._flat(value), ROWS[value[0]], self.norms[value[1]], self.splits[value[1]])
 
     def _always(self, s):
         """Whether it has between steps all that it needs of the stage's parameters."""
@@ -111,8 +138,8 @@ class Values:
             return self.own[s]
         if value not in self.values:
             start, stop = self.extent(value)
-            self.values[value] = self._new(stop - start)
-            if kind == "grads":
+            self.values[value] = self._new(stop - start, np.float64 if kind in ROWS else None)
+            if kind != "params":
                 self.unwritten.add(value)
             elif s in self.own:
                 self.values[value][slice(*self.parts[s].params)] = self.own[s]
@@ -148,8 +175,8 @@ class Values:
         split = self.splits[s]
         return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
 
-    def _new(self, shape):
-        return self.device.empty(shape, self.dtype)
+    def _new(self, shape, dtype=None):
+        return self.device.empty(shape, dtype or self.dtype)
 
     def _zeros(self, size):
         array = self._new(size)

@@ -17,7 +17,7 @@ from ..networks import Network, described, restored
 from ..parallel import check_loads
 from ..training import Settings
 from ..training.checks import check_statistics, find_network
-from ..training.splits import check_network_for_split, check_number_of_devices
+from ..training.splits import check_number_of_devices
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
     about.name: about.default for about in fields(Settings)
@@ -141,8 +141,6 @@ def _check(settings):
     name, network = find_network(given["network"], width=settings["width"])
     Settings(**{about.name: given[about.name] for about in fields(Settings)})
     check_statistics(settings["batch_statistics"], network, name)
-    if settings["split"] is not None:
-        check_network_for_split(network)
     check_limit(settings["limit"])
     choose_indices("cpu", settings["devices"])
 

@@ -33,7 +33,7 @@ from .resume import Position, data_checksum, load_run, restore
 from .runner import make_runner, make_test_set
 from .saving import Saver
 from .settings import Settings
-from .together import SharedStop, check_together, compare, share_times, statistics_of_all
+from .together import SharedStop, check_together, compare, share_times
 
 SETTINGS = [about.name for about in fields(Settings)]
 
@@ -214,7 +214,7 @@ def train(
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
             share_times(everybody, history)
-            params, statistics = list(map(to_host, replicas[0].params)), statistics_of_all(everybody, replicas)[0]
+            params, statistics = list(map(to_host, replicas[0].params)), runner.statistics(everybody)[0]
             model = Model(network, params, statistics, classes, invert, settings.loss)
             history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
         finally:

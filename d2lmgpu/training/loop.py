@@ -141,7 +141,7 @@ class Loop:
 
     def _check_copies(self, epoch, step):
         if self.settings.split:
-            check_parts(self.everybody, self.runner.whole.execution, epoch, step)
+            check_parts(self.everybody, self.runner.whole.execution, self.settings.batch_statistics, epoch, step)
         else:
             check_replicas(self.everybody, self.runner.replicas, self.settings.batch_statistics, epoch, step)
 

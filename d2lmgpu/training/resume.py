@@ -138,18 +138,15 @@ def restore(checkpoint, history, runner, everybody, checksum, fingerprint, chang
     check_shapes("loss scale", scaling, runner.scaling())
     first = checkpoint.arrays.get("statistics of 0", [])
     numbers = everybody.part(range(len(everybody)))
-    # a split has one replica for all its devices
-    statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i, _ in zip(numbers, replicas, strict=False)]
-    for replica, arrays in zip(replicas, statistics, strict=True):
-        check_shapes("statistics", arrays, replica.statistics)
+    statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i in numbers]
+    for arrays in statistics:
+        check_shapes("statistics", arrays, replicas[0].statistics)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     if position.steps and position.steps >= runner.steps:
         raise CheckpointError(f"resume: the checkpoint is at step {position.steps} of an epoch of {runner.steps}")
-    for replica, arrays in zip(replicas, statistics, strict=True):
-        replica.set_params(checkpoint.arrays["params"])
-        replica.set_state(state, arrays, checkpoint.state["optimizer_steps"])
+    runner.set_state(checkpoint.arrays["params"], state, statistics, checkpoint.state["optimizer_steps"])
     runner.set_scaling(scaling)
     for name in (*REACHED, "metrics", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))

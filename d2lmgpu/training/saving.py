@@ -22,7 +22,6 @@ from ..checkpoints import Checkpoint, save_checkpoint
 from ..devices import to_host
 from ..devices.errors import one_line
 from .resume import Position
-from .together import statistics_of_all
 
 ENDING = ".hang"
 """Of an emergency checkpoint's file, after the name of the run's: another file, which no other process holds."""
@@ -42,7 +41,7 @@ class Saver:
     def save(self, position):
         """Write the state of a run that is paused at a `Position`. All processes call it."""
         if self.path is not None:
-            statistics = statistics_of_all(self.everybody, self.runner.replicas)
+            statistics = self.runner.statistics(self.everybody)
             checkpoint = self._checkpoint(position, to_host, statistics)
             if self.everybody.rank == 0:
                 save_checkpoint(self.path, checkpoint)

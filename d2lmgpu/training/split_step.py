@@ -1,13 +1,15 @@
 """Training by a plan: its steps for the loop, the parameters as a whole, and the test set on the plan's devices."""
 
+import itertools
+
 import numpy as np
 
 from ..cluster import gather
 from ..data import batch_rng, epoch_size, to_float
 from ..devices import put, synchronize, to_host
 from ..language.actions import chunk_bounds
-from ..language.compute import Objective
-from ..language.plan import Compute, shapes_of
+from ..language.objective import Objective
+from ..language.plan import Compute, norms_of, shapes_of
 from ..layers import Draws
 from ..networks import CROSS_ENTROPY, HALF, find_loss, logits
 from ..optimizers import make_optimizer
@@ -73,6 +75,15 @@ class SplitStep(Step):
         synchronize(self.devices)
         return [self.loss]
 
+    def statistics(self, everybody):
+        """As `Step.statistics`."""
+        return self.whole.execution.statistics()
+
+    def set_state(self, params, optimizer_state, statistics, steps):
+        """As `Step.set_state`."""
+        self.whole.set_params(params)
+        self.whole.set_state(optimizer_state, statistics, steps)
+
     def scaling(self):
         """As `Step.scaling`."""
         return self.whole.execution.stores[0].precision.arrays()
@@ -116,8 +127,6 @@ class Whole:
     given, so that processes can compare what they begin with.
     """
 
-    statistics = ()
-
     def __init__(self, plan, params, devices, optimizer, loss, mixed):
         self.plan, self.devices, self.optimizer, self.loss, self.mixed = plan, devices, optimizer, loss, mixed
         self.set_params(params)
@@ -143,6 +152,11 @@ class Whole:
         return self.execution.params() if self.given is None else self.given
 
     @property
+    def statistics(self):
+        """Batch norm's running statistics, in which each layer's are those of the first device that computes it."""
+        return self.execution.statistics()[0]
+
+    @property
     def flat_optimizer_state(self):
         """For each of the optimiser's states an array with a number for each parameter, in their order."""
         return whole_state(self.execution) if self.given_state is None else self.given_state
@@ -156,8 +170,9 @@ class Whole:
         self.given_state = [np.zeros(count, dtype)] * self.optimizer.states
 
     def set_state(self, optimizer_state, statistics, steps):
-        """Take `flat_optimizer_state` after so many steps."""
+        """Take `flat_optimizer_state` after so many steps, and of each device of this process the statistics."""
         give_back(self.execution, optimizer_state)
+        self.execution.set_statistics(statistics)
         self.given_state, self.execution.steps = list(map(to_host, optimizer_state)), steps
 
 
@@ -194,10 +209,16 @@ class SplitTestSet(TestSet):
         ]
 
     def evaluate(self, device_params, statistics=(), tell=None):
-        """As `TestSet.evaluate`, but there is one list of parameters, all of them, on the host: ``[params]``."""
-        own, rest = [], iter(*device_params)
+        """As `TestSet.evaluate`, but there is one list of parameters, all of them, on the host: ``[params]``.
+
+        Likewise of statistics.
+        """
+        own, rest, fixed = [], itertools.chain(*device_params), itertools.chain(*statistics)
         for stage in self.plan.stages:
-            own.append([next(rest) for _ in shapes_of(stage, self.plan.network)])
+            params = [next(rest) for _ in shapes_of(stage, self.plan.network)]
+            own.append(
+                (params, [next(fixed) for _ in norms_of(stage, self.plan.network) for _ in ("mean", "variance")])
+            )
         parts = [slice(a, min(self.size, a + self.batch)) for a in range(0, self.size, self.batch)]
         rank, size = self.everybody.rank, self.everybody.size
         found, together = np.zeros((len(parts), 1 + len(self.metrics))), max(map(len, self.holders))
@@ -220,21 +241,22 @@ class SplitTestSet(TestSet):
     def _evaluate(self, parts, own):
         """Batches side by side through all stages: for each the right answers and the metrics."""
         batches = [to_float(self.X[part]) for part in parts]
-        for stage, holders, params in zip(self.plan.stages, self.holders, own, strict=True):
+        for stage, holders, arrays in zip(self.plan.stages, self.holders, own, strict=True):
             layers, tasks = [each for each in self.plan.network[stage.first : stage.stop] if each is not HALF], []
             for i, batch in enumerate(batches):
                 if holders:
                     device = holders[i % len(holders)]
-                    tasks.append(device.run(_forward, put(batch, device), [put(p, device) for p in params], layers))
+                    here = [[put(array, device) for array in some] for some in arrays]
+                    tasks.append(device.run(_forward, put(batch, device), *here, layers))
                 else:
                     device = self.devices[i % len(self.devices)]  # any, since none has the stage
-                    tasks.append(device.submit(_forward, to_host(batch), params, layers))
+                    tasks.append(device.submit(_forward, to_host(batch), *arrays, layers))
             batches = [task.result() for task in tasks]
         each = zip(map(to_host, batches), parts, strict=True)
         return [sums_of(outputs, self.y[part], self.loss, self.metrics) for outputs, part in each]
 
 
-def _forward(x, params, layers):
+def _forward(x, params, statistics, layers):
     """Runs on a device."""
     with span("evaluate"):
-        return logits(x, params, layers)
+        return logits(x, params, layers, statistics)

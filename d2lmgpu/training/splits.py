@@ -20,10 +20,10 @@ from ..cluster import gather
 from ..collectives import ALGORITHMS
 from ..devices import DeviceMemoryError
 from ..kernels.stages import function_of
-from ..language.compute import CLASSES
+from ..language.objective import CLASSES
 from ..language.plan import Compute, Plan
 from ..networks import LENET, channels, in_half
-from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove
+from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove, with_statistics
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -32,7 +32,7 @@ EXAMPLE = "data=2,layers=2"
 
 WITH_LOADS = ("data", "zero1", "zero2", "zero3")
 
-TOGETHER = {"batch_statistics": "local", "flat": True, "overlap": False}
+TOGETHER = {"flat": True, "overlap": False}
 """Settings that have one value only where there is a split."""
 
 BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads": None, "precision": "float32"}
@@ -62,6 +62,13 @@ def check_together(settings):
         _check_choice(split, pipeline, settings.algorithm)
     if settings.loads is not None and split not in WITH_LOADS:
         raise ValueError(f"loads are for splits in which each device has examples of its own: {', '.join(WITH_LOADS)}")
+    if settings.batch_statistics == "synchronised":
+        pipeline = pipeline or (USUAL_PIPELINE if settings.micro_batches > 1 else None)
+        if "layers" in (split, *_factors(split)) and pipeline not in (None, "gpipe"):
+            raise ValueError(
+                f"batch_statistics is 'synchronised', which pipeline {pipeline!r} cannot: a micro-batch goes back "
+                "before the last has gone forward; take pipeline='gpipe'"
+            )
     if settings.loads == "auto":
         raise ValueError("loads 'auto' are measured without a split; give numbers, one for each device")
     if settings.precision == "tf32":
@@ -93,15 +100,6 @@ def _check_choice(split, pipeline, algorithm):
         raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has collectives of its own; leave it out")
 
 
-def check_network_for_split(network):
-    """Raise ValueError for a network that no plan can train."""
-    if channels(network):
-        raise ValueError(
-            "the network has batch norm: plans keep no running statistics, which evaluation needs, and most see a part "
-            "of the images only; train another network, or without a split"
-        )
-
-
 def check_number_of_devices(split, k):
     """Raise ValueError where the split is a product or a plan that is for another number of devices than k."""
     factors = _factors(split or "")
@@ -125,7 +123,6 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
         check_name("pipeline", pipeline, PIPELINES)
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
-    check_network_for_split(network)
     if isinstance(split, Plan):
         return _own(split, k, network)
     _check_choice(split, pipeline, algorithm)
@@ -165,6 +162,7 @@ def plan_of(settings, k, network):
     mixed = settings.precision == "mixed"
     choice = settings.split, k, settings.pipeline, settings.micro_batches
     plan = make_plan(*choice, in_half(network) if mixed else network, settings.algorithm)
+    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", settings.algorithm)
     return updates_last(plan) if mixed else plan
 
 

@@ -69,20 +69,6 @@ class SharedStop(Stop):
         self.agreed = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
 
 
-def statistics_of_all(everybody, replicas):
-    """Batch norm's statistics of each device of a `Cluster`, of which this process has ``replicas``: NumPy arrays."""
-    mine = [list(map(to_host, replica.statistics)) for replica in replicas]
-    if everybody.size == 1:
-        return mine
-    if not mine[0]:
-        return [[] for _ in everybody]
-    rows = gather(everybody, [np.concatenate([*arrays, ()]) for arrays in mine])
-    ends = np.cumsum([len(array) for array in mine[0]])
-    return [
-        [part.astype(array.dtype) for part, array in zip(np.split(row, ends), mine[0], strict=False)] for row in rows
-    ]
-
-
 def share_times(everybody, history):
     """Let ``history`` tell the same in all processes of a `Cluster`: rank 0's seconds, and how busy all devices were.
 
@@ -116,13 +102,16 @@ def check_replicas(everybody, replicas, batch_statistics, epoch, step):
     _check_alike(everybody.names, found, what, epoch, step)
 
 
-def check_parts(everybody, execution, epoch, step):
+def check_parts(everybody, execution, batch_statistics, epoch, step):
     """As `check_replicas`, of the `Execution` of a plan: what several devices hold should be the same on all."""
-    plan = execution.plan
+    plan, what = execution.plan, "parameters"
+    if batch_statistics != "local":
+        what = "parameters or statistics"
     rows = np.zeros((len(execution.stores), len(plan.stages), 2))
     for row, store in zip(rows, execution.stores, strict=True):
         for s, own in store.own.items():
-            row[s] = _digest([DeviceArray(own, store.device)])
+            arrays = [own] if batch_statistics == "local" else [own, *store.running.get(s, ())]
+            row[s] = _digest([DeviceArray(array, store.device) for array in arrays])
     found = gather(everybody, rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
     holders = {}
     for device, parts in enumerate(plan.layout):
@@ -130,7 +119,7 @@ def check_parts(everybody, execution, epoch, step):
             holders.setdefault(part[:2], []).append(device)
     for (s, _), devices in holders.items():
         names = [everybody.names[device] for device in devices]
-        _check_alike(names, found[devices, s], f"parameters of stage {s}", epoch, step)
+        _check_alike(names, found[devices, s], f"{what} of stage {s}", epoch, step)
 
 
 def _check_alike(names, found, what, epoch, step):

@@ -33,7 +33,7 @@ class BatchNorm:
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
         z = np.empty((size * size, count, *self.y.shape[1:]), x.dtype)
         parts = {block.stop - block.start for block in self.blocks}
-        self.squares = {part: Squares(z[:, :part], z[:, :part], kind, relu) for part in parts}
+        self.squares = {part: Squares(z[:, :part], z[:, :part], kind, relu, computed_again=True) for part in parts}
         self.work = np.empty((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x
         self.ragged = any(side % size for side in sides)
@@ -42,6 +42,9 @@ class BatchNorm:
 
     def load(self, params):
         self.weight, self.bias = map(self._wide, params)
+
+    def unload(self):
+        self.weight = self.bias = None
 
     def measure(self):
         """The moments of x."""

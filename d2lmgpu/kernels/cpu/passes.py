@@ -12,9 +12,9 @@ import itertools
 
 import numpy as np
 
+from ...layers import make_sync_statistics
 from ...layers.labels import classes_of
-from ..stages import to_the_end
-from .program import Program, parts_of
+from .program import Program, backward_together, forward_together, parts_of
 from .scratch import Paper, scratch, shared_scratch
 
 
@@ -23,13 +23,12 @@ class Pass:
 
     ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as of
     `in_parts`. ``papers``: scratch papers, by numbers of images, of passes of these layers on this device: a dict, to
-    which new ones are added.
+    which new ones are added. ``sync``: the `SyncStatistics` of its batch norm layers, at each of which both ways pause,
+    so that these sums may be summed over devices.
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
         sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
-        ends = itertools.accumulate(sizes)
-        self.parts = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(papers.setdefault(size, Paper())):
@@ -41,40 +40,51 @@ class Pass:
                 if len(sizes) > 1:  # gradients to be added; asked for last, so that other passes do without
                     program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
+        self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
+        ends = itertools.accumulate(sizes)
+        pairs = [(program, slice(end - program.n, end)) for program, end in zip(self.programs, ends, strict=True)]
+        self.rounds = [pairs] if self.sync else [[pair] for pair in pairs]  # parts wait for each other at batch norm
 
     def forward(self, X, params, y=None, draws=None):
-        """The outputs (..., N) for ``X`` (N, ...), a new array; with targets ``y`` (N, ...) an array of two.
+        """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
 
-        That is, the loss and how many outputs are right, as of `in_parts`, which see for ``draws``.
+        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as of `in_parts`,
+        which see for ``draws``.
         """
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         value, right = 0.0, 0
-        for program, part in zip(self.programs, self.parts, strict=True):
-            program.load(params)
-            own = None if y is None else y[part]
-            value += to_the_end(program.forward(X[part], own, draws and draws.after(part.start)))
-            if self.with_loss:
-                right += program.count_correct(classes_of(own))
-            else:
-                Y[..., part] = program.logits[..., : program.m]
-            program.unload()
+        for assigned in self.rounds:
+            self._load(assigned, params)
+            value += yield from forward_together(assigned, X, y, self.sync, draws)
+            for program, part in assigned:
+                if self.with_loss:
+                    right += program.count_correct(classes_of(y[part]))
+                else:
+                    Y[..., part] = program.logits[..., : program.m]
+                program.unload()
         return np.array([value, right], X.dtype) if self.with_loss else Y
 
     def backward(self, params, grads, dy=None, scale=1):
-        """Write the parameters' gradients to ``grads``; the gradient of X (..., N), a new array, if it is wanted.
+        """A generator that writes the parameters' gradients to ``grads``.
 
-        ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones; then that of the loss is
-        multiplied by ``scale``.
+        Its result is the gradient of X (..., N), a new array, if it is wanted. ``dy`` (N, ...): the gradient of the
+        outputs, unless the layers are the last ones; then that of the loss is multiplied by ``scale``.
         """
         N, *shape = self.shape
         dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
-        pairs = list(zip(self.programs, self.parts, strict=True))
-        for program, part in reversed(pairs):  # the last one is in the cache still
-            program.load(params)
-            if not self.with_loss:
+        for assigned in reversed(self.rounds):  # the last one is in the cache still
+            self._load(assigned, params)
+            for program, part in assigned if not self.with_loss else ():
                 program.loss.back = dy[part]
-            to_the_end(program.backward(scale if self.with_loss else 1, grads, program is not self.programs[-1], None))
-            if self.input_grad:
-                dx[..., part] = program.stages[0].dx[..., : program.m]
-            program.unload()
+            add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
+            yield from backward_together(assigned, self.sync, scale, grads, add=add)
+            for program, part in assigned:
+                if self.input_grad:
+                    dx[..., part] = program.stages[0].dx[..., : program.m]
+                program.unload()
         return dx
+
+    def _load(self, assigned, params):
+        for program, _ in assigned:
+            program.use_statistics(self.sync)
+            program.load(params)

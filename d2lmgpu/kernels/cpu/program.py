@@ -58,9 +58,10 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
         value, right, labels = 0.0, 0, classes_of(y)
         rounds = rounds_of(programs, len(X))
         for assigned in rounds:
-            value += yield from _forward(assigned, X, y, sync_statistics, draws)
+            value += yield from forward_together(assigned, X, y, sync_statistics, draws)
             right += _count_correct(assigned, labels)
-            yield from _backward(assigned, sync_statistics, scale, grads if assigned is rounds[-1] else None, ready)
+            written = grads if assigned is rounds[-1] else None
+            yield from backward_together(assigned, sync_statistics, scale, written, ready)
             for program, part in assigned if dx is not None else ():
                 dx[part] = program.dx
     return np.array([value, right], X.dtype)
@@ -77,7 +78,7 @@ def count_correct(X, y, params, network, statistics=()):
         for program in programs:
             program.use_statistics(sync_statistics, statistics)
         for assigned in rounds_of(programs, len(X)):
-            to_the_end(_forward(assigned, X, None, sync_statistics))
+            to_the_end(forward_together(assigned, X, None, sync_statistics))
             right += _count_correct(assigned, y)
     return right
 
@@ -98,7 +99,7 @@ def rounds_of(programs, N):
     return rounds
 
 
-def _forward(assigned, X, y, sync_statistics, draws=None):
+def forward_together(assigned, X, y, sync_statistics, draws=None):
     """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
     passes = [
         program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start))
@@ -112,11 +113,14 @@ def _forward(assigned, X, y, sync_statistics, draws=None):
     return sum(map(to_the_end, passes))
 
 
-def _backward(assigned, sync_statistics, scale, grads, ready):
-    """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added."""
+def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False):
+    """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added.
+
+    ``add``: those of the first one as well.
+    """
     programs = [program for program, _ in assigned]
     passes = [
-        program.backward(scale, grads, program is not programs[0], ready if program is programs[-1] else None)
+        program.backward(scale, grads, add or program is not programs[0], ready if program is programs[-1] else None)
         for program in programs
     ]
     for i, sync in reversed(list(enumerate(sync_statistics))):

@@ -22,6 +22,7 @@ class Squares:
 
     ``z`` is the convolution's output in any shape, ``places`` a view of it whose
     first axis are the size² places of a square: places[q] are the outputs at place q of all squares.
+    ``computed_again``: before `backward` z is as it was before `forward`.
     """
 
     @staticmethod
@@ -29,9 +30,10 @@ class Squares:
         """An array for ``z``: scratch, unless backward needs it."""
         return (np.empty if kind == "max" else scratch)(shape, dtype)
 
-    def __init__(self, z, places, kind, relu):
+    def __init__(self, z, places, kind, relu, computed_again=False):
         self.z, self.places, self.kind, self.relu = z, places, kind, relu
-        self.positive = np.empty_like(places, bool) if relu and kind != "max" and is_shared() else None
+        keeps = relu and kind != "max" and is_shared() and not computed_again
+        self.positive = np.empty_like(places, bool) if keeps else None
         self.found = scratch(places[0].shape, bool) if kind == "max" else None
         self.left = scratch(places[0].shape, bool) if kind == "max" else None
 

@@ -5,7 +5,7 @@ As kernels/cpu/passes.py, but all images go through one program.
 
 from ...layers.labels import with_right_answers
 from ...timing import span
-from ..stages import images_last, to_the_end
+from ..stages import images_last
 from .program import Program, timed
 
 
@@ -18,6 +18,8 @@ class Pass:
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
         self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
         self.program = Program(layers, params, shape, N, with_loss=with_loss and not loss, input_grad=input_grad)
+        self.sync = self.program.own_sync_statistics()
+        self.program.use_statistics(self.sync)
 
     def forward(self, X, params, y=None, draws=None):
         """As of the CPU's `Pass`."""
@@ -25,7 +27,7 @@ class Pass:
         program.use_draws(draws)
         with span("forward"):
             program.take(X, y)
-        to_the_end(timed("forward", program.forward(params)))
+        yield from timed("forward", program.forward(params))
         if not self.with_loss:
             return images_last(program.logits)
         if not self.loss:
@@ -39,5 +41,5 @@ class Pass:
             self.program.dlogits[...] = dy
         elif scale != 1:  # known only now, and a power of two, so that it may come after the loss
             self.program.dlogits *= self.program.dlogits.dtype.type(scale)
-        to_the_end(timed("backward", self.program.backward(params, grads)))
+        yield from timed("backward", self.program.backward(params, grads))
         return images_last(self.program.stages[0].dx) if self.input_grad else None

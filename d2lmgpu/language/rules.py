@@ -1,0 +1,147 @@
+"""The rules of computations: what each must find right, and what it makes then."""
+
+import numpy as np
+
+from .actions import name_of
+from .moves import Wrong
+from .split import norm_part
+
+OLD, NEW = 1, 2
+"""Parameters before and after the update."""
+
+
+class Rules:
+    """A part of `PlanReplay`, which has the tables: a method for each kind of computation.
+
+    Each yields what is made: (value, pieces, sums).
+    """
+
+    def computed(self, compute):
+        """What a computation makes: (value, pieces, sums) each. Raises `Wrong` unless all that it reads is right."""
+        try:
+            yield from getattr(self, f"_{compute.what}")(*compute[1:4], compute.grads)
+        except Wrong as wrong:
+            raise Wrong(f"{compute}: {wrong}") from None
+
+    def _F(self, device, s, m, _):  # noqa: N802
+        self._use_params(device, s)
+        if s:
+            self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
+        start, stop = self._own(device, s)
+        has_none = start == stop and self.plan.stages[s].params > 0
+        if s in self.synchronised:
+            self._go_on("M", device, s, m)
+            self.use(device, ("moments", s), self._norm_part("moments", device, s))
+        else:
+            self._set_aside("cache", device, s, m, alone=has_none or s == len(self.plan.stages) - 1)
+            yield from self._with_contribution(("moments", s), device, m)
+        if s < len(self.plan.stages) - 1:
+            yield self._made(device, ("y", s, m), s, "columns", "rows")
+
+    def _M(self, device, s, m, _):  # noqa: N802
+        self._use_params(device, s)
+        if s:
+            self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
+        self._set_aside("cache", device, s, m, alone=True)
+        self.half_way.add(("M", device, s, m))
+        yield from self._with_contribution(("moments", s), device, m)
+
+    def _S(self, device, s, m, _):  # noqa: N802
+        if s not in self.synchronised:
+            raise Wrong("the stage's statistics are not synchronised: there is no M")
+        self._use_params(device, s)
+        self._check_kept("cache", device, s, m)
+        if s < len(self.plan.stages) - 1:
+            self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
+        self.half_way.add(("S", device, s, m))
+        yield from self._with_contribution(("sums", s), device, m)
+
+    def _go_on(self, what, device, s, m):
+        """The second half of F after M, or of B after S."""
+        if (what, device, s, m) not in self.half_way:
+            raise Wrong(f"the stage's statistics are synchronised, and there is no {what} before it")
+        self.half_way.remove((what, device, s, m))
+
+    def _with_contribution(self, value, device, m):
+        """To moments or sums of the stage's batch norm layers, if there are any, that of a micro-batch is added."""
+        if self.norms[value[1]]:
+            some = self.pieces(value, self._norm_part(value[0], device, value[1]))
+            yield value, some, self._added_to(value, device, some, m)
+
+    def _norm_part(self, kind, device, s):
+        return norm_part(kind, self.norms[s], self.splits[s], self._own(device, s))
+
+    def _B(self, device, s, m, grads):  # noqa: N802
+        yield from self._I(device, s, m, grads)
+        yield from self._W(device, s, m, grads)
+
+    def _I(self, device, s, m, _):  # noqa: N802
+        self._use_params(device, s)
+        self._check_kept("cache", device, s, m)
+        if s in self.synchronised:
+            self._go_on("S", device, s, m)
+            self.use(device, ("sums", s), self._norm_part("sums", device, s))
+        if s < len(self.plan.stages) - 1:
+            self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
+        self._set_aside("delta", device, s, m, alone=True)
+        if s:
+            yield self._made(device, ("dy", s - 1, m), s, "rows", "columns")
+
+    def _W(self, device, s, m, grads):  # noqa: N802
+        for kind in "cache", "delta":
+            self._check_kept(kind, device, s, m)
+            self.kept_on_device.remove((kind, device, s, m))
+        some = self.pieces(grads, self._own(device, s))
+        yield grads, some, self._added_to(grads, device, some, m)
+
+    def _added_to(self, value, device, some, m):
+        """The sums of these pieces with a micro-batch's contribution."""
+        there = self.sums(value)[device, some]
+        there = np.where(np.equal(there, None).astype(bool), 0, there)
+        if (there & 1 << m).any():
+            what = "the gradients contain" if value[0] == "grads" else f"{name_of(value)} contain"
+            raise Wrong(f"{what} this micro-batch's contribution already")
+        return there | 1 << m
+
+    def _update(self, device, s, m, grads):
+        part = self.parts[device].get(s)
+        if part is None or part.state[0] == part.state[1]:
+            raise Wrong("the layout gives this device nothing of this stage to update")
+        self.use(device, ("params", s), part.state)
+        self.use(device, grads, part.state)
+        self.updated.add((device, s))
+        yield ("params", s), self.pieces(grads, part.state), NEW
+
+    def _own(self, device, s):
+        """The elements of the stage with which the device computes: all, but of a split stage its own part."""
+        if self.splits[s] is None:
+            return 0, self.plan.stages[s].params
+        if s not in self.parts[device]:
+            raise Wrong("the layout gives this device no part of this stage")
+        return self.parts[device][s].params
+
+    def _own_units(self, device, s, split, of):
+        """Where stage s is ``split`` so, the units of y of stage ``of`` that are about the device's part, in a list."""
+        return [self.splits[s].units_of(self._own(device, s))] if self.plan.stages[s].split == split else []
+
+    def _made(self, device, value, s, part, share):
+        """What stage s makes of a y or dy: where it is split so, the device's ``part`` of it, or its ``share``."""
+        units = self._own_units(device, s, part, value[1])
+        some = self.pieces(value, units[0]) if units else slice(None)
+        if self.plan.stages[s].split != share:
+            return value, some, 1
+        first, last = map(self.borders[s].index, self._own(device, s))
+        return value, some, (1 << last) - (1 << first)
+
+    def _use_params(self, device, s):
+        self.use(device, ("params", s), self._own(device, s))
+
+    def _set_aside(self, kind, device, s, m, alone):
+        """A cache or delta is made, ``alone`` or with a y: for that a forward may be computed again."""
+        if alone and (kind, device, s, m) in self.kept_on_device:
+            self.waste(f"device {device}: {kind} of stage {s}, micro-batch {m}, is made again, and nobody has used it")
+        self.kept_on_device.add((kind, device, s, m))
+
+    def _check_kept(self, kind, device, s, m):
+        if (kind, device, s, m) not in self.kept_on_device:
+            raise Wrong(f"{kind} of stage {s}, micro-batch {m}, is not there")

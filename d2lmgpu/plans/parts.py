@@ -1,0 +1,86 @@
+"""A plan with some of its stages cut into parts: what it does with a stage, it does with its parts in turn.
+
+F 0                           F 0, F 1, F 2
+B 0                           B 2, B 1, B 0
+elements a to b of grads 0    those of grads 0, of grads 1, of grads 2
+"""
+
+import itertools
+
+from ..language.actions import Transfer, together
+from ..language.plan import Part, stage_of
+
+
+def in_parts(plan, stages):
+    """The plan with these stages cut into parts that have one batch norm layer each, and no parameters after it.
+
+    Raises ValueError for a stage that is split by its units, and cannot be cut.
+    """
+    pieces = [_pieces(plan, s) if s in stages else [stage] for s, stage in enumerate(plan.stages)]
+    if all(len(each) == 1 for each in pieces):
+        return plan
+    first = list(itertools.accumulate(map(len, pieces), initial=0))
+    edges = [list(itertools.accumulate((piece.params for piece in each), initial=0)) for each in pieces]
+
+    def within(s, bounds):
+        """Of elements (start, stop) of a stage what each piece has: (its number, bounds in it)."""
+        for number, (a, b) in enumerate(itertools.pairwise(edges[s]), first[s]):
+            start, stop = (min(max(edge, a), b) - a for edge in bounds)
+            yield number, (start, stop)
+
+    def renamed(value, number):
+        return None if value is None else (value[0], number, *value[2:])
+
+    def parts_of(action):
+        """An action as lists of what happens one after the other."""
+        if isinstance(action, Transfer):
+            kind, s = action.value[:2]
+            if kind in ("y", "dy"):
+                last = first[s + 1] - 1
+                return [[action._replace(value=renamed(action.value, last), target=renamed(action.target, last))]]
+            own = [
+                action._replace(
+                    value=renamed(action.value, number), target=renamed(action.target, number), start=start, stop=stop
+                )
+                for number, (start, stop) in within(s, (action.start, action.stop))
+                if start < stop
+            ]
+            return [own]
+        s, numbers = action.stage, list(range(first[action.stage], first[action.stage + 1]))
+        if action.what == "update":
+            state = next(part.state for part in plan.layout[action.device] if part.stage == s)
+            return [[action._replace(stage=number) for number, (a, b) in [one] if a < b] for one in within(s, state)]
+        order = numbers if action.what in "FW" else numbers[::-1]
+        return [[action._replace(stage=number, into=renamed(action.into, number))] for number in order]
+
+    steps = []
+    for step in plan.steps:
+        steps += together(*map(parts_of, step))
+    layout = tuple(
+        tuple(
+            Part(number, params, state)
+            for part in own
+            for (number, params), (_, state) in zip(
+                within(part.stage, part.params), within(part.stage, part.state), strict=True
+            )
+        )
+        for own in plan.layout
+    )
+    return plan._replace(
+        stages=tuple(itertools.chain(*pieces)), layout=layout, steps=[step for step in map(list, steps) if step]
+    )
+
+
+def _pieces(plan, s):
+    """A stage in parts: one begins with each layer with parameters that comes after batch norm."""
+    stage, starts, has_norm = plan.stages[s], [plan.stages[s].first], False
+    for i in range(stage.first, stage.stop):
+        layer = plan.network[i]
+        if layer.shapes and has_norm:
+            starts.append(i)
+        has_norm = layer.channels > 0 or (has_norm and not layer.shapes)
+    if len(starts) > 1 and stage.split:
+        raise ValueError(f"the plan {plan.name}: stage {s}, which is split by {stage.split}, has more than batch norm")
+    if len(starts) == 1:
+        return [stage]
+    return [stage_of(plan.network, a, b) for a, b in zip(starts, [*starts[1:], stage.stop], strict=True)]
