@@ -69,6 +69,7 @@ SETTINGS = {
     "an allreduce by tree": {"algorithm": "tree"},
     "precision mixed": {"precision": "mixed"},
     "overlap": {"overlap": True},
+    "flat=False": {"flat": False},
     "batch norm": {"network": network(BatchNorm())},
     "batch norm, aggregated": {"network": network(BatchNorm()), "batch_statistics": "aggregated"},
     "batch norm, synchronised": {"network": network(BatchNorm()), "batch_statistics": "synchronised"},

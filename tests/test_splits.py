@@ -279,8 +279,8 @@ def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statist
         ),
         ({"split": "data", "loads": "auto"}, "loads 'auto' are measured without a split; give numbers"),
         ({"split": "data", "loads": [1, 2]}, "loads .*3"),
-        ({"split": "data", "overlap": True}, "overlap is True, which does not"),
-        ({"split": "data", "flat": False}, "flat is False, which does not"),
+        ({"split": "zero3", "overlap": True}, "overlap is True, which is for .*data, zero1; leave it out"),
+        ({"split": "zero1", "flat": False}, "flat is False, which is for data parallelism"),
         ({"split": "data", "batch_statistics": "aggregated", "network": SMALL}, "has no batch norm"),
         (
             {"split": "layers", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},

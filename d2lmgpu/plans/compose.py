@@ -9,21 +9,25 @@ parameters are on each device that computes it. Added are:
 Each device does the first thing on its list that it can: what all do at the same time is a step.
 """
 
+import itertools
+import math
+
 from ..arguments import check_list, check_name, check_text, check_whole, shown
 from ..collectives import ALGORITHMS
 from ..language.actions import Transfer, place
 from ..language.check import check_stages
-from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of
+from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, shapes_of
 from ..language.split import units_of_outputs
 from ..networks import LENET, check_network
 from .cut import cut
 
 
-def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring"):
+def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring", flat=True):
     """The `Plan` that does the ``computations``, for each device a list of (what, stage, micro_batch).
 
     ``micro_batches``: into how many the minibatch is cut. ``stages``: of `cut`; as many as the computations name,
-    unless given. ``algorithm``: the allreduce among devices that have the same stage, of `collectives.ALGORITHMS`.
+    unless given. ``algorithm``: the allreduce among devices that have the same stage, of `collectives.ALGORITHMS`, of
+    all of its gradients at once, or without ``flat`` of each parameter's, one after the other.
 
     Raises ValueError for what are no computations, `PlanError`, which is one, where devices would wait for ever.
     Whether the plan is right, `prove` says.
@@ -46,7 +50,9 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     )
     steps = _InSteps(devices, units_of_outputs(network, stages)).steps()
     for s in reversed(range(len(stages))):
-        steps += allreduce(algorithm, holders[s], ("grads", s), all_of(stages[s]))
+        ends = itertools.accumulate(map(math.prod, shapes_of(stages[s], network)), initial=0)
+        for bounds in [all_of(stages[s])] if flat else itertools.pairwise(ends):
+            steps += allreduce(algorithm, holders[s], ("grads", s), bounds)
         steps.append([Compute("update", device, s) for device in holders[s]])
     return Plan(name, network, stages, micro_batches, layout, steps)
 

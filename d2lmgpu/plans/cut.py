@@ -10,6 +10,9 @@ import itertools
 from ..language.plan import stage_of
 from ..networks import layer_rows
 
+BUCKET = 2**16
+"""Elements of gradients that are exchanged together, at least: 256 kB of float32."""
+
 
 def blocks(network):
     """Where a stage may begin: the numbers of the layers that have parameters, with 0 for the first of them."""
@@ -49,3 +52,12 @@ def cut(network, count, costs=None):
         found.append(stage_of(network, edges[start], edges[stop]))
         stop = start
     return tuple(reversed(found))
+
+
+def in_buckets(network):
+    """The network in stages of `BUCKET` parameters at least, from its end on; the first has the rest."""
+    edges = [len(network)]
+    for start in reversed(blocks(network)):
+        if start == 0 or stage_of(network, start, edges[-1]).params >= BUCKET:
+            edges.append(start)
+    return tuple(stage_of(network, a, b) for b, a in itertools.pairwise(edges))[::-1]

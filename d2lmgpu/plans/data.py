@@ -3,7 +3,9 @@
     device 0    F0 B0 F1 B1 allreduce update
     device 1    F2 B2 F3 B3 allreduce update
 
-The network is one stage. Device i has the micro-batches i·m to (i+1)·m - 1, one after the other, and adds up their
+The network is one stage, unless gradients are to be exchanged in *buckets* of neighbouring layers, each when it is
+final (Li et al. 2020, PyTorch DDP): big enough that a message is worth its cost, small enough that the first is there
+early. Device i has the micro-batches i·m to (i+1)·m - 1, one after the other, and adds up their
 gradients. Bytes: the allreduce's, with a ring 2(k-1)/k·n elements from each device, for n parameters. Memory: on each
 device all n parameters, n gradients, the optimiser's state, and one micro-batch's cache.
 
@@ -12,13 +14,17 @@ Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs"; para
 
 from ..networks import LENET
 from .compose import compose
-from .cut import cut
+from .cut import cut, in_buckets
 
 
-def data(k, micro_batches=1, network=LENET, algorithm="ring"):
-    """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`."""
-    order = [in_turn(i, micro_batches, 1) for i in range(k)]
-    return compose(order, k * micro_batches, network, cut(network, 1), "data", algorithm)
+def data(k, micro_batches=1, network=LENET, algorithm="ring", buckets=False, flat=True):
+    """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`.
+
+    ``buckets``: cut the network into them. ``flat``: as of `compose`.
+    """
+    stages = in_buckets(network) if buckets else cut(network, 1)
+    order = [in_turn(i, micro_batches, len(stages)) for i in range(k)]
+    return compose(order, k * micro_batches, network, stages, "data", algorithm, flat)
 
 
 def in_turn(device, micro_batches, stages):

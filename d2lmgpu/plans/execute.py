@@ -55,10 +55,21 @@ class Execution:
     Its ``stores`` are those of the process's own devices. ``error``: the first that a device had.
 
     ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
-    without them layers compute as they are written, for reference.
+    without them layers compute as they are written, for reference. ``overlap``: gradients are exchanged while others
+    are being computed (step.py).
     """
 
-    def __init__(self, plan, params, devices, optimizer="sgd", loss="cross_entropy", mixed=False, kernels=True):
+    def __init__(
+        self,
+        plan,
+        params,
+        devices,
+        optimizer="sgd",
+        loss="cross_entropy",
+        mixed=False,
+        kernels=True,
+        overlap=False,
+    ):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
@@ -68,7 +79,7 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
-        self.begun, self.error, self.loss, self.mixed = 0, None, find_loss(loss), mixed
+        self.begun, self.error, self.loss, self.mixed, self.overlap = 0, None, find_loss(loss), mixed, overlap
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)

@@ -3,6 +3,13 @@
 receive       comes after the device's work up to the send; then it copies
 free          of what was sent comes after the copies
 collective    as collectives/execute.py does it, on arrays that come into being by the work before it
+
+With *overlap* (Li et al. 2020, PyTorch DDP) gradients are exchanged while others are still being computed: on a second
+queue of each device, its comm stream, which waits for these gradients alone. A run of several stages (language/ways.py)
+says while it goes on which are final.
+
+    device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
+    comm stream               | allreduce 1 .. | allreduce 0 |
 """
 
 import functools
@@ -11,8 +18,9 @@ import threading
 from ..cluster import add_gather
 from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
-from ..devices import Batch
+from ..devices import Batch, Task
 from ..devices.records import note_transfer
+from ..language.ways import INNER, SCRATCH
 
 
 class Step:
@@ -26,10 +34,13 @@ class Step:
         self.examples = next(iter(minibatch.values())).examples
         self.batch, self._lock, self.agreed = Batch(), threading.Lock(), False
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
+        self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
         for i, own in minibatch.items():
             self.batch.submit(execution.store[i].device, execution.store[i].begin, own)
         for number, event in execution.events:
             self._add(number, event)
+        for i in execution.store:
+            self._await_exchanges(i)
         self.ends = [self.batch.submit(store.device, _end, store) for store in execution.stores]
 
     def _add(self, number, event):
@@ -46,13 +57,48 @@ class Step:
                 self._await_receipt(number, event)
             if action.what == "update" and self.execution.mixed and not self.agreed:
                 self._agree()
-            numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
             store = self.execution.store[i]
+            numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
+            if self.execution.overlap and self._begins_run(i, store, action):
+                return
             self.batch.submit(store.device, self.do, store.do, action, *numbers)
+
+    def _begins_run(self, i, store, action):
+        """With overlap: whether it is a run, which is submitted; other actions wait for what they have to do with."""
+        s, m = action.stage, action.micro_batch
+        way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
+        if action.what == "F" and way == SCRATCH:
+            self._await_exchanges(i)
+            values = store.runs[s, m]
+            events = [Task(places=(store.device,)) for _ in values]
+            self.final |= {(i, value): event for value, event in zip(values, events, strict=True)}
+            self.batch.submit(store.device, self._run, store, action, events)
+            return True
+        if action.what != "F" and way not in (SCRATCH, INNER):
+            for value in action.value, action.target:
+                self._await_exchanges(i, value)
+                self.final.pop((i, value), None)
+        return False
+
+    def _run(self, store, action, events):
+        """Runs on a device: the ``events`` happen, whatever goes wrong."""
+        try:
+            self.do(store.do, action, events)
+        finally:
+            for event in events:
+                if not event.done():
+                    event.finish(store.device.mark())
+
+    def _await_exchanges(self, i, *values):
+        """The device's work waits for its exchanges of these gradients, or of all."""
+        for key in [key for key in self.exchanged if key[0] == i and (not values or key[1] in values)]:
+            self.batch.wait(self.execution.store[i].device, self.exchanged.pop(key))
 
     def _agree(self):
         """In mixed precision, before the first update: have all devices finite gradients?"""
         self.agreed, stores = True, self.execution.stores
+        for i in self.execution.store:
+            self._await_exchanges(i)
         makers = [functools.partial(self._finite, store) for store in stores]
         for store, rows in zip(stores, add_gather(self.batch, self.execution.everybody, 1, makers), strict=True):
             self.batch.submit(store.device, self.do, store.agree, rows)
@@ -79,8 +125,7 @@ class Step:
             self.batch.wait(self.execution.store[i].device, copied)
 
     def _add_collective(self, number, event):
-        stores = self._prepare(event)
-        devices = [store.device for store in stores]
+        stores, devices = self._prepare(event)
         dtype = self.execution.dtype_of(event.action.value)
         staged = needs_staging(devices, dtype)
         size, first, unit = self._extent(event.action, stores[0])
@@ -88,13 +133,33 @@ class Step:
             program = compiled(event.action.schedule, len(stores), staged, first, unit)
             arrays = _Arrays(self, stores, event.action)
             add_exchange(self.batch, program, devices, arrays, size, dtype.itemsize)
+            self._note_exchange(event, devices)
 
     def _prepare(self, event):
-        """Let the whole arrays be there that a collective is about; the `Store` of each of its devices that is here."""
-        action, stores = event.action, [self.execution.store[i] for i in event.devices if i in self.execution.store]
-        for store in stores:
-            self.batch.submit(store.device, self.do, store.prepare, action.value)
-        return stores
+        """Let the whole arrays be there that a collective is about.
+
+        Of each of its devices that is here the `Store`, and the queue in which it is carried out.
+        """
+        here, value = [i for i in event.devices if i in self.execution.store], event.action.value
+        stores, queues = [self.execution.store[i] for i in here], []
+        for i, store in zip(here, stores, strict=True):
+            final = self.final.pop((i, value), None)
+            if final is None:
+                self.batch.submit(store.device, self.do, store.prepare, value)
+            queues.append(store.device)
+            if self._is_overlapped(event):
+                queues[-1] = store.device.comm_stream
+                self.batch.wait(queues[-1], final or self.batch.record(store.device))
+        return stores, queues
+
+    def _is_overlapped(self, event):
+        return self.execution.overlap and event.action.value[0] == "grads"
+
+    def _note_exchange(self, event, queues):
+        """In these queues, of the devices that are here, a collective has been submitted."""
+        if self._is_overlapped(event):
+            here = [i for i in event.devices if i in self.execution.store]
+            self.exchanged |= {(i, event.action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}
 
     def _extent(self, action, store):
         """Of the flat arrays of a collective: the size, its first element in the schedule, elements for one of it."""

@@ -87,30 +87,31 @@ class StepAcross(Step):
         if number not in self.across.first_tags:
             super()._add_collective(number, event)
             return
-        stores, action = self._prepare(event), event.action
+        (stores, queues), action = self._prepare(event), event.action
         size, first, unit = self._extent(action, stores[0])
         if size:
             owners = tuple(self.everybody.owners[i] for i in event.devices)
             part = _part(action.schedule, first, unit, owners, self.everybody.rank)
             itemsize = self.execution.dtype_of(action.value).itemsize
             records = part.note([self.everybody[i] for i in event.devices], itemsize)
-            hosts = [self._brought_down(store, action.value, size) for store in stores]
-            ends = [endpoint(store.device) for store in stores]
+            hosts = [self._brought_down(*each, action.value, size) for each in zip(stores, queues, strict=True)]
+            ends = [endpoint(queue) for queue in queues]
             exchanged = self.batch.submit_to_all(
-                ends, self.do, self._exchange, number, event, part, stores, hosts, records
+                ends, self.do, self._exchange, number, event, part, stores, ends, hosts, records
             )
-            for store, host in zip(stores, hosts, strict=True):
+            for store, queue, host in zip(stores, queues, hosts, strict=True):
                 if host is not None:
-                    self.batch.wait(store.device, exchanged)
-                    self.batch.submit(store.device, self.do, self._bring_up, store, action.value, host)
+                    self.batch.wait(queue, exchanged)
+                    self.batch.submit(queue, self.do, self._bring_up, store, action.value, host)
+            self._note_exchange(event, queues)
 
-    def _brought_down(self, store, key, size):
+    def _brought_down(self, store, queue, key, size):
         """Of a GPU: a buffer of its `Staging`, to which work copies the array before an exchange; otherwise None."""
         if store.device.kind == "cpu":
             return None
-        end = endpoint(store.device)
+        end = endpoint(queue)
         host = end.buffer("array", size, self.execution.dtype_of(key))
-        self.batch.wait(end, self.batch.submit(store.device, self.do, self._bring_down, store, key, host))
+        self.batch.wait(end, self.batch.submit(queue, self.do, self._bring_down, store, key, host))
         return host
 
     def _order(self, number):
@@ -153,10 +154,9 @@ class StepAcross(Step):
         store.exchanged(key).set(host)
         store.device.stream.synchronize()  # the next exchange writes there
 
-    def _exchange(self, number, event, part, stores, hosts, records):
+    def _exchange(self, number, event, part, stores, devices, hosts, records):
         pairs = list(zip(stores, hosts, strict=True))
         arrays = [store.exchanged(event.action.value) if host is None else host for store, host in pairs]
-        devices = [endpoint(store.device) for store in stores]
         places, words = [self.everybody.places[i] for i in event.devices], _Words(self, event)
 
         def where(i):

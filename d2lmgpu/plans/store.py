@@ -3,6 +3,8 @@
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
 
+import itertools
+
 import numpy as np
 
 from ..devices import array_module, parts_of
@@ -37,18 +39,18 @@ class Store(Values):
         self.half_way = {}  # after M and S: generators that do the rest
         self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
 
-    def do(self, action, *numbers):
-        """F, B, I, W, update, keep or free."""
+    def do(self, action, *more):
+        """F, B, I, W, M, S, update, keep or free."""
         with self.precision.quiet():
-            getattr(self, f"_{action.what}")(action, *numbers)
+            getattr(self, f"_{action.what}")(action, *more)
 
-    def _F(self, action):  # noqa: N802
+    def _F(self, action, final=()):  # noqa: N802
         _, s, m = action[:3]
         way = self._way(s, m)
         if way == INNER:
             return
         if way == SCRATCH:
-            self._compute_run(s, m, self._input(s, m))
+            self._compute_run(s, m, self._input(s, m), final)
             return
         parts = self.half_way.pop(("M", s, m), None)
         if parts is None:
@@ -87,16 +89,21 @@ class Store(Values):
         for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
             getattr(own, kind)[...] = whole
 
-    def _way(self, s, m):
+    def way(self, s, m, examples):
         """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
-        is_empty = not self.minibatch.examples[m] or self._has_no_units(s)
-        return WRITTEN if self.kernels is None or is_empty else self.ways[s, m]
+        return WRITTEN if self.kernels is None or not examples or self._has_no_units(s) else self.ways[s, m]
+
+    def _way(self, s, m):
+        return self.way(s, m, self.minibatch.examples[m])
 
     def _has_no_units(self, s):
         return self.splits[s] is not None and not self.own[s].size
 
-    def _compute_run(self, s, m, x):
-        """Forward to the loss, and back, for some of the examples at a time."""
+    def _compute_run(self, s, m, x, final):
+        """Forward to the loss, and back, for some of the examples at a time.
+
+        ``final``: events that are to happen when the gradients of each stage are final; or none.
+        """
         stages = range(s, len(self.layers))
         layers = sum((self.layers[i] for i in stages), ())
         params = [param for i in stages for param in self._params_of(i)]
@@ -113,6 +120,7 @@ class Store(Values):
             params,
             layers,
             grads,
+            ready=self._teller(stages, final) if final and not more else None,
             sync_statistics=sync,
             scale=self.precision.scale,
             draws=self._draws(s, m),
@@ -124,6 +132,17 @@ class Store(Values):
             own, sync = sync[: len(self.norms[i])], sync[len(self.norms[i]) :]
             self._add_norms("moments", i, own)
         _add(more)
+
+    def _teller(self, stages, final):
+        """A function to call with a number: from it on all gradients of these stages are final."""
+        firsts = itertools.accumulate((len(self.shapes[i]) for i in stages), initial=0)
+        left = list(zip(firsts, final, strict=False))
+
+        def ready(number):
+            while left and left[-1][0] >= number:
+                left.pop()[1].finish(self.device.mark())
+
+        return ready
 
     def _by_kernels(self, s, m, x):
         """Forward by kernels: as of `_forward`. They hold the cache."""

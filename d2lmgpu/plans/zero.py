@@ -24,18 +24,23 @@ from ..language.actions import Transfer, chunk_bound, place
 from ..language.plan import Compute, Part, Plan, all_of
 from ..networks import LENET
 from .compose import without_nothing
-from .cut import blocks, cut
+from .cut import blocks, cut, in_buckets
 
 
-def zero1(k, micro_batches=1, network=LENET):
-    """The plan for k devices with ``micro_batches`` each, whose optimiser state is sharded."""
-    zero = _Zero(k, cut(network, 1))
+def zero1(k, micro_batches=1, network=LENET, buckets=False):
+    """The plan for k devices with ``micro_batches`` each, whose optimiser state is sharded.
+
+    ``buckets``: cut the network into them, as in data.py.
+    """
+    zero = _Zero(k, in_buckets(network) if buckets else cut(network, 1))
     for j in range(micro_batches):
-        for what in "FB":
-            zero.compute(what, 0, j, micro_batches)
-    zero.collective(reduce_scatter, ("grads", 0))
-    zero.update(0)
-    zero.collective(all_gather, ("params", 0))
+        for what, order in ("F", zero.each), ("B", reversed(zero.each)):
+            for s in order:
+                zero.compute(what, s, j, micro_batches)
+    for s in reversed(zero.each):
+        zero.collective(reduce_scatter, ("grads", s))
+        zero.update(s)
+        zero.collective(all_gather, ("params", s))
     return zero.plan("zero1", network, micro_batches, lambda whole, own: (whole, own))
 
 

@@ -44,7 +44,8 @@ class SplitStep(Step):
         check_memory(network, devices, self.peak_memory, settings, batch_size, objective)
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
-        self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss, settings.precision == "mixed")
+        how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap}
+        self.whole = Whole(self.plan, params, devices, make_optimizer(settings), loss, **how)
         self.replicas, self.devices = [self.whole], devices.mine
         limited = any(device.accounting for device in devices.mine)  # memory for one minibatch at a time
         self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
@@ -127,8 +128,8 @@ class Whole:
     given, so that processes can compare what they begin with.
     """
 
-    def __init__(self, plan, params, devices, optimizer, loss, mixed):
-        self.plan, self.devices, self.optimizer, self.loss, self.mixed = plan, devices, optimizer, loss, mixed
+    def __init__(self, plan, params, devices, optimizer, loss, **how):
+        self.plan, self.devices, self.optimizer, self.loss, self.how = plan, devices, optimizer, loss, how
         self.set_params(params)
 
     def submit(self, X, y, lr, *arguments):
@@ -164,7 +165,7 @@ class Whole:
     def set_params(self, values):
         """Take `params`."""
         self.execution = None  # frees memory that the next line takes
-        self.execution = Execution(self.plan, values, self.devices, self.optimizer, self.loss, self.mixed)
+        self.execution = Execution(self.plan, values, self.devices, self.optimizer, self.loss, **self.how)
         self.given = list(map(to_host, values))
         count, dtype = sum(param.size for param in self.given), self.execution.dtype
         self.given_state = [np.zeros(count, dtype)] * self.optimizer.states

@@ -32,8 +32,8 @@ EXAMPLE = "data=2,layers=2"
 
 WITH_LOADS = ("data", "zero1", "zero2", "zero3")
 
-TOGETHER = {"flat": True, "overlap": False}
-"""Settings that have one value only where there is a split."""
+WITH_OVERLAP = ("data", "zero1")
+"""Splits in which each device has all gradients until they are exchanged; the others exchange them for want of room."""
 
 BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads": None, "precision": "float32"}
 """Likewise, where the split is a `Plan`."""
@@ -73,10 +73,14 @@ def check_together(settings):
         raise ValueError("loads 'auto' are measured without a split; give numbers, one for each device")
     if settings.precision == "tf32":
         raise ValueError("precision 'tf32' needs CUDA graphs, which a split does not launch; leave it out")
-    for name, usual in TOGETHER.items():
-        value = getattr(settings, name)
-        if value != usual:
-            raise ValueError(f"{name} is {shown(value)}, which does not go together with a split; leave it out")
+    if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
+        allowed = ", ".join(WITH_OVERLAP)
+        raise ValueError(
+            f"overlap is True, which is for splits in which each device has all gradients at once, {allowed}; leave it "
+            "out"
+        )
+    if not settings.flat and split != "data":
+        raise ValueError("flat is False, which is for data parallelism: with another split give no flat")
 
 
 def _check_beside_plan(settings):
@@ -113,8 +117,8 @@ def name_of_split(split):
     return split.name if isinstance(split, Plan) else split
 
 
-def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm="ring"):
-    """The `Plan` for k devices.
+def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm="ring", **usual):
+    """The `Plan` for k devices; ``usual``: what only some splits have, by name, with its usual value for the others.
 
     Raises ValueError for a split, a pipeline or a network with which there is none, or of other than k devices.
     """
@@ -135,7 +139,8 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pick.get(name, name), copies, count, micro_batches, network, algorithm)
     maker = PLANS[pick.get(split, split)]
-    options = {"algorithm": algorithm} if "algorithm" in inspect.signature(maker).parameters else {}
+    known = inspect.signature(maker).parameters
+    options = {name: value for name, value in {"algorithm": algorithm, **usual}.items() if name in known}
     return maker(k, micro_batches, network, **options)
 
 
@@ -161,7 +166,8 @@ def plan_of(settings, k, network):
     """
     mixed = settings.precision == "mixed"
     choice = settings.split, k, settings.pipeline, settings.micro_batches
-    plan = make_plan(*choice, in_half(network) if mixed else network, settings.algorithm)
+    how = {"buckets": settings.overlap, "flat": settings.flat}
+    plan = make_plan(*choice, in_half(network) if mixed else network, settings.algorithm, **how)
     plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", settings.algorithm)
     return updates_last(plan) if mixed else plan
 
