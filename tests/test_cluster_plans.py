@@ -133,7 +133,7 @@ def history_of(result):
 @pytest.mark.parametrize("settings, split", list(zip(RUNS, [(1, 1), (1, 2), (2, 1), (1, 1, 1), (1, 3)], strict=True)))
 def test_training(settings, split, data, monkeypatch):
     """Peak memory of all devices and metrics are those of one process, too; the test set has several parts."""
-    monkeypatch.setattr("d2lmgpu.training.split_step.PREDICTION_BATCH", 9)
+    monkeypatch.setattr("d2lmgpu.training.plan_accuracy.PREDICTION_BATCH", 9)
     expected = train(cpus(sum(split)), data, **settings)
     results = in_each(split, lambda cluster: train(cluster, data, **settings))
     for result in results:
@@ -151,7 +151,7 @@ def test_a_checkpoint_goes_on_in_any_number_of_processes(split, before, after, d
     settings, file = {"split": split, "micro_batches": 2, "optimizer": "adam", "lr": 0.002}, tmp_path / "run.npz"
 
     def begin(cluster):
-        callbacks = [StopAfter(6)] if cluster.rank == cluster.size - 1 else []
+        callbacks = [StopAfter(5)] if cluster.rank == cluster.size - 1 else []
         return train(cluster, data, checkpoint=file, callbacks=callbacks, **settings)
 
     def go_on(cluster):
@@ -203,7 +203,7 @@ def test_what_processes_cannot_do(data, monkeypatch):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
     assert communicator.LEAST_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
     monkeypatch.setattr(communicator, "LEAST_TAGS", 5)
-    with pytest.raises(ValueError, match="the plan has 6 messages between processes, .* no more than 5; take fewer"):
+    with pytest.raises(ValueError, match="the plan has 10 messages between processes, .* no more than 5; take fewer"):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
     monkeypatch.setattr(communicator, "LEAST_TAGS", 6)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))

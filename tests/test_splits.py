@@ -16,7 +16,8 @@ from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
 from d2lmgpu.plans import PLANS, Measured, copies_of, estimate_costs, prove, simulate
-from d2lmgpu.training.split_step import SplitStep, SplitTestSet
+from d2lmgpu.training.plan_accuracy import SplitTestSet
+from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
@@ -350,13 +351,13 @@ def test_mixed_precision(data, split, monkeypatch):
         def on_step(self, epoch, step, loss):
             scales.append(float(runners[-1].scaling()[0][0]))
 
-    runners, init = [], SplitStep.__init__
+    runners, init = [], PlanStep.__init__
 
     def made(self, *arguments, **named):
         init(self, *arguments, **named)
         runners.append(self)
 
-    monkeypatch.setattr(SplitStep, "__init__", made)
+    monkeypatch.setattr(PlanStep, "__init__", made)
     alone, params = quick(cpus(1), some, **settings)
     history, found = quick(
         cpus(4), some, split=split, micro_batches=2, prefetch=False, callbacks=[Listen()], **settings

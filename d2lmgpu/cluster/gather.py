@@ -13,7 +13,7 @@ import functools
 import numpy as np
 
 from ..collectives import allreduce
-from ..devices import Batch, put, to_host
+from ..devices import Batch, DeviceArray, to_host
 from ..devices.transfer import result_to_host
 from .staging import endpoint
 
@@ -32,13 +32,13 @@ def gather(cluster, rows):
     return rows_of(arrays, cluster, to_host)
 
 
-def add_gather(batch, cluster, m, makers):
+def add_gather(batch, cluster, m, makers, across=None):
     """Add to a batch: gather rows of m numbers. ``makers[i]()``, called on this process's device i, returns its row.
 
     Returns an array for each of this process's devices; `rows_of` reads it when the batch is done. A GPU's array is on
-    its `Staging`, in the host's memory.
+    its `Staging`, in the host's memory. No limit counts these few bytes. ``across``: the `Across` that sums the arrays.
     """
-    arrays = [put(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
+    arrays = [DeviceArray(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
     for number, (device, array, make) in enumerate(each, cluster.first):
         if array.device is not device:
@@ -46,7 +46,7 @@ def add_gather(batch, cluster, m, makers):
             batch.wait(array.device, made)
             make = functools.partial(_made, made)
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
-    allreduce(arrays, cluster.across("recursive_doubling"), batch)
+    allreduce(arrays, across or cluster.across("recursive_doubling"), batch)
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
             batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows

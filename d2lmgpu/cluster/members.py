@@ -171,9 +171,13 @@ class Across:
             exchange = Exchange(
                 lambda _: f"allreduce {self.name}", part, cluster.places, ends, flat, records, communicator
             )
-            exchanged = batch.submit_to_all(ends, exchange.run)
+            exchanged = batch.submit_to_all(ends, self.carry_out, exchange)
         for array, host in zip(data, flat, strict=True):
             add_up(batch, exchanged, array, host)
+
+    def carry_out(self, exchange):
+        """Runs on one of the devices, when all are there."""
+        exchange.run()
 
 
 def as_cluster(devices):

@@ -12,14 +12,18 @@ import hashlib
 
 import numpy as np
 
-from ..cluster import HangError, agree
+from ..cluster import Across, HangError, add_gather, agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import ProcessPart
 from ..cluster.staging import endpoint
+from ..collectives import ALGORITHMS, schedules_of
 from ..collectives.program import compile_schedule
 from ..language.actions import Transfer
 from .step_across import StepAcross, TaggedMessage
+
+GATHER = "recursive_doubling"
+"""The allreduce by which devices tell each other numbers."""
 
 
 class AcrossProcesses:
@@ -34,7 +38,7 @@ class AcrossProcesses:
             raise self.progress.error
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")
-        self.count, self.messages, self.first_tags = len(events), {}, {}
+        self.count, self.messages, self.first_tags = len(events) + 2, {}, {}
         owners, tags, under_way = everybody.owners, 0, {}
         for number, event in enumerate(events):
             action = event.action
@@ -47,6 +51,10 @@ class AcrossProcesses:
                 tags += 1
             elif action.what == "receive" and owners[event.devices[0]] != owners[action.peer]:
                 self.messages[number] = under_way[action.value, action.peer, event.devices[0]]
+        self.tags, m = {}, 2 * execution.plan.micro_batches + 1  # of what devices tell each other in a step
+        for what, numbers in ("gradients", 1), ("results", m):
+            self.tags[what] = tags
+            tags += sum(map(len, ALGORITHMS[GATHER](len(everybody), numbers * len(everybody))))
         if tags > most_tags(self.progress.comm):
             raise ValueError(
                 f"the plan has {tags:,} messages between processes, and this MPI knows no more than "
@@ -55,12 +63,16 @@ class AcrossProcesses:
         plan = execution.plan._replace(network=None)  # functions, whose names tell where they are in memory
         self._to_compare = {"the plan's checksum": _checksum(plan), "the parameters'": _checksum(*params)}
 
-    def step(self, minibatch, lr):
+    def step(self, minibatch, lr, tell):
         """The `Step` of this process's devices."""
         if self._to_compare and self.everybody.world is not None:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
-        return StepAcross(self.execution, minibatch, lr)
+        return StepAcross(self.execution, minibatch, lr, tell)
+
+    def add_gather(self, step, what, m, makers):
+        """As `cluster.add_gather`, at the end of a step or of its gradients: ``what``, of `tags`."""
+        return add_gather(step.batch, self.everybody, m, makers, _InStep(self, step, what))
 
     def completed(self, arrays, name):
         """Flat host arrays, one for each stage, in which each process has what its own devices hold: all of them whole.
@@ -81,6 +93,24 @@ class AcrossProcesses:
         exchange = Exchange(lambda _: f"the sharing of {name}", part, places, [device], [whole], {}, communicator)
         device.submit(exchange.run).result()
         return np.split(whole, np.cumsum([len(array) for array in arrays])[:-1])
+
+
+class _InStep(Across):
+    """The allreduce of what devices tell each other in a step, which is left out if one of them has failed."""
+
+    def __init__(self, across, step, what):
+        super().__init__(across.everybody, what, schedules_of(GATHER))
+        self.across, self.step = across, step
+        self.order = step.steps * across.count + across.count - (2 if what == "gradients" else 1)
+
+    def carry_out(self, exchange):
+        """As of `Across`."""
+        self.step.do(self._run, exchange)
+
+    def _run(self, exchange):
+        with self.across.progress.slot(self.order, self.across.tags[self.name]) as slot:
+            exchange.communicator = slot
+            exchange.run()
 
 
 def _completing(plan, name, owners, ranks):

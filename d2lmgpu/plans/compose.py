@@ -13,7 +13,7 @@ import itertools
 import math
 
 from ..arguments import check_list, check_name, check_text, check_whole, shown
-from ..collectives import ALGORITHMS
+from ..collectives import ALGORITHMS, schedules_of
 from ..language.actions import Transfer, place
 from ..language.check import check_stages
 from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, shapes_of
@@ -26,15 +26,16 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     """The `Plan` that does the ``computations``, for each device a list of (what, stage, micro_batch).
 
     ``micro_batches``: into how many the minibatch is cut. ``stages``: of `cut`; as many as the computations name,
-    unless given. ``algorithm``: the allreduce among devices that have the same stage, of `collectives.ALGORITHMS`, of
-    all of its gradients at once, or without ``flat`` of each parameter's, one after the other.
+    unless given. ``algorithm``: the allreduce among devices that have the same stage, of `collectives.ALGORITHMS` or a
+    function like those: of all of its gradients at once, or without ``flat`` of each parameter's, one after the other.
 
     Raises ValueError for what are no computations, `PlanError`, which is one, where devices would wait for ever.
     Whether the plan is right, `prove` says.
     """
     check_network(network)
     check_text("name", name)
-    check_name("algorithm", algorithm, ALGORITHMS)
+    if not callable(algorithm):
+        check_name("algorithm", algorithm, ALGORITHMS)
     check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
     devices = [
         [_computation(short, device) for short in check_list(f"device {device}", todo, of="computations")]
@@ -60,7 +61,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
 def allreduce(algorithm, group, value, bounds):
     """The schedule that sums elements (start, stop) of the value over a group of devices."""
     start, stop = bounds
-    return without_nothing(place(ALGORITHMS[algorithm](len(group), stop - start), group, start, value))
+    return without_nothing(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
 
 
 def without_nothing(schedule):

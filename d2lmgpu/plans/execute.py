@@ -13,7 +13,6 @@ import numpy as np
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
-from ..devices.transfer import result_to_host
 from ..language.check import check_plan
 from ..language.memory import Facts
 from ..language.plan import all_of, norms_of, shapes_of
@@ -56,7 +55,8 @@ class Execution:
 
     ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
     without them layers compute as they are written, for reference. ``overlap``: gradients are exchanged while others
-    are being computed (step.py).
+    are being computed (step.py). ``library``: what sums gradients over all devices in the place of a schedule, "nccl"
+    or an `Across`.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Execution:
         mixed=False,
         kernels=True,
         overlap=False,
+        library=None,
     ):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
@@ -79,7 +80,8 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
-        self.begun, self.error, self.loss, self.mixed, self.overlap = 0, None, find_loss(loss), mixed, overlap
+        self.begun, self.error, self.loss, self.mixed = 0, None, find_loss(loss), mixed
+        self.overlap, self.library = overlap, library
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -93,13 +95,16 @@ class Execution:
         ]
         self.stores = [task.result() for task in tasks]
         self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
+        for store in self.stores if library else ():
+            sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
+            store.fixed = {value: store.device.empty(n, self.dtype) for value, n in sizes.items()}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # of each micro-batch's loss the first device that computes it:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
 
-    def step(self, X, y, lr, tell=0.0, draws=None, examples=None):
+    def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """A training step on ``X`` (N, C, H, W), in the parameters' dtype, with ``y`` (N, ...); the summed loss.
 
         Afterwards ``correct`` is for how many examples the largest logit was the label, and ``told`` what the processes
@@ -110,21 +115,24 @@ class Execution:
         that do not fit the network, and for one with dropout without ``draws``.
         """
         with nothing_left_behind(self.devices):
-            return self.finish(self.submit(X, y, lr, draws, examples), tell)
+            return self.finish(self.submit(X, y, lr, draws, examples, tell))
 
-    def submit(self, X, y, lr, draws=None, examples=None):
+    def submit(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """Begin a `step`: `finish` waits for what this returns. Meanwhile the next one may be begun."""
-        if self.error is not None:
-            raise ValueError("a step of this execution has failed; begin with a new one")
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
-        minibatch = self._place_examples(X, y, draws, examples or len(y))
-        step = Step(self, minibatch, lr) if self.across is None else self.across.step(minibatch, lr)
+        return self.submit_placed(self._place_examples(X, y, draws, examples or len(y)), lr, tell)
+
+    def submit_placed(self, minibatch, lr, tell=0.0):
+        """`submit` of what is on the devices: for each of this process's a `Minibatch`."""
+        if self.error is not None:
+            raise ValueError("a step of this execution has failed; begin with a new one")
+        step = Step(self, minibatch, lr, tell) if self.across is None else self.across.step(minibatch, lr, tell)
         self.begun += 1
         step.batch.commit()
         return step
 
-    def finish(self, step, tell=0.0):
+    def finish(self, step):
         """Wait for a step that was begun; the rest is as of `step`."""
         for end in step.ends:
             end.wait()
@@ -132,7 +140,10 @@ class Execution:
             if error is not None:  # perhaps of a collective
                 self.error = self.error or error
                 raise error
-        return self._results(step, tell)
+        rows = step.rows()
+        self.told = [row[-1] for row in rows]
+        self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))
+        return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
 
     @property
     def steps(self):
@@ -143,6 +154,12 @@ class Execution:
     def steps(self, steps):
         for store in self.stores:
             store.steps = steps
+
+    def set_params(self, values):
+        """Take all parameters, on the host."""
+        flat = numbered_stages([np.asarray(to_host(value)) for value in values], self.plan)
+        for store in self.stores:
+            store.device.submit(store.set_params, flat).result()
 
     def params(self):
         """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
@@ -213,21 +230,6 @@ class Execution:
                 if s == last:
                     found[i].y[m] = put(y[own], device).raw
         return found
-
-    def _results(self, step, tell):
-        """The loss, summed over micro-batches, each of which several devices may have computed: the first one's counts.
-
-        In all processes the same: a row of numbers from each device is gathered.
-        """
-        M = self.plan.micro_batches
-        rows = np.full((len(self.stores), 2 * M + 1), float(tell))
-        for row, (i, minibatch) in zip(rows, step.minibatch.items(), strict=True):
-            for m, sums in minibatch.sums.items():
-                row[2 * m : 2 * m + 2] = result_to_host(DeviceArray(sums, self.store[i].device))
-        rows = gather(self.everybody, rows).tolist()
-        self.told = [row[-1] for row in rows]
-        self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))
-        return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
 
 
 def extents_of(plan, columns, events):

@@ -16,11 +16,14 @@ import functools
 import threading
 
 from ..cluster import add_gather
+from ..collectives import allreduce
 from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
-from ..devices import Batch, Task
+from ..devices import DeviceArray, Task
 from ..devices.records import note_transfer
+from ..devices.transfer import result_to_host
 from ..language.ways import INNER, SCRATCH
+from .chains import Chains
 
 
 class Step:
@@ -29,19 +32,37 @@ class Step:
     ``ends``: events, when each device is done with it.
     """
 
-    def __init__(self, execution, minibatch, lr):
+    def __init__(self, execution, minibatch, lr, tell):
         self.execution, self.minibatch, self.lr, self.steps = execution, minibatch, lr, execution.begun
+        self.tell = tell
         self.examples = next(iter(minibatch.values())).examples
-        self.batch, self._lock, self.agreed = Batch(), threading.Lock(), False
+        self.batch, self._lock, self.agreed = Chains(), threading.Lock(), False
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
         self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
         for i, own in minibatch.items():
-            self.batch.submit(execution.store[i].device, execution.store[i].begin, own)
+            self.batch.chain(execution.store[i].device, execution.store[i].begin, own)
         for number, event in execution.events:
             self._add(number, event)
         for i in execution.store:
             self._await_exchanges(i)
-        self.ends = [self.batch.submit(store.device, _end, store) for store in execution.stores]
+        self._tell_others()
+        self.ends = [self.batch.chain(store.device, store.clear) for store in execution.stores]
+
+    def rows(self):
+        """When the step is done: for each device numbers, of each micro-batch the loss and the right answers, or 0.
+
+        At last what its process had to ``tell``. Where several devices have computed a micro-batch, each has its own.
+        """
+        rows = []
+        for i, minibatch in self.minibatch.items():
+            rows.append([0.0] * (2 * len(self.examples)) + [self.tell])
+            for m, sums in minibatch.sums.items():
+                device = self.execution.store[i].device
+                rows[-1][2 * m : 2 * m + 2] = result_to_host(DeviceArray(sums, device)).tolist()
+        return rows
+
+    def _tell_others(self):
+        """Nobody, if all devices are of this process."""
 
     def _add(self, number, event):
         """Add the event ``number`` of the plan, in which devices of this process take part."""
@@ -61,7 +82,7 @@ class Step:
             numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
             if self.execution.overlap and self._begins_run(i, store, action):
                 return
-            self.batch.submit(store.device, self.do, store.do, action, *numbers)
+            self.batch.chain(store.device, self.do, store.do, action, *numbers)
 
     def _begins_run(self, i, store, action):
         """With overlap: whether it is a run, which is submitted; other actions wait for what they have to do with."""
@@ -100,8 +121,12 @@ class Step:
         for i in self.execution.store:
             self._await_exchanges(i)
         makers = [functools.partial(self._finite, store) for store in stores]
-        for store, rows in zip(stores, add_gather(self.batch, self.execution.everybody, 1, makers), strict=True):
-            self.batch.submit(store.device, self.do, store.agree, rows)
+        for store, rows in zip(stores, self._gathered("gradients", 1, makers), strict=True):
+            self.batch.chain(store.device, self.do, store.agree, rows)
+
+    def _gathered(self, what, m, makers):
+        """As of `cluster.add_gather`."""
+        return add_gather(self.batch, self.execution.everybody, m, makers)
 
     def _finite(self, store):
         return self.do(store.finite) or [0.0]
@@ -126,6 +151,9 @@ class Step:
 
     def _add_collective(self, number, event):
         stores, devices = self._prepare(event)
+        if self._is_by_library(event):
+            self._add_library(event, stores, devices)
+            return
         dtype = self.execution.dtype_of(event.action.value)
         staged = needs_staging(devices, dtype)
         size, first, unit = self._extent(event.action, stores[0])
@@ -134,6 +162,17 @@ class Step:
             arrays = _Arrays(self, stores, event.action)
             add_exchange(self.batch, program, devices, arrays, size, dtype.itemsize)
             self._note_exchange(event, devices)
+
+    def _is_by_library(self, event):
+        """Whether gradients are summed over all devices, and not by a schedule."""
+        is_sum = event.action.value[0] == "grads" and len(event.devices) == self.execution.plan.k
+        return self.execution.library is not None and is_sum
+
+    def _add_library(self, event, stores, queues):
+        value = event.action.value
+        arrays = [DeviceArray(store.fixed[value], queue) for store, queue in zip(stores, queues, strict=True)]
+        allreduce(arrays, self.execution.library, self.batch)
+        self._note_exchange(event, queues)
 
     def _prepare(self, event):
         """Let the whole arrays be there that a collective is about.
@@ -145,7 +184,7 @@ class Step:
         for i, store in zip(here, stores, strict=True):
             final = self.final.pop((i, value), None)
             if final is None:
-                self.batch.submit(store.device, self.do, store.prepare, value)
+                self.batch.chain(store.device, self.do, store.prepare, value)
             queues.append(store.device)
             if self._is_overlapped(event):
                 queues[-1] = store.device.comm_stream
@@ -200,12 +239,6 @@ class _Arrays:
         if self.step.execution.error is not None:  # there may be none
             raise self.step.execution.error
         return self.stores[i].exchanged(self.action.value)
-
-
-def _end(store):
-    """Runs on a device; its result is the mark of an event."""
-    store.clear()
-    return store.device.mark()
 
 
 @functools.lru_cache(maxsize=256)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..cluster import rows_of
 from ..cluster.exchange import Exchange
 from ..cluster.instructions import Instruction
 from ..cluster.part import ProcessPart
@@ -36,10 +37,29 @@ class TaggedMessage(NamedTuple):
 class StepAcross(Step):
     """`Step` for the devices of one process of several."""
 
-    def __init__(self, execution, minibatch, lr):
+    def __init__(self, execution, minibatch, lr, tell):
         self.across, self.progress = execution.across, execution.across.progress
         self.everybody = execution.across.everybody
-        super().__init__(execution, minibatch, lr)
+        super().__init__(execution, minibatch, lr, tell)
+
+    def rows(self):
+        """As of `Step`, of all processes' devices."""
+        return rows_of(self.told, self.everybody).tolist()
+
+    def _tell_others(self):
+        makers = [functools.partial(self._row, i) for i in self.minibatch]
+        self.told = self._gathered("results", 2 * len(self.examples) + 1, makers)
+
+    def _gathered(self, what, m, makers):
+        return self.across.add_gather(self, what, m, makers)
+
+    def _row(self, i):
+        """Runs on a device: its row of numbers."""
+        row = np.zeros(2 * len(self.examples) + 1)
+        for m, sums in self.minibatch[i].sums.items():
+            row[2 * m : 2 * m + 2] = sums if isinstance(sums, np.ndarray) else sums.get()
+        row[-1] = self.tell
+        return row
 
     def fail(self, error):
         """As of `Step`; no device of this process waits for messages any more."""
@@ -55,7 +75,7 @@ class StepAcross(Step):
         place = self.everybody[message.destination]
         record = note_transfer(store.device, place, self.bytes_of(action))
         self.received.setdefault((action.value, message.source), []).append((left, message))
-        self.batch.submit(store.device, self._begin, left, self._send, (store, action.value, message, record))
+        self.batch.chain(store.device, self._begin, left, self._send, (store, action.value, message, record))
 
     def _add_receive(self, number, event):
         message = self.across.messages.get(number)
@@ -67,10 +87,10 @@ class StepAcross(Step):
         wait = self._order(number), (_Words(self, event), Instruction(0, "receive", message.destination, message))
         landing = []  # the host's array of a GPU's message
         what = store, action.value, message, record, landing
-        self.batch.submit(store.device, self._begin, come, self._receive, what, *wait)
+        self.batch.chain(store.device, self._begin, come, self._receive, what, *wait)
         self.batch.wait(store.device, come)
         if store.device.kind == "gpu":
-            self.batch.submit(store.device, self.do, self._land, store, action.value, landing)
+            self.batch.chain(store.device, self.do, self._land, store, action.value, landing)
 
     def _await_receipt(self, number, event):
         (i,), device = event.devices, self.execution.store[event.devices[0]].device
@@ -80,11 +100,14 @@ class StepAcross(Step):
                 continue
             left, message = sent
             what = _Words(self, event), Instruction(0, "send", i, message)
-            self.batch.submit(device, self.progress.await_event, left, self._order(number), what)
+            self.batch.chain(device, self.progress.await_event, left, self._order(number), what)
             self.batch.wait(device, left)
 
     def _add_collective(self, number, event):
         if number not in self.across.first_tags:
+            super()._add_collective(number, event)
+            return
+        if self._is_by_library(event):
             super()._add_collective(number, event)
             return
         (stores, queues), action = self._prepare(event), event.action
@@ -102,7 +125,7 @@ class StepAcross(Step):
             for store, queue, host in zip(stores, queues, hosts, strict=True):
                 if host is not None:
                     self.batch.wait(queue, exchanged)
-                    self.batch.submit(queue, self.do, self._bring_up, store, action.value, host)
+                    self.batch.chain(queue, self.do, self._bring_up, store, action.value, host)
             self._note_exchange(event, queues)
 
     def _brought_down(self, store, queue, key, size):

@@ -30,7 +30,9 @@ class Store(Values):
         super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
         self.mixed, self.accepted = mixed, True
         self.precision = LossScale() if mixed else FullPrecision([], plan.network)
-        self.steps = 0  # updates of the optimiser
+        self.steps = self.begun = self.finished = (
+            0  # updates of the optimiser; steps in which it began to update, ended
+        )
         none = self._new(0)
         self.kernels = kernels_for(none, [none])
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
@@ -242,6 +244,7 @@ class Store(Values):
         weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
     def _update(self, action, lr, batch_size):
+        self.begun = self.finished + 1
         if self.accepted:
             s, part = action.stage, self.parts[action.stage]
             params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
@@ -266,6 +269,7 @@ class Store(Values):
                 track_statistics(mean, variance, moments)
         super().clear()
         self.steps += self.accepted
+        self.finished = self.begun
 
     def finite(self):
         """In mixed precision: a row with a 1 if all final gradients are finite."""
@@ -286,8 +290,12 @@ class Store(Values):
     def _free(self, action):
         value = self.values.pop(action.value, None)
         self.unwritten.discard(action.value)
-        if hasattr(value, "backward") and self.device.accounting is None:
+        if self.device.accounting is not None:
+            return
+        if hasattr(value, "backward"):
             self.idle.give_back((action.stage, value.shape), value)
+        elif action.value[0] in ("params", "grads") and value is not None:
+            self.spare[action.value[:2]] = value
 
     def _handed_back(self, s, m):
         return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")

@@ -9,6 +9,8 @@
 Everything here runs on the device, with plain arrays, in the device's turn.
 """
 
+import itertools
+
 import numpy as np
 
 from ..devices import array_module
@@ -36,13 +38,17 @@ class Values:
 
     ``extents``: by gradients the elements (start, stop) that the device has of them. ``computed``: the stages that it
     computes, of whose batch norm layers it has ``running[s]``: running means and variances, as of `init_statistics`.
+
+    ``flat`` is what it holds of parameters, in one array, of which ``own[s]`` are parts; so is ``flat_state``, for each
+    of the optimiser's states. ``fixed``: arrays for gradients that are to be the same in each step. ``spare``: arrays
+    of stages for parameters and gradients, which nothing uses, and the next step takes again.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, computed):
         self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
-        self.values, self.own, self.state = {}, {}, {}
+        self.values, self.fixed, self.spare = {}, {}, {}
         self.unwritten = set()  # gradients that are not zeros yet, as they should be
-        self.parts = {part.stage: part for part in plan.layout[number]}
+        self.parts = {part.stage: part for part in sorted(plan.layout[number])}
         self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
         self.shapes = [shapes_of(stage, plan.network) for stage in plan.stages]
         shapes = output_shapes(plan.network, plan.stages)
@@ -50,10 +56,11 @@ class Values:
         self.layers = [plan.network[stage.first : stage.stop] for stage in plan.stages]
         self.random = [sum(layer.random for layer in plan.network[: stage.first]) for stage in plan.stages]  # before it
         self.dtype = flat[0].dtype
-        for s, part in self.parts.items():
-            own = self.own[s] = self._new(part.params[1] - part.params[0])
-            own[...] = array_module(own).asarray(flat[s][slice(*part.params)])
-            self.state[s] = [self._zeros(part.state[1] - part.state[0]) for _ in range(optimizer.states)]
+        self.flat, self.own = self._in_one_piece("params")
+        self.set_params(flat)
+        states = [self._in_one_piece("state") for _ in range(optimizer.states)]
+        self.flat_state = [whole for whole, _ in states]
+        self.state = {s: [own[s] for _, own in states] for s in self.parts}
         self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
         self.running = {}
         for s in sorted(computed):
@@ -62,6 +69,18 @@ class Values:
                 self.running[s] = list(map(self._new, sizes))
                 for number, array in enumerate(self.running[s]):
                     array.fill(number % 2)
+
+    def _in_one_piece(self, name):
+        """An array of zeros for what the device holds of "params" or "state", and by stage the parts of it."""
+        bounds = [getattr(part, name) for part in self.parts.values()]
+        ends = list(itertools.accumulate((stop - start for start, stop in bounds), initial=0))
+        whole = self._zeros(ends[-1])
+        return whole, {s: whole[a:b] for s, (a, b) in zip(self.parts, itertools.pairwise(ends), strict=True)}
+
+    def set_params(self, flat):
+        """Take parameters: for each stage a flat array on the host, of which the device holds a part."""
+        for s, part in self.parts.items():
+            self.own[s][...] = array_module(self.own[s]).asarray(flat[s][slice(*part.params)])
 
     def clear(self):
         """Forget what is of one step alone."""
@@ -138,7 +157,12 @@ class Values:
             return self.own[s]
         if value not in self.values:
             start, stop = self.extent(value)
-            self.values[value] = self._new(stop - start, np.float64 if kind in ROWS else None)
+            new = self.fixed.get(value)
+            if new is None:
+                new = self.spare.pop(value[:2], None)  # fresh memory is zeroed by the system, page by page
+            if new is None or new.size != stop - start:
+                new = self._new(stop - start, np.float64 if kind in ROWS else None)
+            self.values[value] = new
             if kind != "params":
                 self.unwritten.add(value)
             elif s in self.own:

@@ -140,8 +140,8 @@ class Loop:
         return position
 
     def _check_copies(self, epoch, step):
-        if self.settings.split:
-            check_parts(self.everybody, self.runner.whole.execution, self.settings.batch_statistics, epoch, step)
+        if not getattr(self.runner, "are_copies", True):
+            check_parts(self.everybody, self.runner.execution, self.settings.batch_statistics, epoch, step)
         else:
             check_replicas(self.everybody, self.runner.replicas, self.settings.batch_statistics, epoch, step)
 

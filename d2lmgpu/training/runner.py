@@ -6,36 +6,31 @@ from ..devices import DeviceError
 from ..devices.trials import tell
 from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
-from ..parallel import EagerStep, GraphStep, Replica, get_params, measure_loads
-from ..parallel.across import ClusterStep
+from ..parallel import GraphStep, Replica, get_params, measure_loads
 from ..parallel.graph_limits import can_be_graph
 from ..words import listed
 from .accuracy import TestSet
-from .split_step import SplitStep, SplitTestSet
+from .plan_accuracy import SplitTestSet
+from .plan_step import PlanStep
 
 IN_GRAPHS = "batch_size algorithm precision loads drop_last batch_statistics".split()
-EAGER = "batch_size algorithm loads prefetch seed preprocess drop_last flat overlap batch_statistics".split()
-"""Settings that steps take, as CUDA graphs and one by one."""
+"""Settings that steps take as CUDA graphs."""
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
     """A `GraphStep` or an `EagerStep` on new ``replicas``, and the `Settings` with the loads that it has.
 
-    ``everybody``: a `Cluster`. Where the settings have a split, a `SplitStep`.
+    ``everybody``: a `Cluster`. a `PlanStep` elsewhere.
 
     ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`. Steps that
     should be graphs but cannot be recorded are launched one by one, with a message. On a `Cluster` of several
     processes it is a `ClusterStep`, with ``stop``.
     """
     devices = everybody.mine
-    if settings.split:
-        return SplitStep(X, y, params, everybody, network, settings, stop), settings
-    in_graphs = can_use_graphs(X, y, devices, network, settings)
-    replicas = make_replicas(params, devices, network, settings, in_graphs)
-    settings = find_loads(X, y, replicas, everybody, settings, saved_loads, note)
-    eager = {name: getattr(settings, name) for name in EAGER}
-    if everybody.size > 1:
-        return ClusterStep(X, y, replicas, everybody=everybody, stop=stop, **eager), settings
+    in_graphs = not settings.split and everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
+    if in_graphs or settings.loads == "auto":
+        replicas = make_replicas(params, devices, network, settings, in_graphs)
+    settings = find_loads(X, y, replicas if settings.loads == "auto" else None, everybody, settings, saved_loads, note)
     if in_graphs:
         try:
             graphs = {name: getattr(settings, name) for name in IN_GRAPHS}
@@ -46,14 +41,13 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
             if settings.precision == "tf32":
                 raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}") from error
             tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
-            replicas = make_replicas(params, devices, network, settings, in_graphs=False)
-    return EagerStep(X, y, replicas, **eager), settings
+    return PlanStep(X, y, params, everybody, network, settings, stop), settings
 
 
 def make_test_set(X, y, runner, devices, network, settings, metrics):
-    """The test set for what a ``runner`` trains: a `TestSet`, or for a `SplitStep` a `SplitTestSet`."""
+    """The test set for what a ``runner`` trains: a `TestSet`, or a `SplitTestSet` where no device has everything."""
     loss = find_loss(settings.loss)
-    if settings.split:
+    if isinstance(runner, PlanStep) and (runner.limited or not runner.are_copies):
         return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics)
     return TestSet(X, y, devices, network, loss, metrics)
 

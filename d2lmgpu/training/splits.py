@@ -17,7 +17,7 @@ from dataclasses import replace
 from .. import words
 from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
-from ..collectives import ALGORITHMS
+from ..collectives import ALGORITHMS, LIBRARIES
 from ..devices import DeviceMemoryError
 from ..kernels.stages import function_of
 from ..language.objective import CLASSES
@@ -97,10 +97,12 @@ def _check_choice(split, pipeline, algorithm):
     """Raise ValueError for a pipeline of no layers, and for an allreduce that the split has no use for."""
     if pipeline is not None and "layers" not in (split, *_factors(split)):
         raise ValueError(f"pipeline is {pipeline!r}, but split {split!r} is none over layers, which a pipeline is for")
+    if split == "data":
+        return
     allreduces = [name for name in ALGORITHMS if name != "none"]
     if not isinstance(algorithm, str) or algorithm not in allreduces:
-        raise ValueError(f"allreduce is {shown(algorithm)}; with a split it is one of {', '.join(allreduces)}")
-    if algorithm != "ring" and split != "data" and "data" not in _factors(split):
+        raise ValueError(f"allreduce is {shown(algorithm)}; with this split it is one of {', '.join(allreduces)}")
+    if algorithm != "ring" and "data" not in _factors(split):
         raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has collectives of its own; leave it out")
 
 
@@ -158,17 +160,21 @@ def _own(plan, k, network):
     return plan._replace(network=network)
 
 
-def plan_of(settings, k, network):
-    """The `Plan` that `Settings` with a split mean, for k devices.
+def plan_of(settings, k, network, everybody=None):
+    """The `Plan` that `Settings` mean, for k devices, those of the `Cluster` ``everybody`` if it is given.
 
     In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
     there, which may turn out to be infinite.
     """
-    mixed = settings.precision == "mixed"
-    choice = settings.split, k, settings.pipeline, settings.micro_batches
+    mixed, algorithm = settings.precision == "mixed", settings.algorithm
+    if algorithm in ("mpi", *LIBRARIES):  # of which the engine knows
+        algorithm = "ring"
+    elif everybody is not None and algorithm == "hierarchical":
+        algorithm = everybody.schedules(algorithm)
+    choice = settings.split or "data", k, settings.pipeline, settings.micro_batches
     how = {"buckets": settings.overlap, "flat": settings.flat}
-    plan = make_plan(*choice, in_half(network) if mixed else network, settings.algorithm, **how)
-    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", settings.algorithm)
+    plan = make_plan(*choice, in_half(network) if mixed else network, algorithm, **how)
+    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
     return updates_last(plan) if mixed else plan
 
 
@@ -202,8 +208,8 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective=CLAS
     fits = _that_fit(network, limits, settings, batch_size, objective)
     advice = f"{words.listed(fits)} would fit" if fits else "no split would fit; more devices or micro-batches may help"
     raise DeviceMemoryError(
-        f"split {name_of_split(settings.split)} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} more than "
-        f"its limit; {advice}"
+        f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} "
+        f"more than its limit; {advice}"
     )
 
 

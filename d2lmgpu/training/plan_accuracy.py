@@ -1,0 +1,96 @@
+"""The test set on the devices of a plan of which none has all parameters."""
+
+
+import numpy as np
+
+from ..cluster import gather
+from ..data import to_float
+from ..devices import put, to_host
+from ..language.plan import Compute, norms_of, shapes_of
+from ..networks import CROSS_ENTROPY, HALF, logits
+from ..timing import span
+from .accuracy import PREDICTION_BATCH, TestSet, sums_of
+from .splits import limits_of
+
+
+class SplitTestSet(TestSet):
+    """Images and labels on the host, evaluated by the devices of a ``plan``: each stage where the plan has it.
+
+    ``devices``: a list, or a `Cluster`, of which all processes have one. ``batch_size``: that of training, where a
+    device's memory has a limit: then no more images are on a device at a time than a micro-batch has.
+
+    No device has all parameters, unless it trains all. A stage's are copied from the host for as long as its images go
+    through, which takes no more memory than its gradients did in the step. Images go in as many batches at a time as
+    there are devices for a stage.
+
+    Of P processes each takes every P-th batch through all stages on its own devices, each stage where the plan has it.
+    So no image travels. A stage that the plan has in other processes is computed on arrays of the host, which no limit
+    counts.
+    """
+
+    def __init__(self, X, y, plan, devices, batch_size, loss=CROSS_ENTROPY, metrics=()):
+        self.plan, self.batch_size = plan, batch_size
+        super().__init__(X, y, devices, plan.network, loss, metrics)
+
+    def _place(self, X, y):
+        """Only find out which of the devices have each stage."""
+        self.X, self.y, plan = X, y, self.plan
+        limited = any(limits_of(self.everybody))
+        self.batch = PREDICTION_BATCH
+        if limited:
+            self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
+        computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}
+        self.holders = [  # of each stage the devices that compute it
+            [device for i, device in enumerate(self.devices, self.everybody.first) if (i, s) in computing]
+            for s in range(len(plan.stages))
+        ]
+
+    def evaluate(self, device_params, statistics=(), tell=None):
+        """As `TestSet.evaluate`, but of several lists of parameters, and of statistics, the first one counts."""
+        own, rest, fixed = [], iter(map(to_host, device_params[0])), iter([*map(to_host, next(iter(statistics), ()))])
+        for stage in self.plan.stages:
+            params = [next(rest) for _ in shapes_of(stage, self.plan.network)]
+            own.append(
+                (params, [next(fixed) for _ in norms_of(stage, self.plan.network) for _ in ("mean", "variance")])
+            )
+        parts = [slice(a, min(self.size, a + self.batch)) for a in range(0, self.size, self.batch)]
+        rank, size = self.everybody.rank, self.everybody.size
+        found, together = np.zeros((len(parts), 1 + len(self.metrics))), max(map(len, self.holders))
+        mine = range(len(parts))[rank::size]
+        for start in range(0, len(mine), together):
+            some = mine[start : start + together]
+            found[some] = self._evaluate([parts[i] for i in some], own)
+            if tell:
+                tell(min(self.size, parts[some[-1]].stop * size))
+        return self._reached(sum(self._of_all(found)))
+
+    def _of_all(self, found):
+        """What all processes have found: a row for each batch, in their order."""
+        size, first = self.everybody.size, self.everybody.owners.index
+        if size == 1:
+            return found
+        rows = gather(self.everybody, [found.reshape(-1)] * len(self.everybody.mine)).reshape(-1, *found.shape)
+        return [rows[first(i % size), i] for i in range(len(found))]
+
+    def _evaluate(self, parts, own):
+        """Batches side by side through all stages: for each the right answers and the metrics."""
+        batches = [to_float(self.X[part]) for part in parts]
+        for stage, holders, arrays in zip(self.plan.stages, self.holders, own, strict=True):
+            layers, tasks = [each for each in self.plan.network[stage.first : stage.stop] if each is not HALF], []
+            for i, batch in enumerate(batches):
+                if holders:
+                    device = holders[i % len(holders)]
+                    here = [[put(array, device) for array in some] for some in arrays]
+                    tasks.append(device.run(_forward, put(batch, device), *here, layers))
+                else:
+                    device = self.devices[i % len(self.devices)]  # any, since none has the stage
+                    tasks.append(device.submit(_forward, to_host(batch), *arrays, layers))
+            batches = [task.result() for task in tasks]
+        each = zip(map(to_host, batches), parts, strict=True)
+        return [sums_of(outputs, self.y[part], self.loss, self.metrics) for outputs, part in each]
+
+
+def _forward(x, params, statistics, layers):
+    """Runs on a device."""
+    with span("evaluate"):
+        return logits(x, params, layers, statistics)

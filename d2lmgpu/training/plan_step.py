@@ -1,0 +1,244 @@
+"""Training by a plan: its steps for the loop, and what the loop wants to know of parameters and state.
+
+The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
+next step, so that no device waits for it.
+
+    host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
+    devices               step 1 ................... step 2 ................... step 3
+
+On GPUs it may be several steps ahead. To read one step's loss there is to wait for all that was launched, so the losses
+of several steps are read at once.
+"""
+
+import itertools
+
+import numpy as np
+
+from ..collectives import LIBRARIES
+from ..data import batch_rng, epoch_size, to_float
+from ..devices import DeviceArray, synchronize, to_host
+from ..language.actions import chunk_bounds
+from ..language.objective import Objective
+from ..language.plan import all_of
+from ..language.split import in_shapes
+from ..layers import Draws
+from ..networks import find_loss, is_random
+from ..optimizers import make_optimizer
+from ..parallel import MinibatchQueue, Step
+from ..parallel.eager import AHEAD_ON_GPU
+from ..parallel.minibatch_queue import largest_label, preprocess_batch
+from ..parallel.shards import shard_bounds
+from ..plans import Execution, prove
+from ..plans.execute import give_back, whole_state
+from ..plans.values import Minibatch
+from ..timing import span
+from ..transforms import find_transform
+from .splits import check_memory, limits_of, plan_of
+
+
+class PlanStep(Step):
+    """Training as ``settings.split`` says, or data-parallel. ``peak_memory``: the bytes on each device, at most.
+
+    ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop.wanted``: whether this process wants
+    training to stop; when any does, all call ``stop.agree()`` after the same step.
+
+    ``replicas``: a `Copy` for each device of this process, where all have everything; or one `Whole`.
+
+    Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
+    """
+
+    def __init__(self, X, y, params, devices, network, settings, stop=None):
+        self.X, self.y, self.stop, self.settings = np.asarray(X), np.asarray(y), stop, settings
+        batch_size = min(settings.batch_size, len(X))
+        self.plan = plan_of(settings, len(devices), network, devices)
+        self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
+        loss = find_loss(settings.loss)
+        objective = Objective.of(loss, self.y, params[0].dtype)
+        examples = self._examples(batch_size) or batch_size
+        peaks = prove(self.plan, examples, settings.optimizer, objective=objective).peak
+        check_memory(network, devices, peaks, settings, batch_size, objective)
+        self.peak_memory = peaks if settings.split else None
+        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
+        self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
+        self.random, self.devices = is_random(network), devices.mine
+        how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap}
+        if settings.algorithm in ("mpi", *LIBRARIES):
+            how["library"] = devices.across(settings.algorithm)
+        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+        self.replicas = [Whole(self.execution, params)]
+        if self.are_copies:
+            self.replicas = [Copy(store) for store in self.execution.stores]
+        self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
+        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
+        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD_ON_GPU if self.on_gpu else 1
+        self.queue = None
+        if self.are_copies and not self.limited:
+            loads = settings.loads
+            options = {"preprocess": settings.preprocess, "drop_last": settings.drop_last, "seed": settings.seed}
+            self.queue = MinibatchQueue(X, y, devices, settings.batch_size, loads=loads, **options)
+
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
+        """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
+
+        ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`, and ``correct``.
+        ``epoch`` (from 0) decides what preprocessing and dropout draw.
+        """
+        self.order = order[: epoch_size(len(order), self.settings.batch_size, self.settings.drop_last)]
+        self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
+        self.loss, self.examples, self.correct = sum(losses), done * self.settings.batch_size, correct
+        if self.are_copies:
+            self.known = done, self.loss, correct  # of as many steps of the epoch: read by other threads, and so in one
+        if self.queue is not None:
+            self.queue.start_epoch(order, epoch, done)
+        self._under_way = []
+
+    def several(self, most):
+        """Submit the next step, and wait until not too many are under way; how many examples it has, in a list."""
+        size = self.settings.batch_size
+        examples = min(size, len(self.order) - self.number * size)
+        draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
+        wanted = getattr(self.stop, "wanted", False)
+        self._under_way.append((self._submit(examples, draws, self.rates[self.number], wanted), examples))
+        self.number += 1
+        self._wait(self.ahead)
+        return [examples]
+
+    def _submit(self, n, draws, lr, wanted):
+        sizes = self._examples(n)
+        if self.queue is None:
+            X, y = self._minibatch()
+            return self.execution.submit(X, y, lr, draws, sizes, wanted)
+        each, (X_shards, y_shards) = self.each, self.queue.next()
+        placed = {}
+        for i, X, y in zip(self.execution.store, X_shards, y_shards, strict=True):
+            minibatch, first = Minibatch(sizes, draws), i * each
+            ends = np.cumsum([0, *sizes[first : first + each]]).tolist()
+            for m, start, stop in zip(range(first, first + each), ends, ends[1:], strict=False):
+                minibatch.X[m], minibatch.y[m] = X.raw[start:stop], y.raw[start:stop]
+            placed[i] = minibatch
+        return self.execution.submit_placed(placed, lr, wanted)
+
+    def sums(self, step):
+        """Wait for a step; its summed loss, and how many examples were right, over all processes."""
+        loss = self.execution.finish(step)
+        if any(self.execution.told):
+            self.stop.agree()
+        return loss, self.execution.correct
+
+    def pause(self):
+        """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
+        self._wait(0)
+        synchronize(self.devices)
+        return [self.loss]
+
+    def statistics(self, everybody):
+        """As `Step.statistics`."""
+        return self.execution.statistics()
+
+    def set_state(self, params, optimizer_state, statistics, steps):
+        """As `Step.set_state`."""
+        self.execution.set_params(params)
+        give_back(self.execution, optimizer_state)
+        self.execution.set_statistics(statistics)
+        self.execution.steps = steps
+        if not self.are_copies:
+            self.replicas = [Whole(self.execution, params, optimizer_state)]
+
+    def scaling(self):
+        """As `Step.scaling`."""
+        return self.execution.stores[0].precision.arrays()
+
+    def set_scaling(self, arrays):
+        """Take what `scaling` gave."""
+        for store in self.execution.stores:
+            store.precision.set_arrays(*arrays)
+
+    def _examples(self, n):
+        """How many of n examples each micro-batch has: a device's share in even parts; None for even parts of all."""
+        if self.settings.loads is None and not self.are_copies:
+            return None
+        shares = shard_bounds(n, self.plan.k, self.settings.loads)
+        parts = (chunk_bounds(stop - start, self.each) for start, stop in shares)
+        return tuple(stop - start for part in parts for start, stop in part)
+
+    def _minibatch(self):
+        size = self.settings.batch_size
+        part = self.order[self.number * size : (self.number + 1) * size]
+        with span("data"):
+            X, y = to_float(self.X[part]), self.y[part]
+            if self.preprocess is None:
+                return X, y
+            rng = batch_rng(self.settings.seed, self.epoch, self.number)
+            return preprocess_batch(self.preprocess, X, y, rng, self.largest)
+
+
+def has_copies(plan):
+    """Whether each device has everything between steps, and micro-batches of its own: data parallelism."""
+    everything = [(s, all_of(stage), all_of(stage)) for s, stage in enumerate(plan.stages)]
+    first = {(c.device, c.micro_batch) for c in itertools.chain(*plan.steps) if c[0] in ("F", "M") and c.stage == 0}
+    own = {(i * plan.k // plan.micro_batches, i) for i in range(plan.micro_batches)}
+    return all(sorted(parts) == everything for parts in plan.layout) and first == own
+
+
+class Copy:
+    """A device's copy of all parameters and of the optimiser's state: device arrays, as of a `Replica`."""
+
+    def __init__(self, store):
+        self.store, self.device = store, store.device
+        shapes = [shape for own in store.shapes for shape in own]
+        self.params = self._on_device(in_shapes(store.flat, shapes))
+        self.flat_optimizer_state = self._on_device(store.flat_state)
+        self.statistics = self._on_device([array for s in sorted(store.running) for array in store.running[s]])
+
+    def _on_device(self, arrays):
+        return [DeviceArray(array, self.device) for array in arrays]
+
+    @property
+    def steps(self):
+        """Updates of the optimiser."""
+        return self.store.steps
+
+    @property
+    def begun(self):
+        """Steps in which it has begun to update."""
+        return self.store.begun
+
+    @property
+    def finished(self):
+        """Those of them that are done."""
+        return self.store.finished
+
+
+class Whole:
+    """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Replica`.
+
+    Of a `Cluster` every process has one, and all ask for them at the same time. Before the first step they are what was
+    given, so that processes can compare what they begin with.
+    """
+
+    def __init__(self, execution, params, state=None):
+        self.execution, self.given = execution, list(map(to_host, params))
+        count, begun = sum(param.size for param in self.given), execution.begun
+        zeros = np.zeros(count, execution.dtype)
+        self.given_state = [zeros] * execution.optimizer.states if state is None else list(map(to_host, state))
+        self.is_given = lambda: execution.begun == begun
+
+    @property
+    def steps(self):
+        """How many were done."""
+        return self.execution.steps
+
+    @property
+    def params(self):
+        """As of `init_params`."""
+        return self.given if self.is_given() else self.execution.params()
+
+    @property
+    def statistics(self):
+        """Batch norm's running statistics, in which each layer's are those of the first device that computes it."""
+        return self.execution.statistics()[0]
+
+    @property
+    def flat_optimizer_state(self):
+        """For each of the optimiser's states an array with a number for each parameter, in their order."""
+        return self.given_state if self.is_given() else whole_state(self.execution)
