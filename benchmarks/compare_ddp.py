@@ -62,17 +62,14 @@ def _hang_up(job, address, processes):
 
 def rank(algorithm):
     """One of the processes of `Together`: trains the minibatches that it is sent, until there are no more."""
-    from d2lmgpu.parallel import Replica, get_params
-    from d2lmgpu.parallel.across import ClusterStep
+    from d2lmgpu.training.plan_step import PlanStep
     from d2lmgpu.training.together import SharedStop
 
     everybody = d2l.cluster(1)
     X, y, _, _ = d2l.load_fashion_mnist()
     params = d2l.init_params(0, init="he")
-    replicas = [Replica(get_params(params, device), device) for device in everybody.mine]
-    stop = SharedStop(everybody)
-    settings = {"algorithm": algorithm, "flat": True, "everybody": everybody, "stop": stop}
-    runner = ClusterStep(X, y, replicas, batch_size=BATCH, **settings)
+    settings = {"algorithm": algorithm, "batch_size": BATCH, "stop": SharedStop(everybody)}
+    runner = PlanStep.of(X, y, params, everybody, **settings)
     pipe = Client(os.environ[ADDRESS])
     pipe.send(everybody.rank)
     while True:

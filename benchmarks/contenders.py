@@ -18,19 +18,19 @@ class Ours:
 
     def __init__(self, data, environment="cpu", devices=1, batch=BATCH, graphs=True, precision="float32"):
         import d2lmgpu as d2l
-        from d2lmgpu.parallel import EagerStep, GraphStep, Replica
+        from d2lmgpu.parallel import GraphStep, Replica
+        from d2lmgpu.training.plan_step import PlanStep
 
         _, devices = d2l.choose_devices(environment, devices)
         self.X, self.y = data
-        device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
+        params = d2l.init_params(0, init="he")
         self.M = len(self.X)
         self.whole_epochs = environment == "gpu" and graphs
-        rounding = {} if self.whole_epochs else {"precision": precision}  # in graphs the kernels round
-        replicas = [Replica(params, device, **rounding) for params, device in zip(device_params, devices, strict=True)]
         if self.whole_epochs:
+            replicas = [Replica(d2l.get_params(params, device), device) for device in devices]
             self.runner = GraphStep(self.X, self.y, replicas, batch, "ring", precision)
         else:
-            self.runner = EagerStep(self.X, self.y, replicas, batch, algorithm="ring", flat=True)
+            self.runner = PlanStep.of(self.X, self.y, params, devices, batch_size=batch, precision=precision)
 
     def steps(self, indices):
         order = np.concatenate(indices)

@@ -19,7 +19,7 @@ from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import ladder, program
-from d2lmgpu.parallel import EagerStep, Replica
+from d2lmgpu.training.plan_step import PlanStep
 
 STEPS, BATCH = 12, 256
 
@@ -84,10 +84,8 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
     X, y, _, _ = d2l.load_fashion_mnist()
     X, y = X[: STEPS * BATCH], y[: STEPS * BATCH]
     devices = [d2l.cpu(i) for i in range(k)]
-    device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
-    settings = {"algorithm": "ring", "flat": flat, "overlap": overlap, "prefetch": prefetch}
-    replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
-    runner = EagerStep(X, y, replicas, BATCH, **settings)
+    settings = {"flat": flat, "overlap": overlap, "prefetch": prefetch}
+    runner = PlanStep.of(X, y, d2l.init_params(0, init="he"), devices, batch_size=BATCH, **settings)
 
     def run():
         usual, program.MICRO_BATCH = program.MICRO_BATCH, micro_batch or program.MICRO_BATCH

@@ -10,15 +10,15 @@ import sys
 
 from d2lmgpu.cli import main
 from d2lmgpu.cluster.supervisor import RANKS
-from d2lmgpu.parallel import Replica
+from d2lmgpu.plans.store import Store
 
 USUAL = "train --environment parallel --limit 400 --batch-size 40 --epochs 2 --init he --lr 0.05 --patience 3".split()
 
 
-def go_wrong(how, replica):
+def go_wrong(how, store):
     """Runs on the device, after a step of it."""
     if how == "flip":
-        bits = replica.params[0].raw.reshape(-1).view("u4")
+        bits = store.flat.view("u4")
         bits[5] = bits[5] ^ 1
     if how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -33,14 +33,14 @@ def install(how, where, step):
     """Let it happen to rank ``where`` after so many steps."""
     if not is_rank(where):
         return
-    update = Replica.update
+    clear = Store.clear
 
-    def update_and_more(self, *arguments):
-        update(self, *arguments)
+    def clear_and_more(self):
+        clear(self)
         if self.steps == step:
             go_wrong(how, self)
 
-    Replica.update = update_and_more
+    Store.clear = clear_and_more
 
 
 if __name__ == "__main__":

@@ -170,8 +170,7 @@ def test_whose_images_the_statistics_are_of(make_devices, k):
 
 
 @LONG_ON_STANDIN
-@pytest.mark.parametrize("overlap", [False, True])
-def test_an_error_on_one_device_leaves_nobody_waiting(make_devices, overlap):
+def test_an_error_on_one_device_leaves_nobody_waiting(make_devices):
     devices = make_devices(2)
     params = init_params(3, init="he", network=LENET_BN)
     replicas = [Replica(d2l.get_params(params, device), device, LENET_BN) for device in devices]
@@ -179,7 +178,7 @@ def test_an_error_on_one_device_leaves_nobody_waiting(make_devices, overlap):
     X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
     y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
     with pytest.raises(ValueError):
-        summed_loss(submit_step(X_shards, y_shards, replicas, 0.1, "ring", True, overlap, "synchronised"))
+        summed_loss(submit_step(X_shards, y_shards, replicas, 0.1, "ring", True, "synchronised"))
     d2l.synchronize(devices)
     for param, before in zip(replicas[0].params, params, strict=True):
         np.testing.assert_array_equal(d2l.to_host(param), before)

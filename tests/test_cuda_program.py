@@ -134,17 +134,18 @@ def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):
         grads = [raw.copy() for raw in raws]
         first = cuda.Pass(tuple(network[:1]), raws[:n], X.shape[1:], np.float32, 3, False, False, None, {})
         for _ in range(2):
-            x = array_module(X.raw).moveaxis(first.forward(X.raw, raws[:n]), -1, 0)
+            x = array_module(X.raw).moveaxis(to_the_end(first.forward(X.raw, raws[:n])), -1, 0)
             dx = x.copy()
             sums = to_the_end(cuda.in_parts(x, y.raw, raws[n:], tuple(network[1:]), grads[n:], dx=dx))
             whole = cuda.Pass(tuple(network[1:]), raws[n:], x.shape[1:], np.float32, 3, True, True, None, {})
-            assert whole.forward(x, raws[n:], y.raw).get().tolist() == sums.get().tolist()
+            assert to_the_end(whole.forward(x, raws[n:], y.raw)).get().tolist() == sums.get().tolist()
             again = [raw.copy() for raw in raws[n:]]
-            np.testing.assert_array_equal(whole.backward(raws[n:], again).get(), np.moveaxis(dx.get(), 0, -1))
+            found = to_the_end(whole.backward(raws[n:], again))
+            np.testing.assert_array_equal(found.get(), np.moveaxis(dx.get(), 0, -1))
             for one, other in zip(again, grads[n:], strict=True):
                 np.testing.assert_array_equal(one.get(), other.get())
             if n:  # otherwise a first layer has nothing to do backward
-                first.backward(raws[:n], grads[:n], dx)
+                to_the_end(first.backward(raws[:n], grads[:n], dx))
         return sums.get(), [grad.get() for grad in grads]
 
     sums, grads = device.submit(compute).result()

@@ -16,7 +16,9 @@ from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
-from d2lmgpu.parallel import EagerStep, Replica, measure_loads, submit_step
+from d2lmgpu.parallel import Replica, measure_loads, submit_step
+from d2lmgpu.plans import Execution
+from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.runner import can_use_graphs
 
 PLAIN = sequential(
@@ -166,16 +168,16 @@ def two_epochs(devices, name, loads=None, seed=3, precision="float32", **setting
     network, rng = TWO[name], np.random.default_rng(8)
     X, y = rng.normal(0, 1, (25, *network.input_shape)), rng.integers(0, 3, 25)
     params = networks.init_params(1, init="he", network=network, dtype=np.float64)
-    replicas = [Replica(d2l.get_params(params, device), device, network, precision=precision) for device in devices]
-    settings = {"batch_statistics": "synchronised" if name == "normed" else "local", "algorithm": "ring"} | settings
-    runner = EagerStep(X, y, replicas, 7, loads, seed=seed, **settings)
+    settings |= {"batch_size": 7, "loads": loads, "seed": seed, "precision": precision}
+    settings["batch_statistics"] = "synchronised" if name == "normed" else "local"
+    runner = PlanStep.of(X, y, params, devices, network, **settings)
     losses = []
     for epoch in range(2):
         runner.start_epoch(epoch_order(25, seed, epoch), 0.1, epoch=epoch)
         for _ in range(runner.steps):
             runner.step()
         losses += runner.pause()
-    return losses, [[d2l.to_host(a) for a in [*replica.params, *replica.statistics]] for replica in replicas]
+    return losses, [[d2l.to_host(a) for a in [*replica.params, *replica.statistics]] for replica in runner.replicas]
 
 
 _alone = {}
@@ -231,11 +233,13 @@ def test_every_step_draws_from_its_own(monkeypatch):
     """Seed, epoch and number of the minibatch, also where an epoch is gone on with."""
     given = []
 
-    def noting(*arguments, draws, **settings):
-        given.append(draws)
-        return submit_step(*arguments, draws=draws, **settings)
+    submit = Execution.submit_placed
 
-    monkeypatch.setattr("d2lmgpu.parallel.eager.submit_step", noting)
+    def noting(self, placed, *arguments):
+        given.append(next(iter(placed.values())).draws)
+        return submit(self, placed, *arguments)
+
+    monkeypatch.setattr(Execution, "submit_placed", noting)
     two_epochs([d2l.cpu(0)], "plain", seed=9)
     assert given == [Draws(9, epoch, step) for epoch in (0, 1) for step in (0, 1, 2, 3)]
     queue = d2l.MinibatchQueue(np.zeros((9, 1, 1, 1)), np.zeros(9, int), [d2l.cpu(0)], 4, seed=5)

@@ -14,7 +14,7 @@ from mpiexec import mpiexec
 from test_across import learned
 
 import d2lmgpu as d2l
-from d2lmgpu.parallel import Replica
+from d2lmgpu.plans.store import Store
 from d2lmgpu.training import load_run
 
 WAYS = {
@@ -67,17 +67,15 @@ class Frozen:
 
     def __init__(self, monkeypatch, is_it, n, begun=False):
         self.there, self.thaw = threading.Event(), threading.Event()
-        update = Replica.update
+        update = Store._update
 
-        def wait(replica, *arguments):
-            if replica.finished == n - 1 and is_it(replica.device):
-                if begun:  # what an update does first once it has begun; nothing, without batch norm
-                    monkeypatch.setattr(replica.batch_norm, "track", self.freeze)
-                else:
-                    self.freeze()
-            update(replica, *arguments)
+        def wait(store, *arguments):
+            if store.finished == n - 1 and is_it(store.device):
+                store.begun += begun
+                self.freeze()
+            update(store, *arguments)
 
-        monkeypatch.setattr(Replica, "update", wait)
+        monkeypatch.setattr(Store, "_update", wait)
 
     def freeze(self):
         self.there.set()

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import parallel, signals
+from d2lmgpu import signals
 from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
+from d2lmgpu.training.plan_step import PlanStep
 
 
 @pytest.fixture
@@ -132,16 +133,16 @@ def test_ctrl_c_does_what_it_did_after_a_run_that_failed(some, sigint):
 
 def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
     """The first asks for the end after the step; while that is waited for, the second does not wait."""
-    loss_and_correct, calls = parallel.loss_and_correct, []
+    sums, calls = PlanStep.sums, []
 
-    def impatient(step):
+    def impatient(self, step):
         calls.append(1)
         if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        return loss_and_correct(step)
+        return sums(self, step)
 
-    monkeypatch.setattr("d2lmgpu.parallel.eager.loss_and_correct", impatient)
+    monkeypatch.setattr(PlanStep, "sums", impatient)
     with pytest.raises(KeyboardInterrupt):
         quick(some)
     assert len(calls) == 4

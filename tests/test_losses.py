@@ -165,7 +165,7 @@ def step(devices, network, X, y, params, loss, precision="float32", **settings):
 @pytest.mark.parametrize("case", CASES)
 def test_k_devices_equal_one(rng, case, n, k):
     devices = [d2l.cpu(i) for i in range(k)]
-    for network, settings in ((NETWORK, {"overlap": True}), (NORMED, {"batch_statistics": "synchronised"})):
+    for network, settings in ((NETWORK, {"flat": True}), (NORMED, {"batch_statistics": "synchronised"})):
         X, y, params, loss = problem(rng, network, case, n)
         expected, grads = loss_and_grads_as_written(X, y, params, network, loss)
         value, after = step(devices, network, X, y, params, loss, **settings)

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
-from conftest import long
+from conftest import LONG_ON_STANDIN, long
 from test_plan_execution import batch, start
 
 import d2lmgpu as d2l
@@ -116,3 +116,29 @@ def test_an_error_lets_nobody_wait(k):
     with pytest.raises(RuntimeError, match="no loss today"):
         learned(make_data(k, 1, buckets=True), devices, True, loss=(failing, failing))
     learned(make_data(k, 1, buckets=True), devices, True)
+
+
+def test_the_last_layers_gradients_are_ready_first(rng):
+    """`ready` may only be called when the gradients have their final values."""
+    X, y, params = rng.random((70, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 70), d2l.init_params(0, init="he")
+    grads = [np.empty_like(p) for p in params]
+    seen = []
+    d2l.loss_and_grads(X, y, params, out=grads, ready=lambda first: seen.append((first, [g.copy() for g in grads])))
+    assert [first for first, _ in seen][-1] == 0 and {6, 4, 2, 0} <= {first for first, _ in seen}
+    for first, snapshot in seen:
+        assert all(np.array_equal(a, b) for a, b in zip(snapshot[first:], grads[first:], strict=True))
+
+
+@LONG_ON_STANDIN
+def test_overlap_and_prefetch_change_nothing_that_is_learned(make_devices):
+    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
+    data = X_train[:300], y_train[:300], X_test[:50], y_test[:50]
+    runs = [
+        d2l.train(make_devices(2), 64, 0.1, 2, init="he", data=data, progress=False, overlap=overlap, prefetch=prefetch)
+        for overlap, prefetch in [(False, True), (False, False), (True, True)]
+    ]
+    assert runs[0].history.train_loss == runs[1].history.train_loss
+    expected = pytest.approx(runs[2].history.train_loss, rel=1e-4)  # other chunks, other rounding
+    assert runs[0].history.train_loss == expected
+    for one, other in zip(runs[0].params, runs[1].params, strict=True):
+        assert one.tobytes() == other.tobytes()

@@ -12,7 +12,7 @@ import d2lmgpu as d2l
 from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.data import batch_rng, epoch_order
 from d2lmgpu.networks import init_params
-from d2lmgpu.parallel import EagerStep, Replica
+from d2lmgpu.training.plan_step import PlanStep
 
 LOADS = {1: [3], 2: [0, 1], 3: [2, 0, 1], 5: [1, 0, 2, 0.3, 1], 8: [1, 2, 0, 0, 3, 1, 0.5, 1]}
 
@@ -186,14 +186,13 @@ def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng, k):
 
     def run(devices, preprocess):
         params = init_params(2, init="he", dtype=np.float64)
-        replicas = [Replica(d2l.get_params(params, device), device) for device in devices]
-        runner = EagerStep(X, y, replicas, 5, seed=4, preprocess=preprocess, algorithm="ring", flat=True)
+        runner = PlanStep.of(X, y, params, devices, batch_size=5, seed=4, preprocess=preprocess)
         losses = []
         for epoch in range(2):
             runner.start_epoch(epoch_order(21, 4, epoch), 0.05, epoch=epoch)
             assert [runner.step() for _ in range(runner.steps)] == [5, 5, 5, 5, 1]
             losses += runner.pause()
-        return losses, [d2l.to_host(param) for param in replicas[-1].params]
+        return losses, [d2l.to_host(param) for param in runner.replicas[-1].params]
 
     losses, params = run(make_devices(k), jitter)
     expected_losses, expected = run([d2l.cpu(0)], jitter)

@@ -12,10 +12,10 @@ from mpiexec import mpiexec
 
 import d2lmgpu as d2l
 from d2lmgpu.cli import main
-from d2lmgpu.parallel import Replica
 from d2lmgpu.plans.store import Store
 from d2lmgpu.training import DriftError
 from d2lmgpu.training.loop import Loop
+from d2lmgpu.training.plan_step import Copy
 from d2lmgpu.training.splits import SPLITS
 from d2lmgpu.training.together import check_replicas
 
@@ -30,16 +30,16 @@ def flip(monkeypatch):
     """A function: after so many steps flip the last bit of a number of a parameter, or of a statistic, on a device."""
 
     def flip(is_it, step, array="params", which=-2):
-        update = Replica.update
+        clear = Store.clear
 
-        def update_and_flip(self, *arguments):
-            update(self, *arguments)
+        def clear_and_flip(self):
+            clear(self)
             if self.steps == step and is_it(self.device):
-                raw = getattr(self, array)[which].raw
+                raw = getattr(Copy(self), array)[which].raw
                 bits = raw.reshape(-1).view("u4")
                 bits[5] = bits[5] ^ 1
 
-        monkeypatch.setattr(Replica, "update", update_and_flip)
+        monkeypatch.setattr(Store, "clear", clear_and_flip)
 
     return flip
 
@@ -73,7 +73,7 @@ def test_what_a_split_copies_is_alike(split, small, monkeypatch):
 
     monkeypatch.setattr(Store, "_update", update_and_flip)
     differing = {
-        "data": "after step 2 of epoch 1 the parameters of stage 0 on cpu.3. are not those on cpu.0., cpu.1",
+        "data": "after step 2 of epoch 1 the parameters on cpu.3. are not those on cpu.0., cpu.1",
         "data=2,layers=2": "of stage 1 on cpu.3. are not those on cpu.1. .which of them is right is not known.",
     }
     if split in differing:
@@ -133,9 +133,7 @@ def test_statistics_of_a_plan(statistics, differs, small, monkeypatch):
     if not differs:
         train(devices, data(small), **way)
         return
-    with pytest.raises(
-        DriftError, match=r"after step 2 of epoch 1 the parameters or statistics of stage 0 on cpu\(1\)"
-    ):
+    with pytest.raises(DriftError, match=r"after step 2 of epoch 1 the parameters or statistics on cpu\(1\)"):
         train(devices, data(small), **way)
 
 

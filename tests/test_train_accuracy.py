@@ -11,7 +11,8 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.networks import NETWORKS, half_weights, in_half, init_params, logits
-from d2lmgpu.parallel import EagerStep, GraphStep, Replica, get_params, loss_and_correct, submit_step
+from d2lmgpu.parallel import GraphStep, Replica, get_params, loss_and_correct, submit_step
+from d2lmgpu.training.plan_step import PlanStep
 
 SIZES = [96, 37, 7, 1, 3]  # a full minibatch, ragged ones, fewer than 8 devices
 LOADS = {1: [1], 2: [1, 0], 3: [3, 0, 1], 5: [1, 2, 0, 1, 1], 8: [1, 2, 3, 0, 1, 1, 0, 2]}
@@ -33,10 +34,10 @@ def count(X, y, params, network, precision="float32"):
 
 EAGER = [  # network, precision, loads, settings of the step
     ("lenet", "float32", None, {}),
-    ("lenet", "float32", LOADS, {"flat": True, "overlap": True}),
+    ("lenet", "float32", LOADS, {"flat": True}),
     ("lenet", "mixed", None, {"flat": True}),
     ("lenet-bn", "float32", LOADS, {"flat": True, "batch_statistics": "synchronised"}),
-    ("lenet-bn", "float32", None, {"overlap": True, "batch_statistics": "aggregated"}),
+    ("lenet-bn", "float32", None, {"batch_statistics": "aggregated"}),
 ]
 
 
@@ -75,7 +76,7 @@ def test_an_epoch_on_gpus(make_gpus, rng, monkeypatch, graphs, k, loads):  # noq
     """With a learning rate too small to change a bit, every epoch counts what the initial parameters get right."""
     data = tiny_data(rng)
     settings = {"num_epochs": 2, "batch_size": 4, "lr": 1e-30, "init": "he", "network": TINY_NETWORK, "progress": False}
-    runner, seen = (GraphStep if graphs else EagerStep), []
+    runner, seen = (GraphStep if graphs else PlanStep), []
     pause = runner.pause
     monkeypatch.setattr(runner, "pause", lambda self: seen.append(self) or pause(self))
     history, _ = d2l.train(make_gpus(k), data=data, graphs=graphs, loads=loads, **settings)

@@ -9,10 +9,11 @@ import pytest
 from conftest import LONG_ON_STANDIN, traced_memory
 
 import d2lmgpu as d2l
-from d2lmgpu import parallel
 from d2lmgpu.data import epoch_size
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
+from d2lmgpu.plans import Execution
+from d2lmgpu.training.plan_step import PlanStep
 
 
 def quick(devices, data, **settings):
@@ -158,15 +159,15 @@ def test_data_that_make_no_sense(small):
 
 def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(small, monkeypatch):
     """Ctrl-C in the middle of the second epoch."""
-    calls = []
+    calls, submit = [], Execution.submit_placed
 
-    def submit_step(*args, **settings):
+    def submit_step(*args):
         calls.append(1)
         if len(calls) == 13:
             os.kill(os.getpid(), signal.SIGINT)
-        return parallel.submit_step(*args, **settings)
+        return submit(*args)
 
-    monkeypatch.setattr("d2lmgpu.parallel.eager.submit_step", submit_step)
+    monkeypatch.setattr(Execution, "submit_placed", submit_step)
     handler = signal.getsignal(signal.SIGINT)
     history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=5)
     assert len(calls) == 13 and len(history.train_loss) == 1
@@ -216,9 +217,7 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     """Over five epochs on two devices: what a step needs was made by the first epoch."""
     X, y, _, _ = small
     devices = [d2l.cpu(0), d2l.cpu(1)]
-    device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
-    replicas = [parallel.Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
-    runner = parallel.EagerStep(X, y, replicas, 250, **{"algorithm": "ring", "flat": True, **settings})
+    runner = PlanStep.of(X, y, d2l.init_params(), devices, batch_size=250, **settings)
 
     def epoch():
         runner.start_epoch(np.arange(len(X)), 0.1)

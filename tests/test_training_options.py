@@ -11,6 +11,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.networks import LENET
+from d2lmgpu.plans import Execution
 from d2lmgpu.training import sha256, why_diverged
 from d2lmgpu.training.history import PATIENCE, why_slow
 
@@ -42,14 +43,13 @@ def test_scaling_the_batch(small):
 
 def test_the_rate_of_every_step(small, monkeypatch):
     """600 examples in steps of 250 are 3 steps an epoch; the last has 100 examples."""
-    rates = []
-    from d2lmgpu.parallel import submit_step
+    rates, submit = [], Execution.submit_placed
 
-    def spy(X, y, replicas, lr, *args, **settings):
+    def spy(self, placed, lr, *args):
         rates.append(lr)
-        return submit_step(X, y, replicas, lr, *args, **settings)
+        return submit(self, placed, lr, *args)
 
-    monkeypatch.setattr("d2lmgpu.parallel.eager.submit_step", spy)
+    monkeypatch.setattr(Execution, "submit_placed", spy)
     history, _ = quick([d2l.cpu(0)], small, batch_size=250, num_epochs=3, lr=0.3, warmup=1, schedule="cosine")
     expected = [0.1, 0.2, 0.3, *(0.15 * (1 + np.cos(np.pi * np.arange(6) / 6)))]
     np.testing.assert_allclose(rates, expected)

@@ -108,7 +108,7 @@ def arrays_in(value):
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from arrays_in(item)
-    elif hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, np.generic):
+    elif hasattr(value, "dtype") and isinstance(value.shape, tuple) and not isinstance(value, np.generic):
         yield value
 
 

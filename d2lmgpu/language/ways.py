@@ -20,8 +20,8 @@ from ..kernels.cpu import EACH_BY_ITSELF
 from ..kernels.stages import function_of
 from .plan import COMPUTES
 
-SCRATCH, INNER, KEPT, WRITTEN = "scratch", "inner", "kept", "written"
-"""`INNER`: in a run that begins with another stage."""
+SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"
+"""`INNER`: in a run that begins with another stage. `EMPTY`: of no examples, which no plan tells."""
 
 
 class Ways:

@@ -19,16 +19,25 @@ import math
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels.stages import function_of, to_the_end
-from ..layers import batch_moments, batch_norm, batch_norm_sums, conv2d, dense, make_sync_statistics
+from ..layers import (
+    batch_moments,
+    batch_norm,
+    batch_norm_sums,
+    conv2d,
+    conv2d_grad,
+    dense,
+    dense_grad,
+    make_sync_statistics,
+)
 from ..layers.labels import with_right_answers
 from ..timing import span
 from .build import channels
 from .known import LENET
 from .losses import CROSS_ENTROPY
 
-BACKWARD_IN_TWO = (conv2d, dense)
-"""Layers that compute the input's gradient alone, or the parameters' alone."""
-WITH_WEIGHT = (*BACKWARD_IN_TWO, batch_norm)
+BACKWARD_IN_TWO = (conv2d_grad, dense_grad)
+"""Backward functions that compute the input's gradient alone, or the parameters' alone."""
+WITH_WEIGHT = (conv2d, dense, batch_norm)
 """Layers whose caches have the weight in the second place."""
 
 
@@ -146,7 +155,8 @@ def parameter_places(layers):
 
 
 def _only(layer, left_out):
-    return {left_out: False} if function_of(layer)[0] in BACKWARD_IN_TWO else {}
+    backward = getattr(layer.backward, "func", layer.backward)
+    return {left_out: False} if backward in BACKWARD_IN_TWO else {}
 
 
 def _without_weight(layer, cache):

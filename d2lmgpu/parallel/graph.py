@@ -27,8 +27,8 @@ from ..devices import put
 from ..kernels.cuda import capture, finish_card, has_kernels
 from ..kernels.stages import to_the_end
 from ..timing import paused, span
-from .eager import Step
 from .graph_parts import GraphExchange, GraphPart, let_wait
+from .runner import Step
 from .shards import epoch_shards, most_examples
 
 AHEAD = 8

@@ -38,13 +38,13 @@ class Replica:
         self.optimizer_state = [
             [put(np.zeros(piece.shape, dtype), device) for piece in pieces] for _ in range(self.optimizer.states)
         ]
-        self.steps = self.begun = self.finished = 0  # updates of the optimiser; all that were begun, and finished
+        self.steps = 0  # updates of the optimiser
         mixed = precision == "mixed"
         self.precision = MixedPrecision(params, network, device) if mixed else FullPrecision(params, network)
         self.network, self.compute_params = self.precision.network, self.precision.params
         self.batch_norm = BatchStatistics(network, device, dtype, statistics)
         self.statistics = self.batch_norm.running
-        self.hook = self.draws = None  # see `with_hook` and `with_draws`
+        self.draws = None  # see `with_draws`
 
     def loss_and_grads(self, X, y):
         """Runs on the device, with plain arrays: `networks.loss_and_grads` with the gradients written to ``grads``."""
@@ -55,14 +55,8 @@ class Replica:
         """Runs on the device: the same as a generator, which should be advanced where the precision is ``quiet``."""
         params, grads = ([array.raw for array in arrays] for arrays in (self.compute_params, self.grads))
         sync_statistics, scale = self.batch_norm.plain_sync, self.precision.scale
-        arguments = X, y, params, self.network, grads, self.hook, sync_statistics, scale
+        arguments = X, y, params, self.network, grads, None, sync_statistics, scale
         return in_parts(*arguments, self.draws, self.loss)
-
-    def with_hook(self, hook):
-        """This replica, but it calls ``hook`` with an index as soon as its gradients from that one on are final."""
-        replica = copy.copy(self)
-        replica.hook = hook
-        return replica
 
     def with_draws(self, draws):
         """This replica, with the `Draws` of a shard, for networks with dropout."""
@@ -74,7 +68,6 @@ class Replica:
         """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
         if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
-        self.begun += 1
         self.batch_norm.track()
         params, grads = self._pieces
         scale = self.precision.scale
@@ -83,7 +76,6 @@ class Replica:
             state = [[array.raw for array in arrays] for arrays in self.optimizer_state]
             self.optimizer.update(params, grads, *state, self.steps, lr, batch_size * scale)
             self.precision.follow()
-        self.finished += 1
 
     @property
     def flat_optimizer_state(self):

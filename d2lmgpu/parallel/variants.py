@@ -3,9 +3,7 @@
 batch_statistics   synchronised: compute, with sums over all devices between the layers (batch_statistics.py)
 draws              compute, with random numbers for dropout, see `with_draws`
 flat               exchange: all gradients as one message
-overlap            both: gradients travel as soon as they are computed (overlap.py)
 batch_statistics   aggregated: exchange, of batch norm's statistics too (batch_statistics.py)
-around             both: what the caller wraps around compute and exchange, see across.py
 """
 
 import functools
@@ -13,7 +11,6 @@ import itertools
 
 from .batch_statistics import loss_and_grads_synchronised, with_statistics
 from .data import allreduce_each, allreduce_flat, loss_and_grads_on_each, train_shards
-from .overlap import Overlap
 
 
 def submit_step(
@@ -23,31 +20,22 @@ def submit_step(
     lr,
     algorithm="naive",
     flat=False,
-    overlap=False,
     batch_statistics="local",
     draws=None,
     batch_size=None,
-    around=None,
 ):
     """Submit a step, as `train_shards`, which says more of it; returns a `Step` at once.
 
-    ``flat``: exchange all gradients as one message. ``overlap``: exchange them in buckets, each as soon as all
-    devices have it, while they go on computing the others. ``batch_statistics``: see `BATCH_STATISTICS`.
-    ``draws``: the minibatch's `Draws`, which a network with dropout needs. ``batch_size``: as in `train_shards`.
-    ``around``: a function from a way to compute and one to exchange to such a pair.
+    ``flat``: exchange all gradients as one message. ``batch_statistics``: see `BATCH_STATISTICS`. ``draws``: the
+    minibatch's `Draws`, which a network with dropout needs. ``batch_size``: as in `train_shards`.
     """
     compute, exchange = loss_and_grads_on_each, allreduce_flat if flat else allreduce_each
     if batch_statistics == "synchronised":
         compute = functools.partial(loss_and_grads_synchronised, algorithm=algorithm)
     if draws is not None:
         compute = with_draws(compute, draws)
-    if overlap:
-        overlapped = Overlap(replicas, compute, flat)
-        compute, exchange = overlapped.compute, overlapped.exchange
     if batch_statistics == "aggregated":
         exchange = with_statistics(exchange)
-    if around is not None:
-        compute, exchange = around(compute, exchange)
     return train_shards(X_shards, y_shards, replicas, lr, algorithm, compute, exchange, batch_size)
 
 

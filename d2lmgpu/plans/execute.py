@@ -88,6 +88,7 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         events = events_of(plan, columns)
         extents = extents_of(plan, columns, events)
+        self.first_update = next(n for n, event in enumerate(events) if event.action.what == "update")
         own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns, kernels)
         tasks = [
             device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)

@@ -42,10 +42,12 @@ class Step:
         for i, own in minibatch.items():
             self.batch.chain(execution.store[i].device, execution.store[i].begin, own)
         for number, event in execution.events:
+            if number >= execution.first_update:
+                self._before_updates()
             self._add(number, event)
+        self._before_updates()
         for i in execution.store:
             self._await_exchanges(i)
-        self._tell_others()
         self.ends = [self.batch.chain(store.device, store.clear) for store in execution.stores]
 
     def rows(self):
@@ -60,6 +62,14 @@ class Step:
                 device = self.execution.store[i].device
                 rows[-1][2 * m : 2 * m + 2] = result_to_host(DeviceArray(sums, device)).tolist()
         return rows
+
+    def _before_updates(self):
+        """Once, at the same place in all processes: losses are known, and who has not come here has updated nothing."""
+        if not self.agreed:
+            self.agreed = True
+            self._tell_others()
+            if self.execution.mixed:
+                self._agree()
 
     def _tell_others(self):
         """Nobody, if all devices are of this process."""
@@ -76,8 +86,6 @@ class Step:
         else:
             if action.what == "free":
                 self._await_receipt(number, event)
-            if action.what == "update" and self.execution.mixed and not self.agreed:
-                self._agree()
             store = self.execution.store[i]
             numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
             if self.execution.overlap and self._begins_run(i, store, action):
@@ -116,8 +124,8 @@ class Step:
             self.batch.wait(self.execution.store[i].device, self.exchanged.pop(key))
 
     def _agree(self):
-        """In mixed precision, before the first update: have all devices finite gradients?"""
-        self.agreed, stores = True, self.execution.stores
+        """In mixed precision: have all devices finite gradients?"""
+        stores = self.execution.stores
         for i in self.execution.store:
             self._await_exchanges(i)
         makers = [functools.partial(self._finite, store) for store in stores]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..devices import array_module, parts_of
 from ..kernels.stages import Idle, images_last, norm_channels, to_the_end, with_shapes
-from ..language.ways import INNER, KEPT, SCRATCH, WRITTEN
+from ..language.ways import EMPTY, INNER, KEPT, SCRATCH, WRITTEN
 from ..layers import make_sync_statistics, track_statistics
 from ..networks import half_weights
 from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward, weight_backward
@@ -51,24 +51,42 @@ class Store(Values):
         way = self._way(s, m)
         if way == INNER:
             return
-        if way == SCRATCH:
+        if way == EMPTY:
+            self.values["cache", s, m] = None
+            self._make_nothing("y", s, m)
+        elif way == SCRATCH:
             self._compute_run(s, m, self._input(s, m), final)
-            return
+        else:
+            self._hand_on(s, m, self._outputs(s, m, way))
+
+    def _outputs(self, s, m, way):
         parts = self.half_way.pop(("M", s, m), None)
         if parts is None:
             parts, sync = self._forward(s, m, way)
             y = to_the_end(parts)
             self._add_norms("moments", s, sync)
-        else:
-            self._take_norms("moments", s, parts[1])
-            y = to_the_end(parts[0])
+            return y
+        self._take_norms("moments", s, parts[1])
+        return to_the_end(parts[0])
+
+    def _hand_on(self, s, m, y):
         if s == len(self.layers) - 1:
             self.minibatch.sums[m] = y
         else:
             self._set("y", s, m, y)
 
+    def _make_nothing(self, name, s, m):
+        """The y or dy of a stage for no examples; at the end their loss, which is 0."""
+        if s == len(self.layers) - 1:
+            self.minibatch.sums[m] = self._zeros(2)
+        else:
+            self.values[name, s, m] = self._new((self.widths[s], *self.images[s], 0))
+
     def _M(self, action):  # noqa: N802
         _, s, m = action[:3]
+        if self._way(s, m) == EMPTY:
+            self._flat(("moments", s))
+            return
         parts, sync = self.half_way["M", s, m] = self._forward(s, m, self._way(s, m))
         next(parts)
         self._add_norms("moments", s, sync)
@@ -92,8 +110,10 @@ class Store(Values):
             getattr(own, kind)[...] = whole
 
     def way(self, s, m, examples):
-        """How this is computed: as written where there are no kernels, no examples, or no units of the stage."""
-        return WRITTEN if self.kernels is None or not examples or self._has_no_units(s) else self.ways[s, m]
+        """How this is computed: as written where there are no kernels, or no units of the stage."""
+        if not examples:
+            return EMPTY
+        return WRITTEN if self.kernels is None or self._has_no_units(s) else self.ways[s, m]
 
     def _way(self, s, m):
         return self.way(s, m, self.minibatch.examples[m])
@@ -174,10 +194,7 @@ class Store(Values):
             y, end = loss_forward(y, self.minibatch.y[m], self.loss)
             cache.append(end)
         cache.append(sync)
-        if self.ways[s, m] == WRITTEN or self._has_no_units(s):
-            self._set("cache", s, m, cache)
-        else:  # it is of no examples, and counts as no memory
-            self.values["cache", s, m] = cache
+        self._set("cache", s, m, cache)
         return y if is_last else images_last(y)
 
     def _draws(self, s, m):
@@ -193,6 +210,11 @@ class Store(Values):
         way, half = self._way(s, m), self.half_way.pop(("S", s, m), None)
         if way in (SCRATCH, INNER):
             return
+        if way == EMPTY:
+            self._flat(action.target)
+            if s:
+                self._make_nothing("dy", s - 1, m)
+            return
         if half is not None:
             parts, sync, places = half
             self._take_norms("sums", s, sync)
@@ -206,6 +228,9 @@ class Store(Values):
 
     def _S(self, action):  # noqa: N802
         _, s, m = action[:3]
+        if self._way(s, m) == EMPTY:
+            self._flat(("sums", s))
+            return
         params = self._params(s)
         places = parts_of(self._zeros(sum(param.size for param in params)), params)
         parts, sync, _ = self.half_way["S", s, m] = self._backward(s, m, self._way(s, m), places)
@@ -230,6 +255,10 @@ class Store(Values):
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
+        if self._way(s, m) == EMPTY:
+            if s:
+                self._make_nothing("dy", s - 1, m)
+            return
         dy, caches = self._handed_back(s, m), self.values["cache", s, m][:-1]
         if dy is None:
             dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
@@ -241,6 +270,9 @@ class Store(Values):
 
     def _W(self, action):  # noqa: N802
         _, s, m = action[:3]
+        if self._way(s, m) == EMPTY:
+            self._flat(action.target)
+            return
         weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
     def _update(self, action, lr, batch_size):

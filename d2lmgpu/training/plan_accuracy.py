@@ -1,6 +1,5 @@
 """The test set on the devices of a plan of which none has all parameters."""
 
-
 import numpy as np
 
 from ..cluster import gather

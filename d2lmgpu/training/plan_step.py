@@ -14,25 +14,29 @@ import itertools
 
 import numpy as np
 
+from ..cluster import as_cluster
 from ..collectives import LIBRARIES
 from ..data import batch_rng, epoch_size, to_float
-from ..devices import DeviceArray, synchronize, to_host
+from ..devices import DeviceArray, put, synchronize, to_host
+from ..kernels.stages import to_the_end
 from ..language.actions import chunk_bounds
 from ..language.objective import Objective
 from ..language.plan import all_of
 from ..language.split import in_shapes
 from ..layers import Draws
-from ..networks import find_loss, is_random
+from ..networks import LENET, find_loss, in_parts, is_random
+from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue, Step
-from ..parallel.eager import AHEAD_ON_GPU
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
+from ..parallel.runner import AHEAD_ON_GPU
 from ..parallel.shards import shard_bounds
 from ..plans import Execution, prove
 from ..plans.execute import give_back, whole_state
 from ..plans.values import Minibatch
 from ..timing import span
 from ..transforms import find_transform
+from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
 
 
@@ -48,7 +52,8 @@ class PlanStep(Step):
     """
 
     def __init__(self, X, y, params, devices, network, settings, stop=None):
-        self.X, self.y, self.stop, self.settings = np.asarray(X), np.asarray(y), stop, settings
+        self.X, self.y = np.asarray(X), as_targets(np.asarray(y), params[0].dtype)
+        self.stop, self.settings = stop, settings
         batch_size = min(settings.batch_size, len(X))
         self.plan = plan_of(settings, len(devices), network, devices)
         self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
@@ -71,11 +76,20 @@ class PlanStep(Step):
         self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
         self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
         self.ahead = 0 if self.limited or not settings.prefetch else AHEAD_ON_GPU if self.on_gpu else 1
+        for store in self.execution.stores if self.are_copies else ():
+            _warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
         self.queue = None
         if self.are_copies and not self.limited:
             loads = settings.loads
             options = {"preprocess": settings.preprocess, "drop_last": settings.drop_last, "seed": settings.seed}
-            self.queue = MinibatchQueue(X, y, devices, settings.batch_size, loads=loads, **options)
+            self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, loads=loads, **options)
+
+    @classmethod
+    def of(cls, X, y, params, devices, network=LENET, **settings):
+        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: of `Settings`, by name."""
+        everybody = as_cluster(devices)
+        stop = settings.pop("stop", None)
+        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody), stop)
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
@@ -93,7 +107,11 @@ class PlanStep(Step):
         self._under_way = []
 
     def several(self, most):
-        """Submit the next step, and wait until not too many are under way; how many examples it has, in a list."""
+        """As `GraphStep.several`: these steps go one by one."""
+        return [self.step()]
+
+    def step(self):
+        """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
         size = self.settings.batch_size
         examples = min(size, len(self.order) - self.number * size)
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
@@ -101,7 +119,7 @@ class PlanStep(Step):
         self._under_way.append((self._submit(examples, draws, self.rates[self.number], wanted), examples))
         self.number += 1
         self._wait(self.ahead)
-        return [examples]
+        return examples
 
     def _submit(self, n, draws, lr, wanted):
         sizes = self._examples(n)
@@ -170,6 +188,18 @@ class PlanStep(Step):
                 return X, y
             rng = batch_rng(self.settings.seed, self.epoch, self.number)
             return preprocess_batch(self.preprocess, X, y, rng, self.largest)
+
+
+def _warm_up(store, size, labels):
+    """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
+    if store.device.kind != "gpu":
+        return
+    params, network = Copy(store).params, store.plan.network
+    X = np.zeros((size, *network.input_shape), store.dtype)
+    y = np.zeros((size, *labels.shape[1:]), labels.dtype if labels.dtype.kind != "f" else store.dtype)
+    arrays = [array.raw for array in (put(X, store.device), put(y, store.device))]
+    raws = [param.raw for param in params]
+    store.device.submit(lambda: to_the_end(in_parts(*arrays, raws, network, draws=Draws(0), loss=store.loss))).result()
 
 
 def has_copies(plan):

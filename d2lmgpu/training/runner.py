@@ -1,4 +1,4 @@
-"""What does the steps of a run: a replica on each device, and CUDA graphs or eager steps with them."""
+"""What does the steps of a run: a plan, or on GPUs CUDA graphs of data parallelism."""
 
 from dataclasses import replace
 
@@ -18,15 +18,16 @@ IN_GRAPHS = "batch_size algorithm precision loads drop_last batch_statistics".sp
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
-    """A `GraphStep` or an `EagerStep` on new ``replicas``, and the `Settings` with the loads that it has.
+    """A `GraphStep` or a `PlanStep`, and the `Settings` with the loads that it has.
 
-    ``everybody``: a `Cluster`. a `PlanStep` elsewhere.
+    ``everybody``: a `Cluster`; ``stop``: its `SharedStop`, if it is of several processes.
 
-    ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`. Steps that
-    should be graphs but cannot be recorded are launched one by one, with a message. On a `Cluster` of several
-    processes it is a `ClusterStep`, with ``stop``.
+    ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`. Steps that should be graphs but
+    cannot be recorded are launched one by one, with a message.
     """
     devices = everybody.mine
+    if settings.precision == "tf32" and everybody.size > 1:
+        raise ValueError("precision 'tf32' needs CUDA graphs, which several processes do not launch; leave it out")
     in_graphs = not settings.split and everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
     if in_graphs or settings.loads == "auto":
         replicas = make_replicas(params, devices, network, settings, in_graphs)

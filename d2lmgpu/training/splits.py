@@ -164,7 +164,8 @@ def plan_of(settings, k, network, everybody=None):
     """The `Plan` that `Settings` mean, for k devices, those of the `Cluster` ``everybody`` if it is given.
 
     In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
-    there, which may turn out to be infinite.
+    there, which may turn out to be infinite. So it is in data parallelism: where a device is missing, no other has
+    begun to update.
     """
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
     if algorithm in ("mpi", *LIBRARIES):  # of which the engine knows
@@ -175,7 +176,8 @@ def plan_of(settings, k, network, everybody=None):
     how = {"buckets": settings.overlap, "flat": settings.flat}
     plan = make_plan(*choice, in_half(network) if mixed else network, algorithm, **how)
     plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
-    return updates_last(plan) if mixed else plan
+    together = settings.batch_statistics == "synchronised" and choice[0] == "data"  # others update as soon as they can
+    return updates_last(plan) if mixed or together else plan
 
 
 def updates_last(plan):
@@ -206,7 +208,9 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective=CLAS
         return
     i = lacking.index(most)
     fits = _that_fit(network, limits, settings, batch_size, objective)
-    advice = f"{words.listed(fits)} would fit" if fits else "no split would fit; more devices or micro-batches may help"
+    advice = "no split would fit; more devices or micro-batches may help"
+    if fits or not settings.split:
+        advice = f"{words.listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
     raise DeviceMemoryError(
         f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} "
         f"more than its limit; {advice}"

@@ -45,7 +45,7 @@ def compare(everybody, settings, test_set, replicas, **others):
 class SharedStop(Stop):
     """A `Stop` for the processes of a `Cluster`: a request becomes one when all know of it, after the same step.
 
-    ``wanted``: whether a stop was requested in this process. A `ClusterStep` tells the others with each step.
+    ``wanted``: whether a stop was requested in this process. A `PlanStep` tells the others with each step.
     """
 
     def __init__(self, everybody):
