@@ -28,10 +28,10 @@ TRAIN = (
 
 
 class Killed:
-    """Jobs of ``processes`` ranks with files in a ``folder``."""
+    """Jobs of ``processes`` ranks with files in a ``folder``; ``words``: options of the command."""
 
-    def __init__(self, folder, processes=4):
-        self.folder, self.processes = Path(folder), processes
+    def __init__(self, folder, processes=4, words=()):
+        self.folder, self.processes, self.words = Path(folder), processes, words
         begin = time.monotonic()
         self.expected = self.finish(self.start("whole"), "whole")
         self.seconds = time.monotonic() - begin
@@ -39,7 +39,7 @@ class Killed:
     def start(self, name, *words):
         """A job under way, whose files have this name."""
         files = "--checkpoint", self.folder / f"{name}.ckpt", "--json", self.folder / f"{name}.json"
-        arguments = "-m", "d2lmgpu", *TRAIN.split(), *files, *words
+        arguments = "-m", "d2lmgpu", *TRAIN.split(), *files, *self.words, *words
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         return subprocess.Popen(command_of(self.processes, *arguments), **pipes)
 
@@ -97,10 +97,10 @@ def main():
     parser = argparse.ArgumentParser(description="Kill ranks at random moments.")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options, words = parser.parse_known_args()  # the rest is for `d2lmgpu train`
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        jobs = Killed(folder)
+        jobs = Killed(folder, words=words)
         for number in range(options.count):
             print(number + 1, jobs.once(chance), flush=True)
 

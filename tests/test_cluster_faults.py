@@ -259,9 +259,11 @@ def test_a_rank_that_trains_something_else_is_named(what):
 
 
 @pytest.mark.long
-def test_killed_and_stopped_at_random_moments(tmp_path):
+@pytest.mark.parametrize("split", ["data", "layers", "zero3"])  # with several micro-batches layers are 1f1b
+def test_killed_and_stopped_at_random_moments(tmp_path, split):
     """What goes on afterwards ends with the bits of an undisturbed run. `python tests/kills.py` does it 20 times."""
-    jobs, chance = kills.Killed(tmp_path), random.Random(3)
+    words = () if split == "data" else ("--split", split, "--micro-batches", "3")
+    jobs, chance = kills.Killed(tmp_path, 4, words), random.Random(3)
     for _ in range(2):
         print(jobs.once(chance))
 

@@ -24,7 +24,8 @@ PATIENCE = 120
 SETTINGS = {
     "graphs on two cards": {"k": 2, "cards": 2},
     "graphs on one card": {"k": 2, "cards": 1, "optimizer": "adam"},
-    "eager on two cards": {"k": 2, "cards": 2, "graphs": False},
+    "the plan data on two cards": {"k": 2, "cards": 2, "graphs": False},
+    "a pipeline": {"k": 2, "cards": 2, "split": "layers", "micro_batches": 2},
     "mixed, through the host": {"k": 3, "cards": 2, "peers": [], "precision": "mixed"},
 }
 
@@ -85,7 +86,7 @@ def assert_is_cudas(error):
     assert isinstance(error, (CUDARuntimeError, d2l.DeviceError, MemoryError)) and str(error), repr(error)
 
 
-@pytest.fixture(params=few(SETTINGS, "eager on two cards"))
+@pytest.fixture(params=few(SETTINGS, "the plan data on two cards"))
 def rehearsal(request, monkeypatch):
     """A function that makes the machine and trains, what comes of it without a fault, and which calls are to fail."""
     settings = SETTINGS[request.param]

@@ -42,6 +42,11 @@ class Failures:
                 with contextlib.suppress(ValueError):  # another thread has already removed it
                     self._tasks.remove(entry)
 
+    @property
+    def first(self):
+        """The first error, or None."""
+        return next((error for task, error in self._tasks.copy() if not task.asked), None) if self._tasks else None
+
     def take(self):
         """Return the errors, and forget them."""
         return [error for task, error in drained(self._tasks) if not task.asked]

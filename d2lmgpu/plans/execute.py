@@ -80,8 +80,10 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
-        self.begun, self.error, self.loss, self.mixed = 0, None, find_loss(loss), mixed
+        self.begun, self.error, self.has_failed = 0, None, False
+        self.loss, self.mixed = find_loss(loss), mixed
         self.overlap, self.library = overlap, library
+        self.queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -126,8 +128,9 @@ class Execution:
 
     def submit_placed(self, minibatch, lr, tell=0.0):
         """`submit` of what is on the devices: for each of this process's a `Minibatch`."""
-        if self.error is not None:
+        if self.has_failed:
             raise ValueError("a step of this execution has failed; begin with a new one")
+        self._raise_error()  # of a step under way
         step = Step(self, minibatch, lr, tell) if self.across is None else self.across.step(minibatch, lr, tell)
         self.begun += 1
         step.batch.commit()
@@ -137,14 +140,18 @@ class Execution:
         """Wait for a step that was begun; the rest is as of `step`."""
         for end in step.ends:
             end.wait()
-        for error in [self.error, *(error for device in self.devices for error in device.failures.take())]:
-            if error is not None:  # perhaps of a collective
-                self.error = self.error or error
-                raise error
+        self._raise_error()
         rows = step.rows()
         self.told = [row[-1] for row in rows]
         self.correct = int(sum(rows[i][2 * m + 1] for m, i in self.holder.items()))
         return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
+
+    def _raise_error(self):
+        """Raise the error that a device has had, if any, perhaps in a collective."""
+        for error in [self.error, *(error for queue in self.queues for error in queue.failures.take())]:
+            if error is not None:
+                self.error, self.has_failed = self.error or error, True
+                raise error
 
     @property
     def steps(self):

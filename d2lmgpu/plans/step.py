@@ -219,13 +219,21 @@ class Step:
 
     def do(self, function, *args):
         """Runs on a device: work that is left out if some other has failed."""
-        if self.execution.error is not None:
+        if self._has_failed():
             return None
         try:
             return function(*args)
         except BaseException as error:
             self.fail(error)
             raise
+
+    def _has_failed(self):
+        """Whether any device has, also in what is none of the plan's actions: a copy, or a wait."""
+        if self.execution.error is None:
+            error = next((queue.failures.first for queue in self.execution.queues if queue.failures.first), None)
+            if error is not None:
+                self.fail(error)
+        return self.execution.error is not None
 
     def fail(self, error):
         """A device has had this error."""
