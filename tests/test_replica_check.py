@@ -14,8 +14,8 @@ import d2lmgpu as d2l
 from d2lmgpu.cli import main
 from d2lmgpu.plans.store import Store
 from d2lmgpu.training import DriftError
+from d2lmgpu.training.copies import Copy
 from d2lmgpu.training.loop import Loop
-from d2lmgpu.training.plan_step import Copy
 from d2lmgpu.training.splits import SPLITS
 from d2lmgpu.training.together import check_replicas
 

@@ -30,10 +30,11 @@ from ..networks import CROSS_ENTROPY, init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .compose import compose
-from .execute import Execution, extents_of, numbered_stages
+from .execute import Execution, extents_of
 from .lower import events_of
 from .store import Store
 from .values import Minibatch
+from .whole import numbered_stages
 
 MICRO_BATCHES = 4
 """Of a step that is measured."""

@@ -10,21 +10,16 @@ On GPUs it may be several steps ahead. To read one step's loss there is to wait 
 of several steps are read at once.
 """
 
-import itertools
-
 import numpy as np
 
 from ..cluster import as_cluster
 from ..collectives import LIBRARIES
 from ..data import batch_rng, epoch_size, to_float
-from ..devices import DeviceArray, put, synchronize, to_host
-from ..kernels.stages import to_the_end
+from ..devices import synchronize
 from ..language.actions import chunk_bounds
 from ..language.objective import Objective
-from ..language.plan import all_of
-from ..language.split import in_shapes
 from ..layers import Draws
-from ..networks import LENET, find_loss, in_parts, is_random
+from ..networks import LENET, find_loss, is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue, Step
@@ -32,10 +27,11 @@ from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..parallel.runner import AHEAD_ON_GPU
 from ..parallel.shards import shard_bounds
 from ..plans import Execution, prove
-from ..plans.execute import give_back, whole_state
 from ..plans.values import Minibatch
+from ..plans.whole import give_back
 from ..timing import span
 from ..transforms import find_transform
+from .copies import Copy, Whole, has_copies, warm_up
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
 
@@ -77,7 +73,7 @@ class PlanStep(Step):
         self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
         self.ahead = 0 if self.limited or not settings.prefetch else AHEAD_ON_GPU if self.on_gpu else 1
         for store in self.execution.stores if self.are_copies else ():
-            _warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
+            warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
         self.queue = None
         if self.are_copies and not self.limited:
             loads = settings.loads
@@ -188,87 +184,3 @@ class PlanStep(Step):
                 return X, y
             rng = batch_rng(self.settings.seed, self.epoch, self.number)
             return preprocess_batch(self.preprocess, X, y, rng, self.largest)
-
-
-def _warm_up(store, size, labels):
-    """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
-    if store.device.kind != "gpu":
-        return
-    params, network = Copy(store).params, store.plan.network
-    X = np.zeros((size, *network.input_shape), store.dtype)
-    y = np.zeros((size, *labels.shape[1:]), labels.dtype if labels.dtype.kind != "f" else store.dtype)
-    arrays = [array.raw for array in (put(X, store.device), put(y, store.device))]
-    raws = [param.raw for param in params]
-    store.device.submit(lambda: to_the_end(in_parts(*arrays, raws, network, draws=Draws(0), loss=store.loss))).result()
-
-
-def has_copies(plan):
-    """Whether each device has everything between steps, and micro-batches of its own: data parallelism."""
-    everything = [(s, all_of(stage), all_of(stage)) for s, stage in enumerate(plan.stages)]
-    first = {(c.device, c.micro_batch) for c in itertools.chain(*plan.steps) if c[0] in ("F", "M") and c.stage == 0}
-    own = {(i * plan.k // plan.micro_batches, i) for i in range(plan.micro_batches)}
-    return all(sorted(parts) == everything for parts in plan.layout) and first == own
-
-
-class Copy:
-    """A device's copy of all parameters and of the optimiser's state: device arrays, as of a `Replica`."""
-
-    def __init__(self, store):
-        self.store, self.device = store, store.device
-        shapes = [shape for own in store.shapes for shape in own]
-        self.params = self._on_device(in_shapes(store.flat, shapes))
-        self.flat_optimizer_state = self._on_device(store.flat_state)
-        self.statistics = self._on_device([array for s in sorted(store.running) for array in store.running[s]])
-
-    def _on_device(self, arrays):
-        return [DeviceArray(array, self.device) for array in arrays]
-
-    @property
-    def steps(self):
-        """Updates of the optimiser."""
-        return self.store.steps
-
-    @property
-    def begun(self):
-        """Steps in which it has begun to update."""
-        return self.store.begun
-
-    @property
-    def finished(self):
-        """Those of them that are done."""
-        return self.store.finished
-
-
-class Whole:
-    """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Replica`.
-
-    Of a `Cluster` every process has one, and all ask for them at the same time. Before the first step they are what was
-    given, so that processes can compare what they begin with.
-    """
-
-    def __init__(self, execution, params, state=None):
-        self.execution, self.given = execution, list(map(to_host, params))
-        count, begun = sum(param.size for param in self.given), execution.begun
-        zeros = np.zeros(count, execution.dtype)
-        self.given_state = [zeros] * execution.optimizer.states if state is None else list(map(to_host, state))
-        self.is_given = lambda: execution.begun == begun
-
-    @property
-    def steps(self):
-        """How many were done."""
-        return self.execution.steps
-
-    @property
-    def params(self):
-        """As of `init_params`."""
-        return self.given if self.is_given() else self.execution.params()
-
-    @property
-    def statistics(self):
-        """Batch norm's running statistics, in which each layer's are those of the first device that computes it."""
-        return self.execution.statistics()[0]
-
-    @property
-    def flat_optimizer_state(self):
-        """For each of the optimiser's states an array with a number for each parameter, in their order."""
-        return self.given_state if self.is_given() else whole_state(self.execution)

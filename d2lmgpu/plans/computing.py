@@ -1,0 +1,211 @@
+"""How a device computes a stage of a plan: by the kernels, in the way that language/ways.py finds, or as it is written.
+
+Everything here runs on the device, with plain arrays, in the device's turn. Forward and back are generators, which
+pause where batch norm's sums may be summed over devices.
+"""
+
+import itertools
+
+from ..devices import array_module, parts_of
+from ..kernels.stages import Idle, images_last, norm_channels, to_the_end, with_shapes
+from ..language.ways import EMPTY, KEPT, WRITTEN
+from ..layers import make_sync_statistics
+from ..networks import half_weights
+from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
+from ..networks.compute import kernels_for
+from ..parallel.loss_scale import LossScale
+from ..parallel.precision import FullPrecision
+from .values import Values
+
+
+class Computing(Values):
+    """As `Values`, which see for the arguments; and ``ways``, the plan's `Ways`.
+
+    ``mixed``: in mixed precision, for which the plan's network rounds what layers are given (networks/mixed.py). Then
+    weights are rounded where they are used, and ``precision`` is a loss scale.
+    """
+
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
+        super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
+        self.mixed = mixed
+        self.precision = LossScale() if mixed else FullPrecision([], plan.network)
+        none = self._new(0)
+        self.kernels = kernels_for(none, [none])
+        self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
+        self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
+        self.papers = [{} for _ in plan.stages]  # scratch papers
+        self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
+
+    def way(self, s, m, examples):
+        """How this is computed: as written where there are no kernels, or no units of the stage."""
+        if not examples:
+            return EMPTY
+        return WRITTEN if self.kernels is None or self._has_no_units(s) else self.ways[s, m]
+
+    def _way(self, s, m):
+        return self.way(s, m, self.minibatch.examples[m])
+
+    def _has_no_units(self, s):
+        return self.splits[s] is not None and not self.own[s].size
+
+    def _forward(self, s, m, way):
+        """A generator that ends with y, and its `SyncStatistics`."""
+        return (self._by_kernels if way == KEPT else self._as_written)(s, m, self._input(s, m))
+
+    def _input(self, s, m):
+        return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
+
+    def _add_norms(self, kind, s, sync):
+        """To moments or sums: those of a micro-batch."""
+        if sync:
+            for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
+                whole += getattr(own, kind)
+
+    def _take_norms(self, kind, s, sync):
+        """From moments or sums: those of all micro-batches."""
+        for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
+            getattr(own, kind)[...] = whole
+
+    def _compute_run(self, s, m, x, final):
+        """Forward to the loss, and back, for some of the examples at a time.
+
+        ``final``: events that are to happen when the gradients of each stage are final; or none.
+        """
+        stages = range(s, len(self.layers))
+        layers = sum((self.layers[i] for i in stages), ())
+        params = [param for i in stages for param in self._params_of(i)]
+        grads, more = self._written_to(self.runs[s, m])
+        dx = None
+        if s:
+            dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
+            dx = array_module(dx).moveaxis(dx, -1, 0)
+        loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
+        sync = make_sync_statistics(norm_channels(layers, params), array_module(x))
+        parts = self.kernels.in_parts(
+            x,
+            self.minibatch.y[m],
+            params,
+            layers,
+            grads,
+            ready=self._teller(stages, final) if final and not more else None,
+            sync_statistics=sync,
+            scale=self.precision.scale,
+            draws=self._draws(s, m),
+            loss=loss,
+            dx=dx,
+        )
+        self.minibatch.sums[m] = to_the_end(parts)
+        for i in stages:
+            own, sync = sync[: len(self.norms[i])], sync[len(self.norms[i]) :]
+            self._add_norms("moments", i, own)
+        add(more)
+
+    def _teller(self, stages, final):
+        """A function to call with a number: from it on all gradients of these stages are final."""
+        firsts = itertools.accumulate((len(self.shapes[i]) for i in stages), initial=0)
+        left = list(zip(firsts, final, strict=False))
+
+        def ready(number):
+            while left and left[-1][0] >= number:
+                left.pop()[1].finish(self.device.mark())
+
+        return ready
+
+    def _by_kernels(self, s, m, x):
+        """Forward by kernels: as of `_forward`. They hold the cache."""
+        params, is_last = self._params_of(s), s == len(self.layers) - 1
+        targets = self.minibatch.y[m] if is_last else None
+        loss = self.loss.for_kernels(targets) if is_last else None
+        key = s, x.shape
+        cache = self.idle.take(key)
+        if cache is None:
+            layers = with_shapes(self.layers[s], params)
+            cache = self.kernels.Pass(
+                layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
+            )
+        self._set("cache", s, m, cache)
+        return cache.forward(x, params, targets, self._draws(s, m)), cache.sync
+
+    def _as_written(self, s, m, x):
+        """As of `_forward`, by the layers as they are written."""
+        params = self._params(s)
+        sync = make_sync_statistics(norm_channels(self.layers[s], params), array_module(x))
+        return self._parts_as_written(s, m, x, params, sync), sync
+
+    def _parts_as_written(self, s, m, x, params, sync):
+        y, cache = yield from forward_in_parts(self.layers[s], x, params, sync, self._draws(s, m))
+        is_last = s == len(self.layers) - 1
+        if is_last:
+            y, end = loss_forward(y, self.minibatch.y[m], self.loss)
+            cache.append(end)
+        cache.append(sync)
+        self._set("cache", s, m, cache)
+        return y if is_last else images_last(y)
+
+    def _draws(self, s, m):
+        """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
+        if self.minibatch.draws is None:
+            return None
+        columns = self.splits[s] is not None and self.splits[s].what == "columns"
+        units = (*self.splits[s].units_of(self.parts[s].params), self.splits[s].units) if columns else None
+        return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
+
+    def _backward(self, s, m, way, grads):
+        """A generator that ends with dx, its `SyncStatistics`, and ``grads``, to which gradients go."""
+        cache, dy, scale = self.values["cache", s, m], self._handed_back(s, m), self.precision.scale
+        if way == KEPT:
+            return cache.backward(self._params_of(s), grads, dy, scale), cache.sync, grads
+        return self._back_as_written(s, dy, cache, grads, scale), cache[-1], grads
+
+    def _back_as_written(self, s, dy, cache, grads, scale):
+        *caches, sync = cache
+        if dy is None:
+            dy = loss_backward(caches.pop(), self.loss, scale)
+        arguments = self.layers[s], dy, caches, self._params(s), grads, sync
+        dx, _ = yield from backward_in_parts(*arguments, input_grad=s > 0)
+        return images_last(dx) if s else None
+
+    def _handed_back(self, s, m):
+        return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
+
+    def _params_of(self, s):
+        """A stage's parameters for kernels, which on GPUs read elements that follow each other."""
+        params = self._params(s)
+        if self.device.kind == "cpu":
+            return params
+        return [array_module(param).ascontiguousarray(param) for param in params]
+
+    def _written_to(self, values):
+        """Arrays for kernels to write gradients to, and pairs of gradients and what is to be added to them then.
+
+        The first that is written to gradients needs no addition.
+        """
+        places, more = [], []
+        for value in values:
+            views = self._views(self._begin(value), value[1])
+            if value in self.unwritten and all(view.flags.c_contiguous for view in views):
+                self.unwritten.remove(value)
+                places += views
+            else:
+                views = self._views(self._flat(value), value[1])
+                places += [None] * len(views)
+                more += views
+        if more:
+            terms = iter(parts_of(array_module(more[0]).empty(sum(view.size for view in more), self.dtype), more))
+            more = [(view, next(terms)) for view in more]
+            rest = iter(term for _, term in more)
+            places = [next(rest) if place is None else place for place in places]
+        return places, more
+
+    def _params(self, s):
+        params = self._views(self._flat(("params", s)), s)
+        return half_weights(params) if self.mixed else params
+
+    def _grads(self, action):
+        return self._views(self._flat(action.target), action.stage)
+
+
+def add(pairs):
+    """To gradients: terms."""
+    for grad, term in pairs:
+        grad += term

@@ -1,0 +1,41 @@
+"""Between arrays in the layers' shapes and the stages' flat ones: parameters, and the optimiser's state as a whole."""
+
+import numpy as np
+
+from ..devices import DeviceArray, put
+from ..language.plan import shapes_of
+from ..language.split import in_shapes, numbered, splits_of
+
+
+def whole_state(execution):
+    """For each of the optimiser's states a flat array on the host, with a number for each parameter, in their order.
+
+    It is gathered from the devices that hold parts of it; so a checkpoint of it is that of any other split, and of
+    training without one. Of a `Cluster` all processes call it, and get the same.
+    """
+    state = []
+    for i in range(execution.optimizer.states):
+        arrays = execution._gathered("state", lambda store, s, i=i: store.state[s][i])
+        state.append(np.concatenate([array.reshape(-1) for array in arrays]))
+    return state
+
+
+def give_back(execution, state):
+    """Put what `whole_state` gave where it belongs."""
+    plan = execution.plan
+    shapes = [shape for stage in plan.stages for shape in shapes_of(stage, plan.network)]
+    for i, whole in enumerate(state):
+        flats = numbered_stages(in_shapes(whole, shapes), plan)
+        for store in execution.stores:
+            for s, arrays in store.state.items():
+                part = flats[s][slice(*store.parts[s].state)]
+                DeviceArray(arrays[i], store.device)[...] = put(part, store.device)
+
+
+def numbered_stages(arrays, plan):
+    """For each stage the elements of its parameters, of which ``arrays`` are a list, as a flat array."""
+    rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
+    for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
+        own = [next(rest) for _ in shapes_of(stage, plan.network)]
+        flats.append(numbered(own, split, np) if own else none)
+    return flats

@@ -1,0 +1,97 @@
+"""What the loop sees of parameters and state: each device's copy, or the whole of which devices have parts."""
+
+import itertools
+
+import numpy as np
+
+from ..devices import DeviceArray, put, to_host
+from ..kernels.stages import to_the_end
+from ..language.plan import all_of
+from ..language.split import in_shapes
+from ..layers import Draws
+from ..networks import in_parts
+from ..plans.whole import whole_state
+
+
+def warm_up(store, size, labels):
+    """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
+    if store.device.kind != "gpu":
+        return
+    params, network = Copy(store).params, store.plan.network
+    X = np.zeros((size, *network.input_shape), store.dtype)
+    y = np.zeros((size, *labels.shape[1:]), labels.dtype if labels.dtype.kind != "f" else store.dtype)
+    arrays = [array.raw for array in (put(X, store.device), put(y, store.device))]
+    raws = [param.raw for param in params]
+    store.device.submit(lambda: to_the_end(in_parts(*arrays, raws, network, draws=Draws(0), loss=store.loss))).result()
+
+
+def has_copies(plan):
+    """Whether each device has everything between steps, and micro-batches of its own: data parallelism."""
+    everything = [(s, all_of(stage), all_of(stage)) for s, stage in enumerate(plan.stages)]
+    first = {(c.device, c.micro_batch) for c in itertools.chain(*plan.steps) if c[0] in ("F", "M") and c.stage == 0}
+    own = {(i * plan.k // plan.micro_batches, i) for i in range(plan.micro_batches)}
+    return all(sorted(parts) == everything for parts in plan.layout) and first == own
+
+
+class Copy:
+    """A device's copy of all parameters and of the optimiser's state: device arrays, as of a `Replica`."""
+
+    def __init__(self, store):
+        self.store, self.device = store, store.device
+        shapes = [shape for own in store.shapes for shape in own]
+        self.params = self._on_device(in_shapes(store.flat, shapes))
+        self.flat_optimizer_state = self._on_device(store.flat_state)
+        self.statistics = self._on_device([array for s in sorted(store.running) for array in store.running[s]])
+
+    def _on_device(self, arrays):
+        return [DeviceArray(array, self.device) for array in arrays]
+
+    @property
+    def steps(self):
+        """Updates of the optimiser."""
+        return self.store.steps
+
+    @property
+    def begun(self):
+        """Steps in which it has begun to update."""
+        return self.store.begun
+
+    @property
+    def finished(self):
+        """Those of them that are done."""
+        return self.store.finished
+
+
+class Whole:
+    """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Replica`.
+
+    Of a `Cluster` every process has one, and all ask for them at the same time. Before the first step they are what was
+    given, so that processes can compare what they begin with.
+    """
+
+    def __init__(self, execution, params, state=None):
+        self.execution, self.given = execution, list(map(to_host, params))
+        count, begun = sum(param.size for param in self.given), execution.begun
+        zeros = np.zeros(count, execution.dtype)
+        self.given_state = [zeros] * execution.optimizer.states if state is None else list(map(to_host, state))
+        self.is_given = lambda: execution.begun == begun
+
+    @property
+    def steps(self):
+        """How many were done."""
+        return self.execution.steps
+
+    @property
+    def params(self):
+        """As of `init_params`."""
+        return self.given if self.is_given() else self.execution.params()
+
+    @property
+    def statistics(self):
+        """Batch norm's running statistics, in which each layer's are those of the first device that computes it."""
+        return self.execution.statistics()[0]
+
+    @property
+    def flat_optimizer_state(self):
+        """For each of the optimiser's states an array with a number for each parameter, in their order."""
+        return self.given_state if self.is_given() else whole_state(self.execution)
