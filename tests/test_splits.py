@@ -472,6 +472,12 @@ def test_every_plan_can_be_chosen():
     assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
 
 
+@pytest.mark.parametrize("split", [None, "data"])
+def test_a_library_that_cannot_sum_here(data, split):
+    with pytest.raises(d2l.DeviceError, match="'nccl' needs two or more GPUs, not .cpu.0., cpu.1.."):
+        quick(cpus(2), data, split=split, algorithm="nccl", network=SMALL)
+
+
 def test_a_sweep_over_splits(data):
     assert as_splits("zero3,data=2,layers=1, data") == ["zero3", "data=2,layers=1", "data"]
     assert as_splits("data=2,layers=1,layers=2,data=1") == ["data=2,layers=1", "layers=2,data=1"]

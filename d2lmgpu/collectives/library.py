@@ -16,16 +16,21 @@ def nccl(batch, data):
     Raises DeviceError unless there are two devices or more, all GPUs, each on a
     card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
     """
-    devices = [array.device for array in data]
+    cards = check_cards([array.device for array in data])
+    kind = check_nccl_dtype(data[0].dtype)
+    for array, communicator in zip(data, _communicators(cards), strict=True):
+        batch.submit(array.device, all_reduce_with, communicator, array.raw, kind, array.device)
+
+
+def check_cards(devices):
+    """The cards of these GPU devices. Raises DeviceError where NCCL cannot sum over them."""
     names = ", ".join(map(str, devices))
     if len(devices) < 2 or any(device.kind != "gpu" for device in devices):
         raise DeviceError(f"allreduce 'nccl' needs two or more GPUs, not [{names}]; 'ring' runs on any devices")
     cards = tuple(device.card for device in devices)
     if len(set(cards)) < len(cards):
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but [{names}] share cards; use 'ring'")
-    kind = check_nccl_dtype(data[0].dtype)
-    for array, communicator in zip(data, _communicators(cards), strict=True):
-        batch.submit(array.device, all_reduce_with, communicator, array.raw, kind, array.device)
+    return cards
 
 
 def check_nccl_dtype(dtype):

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..cluster import as_cluster
 from ..collectives import LIBRARIES
+from ..collectives.library import check_cards
 from ..data import batch_rng, epoch_size, to_float
 from ..devices import synchronize
 from ..language.actions import chunk_bounds
@@ -65,6 +66,8 @@ class PlanStep(Step):
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap}
         if settings.algorithm in ("mpi", *LIBRARIES):
             how["library"] = devices.across(settings.algorithm)
+            if devices.size == 1:
+                check_cards(devices.mine)
         self.execution = Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
         self.replicas = [Whole(self.execution, params)]
         if self.are_copies:
