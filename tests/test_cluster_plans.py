@@ -22,9 +22,9 @@ from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.language.check import check_plan
 from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
-from d2lmgpu.plans.whole import give_back, whole_state
 from d2lmgpu.plans.lower import events_of
 from d2lmgpu.plans.step import Step
+from d2lmgpu.plans.whole import give_back, whole_state
 from d2lmgpu.training import load_run
 from d2lmgpu.training.splits import WITH_LOADS
 
