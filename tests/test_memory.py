@@ -87,7 +87,7 @@ def test_on_the_command_line(capsys):
         capsys.readouterr()
         assert cli.main([*command, "--memory-limit", "100K"]) == 2
         out, err = capsys.readouterr()
-        assert out == "" and err.count("\n") == 1 and "cpu(0) is out of memory" in err
+        assert out == "" and err.count("\n") == 1 and "bytes on cpu(0), " in err
         assert cli.main([*command, "--memory-limit", "much"]) == 2
         assert "size 'much'" in capsys.readouterr().err
     finally:

@@ -83,7 +83,8 @@ def test_synchronised_every_plan_equals_one_device(name, k, micro_batches):
     params = start(np.float64, network)
     batches = [batch(n, np.float64, network, seed) for seed, n in enumerate((13, 7, 2))]
     expected = alone(params, batches, network, np.float64)
-    assert prove(plan, 13).wasted == []
+    local = prove(PLANS[name](k, micro_batches, network=network), 13).wasted  # where devices have no units of a stage
+    assert bool(prove(plan, 13).wasted) == bool(local)
     for kernels in True, False:
         execution = Execution(plan, params, [d2l.cpu(i) for i in range(k)], kernels=kernels)
         for X, y in batches:
@@ -182,9 +183,9 @@ def test_the_second_half_twice(what, before):
 
 def test_running_statistics_are_of_all_or_of_ones_own():
     plan = with_statistics(PLANS["data"](3, network=LENET_BN), "aggregated")
-    last = len(plan.steps) - 1
+    *others, last = (number for number, step in enumerate(plan.steps) if any(is_moved(a, "moments") for a in step))
     with pytest.raises(PlanError, match="at the end: device .*moments of stage 0.* lacking"):
-        prove(plan._replace(steps=plan.steps[:last]))
+        prove(plan._replace(steps=plan.steps[:last] + plan.steps[last + 1 :]))
 
 
 def test_what_cannot_be_synchronised():

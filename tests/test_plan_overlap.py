@@ -36,7 +36,7 @@ def plans(k, micro_batches):
     yield make_data(k, micro_batches, buckets=True)
     yield PLANS["zero1"](k, micro_batches, buckets=True)
     yield with_statistics(make_data(k, micro_batches, LENET_BN, buckets=True), "synchronised")
-    yield from (PLANS[name](k, micro_batches) for name in ("gpipe", "channels", "zero2", "zero3"))
+    yield from (PLANS[name](k, micro_batches) for name in ("channels", "zero2", "zero3"))
 
 
 def test_buckets():

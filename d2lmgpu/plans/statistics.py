@@ -1,7 +1,7 @@
 """Batch norm's statistics in a plan: over which images they are taken.
 
     local           each micro-batch its own, as a plan has it that says nothing of them
-    aggregated      likewise in training, but running statistics are of all images: at the end moments are summed
+    aggregated      likewise in training, but running statistics are of all images: moments are summed before updates
     synchronised    of all images: every plan equals one device
 
 To be synchronised a stage has one batch norm layer, and no parameters after it: larger ones are cut (parts.py). Then F
@@ -38,7 +38,9 @@ def with_statistics(plan, kind, algorithm="ring"):
         return _Synchronised(plan, algorithm).plan()
     stages = [s for s in range(len(plan.stages)) if _is_shared(plan, s)]
     sums = together(*(steps for s in stages for steps in _sums(plan, "moments", s, algorithm)))
-    return plan._replace(steps=[*plan.steps, *sums])
+    updates = (number for number, step in enumerate(plan.steps) if any(action[0] == "update" for action in step))
+    first = next(updates, len(plan.steps))  # before it every F is done
+    return plan._replace(steps=[*plan.steps[:first], *sums, *plan.steps[first:]])
 
 
 def _is_shared(plan, s):

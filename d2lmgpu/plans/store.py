@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..devices import parts_of
+from ..devices import array_module, parts_of
 from ..kernels.stages import images_last, to_the_end
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH
 from ..layers import track_statistics
@@ -58,7 +58,7 @@ class Store(Computing):
     def _make_nothing(self, name, s, m):
         """The y or dy of a stage for no examples; at the end their loss, which is 0."""
         if s == len(self.layers) - 1:
-            self.minibatch.sums[m] = self._zeros(2)
+            self.minibatch.sums[m] = array_module(self.flat).zeros(2, self.dtype)
         else:
             self.values[name, s, m] = self._new((self.widths[s], *self.images[s], 0))
 
