@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather
+from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.check import check_plan
 from ..language.memory import Facts
@@ -84,7 +85,7 @@ class Execution:
         self.begun, self.error, self.has_failed = 0, None, False
         self.loss, self.mixed = find_loss(loss), mixed
         self.overlap, self.library = overlap, library
-        self.queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
+        self.queues = queues_of(self.devices, overlap)
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -239,6 +240,12 @@ class Execution:
                 if s == last:
                     found[i].y[m] = put(y[own], device).raw
         return found
+
+
+def queues_of(devices, overlap):
+    """All in which a step's work is done, and may fail: a GPU's rows are summed on its `Staging`."""
+    comm_streams = [device.comm_stream for device in devices if overlap]
+    return [*devices, *comm_streams, *(endpoint(device) for device in devices if endpoint(device) is not device)]
 
 
 def extents_of(plan, columns, events):
