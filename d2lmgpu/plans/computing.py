@@ -37,10 +37,10 @@ class Computing(Values):
         self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
 
     def way(self, s, m, examples):
-        """How this is computed: as written where there are no kernels, or no units of the stage."""
-        if not examples:
+        """How this is computed: as written where there are no kernels; not at all where it has no examples or units."""
+        if not examples or self._has_no_units(s):
             return EMPTY
-        return WRITTEN if self.kernels is None or self._has_no_units(s) else self.ways[s, m]
+        return WRITTEN if self.kernels is None else self.ways[s, m]
 
     def _way(self, s, m):
         return self.way(s, m, self.minibatch.examples[m])
@@ -80,25 +80,22 @@ class Computing(Values):
             dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
             dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
-        sync = make_sync_statistics(norm_channels(layers, params), array_module(x))
-        parts = self.kernels.in_parts(
-            x,
-            self.minibatch.y[m],
-            params,
-            layers,
-            grads,
-            ready=self._teller(stages, final) if final and not more else None,
-            sync_statistics=sync,
-            scale=self.precision.scale,
-            draws=self._draws(s, m),
-            loss=loss,
-            dx=dx,
-        )
-        self.minibatch.sums[m] = to_the_end(parts)
+        sync = self._sync_of_run(s, m, norm_channels(layers, params))
+        ready = self._teller(stages, final) if final and not more else None
+        how = {"ready": ready, "sync_statistics": sync, "draws": self._draws(s, m), "loss": loss, "dx": dx}
+        self.minibatch.sums[m] = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
         for i in stages:
             own, sync = sync[: len(self.norms[i])], sync[len(self.norms[i]) :]
             self._add_norms("moments", i, own)
         add(more)
+
+    def _sync_of_run(self, s, m, channels):
+        """A `SyncStatistics` for each batch norm layer of a run that begins with stage s."""
+        return make_sync_statistics(channels, array_module(self.flat))
+
+    def _run_in_parts(self, s, m, x, params, layers, grads, **how):
+        """As `in_parts` of the kernels, which say ``how``; of a run that begins with stage s."""
+        return self.kernels.in_parts(x, self.minibatch.y[m], params, layers, grads, scale=self.precision.scale, **how)
 
     def _teller(self, stages, final):
         """A function to call with a number: from it on all gradients of these stages are final."""
@@ -116,15 +113,18 @@ class Computing(Values):
         params, is_last = self._params_of(s), s == len(self.layers) - 1
         targets = self.minibatch.y[m] if is_last else None
         loss = self.loss.for_kernels(targets) if is_last else None
-        key = s, x.shape
-        cache = self.idle.take(key)
-        if cache is None:
-            layers = with_shapes(self.layers[s], params)
-            cache = self.kernels.Pass(
-                layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
-            )
+        cache = self._pass(s, m, x, params, loss)
         self._set("cache", s, m, cache)
         return cache.forward(x, params, targets, self._draws(s, m)), cache.sync
+
+    def _pass(self, s, m, x, params, loss):
+        """One that nothing uses, or a new one."""
+        cache = self.idle.take((s, x.shape))
+        if cache is None:
+            layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
+            arguments = layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
+            cache = self.kernels.Pass(*arguments)
+        return cache
 
     def _as_written(self, s, m, x):
         """As of `_forward`, by the layers as they are written."""

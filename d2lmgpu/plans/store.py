@@ -33,7 +33,7 @@ class Store(Computing):
             return
         if way == EMPTY:
             self.values["cache", s, m] = None
-            self._make_nothing("y", s, m)
+            self._make_nothing("y", s, s, m)
         elif way == SCRATCH:
             self._compute_run(s, m, self._input(s, m), final)
         else:
@@ -55,12 +55,15 @@ class Store(Computing):
         else:
             self._set("y", s, m, y)
 
-    def _make_nothing(self, name, s, m):
-        """The y or dy of a stage for no examples; at the end their loss, which is 0."""
-        if s == len(self.layers) - 1:
+    def _make_nothing(self, name, of, s, m):
+        """What stage s adds to the y or dy of stage ``of``, where it has no examples or no units; or a loss of 0."""
+        if of == len(self.layers) - 1:
             self.minibatch.sums[m] = array_module(self.flat).zeros(2, self.dtype)
-        else:
-            self.values[name, s, m] = self._new((self.widths[s], *self.images[s], 0))
+            return
+        examples, whole = self.minibatch.examples[m], "rows" if name == "y" else "columns"
+        is_whole = not examples or self.splits[s].what == whole
+        self.values[name, of, m] = self._new((self.widths[of] if is_whole else 0, *self.images[of], examples))
+        self.values[name, of, m].fill(0)
 
     def _M(self, action):  # noqa: N802
         _, s, m = action[:3]
@@ -79,12 +82,12 @@ class Store(Computing):
         if way == EMPTY:
             self._flat(action.target)
             if s:
-                self._make_nothing("dy", s - 1, m)
+                self._make_nothing("dy", s - 1, s, m)
             return
         if half is not None:
-            parts, sync, places = half
+            parts, sync, (places, more) = half
             self._take_norms("sums", s, sync)
-            dx, more = to_the_end(parts), zip(self._grads(action), places, strict=True)
+            dx, more = to_the_end(parts), zip(self._grads(action), places, strict=True) if more is None else more
         else:
             places, more = self._written_to([action.target]) if way == KEPT else (self._grads(action), [])
             dx = to_the_end(self._backward(s, m, way, places)[0])
@@ -97,18 +100,23 @@ class Store(Computing):
         if self._way(s, m) == EMPTY:
             self._flat(("sums", s))
             return
-        params = self._params(s)
-        places = parts_of(self._zeros(sum(param.size for param in params)), params)
-        parts, sync, _ = self.half_way["S", s, m] = self._backward(s, m, self._way(s, m), places)
+        places, more = self._places_of_half(action)
+        parts, sync, _ = self._backward(s, m, self._way(s, m), places)
         next(parts)
+        self.half_way["S", s, m] = parts, sync, (places, more)
         self._set("delta", s, m, places)
         self._add_norms("sums", s, sync)
+
+    def _places_of_half(self, action):
+        """Where a pass that pauses writes gradients, and pairs to be added; None: each to the stage's."""
+        params = self._params(action.stage)
+        return parts_of(self._zeros(sum(param.size for param in params)), params), None
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
         if self._way(s, m) == EMPTY:
             if s:
-                self._make_nothing("dy", s - 1, m)
+                self._make_nothing("dy", s - 1, s, m)
             return
         dy, caches = self._handed_back(s, m), self.values["cache", s, m][:-1]
         if dy is None:
