@@ -170,7 +170,8 @@ def _plain(value):
 def _new(shape, dtype):
     """An array in new memory of the current card, taken by the current stream."""
     dtype = np.dtype(dtype)
-    block = Block(int(np.prod(shape)) * dtype.itemsize, current_stream())
+    pools = thread.__dict__.get("pools")
+    block = Block(int(np.prod(shape)) * dtype.itemsize, current_stream(), pools[-1] if pools else None)
     return ndarray(block.array(shape, dtype), current_card(), block)
 
 
@@ -209,13 +210,13 @@ def _call(function, args, kwargs, *more):
     def work():
         return function(*plain_args, **plain_kwargs)
 
-    if written is None and current_stream().capture is not None:
-        call("malloc", current_stream().capture)  # for the result
     name = (
         "cublas"
         if getattr(function, "__name__", "") in ("matmul", "dot", "tensordot", "__matmul__")
         else "launchKernel"
     )
+    if written is None and current_stream().capture is not None:
+        return _captured(name, work, arrays)
     result = on_stream(name, work, values, [] if written is None else [written.values])
     if written is not None:
         return written
@@ -223,6 +224,15 @@ def _call(function, args, kwargs, *more):
     for new in _arrays([result]):
         if all(new.block is not array.block for array in arrays):
             on_stream("memsetAsync", None, [], [new.values])  # it is this stream that wrote it
+    return result
+
+
+def _captured(name, work, arrays):
+    """What a NumPy function of ``arrays`` will give when it is done: a view of one of them, or a new array."""
+    result = _result(work(), arrays)
+    if all(result.block is not array.block for array in arrays):
+        target = result.values
+        on_stream(name, lambda: np.copyto(target, work()), [array.values for array in arrays], [target])
     return result
 
 
@@ -318,8 +328,8 @@ class RawModule:
         return launch
 
 
-class MemoryPool:
-    """Arrays are not made from it: only who uses which pool is known."""
+class MemoryPool(standin_memory.Pool):
+    """Its limit is known, and not kept."""
 
     limit = None
 

@@ -8,6 +8,8 @@ pace, or gives memory back that is still in use. Here such mistakes are found:
   of those who read it. Otherwise on a GPU it would sometimes be too early;
 - memory that nobody holds any more is poisoned, and to use it, as a captured graph may try, is an error;
 - CuPy gives it to the stream that took it as soon as that asks for memory: by then other streams must be done with it;
+- what is taken from a pool goes back to it, and the same stream gets it when it asks for as many bytes again: CUDA
+  hears of neither. When nobody holds the pool any more, its memory is gone;
 - what is copied from the host's memory must not change before somebody waited for the copy. It need not be done when
   the call returns: on machines whose GPUs can read all of the host's memory it is not.
 """
@@ -41,42 +43,87 @@ def restart():
             things.clear()
 
 
-class Block:
-    """Some bytes, taken by ``stream``. Whoever holds the block may use them: when nobody does, they are given back."""
+class Pool:
+    """Blocks that are free, by stream and size."""
 
-    def __init__(self, nbytes, stream):
-        call("malloc", stream.capture)
-        self.values = np.full(max(1, nbytes), 0xFF, np.uint8)  # not a number, or -1, where nobody writes
-        self.card = stream.card
+    def __init__(self):
+        self.free = {}
+
+    def take(self, nbytes, stream):
+        """The bytes of a free block, or None."""
+        blocks = self.free.get((stream, nbytes))
+        return blocks.pop().values if blocks else None
+
+    def give_back(self, values, stream):
+        """Keep a block. For whoever looks who has these bytes it is one that is held."""
+        free = _Free(values, stream.card)
+        self.free.setdefault((stream, len(values)), []).append(free)
+        _blocks[values.ctypes.data] = weakref.ref(free)
+        weakref.finalize(free, _forget_block, values.ctypes.data).atexit = False
+
+
+class _Free:
+    def __init__(self, values, card):
+        self.values, self.card = values, card
+
+
+def _forget_block(start):
+    """A free block is gone, with its pool, or is no longer free."""
+    with lock:
+        if start in _blocks and _blocks[start]() is None:
+            del _blocks[start]
+            _addresses.remove(start)
+
+
+class Block:
+    """Some bytes, taken by ``stream``. Whoever holds the block may use them: when nobody does, they are given back.
+
+    ``pool``: the `Pool` that they are taken from, unless it is CuPy's own, which is not imitated.
+    """
+
+    def __init__(self, nbytes, stream, pool=None):
+        nbytes = max(1, nbytes)
+        self.card, self.values = stream.card, None
+        if pool is not None:
+            with lock:
+                self.values = pool.take(nbytes, stream)
+        if self.values is None:
+            call("malloc", stream.capture)
+            self.values = np.full(nbytes, 0xFF, np.uint8)  # not a number, or -1, where nobody writes
         start = self.values.ctypes.data
         with lock:
-            for other, count in _given_back.pop(stream, ()):
-                if not has_waited(stream, other, count):
+            now = stream.capture.table if stream.capture else accesses
+            for other, count, table in _given_back.pop(stream, ()):
+                if table is now and not has_waited(stream, other, count, table):
                     raise RaceError(
                         f"stream {stream.ptr} of card {stream.card} takes memory that stream {other.ptr} of card "
                         f"{other.card} may still use: it was given back without waiting for that"
                     )
             _forget(start, start + len(self.values))
-            _blocks[start] = weakref.ref(self)
             bisect.insort(_addresses, start)
-        weakref.finalize(self, _give_back, self.values, stream).atexit = False
+            _blocks[start] = weakref.ref(self)
+        weakref.finalize(self, _give_back, self.values, stream, pool and weakref.ref(pool)).atexit = False
 
     def array(self, shape, dtype):
         """The block as a NumPy array."""
         return np.ndarray(shape, dtype, self.values)
 
 
-def _give_back(values, stream):
+def _give_back(values, stream, pool):
     start, stop = values.ctypes.data, values.ctypes.data + len(values)
     with lock:
         if start not in _blocks:
             return  # a machine before this one had it
-        del _blocks[start]
-        _addresses.remove(start)
-        users = [(a[2], a[3]) for a in accesses if a[0] < stop and start < a[1] and a[2] is not stream]
+        table = stream.capture.table if stream.capture else accesses
+        users = [(a[2], a[3], table) for a in table if a[0] < stop and start < a[1] and a[2] is not stream]
         _given_back.setdefault(stream, []).extend(users)
         _forget(start, stop)
         values.fill(0xFF)
+        if pool is not None and pool() is not None:
+            pool().give_back(values, stream)
+        else:
+            del _blocks[start]
+            _addresses.remove(start)
 
 
 def _forget(start, stop):
@@ -105,7 +152,7 @@ def wait_for(known):
 def wait_for_card(card):
     """The host program waits for all work on a card."""
     with lock:
-        streams = {access[2] for access in accesses} | {other for users in _given_back.values() for other, _ in users}
+        streams = {access[2] for access in accesses} | {user[0] for users in _given_back.values() for user in users}
         wait_for({stream: stream.count for stream in streams if stream.card == card})
 
 

@@ -8,6 +8,7 @@ devices at the same time. ``task.result()`` waits for a result, ``synchronize()`
 *on* a device use only its own arrays: transfers between devices are started by the host program.
 """
 
+import contextlib
 import time
 
 import numpy as np
@@ -87,6 +88,15 @@ class Device(Queue):
             if self.kind == "cpu":
                 buffer.fill(0)  # after an error elsewhere it may be summed unwritten: NumPy warns of garbage
         return buffer[:size]
+
+    @contextlib.contextmanager
+    def with_buffers(self, buffers):
+        """Within the block `buffer` has its memory in ``buffers``, a dict, of whoever is to keep it."""
+        before, self._buffers = self._buffers, buffers
+        try:
+            yield
+        finally:
+            self._buffers = before
 
     @property
     def comm_stream(self):

@@ -24,6 +24,7 @@ class GPU(Device):
     """
 
     kind = "gpu"
+    is_limited = False
 
     def __init__(self, index, card):
         self.card = card
@@ -51,6 +52,7 @@ class GPU(Device):
 
     def _limit_memory(self, nbytes):
         self.submit(self._use_pool, nbytes or 0).result()
+        self.is_limited = nbytes is not None
 
     def _use_pool(self, nbytes):
         """Runs on this device's thread: gives it a memory pool of at most ``nbytes``; 0: no limit."""

@@ -4,12 +4,14 @@ Code that copies data to or from a device calls `note_transfer` first, and does 
 """
 
 import contextlib
+import threading
 import time
 from dataclasses import dataclass
 
 from .workers import current_device, moment
 
 _logs = []
+_thread = threading.local()  # .silent: see `nothing_noted`
 
 
 @dataclass
@@ -56,9 +58,19 @@ class _Log:
         self.devices = {}  # each with the moment of its first transfer
 
 
+@contextlib.contextmanager
+def nothing_noted():
+    """Within the block this thread's transfers are not recorded: they are being recorded as a graph, and not done."""
+    _thread.silent = True
+    try:
+        yield
+    finally:
+        _thread.silent = False
+
+
 def note_transfer(source, destination, nbytes):
     """Add a transfer to the lists of all open `record_transfers`; returns its record, or None if none is open."""
-    if not _logs:
+    if not _logs or getattr(_thread, "silent", False):
         return None
     record = TransferRecord(str(source), str(destination), nbytes)
     for log in _logs:

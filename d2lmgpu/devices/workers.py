@@ -40,6 +40,16 @@ def current_device():
     return getattr(_this_thread, "device", None)
 
 
+@contextlib.contextmanager
+def working_for(device):
+    """Within the block this thread's work counts as that of ``device``."""
+    before, _this_thread.device = current_device(), device
+    try:
+        yield
+    finally:
+        _this_thread.device = before
+
+
 @forks.in_forked_process
 def _forget_device():
     _this_thread.device = None

@@ -1,0 +1,66 @@
+"""Work for several GPUs that one thread does at once for all of them, so that what it launches can be a CUDA graph.
+
+A graph records what streams are given, and which of them wait for which. When each device's own thread gives its
+stream work at its own time, nothing can be recorded as a whole. Here the thread that adds work to the batch also does
+it, device by device, and a wait is that of the streams:
+
+    Batch       submit to gpu(0)  ─►  queue ─►  thread of gpu(0) ─►  stream 0
+                submit to gpu(1)  ─►  queue ─►  thread of gpu(1) ─►  stream 1
+    Recording   submit to gpu(0), gpu(1)    ─►  this thread      ─►  streams 0 and 1
+"""
+
+import contextlib
+
+from .batch import Batch
+from .records import nothing_noted
+from .task import Task
+from .workers import working_for
+
+
+class Recording(Batch):
+    """A `Batch` of GPUs whose work is done when it is added. `commit` has nothing left to do."""
+
+    def submit_to_all(self, devices, function, *args):
+        """As of `Batch`, for a single device. Raises what the work raises."""
+        (device,) = devices
+        task = Task((device,), function, args, self._after.pop(device, ()))
+        with device.as_current(), working_for(device):
+            device.do(task)
+        task.result()
+        return task
+
+    def chain(self, device, function, *args):
+        """As of `plans.chains.Chains`: every piece of work is a task by itself."""
+        self.submit(device, function, *args)
+        return self.record(device)
+
+
+class GraphMemory:
+    """The memory of a graph's arrays, which nobody else is given as long as this object is there.
+
+    A graph keeps no memory: it writes to addresses. What is freed while work is recorded goes back to a pool of the
+    graph's own, from which the rest of the recording may take it again, in the order of the streams, and nobody else.
+
+    Source: PyTorch's private pools for graphs, torch.cuda.graph, "CUDA semantics".
+    """
+
+    def __init__(self, queues):
+        import cupy
+
+        self._pool = cupy.cuda.MemoryPool()
+        self._buffers = [(queue, {}) for queue in queues]
+
+    @contextlib.contextmanager
+    def in_use(self):
+        """Within the block this thread's arrays, and the buffers of the queues, lie in this memory; nothing is noted.
+
+        What was in use on the queues' devices must be done with.
+        """
+        import cupy
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(cupy.cuda.using_allocator(self._pool.malloc))
+            stack.enter_context(nothing_noted())
+            for queue, buffers in self._buffers:
+                stack.enter_context(queue.with_buffers(buffers))
+            yield
