@@ -18,7 +18,7 @@ class Ours:
 
     def __init__(self, data, environment="cpu", devices=1, batch=BATCH, graphs=True, precision="float32"):
         import d2lmgpu as d2l
-        from d2lmgpu.parallel import GraphStep, Replica
+        from d2lmgpu.training.graph_step import GraphStep
         from d2lmgpu.training.plan_step import PlanStep
 
         _, devices = d2l.choose_devices(environment, devices)
@@ -26,11 +26,8 @@ class Ours:
         params = d2l.init_params(0, init="he")
         self.M = len(self.X)
         self.whole_epochs = environment == "gpu" and graphs
-        if self.whole_epochs:
-            replicas = [Replica(d2l.get_params(params, device), device) for device in devices]
-            self.runner = GraphStep(self.X, self.y, replicas, batch, "ring", precision)
-        else:
-            self.runner = PlanStep.of(self.X, self.y, params, devices, batch_size=batch, precision=precision)
+        runner = GraphStep if self.whole_epochs else PlanStep
+        self.runner = runner.of(self.X, self.y, params, devices, batch_size=batch, precision=precision)
 
     def steps(self, indices):
         order = np.concatenate(indices)

@@ -22,8 +22,7 @@ import d2lmgpu as d2l
 from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.output import write_json
-from d2lmgpu.parallel import GraphStep, Replica
-from d2lmgpu.parallel.graph import TOGETHER
+from d2lmgpu.training.graph_step import TOGETHER, GraphStep
 
 REPEATS, ROUNDS, WARM_UP = 20, 20, 5
 IMAGES = 60_000
@@ -84,14 +83,14 @@ def measure_step(network, batch, precision):
     gpu = d2l.gpu(0)
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 256, (IMAGES, 1, 28, 28), np.uint8), rng.integers(0, 10, IMAGES).astype(np.uint8)
-    replica = Replica(d2l.get_params(d2l.init_params(0, init="he", network=network), gpu), gpu, network)
-    runner = GraphStep(X, y, [replica], batch, precision=precision)
-    (part,) = runner.parts
+    params = d2l.init_params(0, init="he", network=network)
+    runner = GraphStep.of(X, y, params, [gpu], network, batch_size=batch, precision=precision)
+    (part,) = runner.execution.stores
     order = rng.permutation(IMAGES)
 
     def kernels():
         launches.clear()
-        runner._issue()
+        runner.execution.issue(runner._sizes(batch))
         noted = launches.copy()
         gpu.stream.synchronize()
         rows = []
@@ -106,7 +105,7 @@ def measure_step(network, batch, precision):
         return rows
 
     def step():
-        graphs = {1: runner.graph, TOGETHER: runner.longer_graph}
+        graphs = {1: runner.graphs[batch], TOGETHER: runner.longer_graph}
         found = {}
         for count, graph in graphs.items():
             if graph is not None:

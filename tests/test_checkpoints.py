@@ -85,7 +85,7 @@ class Stopped(Exception):
 
 def run_until(monkeypatch, steps, devices, data, **settings):
     """Train, and end in an exception before step number ``steps``, counted over all epochs."""
-    from d2lmgpu.parallel import GraphStep
+    from d2lmgpu.training.graph_step import GraphStep
     from d2lmgpu.training.plan_step import PlanStep
 
     done = itertools.count()

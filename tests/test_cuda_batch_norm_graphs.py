@@ -8,9 +8,10 @@ from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
-from d2lmgpu.parallel import BATCH_STATISTICS, GraphStep, Replica
+from d2lmgpu.parallel import BATCH_STATISTICS
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.parallel.graph_parts import GraphExchange, GraphPart
+from d2lmgpu.plans.graphs import Recorder
+from d2lmgpu.training.graph_step import GraphStep
 
 # No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
 NETWORK = Network(
@@ -73,9 +74,9 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
     X, y = rng.integers(0, 256, (12, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 12).astype(np.uint8)
     devices = make_gpus(2)
     params = init_params(1, init="he", network=NETWORK)
-    replicas = [Replica(d2l.get_params(params, device), device, NETWORK) for device in devices]
     assert can_be_graph(X, y, devices, "ring", NETWORK)
-    runner = GraphStep(X, y, replicas, 4, batch_statistics=statistics)
+    runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4, batch_statistics=statistics)
+    replicas = runner.replicas
     for replica in replicas:
         for mean, variance in zip(replica.statistics[::2], replica.statistics[1::2], strict=True):
             assert not d2l.to_host(mean).any() and (d2l.to_host(variance) == 1).all()
@@ -90,51 +91,37 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
 
 
-def everything(part):
-    """Copies of all that a step changes on a part's device."""
-    program, replica = part.program, part.replica
-    arrays = [array.raw for array in [*replica.params, *replica.flat_optimizer_state, *replica.statistics]]
-    arrays += [part.number, part.taken, part.scale, part.overflow, part.good_steps]
-    arrays += [program.x, program.labels, program.count, program.epoch_loss, program.epoch_correct]
-    return [array.get() for array in arrays]
-
-
 @pytest.mark.parametrize("precision, optimizer", [("float32", "momentum"), *long(("mixed", "adam"))])
-def test_a_step_that_is_taken_back_was_never_done(make_gpus, rng, precision, optimizer):  # noqa: F811
-    """As the one that is tried before it is recorded; also on devices that have a past."""
+def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noqa: F811
+    """Also on devices that have a past, in the midst of an epoch."""
     X, y = rng.integers(0, 256, (11, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 11).astype(np.uint8)
     devices, params = make_gpus(2), init_params(1, init="he", network=NETWORK)
-    replicas = [Replica(d2l.get_params(params, device), device, NETWORK, optimizer) for device in devices]
-    state = [rng.random(array.shape).astype(np.float32) for array in replicas[0].flat_optimizer_state]
-    statistics = [rng.random(array.shape).astype(np.float32) for array in replicas[0].statistics]
-    for replica in replicas:
-        replica.set_state(state, statistics, steps=7)
-    runner = GraphStep(X, y, replicas, 4, "ring", precision, batch_statistics="synchronised")
-    for replica in replicas:
-        now = [*replica.params, *replica.flat_optimizer_state, *replica.statistics]
-        for array, expected in zip(now, [*params, *state, *statistics], strict=True):
-            np.testing.assert_array_equal(d2l.to_host(array), expected.reshape(array.shape))
+    given = {"batch_size": 4, "precision": precision, "optimizer": optimizer, "batch_statistics": "synchronised"}
+    runner = GraphStep.of(X, y, params, devices, NETWORK, **given)
 
     def states():
         runner.pause()
-        each = [device.submit(everything, part).result() for device, part in zip(devices, runner.parts, strict=True)]
-        return [array for arrays in each for array in arrays]
+        d2l.synchronize(devices)
+        found = []
+        for store in runner.execution.stores:
+            found += store.device.submit(lambda store=store: [array.get() for array in store.changing()]).result()
+        return [array.tobytes() for array in found]
 
-    def on_each(do):
-        for device, part in zip(devices, runner.parts, strict=True):
-            device.submit(do, part).result()
-        d2l.synchronize(devices)  # the graph waits for the first one only
-
+    for replica in runner.replicas:
+        for array, expected in zip(replica.params, params, strict=True):
+            assert d2l.to_host(array).tobytes() == expected.tobytes()
+        assert not any(d2l.to_host(array).any() for array in replica.flat_optimizer_state)
+    state = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].flat_optimizer_state]
+    statistics = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].statistics]
+    runner.set_state(params, state, [statistics] * 2, 7)
     runner.start_epoch(rng.permutation(11), 0.05)
     runner.step()
     before = states()
-    on_each(GraphPart.save)
+    for n in (4, 3):
+        runner.execution.record(runner._sizes(n))
+        assert states() == before
     runner.step()
-    after = states()
-    on_each(GraphPart.restore)
-    assert [array.tobytes() for array in states()] == [array.tobytes() for array in before]
-    runner.step()
-    assert [array.tobytes() for array in states()] == [array.tobytes() for array in after]
+    assert states() != before
 
 
 @pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
@@ -142,7 +129,7 @@ def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  
     """Two at once: as one by one, bit for bit."""
     given = settings(rng, batch_statistics=statistics)
     expected = d2l.train(make_gpus(2), **given)
-    monkeypatch.setattr("d2lmgpu.parallel.graph.TOGETHER", 2)
+    monkeypatch.setattr("d2lmgpu.training.graph_step.TOGETHER", 2)
     run = d2l.train(make_gpus(2), **given)
     assert run.history.final_parameters_sha256 == expected.history.final_parameters_sha256
     for one, other in zip(run.statistics, expected.statistics, strict=True):
@@ -171,18 +158,18 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, other
 def test_a_step_that_fails_at_a_cut_is_launched_by_hand(standin, rng, monkeypatch, capsys):
     """When it is tried, with work under way on branches, or when it is recorded."""
     given = settings(rng, batch_statistics="synchronised")
-    expected, issue = d2l.train([d2l.cpu(0)], **given), GraphExchange.issue
+    expected, add = d2l.train([d2l.cpu(0)], **given), Recorder._add_collective
     for while_captured in (False, True):
         count = [0]
 
-        def fail(self, while_captured=while_captured, count=count):
-            issue(self)
-            count[0] += self.devices[0].stream.is_capturing() == while_captured
+        def fail(self, *event, while_captured=while_captured, count=count):
+            add(self, *event)
+            count[0] += self.execution.devices[0].stream.is_capturing() == while_captured
             if count[0] == 3:  # the first cut of backward
                 raise RuntimeError("no more")
 
         with monkeypatch.context() as patch:
-            patch.setattr(GraphExchange, "issue", fail)
+            patch.setattr(Recorder, "_add_collective", fail)
             run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
         assert run.history.phases["step"] == 0
         same(run, expected, 2e-5)
@@ -193,13 +180,16 @@ def test_a_step_that_fails_at_a_cut_is_launched_by_hand(standin, rng, monkeypatc
 
 
 def test_statistics_are_summed_in_few_nodes(standin, rng):
-    """Synchronised sums lengthen the longest path by two transfers each; aggregated moments travel all at once."""
+    """Synchronised sums lengthen the longest path by two transfers each; aggregated moments travel all at once.
+
+    A network that is cut has three stages: two more messages of gradients, of two transfers each, two more updates, and
+    two kernels for weights' gradients on the way.
+    """
     X, y = np.zeros((4, 1, 9, 8), np.uint8), np.zeros(4, np.uint8)
     depths = {}
     for statistics in BATCH_STATISTICS:
         devices = [d2l.gpu(i) for i in range(2)]
-        copies = [d2l.get_params(init_params(network=NETWORK), device) for device in devices]
-        replicas = [Replica(copy, device, NETWORK) for copy, device in zip(copies, devices, strict=True)]
-        depths[statistics] = GraphStep(X, y, replicas, 4, batch_statistics=statistics).graph.depth
+        given = {"batch_size": 4, "batch_statistics": statistics}
+        depths[statistics] = GraphStep.of(X, y, init_params(network=NETWORK), devices, NETWORK, **given).graphs[4].depth
     assert depths["aggregated"] - depths["local"] == 2
-    assert depths["synchronised"] - depths["local"] == 2 * 2 * 2
+    assert depths["synchronised"] - depths["local"] == 2 * 2 * 2 + 2 * 2 + 2 + 2

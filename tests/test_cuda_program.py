@@ -28,8 +28,9 @@ from d2lmgpu.networks import (
     loss_and_grads_as_written,
     sequential,
 )
-from d2lmgpu.parallel import GraphStep, Replica, check_precision, submit_step, summed_loss
+from d2lmgpu.parallel import Replica, check_precision, submit_step, summed_loss
 from d2lmgpu.parallel.graph_limits import can_be_graph
+from d2lmgpu.training.graph_step import GraphStep
 
 NETWORKS = {
     "LeNet": ((1, 28, 28), LENET),
@@ -216,10 +217,7 @@ def test_the_standin_finds_missing_waits(standin):
 
 
 TINY = [conv(3, 1, 2, 3), RELU, AVERAGE, FLATTEN, dense(36, 5), RELU, dense(5, 4)]
-
-
-def make_replicas(device_params, devices, network=TINY):
-    return [Replica(params, device, network) for params, device in zip(device_params, devices, strict=True)]
+TINY_NETWORK = Network(TINY, (1, 9, 8), 4)
 
 
 @pytest.mark.parametrize("algorithm", ["naive", "ring", *long("tree")])
@@ -229,10 +227,9 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
     X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
     params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
     devices = make_gpus(k)
-    device_params = [d2l.get_params(params, device) for device in devices]
     assert can_be_graph(X, y, devices, algorithm)
-    replicas = make_replicas(device_params, devices)
-    runner = GraphStep(X, y, replicas, 4, algorithm)
+    runner = GraphStep.of(X, y, params, devices, TINY_NETWORK, batch_size=4, algorithm=algorithm)
+    device_params = [replica.params for replica in runner.replicas]
     expected = [p.astype(float) for p in params]
     for epoch in range(2):
         order, lr = rng.permutation(9), 0.05 / (1 + epoch)
@@ -280,12 +277,11 @@ def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, lon
     """
     X, y = rng.integers(0, 256, (2, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 2).astype(np.uint8)
     devices = [d2l.gpu(i) for i in range(k)]
-    replicas = make_replicas([d2l.get_params(init_params(), device) for device in devices], devices, LENET)
-    runner = GraphStep(X, y, replicas, 2, "ring", precision)
+    runner = GraphStep.of(X, y, init_params(), devices, batch_size=2, precision=precision)
     runner.start_epoch(np.arange(2), 0.1)
     runner.step()
     runner.pause()
-    assert (len(runner.graph.work), runner.graph.depth) == (nodes, longest)
+    assert (len(runner.graphs[2].work), runner.graphs[2].depth) == (nodes, longest)
 
 
 @pytest.mark.parametrize(
@@ -297,18 +293,15 @@ def test_captured_exchanges_take_no_more_steps_than_their_schedules(standin, alg
     depths = []
     for k in (1, 4):
         devices = [d2l.gpu(i) for i in range(k)]
-        copies = [d2l.get_params(init_params(network=TINY), device) for device in devices]
-        depths.append(GraphStep(X, y, make_replicas(copies, devices), 4, algorithm).graph.depth)
+        runner = GraphStep.of(X, y, init_params(network=TINY), devices, TINY_NETWORK, batch_size=4, algorithm=algorithm)
+        depths.append(runner.graphs[4].depth)
     assert depths[1] - depths[0] == steps
-
-
-TINY_NETWORK = Network(TINY, (1, 9, 8), 4)
 
 
 @pytest.mark.parametrize(
     "more, launches",
     [
-        ({"checkpoint_steps": 3}, [2, 1, 2] * 2),
+        ({"checkpoint_steps": 3}, [2, 1, 1, 1] * 2),  # the last minibatch is ragged: another graph
         *long(({}, [2, 2, 1] * 2), ({"callbacks": [d2l.Callback()]}, [1] * 10)),
     ],
 )
@@ -324,7 +317,7 @@ def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_p
         seen.append(several(self, most))
         return seen[-1]
 
-    monkeypatch.setattr("d2lmgpu.parallel.graph.TOGETHER", 2)
+    monkeypatch.setattr("d2lmgpu.training.graph_step.TOGETHER", 2)
     monkeypatch.setattr(GraphStep, "several", counted)
     history = d2l.train(make_gpus(2), checkpoint=tmp_path / "file", **settings, **more).history
     assert [len(sizes) for sizes in seen] == launches and sum(map(sum, seen)) == 18
@@ -430,9 +423,8 @@ def test_what_cannot_be_captured(standin, rng):
     assert not can_be_graph(X, y, devices, "ring", NETWORKS["too large squares"][1])
     network = NETWORKS["a layer without a kernel"][1]
     assert not can_be_graph(X, y, devices, "ring", network)
-    replicas = make_replicas([d2l.get_params(init_params(network=network), devices[0])], devices, network)
     with pytest.raises(ValueError, match="a layer without a CUDA kernel"):
-        GraphStep(X, y, replicas, 2, "ring")
+        GraphStep.of(X, y, init_params(network=network), devices, Network(network, (2, 6, 6), 4), batch_size=2)
 
 
 @pytest.mark.parametrize("precision", ["tf32", *long("mixed")])
@@ -442,8 +434,8 @@ def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
     X, y = rng.integers(0, 256, (6, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 6).astype(np.uint8)
     params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
     devices = make_gpus(k)
-    device_params = [d2l.get_params(params, device) for device in devices]
-    runner = GraphStep(X, y, make_replicas(device_params, devices), 4, "ring", precision)
+    runner = GraphStep.of(X, y, params, devices, TINY_NETWORK, batch_size=4, precision=precision)
+    device_params = [replica.params for replica in runner.replicas]
     expected = [p.astype(float) for p in params]
     order = rng.permutation(6)
     runner.start_epoch(order, 0.05)
@@ -468,8 +460,8 @@ def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch
     X, y = rng.integers(0, 256, (8, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 8).astype(np.uint8)
     params = init_params(1, init="he", network=TINY)
     (device,) = make_gpus(1)
-    device_params = [d2l.get_params(params, device)]
-    runner = GraphStep(X, y, make_replicas(device_params, [device]), 2, "ring", "mixed")
+    runner = GraphStep.of(X, y, params, [device], TINY_NETWORK, batch_size=2, precision="mixed")
+    device_params = [replica.params for replica in runner.replicas]
     scales, changed = [], []
     for _ in range(3):
         runner.start_epoch(np.arange(8), 0.05)
@@ -478,7 +470,7 @@ def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch
             runner.step()
             after = [d2l.to_host(param) for param in device_params[0]]
             changed.append(not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)))
-            scales.append(float(device.submit(runner.parts[0].scale.get).result()[0]))
+            scales.append(float(device.submit(runner.execution.stores[0].scale.get).result()[0]))
         runner.pause()
     assert not changed[0] and scales[0] == 2.0**17 and changed[-1] and scales[-1] < 2.0**17
     for step in range(1, 12):  # halved when nothing changed, and only then

@@ -11,8 +11,8 @@ from test_cuda_program import TINY_NETWORK
 import d2lmgpu as d2l
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda.add import add
-from d2lmgpu.parallel import GraphStep, Replica
-from d2lmgpu.parallel.graph_parts import GraphExchange
+from d2lmgpu.plans.graphs import Recorder
+from d2lmgpu.training.graph_step import GraphStep
 
 CUDARuntimeError = standin_driver.CUDARuntimeError
 
@@ -286,15 +286,16 @@ def test_a_step_that_cannot_be_recorded_is_launched_by_hand(machine, alone, monk
     """And a recording that fails leaves devices on which anything else works: here a graph by another allreduce."""
     machine(2)
     data, expected = alone
-    issue = GraphExchange.issue
+    add = Recorder._add_collective
 
-    def fail_in_capture(self):
-        issue(self)
-        if self.devices[0].stream.is_capturing():
-            self.devices[1].stream.synchronize()
+    def fail_in_capture(self, *event):
+        add(self, *event)
+        first, second = self.execution.devices
+        if first.stream.is_capturing():
+            second.stream.synchronize()
 
     with monkeypatch.context() as patch:
-        patch.setattr(GraphExchange, "issue", fail_in_capture)
+        patch.setattr(Recorder, "_add_collective", fail_in_capture)
         for precision in ("float32", "mixed"):
             run = train(data, precision=precision)
             assert run.history.phases["step"] == 0
@@ -313,9 +314,8 @@ def test_a_graph_outlives_larger_collectives_on_its_devices(machine, rng, alone)
     data, expected = alone
     devices = [d2l.gpu(i) for i in range(3)]
     params = d2l.init_params(0, init="he", network=TINY_NETWORK)
-    replicas = [Replica(d2l.get_params(params, device), device, TINY_NETWORK) for device in devices]
-    runner = GraphStep(*data[:2], replicas, 4, "recursive_doubling")
-    assert max(runner.exchanges[0].program.stage_sizes) > 0
+    settings = {"batch_size": 4, "algorithm": "recursive_doubling"}
+    runner = GraphStep.of(*data[:2], params, devices, TINY_NETWORK, **settings)
     from d2lmgpu.data import epoch_order
 
     losses = []

@@ -11,7 +11,8 @@ import d2lmgpu as d2l
 from d2lmgpu.devices import current_device
 from d2lmgpu.networks import NETWORKS, Dense, Flatten, Layer, Network, init_params, sequential
 from d2lmgpu.parallel import Replica, measure_loads, submit_step, summed_loss
-from d2lmgpu.parallel.shards import check_loads, epoch_shards, most_examples, shard_bounds
+from d2lmgpu.parallel.shards import check_loads, most_examples, shard_bounds
+from d2lmgpu.plans.graphs import examples_of_epoch
 
 LOADS = {2: [1, 0.4], 3: [1, 1, 0.5], 5: [1, 0, 2, 0.3, 1]}
 RATES = {"sgd": 0.05, "momentum": 0.02, "adam": 0.01}
@@ -102,12 +103,15 @@ def test_an_epochs_shards_are_those_of_its_minibatches(rng, k, loaded):
     for M, batch_size in ((23, 5), (24, 8), (3, 7), (3, 1), (40, 40)):
         order = rng.permutation(M)
         minibatches = [order[start : start + batch_size] for start in range(0, M, batch_size)]
-        found = list(epoch_shards(order, batch_size, k, loads))
-        assert len(found) == k
-        for device, (indices, starts) in enumerate(found):
-            bounds = [shard_bounds(len(chosen), k, loads)[device] for chosen in minibatches]
-            shards = [chosen[start:stop] for chosen, (start, stop) in zip(minibatches, bounds, strict=True)]
-            assert starts.tolist() == np.cumsum([0, *map(len, shards)]).tolist()
+        bounds = [shard_bounds(len(chosen), k, loads) for chosen in minibatches]
+        sizes = np.array([[stop - start for start, stop in each] for each in bounds])
+        for devices in ([device] for device in range(k)):
+            indices, starts = examples_of_epoch(order, sizes, devices)
+            shards = [
+                chosen[slice(*each[i])] for i in devices for chosen, each in zip(minibatches, bounds, strict=True)
+            ]
+            edges = np.cumsum([0, *map(len, shards)]).tolist()
+            assert starts.tolist() == [[*edges, edges[-1]]]
             assert indices.tolist() == np.concatenate(shards).tolist()
             assert indices.dtype == starts.dtype == np.int32
 

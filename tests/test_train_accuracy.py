@@ -11,7 +11,8 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.networks import NETWORKS, half_weights, in_half, init_params, logits
-from d2lmgpu.parallel import GraphStep, Replica, get_params, loss_and_correct, submit_step
+from d2lmgpu.parallel import Replica, get_params, loss_and_correct, submit_step
+from d2lmgpu.training.graph_step import GraphStep
 from d2lmgpu.training.plan_step import PlanStep
 
 SIZES = [96, 37, 7, 1, 3]  # a full minibatch, ragged ones, fewer than 8 devices

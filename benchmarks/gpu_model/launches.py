@@ -15,7 +15,7 @@ import d2lmgpu as d2l
 from d2lmgpu.devices import choose, trials
 from d2lmgpu.kernels.cuda import Program
 from d2lmgpu.kernels.stages import to_the_end
-from d2lmgpu.parallel import GraphStep, Replica
+from d2lmgpu.training.graph_step import GraphStep
 
 from .recorder import Recorder
 
@@ -27,9 +27,9 @@ def record_step(network, batch_size, precision="float32", cards=1, optimizer="sg
     with recording(cards) as recorder:
         devices = [d2l.gpu(i) for i in range(cards)]
         params = d2l.init_params(1, init="he", network=network)
-        replicas = [Replica(d2l.get_params(params, device), device, network, optimizer) for device in devices]
         X, y = np.zeros((batch_size, *shape), np.uint8), np.zeros(batch_size, np.uint8)
-        step = GraphStep(X, y, replicas, batch_size, algorithm, precision)
+        settings = {"batch_size": batch_size, "algorithm": algorithm, "precision": precision, "optimizer": optimizer}
+        step = GraphStep.of(X, y, params, devices, network, **settings)
         step.start_epoch(np.arange(batch_size), 0.1)
         step.step()
         return list(recorder.captured)

@@ -3,7 +3,6 @@
 from .balance import measure_loads
 from .batch_statistics import BATCH_STATISTICS
 from .data import get_params, loss_and_correct, split_batch, summed_loss, train_batch
-from .graph import GraphStep
 from .graph_limits import check_precision
 from .minibatch_queue import MinibatchQueue, preprocess_batch
 from .replica import Replica

@@ -31,12 +31,13 @@ def check_precision(precision, devices):
 def can_be_graph(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
     """Whether training steps with these can be CUDA graphs.
 
-    That takes GPUs that use each other's memory, uint8 images, labels below 256, an allreduce of ours, and a kernel for
-    every layer; and that kernels and graphs work on these GPUs, which is tried once.
+    That takes GPUs without a limit to their memory, which they use each other's, uint8 images, labels below 256, an
+    allreduce of ours, and a kernel for every layer; and that kernels and graphs work on these GPUs, which is tried
+    once.
     """
     return (
         compute.USE_CUDA_KERNELS
-        and all(device.kind == "gpu" for device in devices)
+        and all(device.kind == "gpu" and not device.is_limited for device in devices)
         and X.dtype == np.uint8
         and are_bytes(y)
         and algorithm not in LIBRARIES

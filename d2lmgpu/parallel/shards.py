@@ -22,21 +22,6 @@ def shard_bounds(n, k, loads=None):
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
-def epoch_shards(order, batch_size, k, loads=None):
-    """An epoch's examples, in this ``order`` (M,), split into minibatches and those over k devices.
-
-    For each device its examples one after another, int32, and where each minibatch's
-    begin among them, int32 (minibatches + 1,).
-    """
-    full, rest = divmod(len(order), batch_size)
-    whole, ragged = order[: full * batch_size].reshape(full, batch_size), order[full * batch_size :]
-    bounds = zip(shard_bounds(batch_size, k, loads), shard_bounds(rest, k, loads), strict=True)
-    for (start, stop), (rest_start, rest_stop) in bounds:
-        indices = np.concatenate([whole[:, start:stop].ravel(), ragged[rest_start:rest_stop]], dtype=np.int32)
-        starts = np.arange(full + 1, dtype=np.int32) * (stop - start)
-        yield indices, np.append(starts, np.int32(len(indices))) if rest else starts
-
-
 def most_examples(batch_size, k, loads=None):
     """For each device an upper bound of the examples in its shard, of at most ``batch_size`` in all."""
     if loads is None:

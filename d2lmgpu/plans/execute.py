@@ -61,6 +61,8 @@ class Execution:
     or an `Across`.
     """
 
+    make_store = Store
+
     def __init__(
         self,
         plan,
@@ -95,7 +97,7 @@ class Execution:
         self.first_update = next(n for n, event in enumerate(events) if event.action.what == "update")
         own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns, kernels)
         tasks = [
-            device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in own
         ]
         self.stores = [task.result() for task in tasks]

@@ -32,11 +32,13 @@ class Step:
     ``ends``: events, when each device is done with it.
     """
 
+    make_batch = Chains
+
     def __init__(self, execution, minibatch, lr, tell):
         self.execution, self.minibatch, self.lr, self.steps = execution, minibatch, lr, execution.begun
         self.tell = tell
         self.examples = next(iter(minibatch.values())).examples
-        self.batch, self._lock, self.agreed = Chains(), threading.Lock(), False
+        self.batch, self._lock, self.agreed = self.make_batch(), threading.Lock(), False
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
         self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
         for i, own in minibatch.items():

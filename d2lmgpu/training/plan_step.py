@@ -48,11 +48,13 @@ class PlanStep(Step):
     Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
     """
 
+    in_graphs = False
+
     def __init__(self, X, y, params, devices, network, settings, stop=None):
         self.X, self.y = np.asarray(X), as_targets(np.asarray(y), params[0].dtype)
         self.stop, self.settings = stop, settings
         batch_size = min(settings.batch_size, len(X))
-        self.plan = plan_of(settings, len(devices), network, devices)
+        self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
         self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
         loss = find_loss(settings.loss)
         objective = Objective.of(loss, self.y, params[0].dtype)
@@ -63,25 +65,32 @@ class PlanStep(Step):
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.random, self.devices = is_random(network), devices.mine
+        self.execution = self._execution(params, devices, loss)
+        self.replicas = [Whole(self.execution, params)]
+        if self.are_copies:
+            self.replicas = [Copy(store) for store in self.execution.stores]
+        self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
+        self._get_ready(X, devices, batch_size)
+
+    def _execution(self, params, devices, loss):
+        settings = self.settings
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap}
         if settings.algorithm in ("mpi", *LIBRARIES):
             how["library"] = devices.across(settings.algorithm)
             if devices.size == 1:
                 check_cards(devices.mine)
-        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
-        self.replicas = [Whole(self.execution, params)]
-        if self.are_copies:
-            self.replicas = [Copy(store) for store in self.execution.stores]
-        self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
+        return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+
+    def _get_ready(self, X, devices, batch_size):
+        settings = self.settings
         self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
         self.ahead = 0 if self.limited or not settings.prefetch else AHEAD_ON_GPU if self.on_gpu else 1
         for store in self.execution.stores if self.are_copies else ():
             warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
         self.queue = None
         if self.are_copies and not self.limited:
-            loads = settings.loads
-            options = {"preprocess": settings.preprocess, "drop_last": settings.drop_last, "seed": settings.seed}
-            self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, loads=loads, **options)
+            options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
+            self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     @classmethod
     def of(cls, X, y, params, devices, network=LENET, **settings):

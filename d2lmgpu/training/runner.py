@@ -1,4 +1,4 @@
-"""What does the steps of a run: a plan, or on GPUs CUDA graphs of data parallelism."""
+"""What does the steps of a run: a plan, on GPUs as CUDA graphs where that can be."""
 
 from dataclasses import replace
 
@@ -6,15 +6,13 @@ from ..devices import DeviceError
 from ..devices.trials import tell
 from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
-from ..parallel import GraphStep, Replica, get_params, measure_loads
+from ..parallel import Replica, get_params, measure_loads
 from ..parallel.graph_limits import can_be_graph
 from ..words import listed
 from .accuracy import TestSet
+from .graph_step import GraphStep
 from .plan_accuracy import SplitTestSet
 from .plan_step import PlanStep
-
-IN_GRAPHS = "batch_size algorithm precision loads drop_last batch_statistics".split()
-"""Settings that steps take as CUDA graphs."""
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
@@ -28,14 +26,14 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     devices = everybody.mine
     if settings.precision == "tf32" and everybody.size > 1:
         raise ValueError("precision 'tf32' needs CUDA graphs, which several processes do not launch; leave it out")
-    in_graphs = not settings.split and everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
-    if in_graphs or settings.loads == "auto":
+    in_graphs = everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
+    replicas = None
+    if settings.loads == "auto":
         replicas = make_replicas(params, devices, network, settings, in_graphs)
-    settings = find_loads(X, y, replicas if settings.loads == "auto" else None, everybody, settings, saved_loads, note)
+    settings = find_loads(X, y, replicas, everybody, settings, saved_loads, note)
     if in_graphs:
         try:
-            graphs = {name: getattr(settings, name) for name in IN_GRAPHS}
-            return GraphStep(X, y, replicas, **graphs), settings
+            return GraphStep(X, y, params, everybody, network, settings, stop), settings
         except (ValueError, DeviceError):  # settings that make no sense
             raise
         except Exception as error:

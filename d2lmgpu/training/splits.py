@@ -71,8 +71,6 @@ def check_together(settings):
             )
     if settings.loads == "auto":
         raise ValueError("loads 'auto' are measured without a split; give numbers, one for each device")
-    if settings.precision == "tf32":
-        raise ValueError("precision 'tf32' needs CUDA graphs, which a split does not launch; leave it out")
     if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
         allowed = ", ".join(WITH_OVERLAP)
         raise ValueError(
@@ -160,12 +158,12 @@ def _own(plan, k, network):
     return plan._replace(network=network)
 
 
-def plan_of(settings, k, network, everybody=None):
+def plan_of(settings, k, network, everybody=None, graphs=False):
     """The `Plan` that `Settings` mean, for k devices, those of the `Cluster` ``everybody`` if it is given.
 
     In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
     there, which may turn out to be infinite. So it is in data parallelism: where a device is missing, no other has
-    begun to update.
+    begun to update. ``graphs``: kernels round, and not the network.
     """
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
     if algorithm in ("mpi", *LIBRARIES):  # of which the engine knows
@@ -174,7 +172,7 @@ def plan_of(settings, k, network, everybody=None):
         algorithm = everybody.schedules(algorithm)
     choice = settings.split or "data", k, settings.pipeline, settings.micro_batches
     how = {"buckets": settings.overlap, "flat": settings.flat}
-    plan = make_plan(*choice, in_half(network) if mixed else network, algorithm, **how)
+    plan = make_plan(*choice, in_half(network) if mixed and not graphs else network, algorithm, **how)
     plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
     together = settings.batch_statistics == "synchronised" and choice[0] == "data"  # others update as soon as they can
     return updates_last(plan) if mixed or together else plan

@@ -12,12 +12,13 @@ from .program import Program, timed
 class Pass:
     """Layers of a network for N images of ``shape``: arguments and methods are those of the CPU's `Pass`.
 
-    It has no use for ``papers``: each program has its own arrays.
+    It has no use for ``papers``: each program has its own arrays. ``how``: other arguments of the `Program`.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, **how):
         self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
-        self.program = Program(layers, params, shape, N, with_loss=with_loss and not loss, input_grad=input_grad)
+        how |= {"with_loss": with_loss and not loss, "input_grad": input_grad}
+        self.program = Program(layers, params, shape, N, **how)
         self.sync = self.program.own_sync_statistics()
         self.program.use_statistics(self.sync)
 
@@ -42,4 +43,4 @@ class Pass:
         elif scale != 1:  # known only now, and a power of two, so that it may come after the loss
             self.program.dlogits *= self.program.dlogits.dtype.type(scale)
         yield from timed("backward", self.program.backward(params, grads))
-        return images_last(self.program.stages[0].dx) if self.input_grad else None
+        return images_last(self.program.dx) if self.input_grad else None

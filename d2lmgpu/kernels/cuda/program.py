@@ -65,7 +65,7 @@ def in_parts(
             program.dlogits[...] = dlogits * dlogits.dtype.type(scale)
         yield from timed("backward", program.backward(params, grads, ready))
         if dx is not None:
-            dx[...] = program.stages[0].dx
+            dx[...] = program.dx
         return with_right_answers(value, program.logits, y) if loss else program.sums()
 
 
@@ -114,23 +114,37 @@ class Program(Stages):
     nothing in the program waits for is computed beside the main stream: the caller
     of `backward` then joins them. Without ``with_loss`` forward ends with the logits, and the
     caller of `backward` writes ``dlogits`` before. ``input_grad``: the gradient of the images is wanted.
+    ``x``, ``labels``, ``scale``: arrays of the caller's to be used in place of new ones.
     """
 
-    def __init__(self, network, params, shape, N, precision="float32", branches=None, with_loss=True, input_grad=False):
+    def __init__(
+        self,
+        network,
+        params,
+        shape,
+        N,
+        precision="float32",
+        branches=None,
+        with_loss=True,
+        input_grad=False,
+        x=None,
+        labels=None,
+        scale=None,
+    ):
         import cupy
 
         self.N = N
-        self.x = cupy.empty((N, *shape), np.float32)
-        self.labels = cupy.empty(N, np.int32)
+        self.x = cupy.empty((N, *shape), np.float32) if x is None else x
+        self.labels = cupy.empty(N, np.int32) if labels is None else labels
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
-        self.scale = cupy.ones(1, np.float32)  # of all gradients
+        self.scale = cupy.ones(1, np.float32) if scale is None else scale  # of all gradients
         self.step = cupy.zeros(1, np.int32)  # how often the program went forward
         self.kind = PRECISIONS[precision]
         self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
         make = functools.partial(make_stage, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         super().__init__(network, on_host, self.x, shape, make, input_grad)
-        self.logits = self.stages[-1].y
+        self.logits = self.stages[-1].y if self.stages else self.x
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -141,15 +155,16 @@ class Program(Stages):
                 stage.beside = branches.branch()
             if isinstance(stage, WinogradConvolution):
                 stage.ahead = branches.branch()
-        self.with_loss, self.has_head = with_loss, with_loss and can_be_head(self.stages[-1])
+        self.with_loss, self.has_head = with_loss, with_loss and bool(self.stages) and can_be_head(self.stages[-1])
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
             self.stages[-1] = Head(self.stages[-1], *arguments, self.kind)
 
     def take(self, X, y):
         """Copy N images and labels to where the launches read them."""
-        self.x[...] = rounded_to_half(X) if self.half_x else X
-        if self.with_loss:
+        if X is not self.x:
+            self.x[...] = rounded_to_half(X) if self.half_x else X
+        if self.with_loss and y is not self.labels:
             self.labels[...] = y
 
     def sums(self):
@@ -159,6 +174,11 @@ class Program(Stages):
         sums = cupy.empty(2, np.float32)
         sums[:1], sums[1:] = self.loss, self.correct
         return sums
+
+    @property
+    def dx(self):
+        """The gradient of x, after `backward`."""
+        return self.stages[0].dx if self.stages else self.dlogits
 
     def own_sync_statistics(self):
         """New ones, for sums over this device's images alone."""

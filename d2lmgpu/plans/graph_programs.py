@@ -1,0 +1,198 @@
+"""How a device computes a stage of a plan in a CUDA graph: by programs that stay, with nothing copied on the way.
+
+Each micro-batch has a program of its own for each run and each stage that is computed by itself. So what a program
+leaves is still there when the next one reads it, where the kernels have written it. Copied is only what travels to
+other devices, which is laid out by units.
+
+    F 0 ──► logits of program 0 ═ x of program 1 ──► F 1
+    B 0 ◄── dlogits of program 0 ═ dx of program 1 ◄── B 1
+
+A stage of which a device computes a single micro-batch has its batch norm's sums where they are exchanged.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from ..devices import array_module
+from ..kernels.cuda import PRECISIONS, Branches, Pass, Program
+from ..kernels.cuda.stages import rounds_output
+from ..kernels.stages import images_last, norm_channels, with_shapes
+from ..language.plan import COMPUTES
+from ..language.split import ROWS, norm_views
+from ..layers import make_sync_statistics
+from .store import Store
+
+
+class GraphPrograms(Store):
+    """As `Store`, of whose arguments ``mixed`` is left to the ``precision``, one of `PRECISIONS`: kernels round.
+
+    ``travels``: the y and dy that go to other devices, or come from them. ``targets``: by stage and micro-batch the
+    value to which B adds gradients.
+    """
+
+    def __init__(self, precision, *arguments):
+        import cupy
+
+        self.precision_of_kernels = precision
+        self.scale, self.number, self.unused = cupy.ones(1, np.float32), *(cupy.zeros(1, np.int32) for _ in range(2))
+        self.programs, self.totals, self.travels, self.targets = {}, {}, set(), {}
+        super().__init__(*arguments[:-1], False)
+        self.branches = Branches(self.device.stream)
+        counts = Counter(s for s, _ in self.ways)
+        self.alone = {s: m for s, m in self.ways if self.norms[s] and self.splits[s] is None and counts[s] == 1}
+        for value in ((kind, s) for s in self.alone for kind in ROWS):
+            start, stop = self.extent(value)
+            self.fixed[value] = cupy.zeros(stop - start, np.float64)
+
+    def do(self, action, *more):
+        """As of `Store`."""
+        super().do(action, *more)
+        if action.what in COMPUTES:
+            self.branches.join()
+
+    def begin(self, minibatch):
+        """As of `Store`. ``counts``: whether a loss will be computed, the first of which counts the step."""
+        super().begin(minibatch)
+        last = len(self.layers) - 1
+        self.counts = any(s == last and minibatch.examples[m] for s, m in self.ways)
+
+    # Runs, and stages by themselves:
+
+    def _run_in_parts(self, s, m, x, params, layers, grads, ready, sync_statistics, draws, loss, dx):
+        key, options = (s, m, len(x)), {} if ready else {"branches": self.branches}
+        if key not in self.programs:
+            options |= self._options(s, m, x) | {"input_grad": dx is not None}
+            self.programs[key] = Program(layers, params, x.shape[1:], len(x), **options)
+        program = self.programs[key]
+        self._count(program, m)
+        program.use_statistics(sync_statistics)
+        take(program, x, self.minibatch.y[m])
+        yield from program.forward(params)
+        yield from program.backward(params, grads, ready)
+        self.branches.join()
+        if dx is not None and ("dy", s - 1, m) in self.travels:
+            dx[...] = program.dx
+        elif dx is not None:
+            self.values["dy", s - 1, m] = as_images_last(program.dx)
+
+    def _pass(self, s, m, x, params, loss):
+        key, is_last = (s, m, len(x)), s == len(self.layers) - 1
+        if key not in self.programs:
+            layers = with_shapes(self.layers[s], params)
+            arguments = layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, None
+            new = self.programs[key] = GraphPass(*arguments, **self._options(s, m, x))
+            new.sync = self._new_sync(s, norm_channels(layers, params))
+            new.copies_y, new.copies_dx = ("y", s, m) in self.travels, ("dy", s - 1, m) in self.travels
+            new.program.use_statistics(new.sync)
+        self._count(self.programs[key].program, m)
+        return self.programs[key]
+
+    def _options(self, s, m, x):
+        """Of a new program: what it reads where that is already, if it stays there and is rounded as it should be."""
+        options = {"precision": self.precision_of_kernels, "scale": self.scale}
+        if s == len(self.layers) - 1 or ("F", s, m) in self.runs:
+            options["labels"] = self.minibatch.y[m]
+        rounds = rounds_output(PRECISIONS[self.precision_of_kernels], self.layers[s])
+        if s == 0 or (x.flags.c_contiguous and ("y", s - 1, m) not in self.travels and not rounds):
+            options["x"] = x
+        return options
+
+    def _count(self, program, m):
+        """Where a program with a loss counts the step, and adds the loss to."""
+        if program.with_loss:
+            program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
+            program.epoch_loss, program.epoch_correct = self.totals[m]
+
+    def _hand_on(self, s, m, y):
+        if s < len(self.layers) - 1:  # and not sums, which kernels add to the totals
+            super()._hand_on(s, m, y)
+
+    def _make_nothing(self, name, of, s, m):
+        if of < len(self.layers) - 1:
+            super()._make_nothing(name, of, s, m)
+
+    def _free(self, action):
+        if action.value[0] == "cache":  # the pass stays with its micro-batch
+            self.values.pop(action.value, None)
+        else:
+            super()._free(action)
+
+    # Batch norm:
+
+    def _is_alone(self, s):
+        return s in self.alone and self.minibatch.examples[self.alone[s]] > 0
+
+    def _flat(self, value):
+        if value[0] in ROWS and self._is_alone(value[1]):  # it will be written, and not added to
+            self.unwritten.discard(value)
+            self._begin(value)
+            self.unwritten.discard(value)
+        return super()._flat(value)
+
+    def _new_sync(self, s, channels):
+        """A `SyncStatistics` for each batch norm layer of a stage."""
+        made = make_sync_statistics(channels, array_module(self.flat))
+        for kind, rows in ROWS.items() if s in self.alone else ():
+            views = norm_views(self.fixed[kind, s], rows, self.norms[s], None)
+            made = [sync._replace(**{kind: view}) for sync, view in zip(made, views, strict=True)]
+        return made
+
+    def _sync_of_run(self, s, m, channels):
+        key = "sync", s, m
+        if key not in self.programs:
+            stages = range(s, len(self.layers))
+            self.programs[key] = [sync for i in stages for sync in self._new_sync(i, self._channels_of_stage(i))]
+        return self.programs[key]
+
+    def _channels_of_stage(self, s):
+        return norm_channels(self.layers[s], self._params(s))
+
+    def _add_norms(self, kind, s, sync):
+        if self._is_alone(s):
+            self._flat((kind, s))
+        else:
+            super()._add_norms(kind, s, sync)
+
+    def _take_norms(self, kind, s, sync):
+        if not self._is_alone(s):
+            super()._take_norms(kind, s, sync)
+
+    def _places_of_half(self, action):
+        return self._written_to([self.targets[action.stage, action.micro_batch]])
+
+
+class GraphPass(Pass):
+    """As `Pass`. ``copies_y``, ``copies_dx``: whether what it gives travels, and must be laid out by units."""
+
+    def forward(self, X, params, y=None, draws=None):
+        """As of `Pass`; the loss is in the program's totals."""
+        take(self.program, X, y)
+        yield from self.program.forward(params)
+        if self.with_loss:
+            return None
+        return images_last(self.program.logits) if self.copies_y else as_images_last(self.program.logits)
+
+    def backward(self, params, grads, dy=None, scale=1):
+        """As of `Pass`; the scale is the program's own."""
+        if dy is not None:
+            self.program.dlogits = array_module(dy).ascontiguousarray(dy)
+        yield from self.program.backward(params, grads)
+        if not self.input_grad:
+            return None
+        return images_last(self.program.dx) if self.copies_dx else as_images_last(self.program.dx)
+
+
+def take(program, X, y):
+    """Give a program its examples, but for what it reads where that is."""
+    program.take(program.x if same(program.x, X) else X, program.labels if y is None else y)
+
+
+def same(one, other):
+    """Whether two plain arrays are the same memory in the same order."""
+    return (one.data.ptr, one.shape, one.strides) == (other.data.ptr, other.shape, other.strides)
+
+
+def as_images_last(x):
+    """A view of a plain array (N, ...) as (..., N)."""
+    return array_module(x).moveaxis(x, 0, -1)

@@ -1,0 +1,198 @@
+"""A device's part of a plan whose steps are CUDA graphs: what changes from step to step is in the device's memory.
+
+A graph replays the same kernels with the same arguments. So these are arrays, which kernels read and write:
+
+    number           which step it is, counted by the step itself
+    order, starts    which examples each step takes: it ends with fetching those of the next one
+    rates, sizes     the learning rate, divided by the size of the minibatch, and that size, of each step
+    scale, overflow  in mixed precision, as kernels/cuda/mixed_precision.cu says
+    totals           by micro-batch: the loss and the right answers, summed over the epoch
+"""
+
+import numpy as np
+
+from ..devices import array_module
+from ..kernels.cuda import PRECISIONS, batch_norm, launch, run, tensor_cores
+from ..kernels.cuda.stages import rounds_output
+from ..parallel import loss_scale
+from .graph_programs import GraphPrograms
+from .store import Store
+
+ALIGNED = 16
+"""Bytes at whose multiples what sgd.cu reads must begin."""
+
+
+class GraphStore(GraphPrograms):
+    """As `GraphPrograms`, which see for the arguments."""
+
+    def __init__(self, precision, *arguments):
+        import cupy
+
+        self.kind = PRECISIONS[precision] if precision == "mixed" else None
+        self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
+        self.flag = cupy.zeros(1, np.float32)  # overflow, to be summed over devices
+        self.fetches = []
+        super().__init__(precision, *arguments)
+        self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
+        self.bookkeeping = self.branches.branch()
+
+    @property
+    def steps(self):
+        """Updates of Adam, which counts them on the device."""
+        return int(self.device.submit(self.taken.get).result()[0])
+
+    @steps.setter
+    def steps(self, steps):
+        self.device.submit(self.taken.fill, steps).result()
+
+    # Between steps:
+
+    def take_data(self, images, labels, fetched, steps, examples):
+        """Get ready for epochs of so many ``steps`` and ``examples``, out of a data set: uint8 arrays of the device.
+
+        ``fetched``: of each micro-batch that the device begins or ends its number, how many examples it has at most,
+        and whether its images are wanted.
+        """
+        import cupy
+
+        half = rounds_output(PRECISIONS[self.precision_of_kernels], self.layers[0])
+        self.rates, self.sizes = cupy.zeros(steps + 1, np.float32), cupy.zeros(steps + 1, np.float32)
+        self.starts = cupy.zeros((len(fetched), steps + 2), np.int32)
+        self.order, self.data = cupy.zeros(max(1, examples), np.int32), (images, labels)
+        self.none = cupy.zeros((0,), np.float32)
+        for starts, (m, n, with_images) in zip(self.starts, fetched, strict=True):
+            x = cupy.zeros((n, *images.shape[1:]), np.float32) if with_images else None
+            how = launch.gather(images.size // len(images) if with_images else 0, n)
+            self.fetches.append((launch.rounding(how, out=half), m, starts, x, cupy.zeros(n, np.int32)))
+            self.totals[m] = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
+
+    def inputs(self):
+        """Of each micro-batch that is fetched: its number, images, or None, and labels, for as many as it may have."""
+        return [(m, x, y) for _, m, _, x, y in self.fetches]
+
+    def begin_epoch(self, order, starts, rates, sizes, done, totals):
+        """The next step is number ``done`` of the epoch; ``totals``: by micro-batch, of the steps before it."""
+        self.order[: len(order)].set(order)
+        self.starts.set(starts)
+        self.rates.set(rates)
+        self.sizes.set(sizes)
+        self.number.fill(done)
+        for m, own in self.totals.items():
+            for array, value in zip(own, totals.get(m, (0, 0)), strict=True):
+                array.fill(value)
+        self.fetch()
+        self.branches.join()
+
+    def total(self, m):
+        """Of a micro-batch the loss and the right answers, summed over the epoch so far."""
+        loss, correct = self.totals[m]
+        return float(loss.get()[0]), int(correct.get()[0])
+
+    def scaling(self):
+        """In mixed precision the arrays with the scale of the loss and the number of good steps with it."""
+        return [self.scale, self.good_steps] if self.kind else []
+
+    def changing(self):
+        """The arrays that a step changes and that outlive it."""
+        own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
+        own += [self.taken, self.number, self.scale, self.overflow, self.good_steps]
+        own += [array for total in self.totals.values() for array in total]
+        return own + [array for *_, x, y in self.fetches for array in (x, y) if array is not None]
+
+    def save(self):
+        """Keep what a step changes, until `restore`."""
+        self.saved = [(array, array.copy()) for array in self.changing()]
+
+    def restore(self):
+        """Take it again."""
+        self.branches.join()  # a step that failed did not get that far
+        super(Store, self).clear()
+        self.half_way.clear()
+        for array, saved in self.saved:
+            array[...] = saved
+        self.saved = None
+
+    # In a step:
+
+    def begin(self, minibatch):
+        """As of `GraphPrograms`. Where no loss is computed the step is counted here."""
+        super().begin(minibatch)
+        self.tracked = False
+        if not self.counts:
+            run(launch.count_step(), self.number, self.zero)
+
+    def fetch(self):
+        """Images and labels of the next step, beside the work that follows."""
+        with self.bookkeeping:
+            for how, _, starts, x, y in self.fetches:
+                if not len(y):
+                    continue
+                images, labels = self.data
+                images, x = (images[:0], self.none) if x is None else (images, x)
+                arrays = images, labels, self.order, starts, self.number, x, y
+                run(how, *arrays, self.count, np.int32(len(y)))
+
+    def find_overflow(self):
+        """Whether all final gradients are finite."""
+        for s, part in self.parts.items():
+            if part.state[0] < part.state[1]:
+                grads = self._final(s)
+                self._run_mixed("check_finite", grads.size, grads, self.overflow)
+
+    def write_flag(self):
+        """The overflow, as a number that can be summed."""
+        self.flag[...] = self.overflow
+
+    def read_flag(self):
+        """The overflow of all devices."""
+        self.overflow[...] = self.flag
+
+    def clear(self):
+        """As of `Store`."""
+        if not self.tracked:
+            self.track()
+        if self.optimizer.name == "adam":
+            run(launch.count_step(), self.taken, self.overflow)
+        if self.kind:
+            how = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
+            run(how, self.scale, self.overflow, self.good_steps)
+        super(Store, self).clear()
+        self.branches.join()
+
+    def track(self):
+        """All moments are final: running statistics follow them, beside the work that follows."""
+        self.tracked = True
+        with self.bookkeeping:
+            for s, running in self.running.items():
+                if self._has_no_units(s):
+                    continue
+                of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
+                for mean, variance, moments in of_each:
+                    moments = array_module(moments).ascontiguousarray(moments)  # of split stages they are not
+                    run(batch_norm.track(mean.size), moments, mean, variance)
+
+    def _update(self, action, lr, batch_size):
+        s, part = action.stage, self.parts[action.stage]
+        params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
+        n, grads = params.size, self._final(s)
+        if not n:
+            return
+        if self.optimizer.name == "sgd":
+            self._sgd(params, grads, n)
+            return
+        arguments = [self.rates, self.sizes, self.number, self.scale, self.overflow]
+        if self.optimizer.name == "adam":
+            arguments.append(self.taken)
+        how = getattr(launch, self.optimizer.name)(n)
+        run(how, params, grads, *self.state[s], *arguments, np.int32(n))
+
+    def _sgd(self, params, grads, n):
+        arguments = params, grads, self.rates, self.number
+        if self.kind or params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED:
+            self._run_mixed("scaled_sgd", n, *arguments, self.scale, self.overflow)
+        else:
+            run(launch.sgd(n), *arguments, np.int32(n))
+
+    def _run_mixed(self, name, size, *arguments):
+        kind = self.kind or PRECISIONS["mixed"]  # where nothing is scaled, kernels do not use it
+        run(tensor_cores.mixed_precision(name, kind, size), *arguments, np.int32(size))

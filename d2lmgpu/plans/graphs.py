@@ -1,0 +1,203 @@
+"""A plan's step as a CUDA graph: recorded once, then launched with a single call.
+
+LeNet's step is some twenty kernels of a few microseconds each. Launching them one by one from Python takes longer than
+they run. A *graph* is the step as a recording: kernels, their arguments, and which waits for which, over the streams of
+all devices. One call then starts it all.
+
+What is recorded is what `Step` submits, by one thread for all devices (devices/recording.py):
+
+    a minibatch  ──►  F ► B ─┐
+                             ├─ allreduce ► update
+    another one  ──►  F ► B ─┘
+                          └► the next minibatch, out of the data set in the device's memory
+
+What changes from step to step is in the devices' memory (graph_store.py).
+"""
+
+import functools
+
+import numpy as np
+
+from ..collectives import allreduce
+from ..devices import DeviceArray
+from ..devices.recording import GraphMemory, Recording
+from ..kernels.cuda import capture, finish_card
+from ..language.plan import COMPUTES, all_of
+from ..language.ways import KEPT, WRITTEN
+from ..timing import paused
+from .execute import Execution
+from .graph_store import GraphStore
+from .step import Step
+from .values import Minibatch
+
+TRAVEL = ("send", "receive", "collective")
+
+
+class GraphExecution(Execution):
+    """A plan on GPUs of this process that use each other's memory, whose steps are recorded; as `Execution`.
+
+    ``precision``: one of `kernels.cuda.PRECISIONS`; the plan's network is as it is without. Raises RuntimeError if a
+    stage has no kernels for all that the plan does with it.
+    """
+
+    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False):
+        self.make_store = functools.partial(GraphStore, precision)
+        super().__init__(plan, params, devices, optimizer, mixed=precision == "mixed", overlap=overlap)
+        self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # and not those of the host
+        self.memory, self.minibatches = GraphMemory(self.streams), {}
+        self.last_compute = max(n for n, event in self.events if event.action.what in COMPUTES)
+        of_moments = [n for n, event in self.events if event.action.value and event.action.value[0] == "moments"]
+        self.last_moments = max(of_moments, default=0)
+        travels = {event.action.value for _, event in self.events if event.action.what in TRAVEL}
+        for i, store in self.store.items():
+            own = [compute for compute in self.computes if compute.device == i]
+            store.travels = travels
+            store.targets = {(c.stage, c.micro_batch): c.grads for c in own if c.what == "B"}
+            for (s, m), way in store.ways.items():
+                what = {c.what for c in own if (c.stage, c.micro_batch) == (s, m)}
+                if plan.stages[s].first == plan.stages[s].stop and what == {"F", "B"}:  # a mere loss has a kernel
+                    store.ways[s, m] = KEPT
+                elif store.kernels is None or way == WRITTEN:
+                    raise RuntimeError(f"stage {s} of the plan {plan.name} is computed as it is written")
+
+    def take_data(self, data, sizes):
+        """Get the devices ready for epochs. ``data``: of each device images (M, C, H, W) and labels (M,), uint8.
+
+        ``sizes``: how many examples each micro-batch has, a tuple for each step of an epoch.
+        """
+        self.step_sizes = np.array(sizes, np.int64)
+        for (i, store), (images, labels) in zip(self.store.items(), data, strict=True):
+            most, all_of_each = self.step_sizes.max(axis=0), self.step_sizes.sum(axis=0)
+            fetched = [(m, int(most[m]), begins) for m, begins in self.fetched(i)]
+            examples = int(sum(all_of_each[m] for m, *_ in fetched))
+            store.device.submit(store.take_data, images, labels, fetched, len(sizes), examples).result()
+
+    def begin_epoch(self, order, rates, done, totals):
+        """The next step is number ``done`` of an epoch, with the examples in this ``order``.
+
+        ``rates``: of each step the learning rate divided by how many examples it has. ``totals``: by micro-batch what
+        it has had of loss and right answers so far.
+        """
+        counts = np.float32(self.step_sizes.sum(axis=1))
+        columns = np.insert(rates, 0, 0), np.insert(counts, 0, 0)
+        for i, store in self.store.items():
+            arrays = examples_of_epoch(order, self.step_sizes, [m for m, _ in self.fetched(i)])
+            own = {m: totals[m] for m, holder in self.holder.items() if holder == i}
+            store.device.submit(store.begin_epoch, *arrays, *columns, done, own).result()
+
+    def totals(self):
+        """Of each micro-batch the loss and the right answers, summed over the epoch so far."""
+        return [self.store[i].device.submit(self.store[i].total, m).result() for m, i in sorted(self.holder.items())]
+
+    def fetched(self, i):
+        """Of each micro-batch that device i begins or ends: its number, and whether it begins it."""
+        last, found = len(self.plan.stages) - 1, {}
+        for what, device, s, m, _ in self.computes:
+            if (what, device) == ("F", i) and s in (0, last):
+                found[m] = found.get(m, False) or s == 0
+        return sorted(found.items())
+
+    def record(self, sizes, steps=1):
+        """A graph of as many steps; ``sizes``: how many examples each micro-batch has, a tuple.
+
+        It uses memory of this object's, and is to be launched in the first device's stream. The step is tried first,
+        so that all kernels are compiled and loaded, and all memory is there; that changes nothing. Raises what CuPy
+        raises if it cannot be recorded, and the devices are as they were.
+        """
+        return self.devices[0].submit(self._record, sizes, steps).result()
+
+    def _record(self, sizes, steps):
+        with paused(self.streams), self.memory.in_use():
+            on_each(self.stores, GraphStore.save)
+            try:
+                for _ in range(2):  # the second time what stays is there, and what comes and goes has its place
+                    self.issue(sizes)
+            finally:
+                on_each(self.stores, lambda store: finish_card())  # after an error streams may not have been joined
+                on_each(self.stores, GraphStore.restore)
+            for queue in self.streams:
+                queue.stream.synchronize()
+            stream = self.devices[0].stream
+            graph = capture(stream, lambda: [self.issue(sizes) for _ in range(steps)])
+            graph.upload(stream)
+        return graph
+
+    def issue(self, sizes):
+        """Give one step's work to the devices' streams, which fork from the first one's and join it again."""
+        first, *others = self.devices
+        fork = Recording()
+        for device in others:
+            fork.wait(device, fork.record(first))
+            fork.record(device)
+        step = Recorder(self, self._minibatch(sizes), 0.0, 0.0)
+        for end in step.ends[1:]:
+            step.batch.wait(first, end)
+        step.batch.record(first)
+
+    def _minibatch(self, sizes):
+        """For each device its `Minibatch`: always the same arrays."""
+        if sizes not in self.minibatches:
+            self.minibatches[sizes] = {}
+            for i, store in self.store.items():
+                own = self.minibatches[sizes][i] = Minibatch(list(sizes), None)
+                for m, x, y in store.inputs():
+                    own.y[m] = y[: sizes[m]]
+                    if x is not None:
+                        own.X[m] = x[: sizes[m]]
+        return self.minibatches[sizes]
+
+
+class Recorder(Step):
+    """A `Step` that is done as it is made, by this thread."""
+
+    make_batch = Recording
+
+    def _add(self, number, event):
+        super()._add(number, event)
+        if number == self.execution.last_compute:  # nothing reads this step's examples any more
+            for store in self.execution.stores:
+                self.batch.chain(store.device, store.fetch)
+                if number > self.execution.last_moments:
+                    self.batch.chain(store.device, store.track)
+
+    def _agree(self):
+        """In mixed precision: have all devices finite gradients? Kernels will ask."""
+        stores = self.execution.stores
+        for i in self.execution.store:
+            self._await_exchanges(i)
+        for store in stores:
+            self.batch.chain(store.device, store.find_overflow)
+        if len(stores) > 1 and not all(map(updates_all, stores)):
+            for store in stores:
+                self.batch.chain(store.device, store.write_flag)
+            allreduce([DeviceArray(store.flag, store.device) for store in stores], "naive", self.batch)
+            for store in stores:
+                self.batch.chain(store.device, store.read_flag)
+
+
+def examples_of_epoch(order, sizes, numbers):
+    """Which examples of an epoch, in this ``order``, some micro-batches have: for those of these ``numbers``.
+
+    ``sizes``: (steps, micro-batches). Returns them one after another, int32, and for each micro-batch a row, int32
+    (numbers, steps + 2): where each step's begin among them; after the last step comes one of no examples.
+    """
+    ends = sizes.cumsum().reshape(sizes.shape)
+    chosen, starts = [np.empty(0, np.int64)], []
+    for m in numbers:
+        edges = np.cumsum([sum(map(len, chosen)), *sizes[:, m]])
+        starts.append([*edges, edges[-1]])
+        chosen += [order[stop - n : stop] for n, stop in zip(sizes[:, m].tolist(), ends[:, m].tolist(), strict=True)]
+    return np.concatenate(chosen).astype(np.int32), np.array(starts, np.int32).reshape(-1, len(sizes) + 2)
+
+
+def updates_all(store):
+    """Whether a device updates all parameters: then it knows of each gradient whether it is finite."""
+    stages = store.plan.stages
+    return all(s in store.parts and store.parts[s].state == all_of(stage) for s, stage in enumerate(stages))
+
+
+def on_each(stores, do):
+    """Call ``do`` for each, with its device current."""
+    for store in stores:
+        with store.device.as_current():
+            do(store)

@@ -1,0 +1,143 @@
+"""Training by a plan whose steps are CUDA graphs: the data set lies in the devices' memory, a step is one call.
+
+The host program need not do anything between steps, and launches several at once where nobody looks in between.
+"""
+
+import collections
+
+import numpy as np
+
+from ..data import epoch_size
+from ..devices import put
+from ..kernels.cuda import has_kernels
+from ..language.sizes import examples_in_each
+from ..optimizers import make_optimizer
+from ..plans.graphs import GraphExecution
+from ..timing import span
+from .plan_step import PlanStep
+
+AHEAD = 8
+"""Launches that the host program may be ahead of the devices."""
+
+TOGETHER = 8
+"""Steps of the longer graph, for when nothing is read in between: one call starts them all."""
+
+
+class GraphStep(PlanStep):
+    """As `PlanStep`, on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
+
+    The steps are recorded here; that changes nothing, and if they cannot be recorded, the devices are as they were.
+
+    Raises ValueError for a network with a layer that has no kernel, RuntimeError for a plan with a stage that has none,
+    and what CuPy raises if the step cannot be recorded.
+    """
+
+    in_graphs = True
+    mean_loss = accuracy = None  # of the epoch so far: known when it is over
+
+    def _execution(self, params, devices, loss):
+        if not has_kernels(self.plan.network):
+            raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
+        settings = self.settings
+        options = settings.precision, settings.overlap
+        return GraphExecution(self.plan, params, devices, make_optimizer(settings), *options)
+
+    def _get_ready(self, X, devices, batch_size):
+        self.full, rest = divmod(epoch_size(len(X), batch_size, self.settings.drop_last), batch_size)
+        self.counts = [batch_size] * self.full + [rest] * (rest > 0)
+        self.sizes = [self._sizes(n) for n in sorted(set(self.counts), reverse=True)]
+        loads = self.settings.loads or [1] * len(self.devices)
+        self.busy = [device for device, load in zip(self.devices, loads, strict=True) if load]
+        data = [(put(np.asarray(X, np.uint8), device), put(self.y.astype(np.uint8), device)) for device in self.devices]
+        self.execution.take_data([(X.raw, y.raw) for X, y in data], [self._sizes(n) for n in self.counts])
+        self._launched = collections.deque()
+        self._let_first_wait()
+        self.graphs = {n: self.execution.record(self._sizes(n)) for n in sorted(set(self.counts), reverse=True)}
+        self.longer_graph = None
+        if self.full >= TOGETHER:
+            self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER)
+
+    def _sizes(self, n):
+        """How many of n examples each micro-batch has."""
+        return tuple(examples_in_each(self._examples(n) or n, self.plan.micro_batches))
+
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
+        """As of `PlanStep`. The ``losses`` of `pause` may be of another plan or other devices."""
+        totals = dict.fromkeys(self.execution.holder, (0.0, 0))
+        first = min(totals)
+        if len(losses) == len(totals):
+            totals = {m: (loss, 0) for m, loss in zip(sorted(totals), losses, strict=True)}
+        else:
+            totals[first] = sum(losses), 0
+        totals[first] = totals[first][0], correct
+        rates = np.float32(np.broadcast_to(lr, self.steps) / np.float32(self.counts))
+        self.execution.begin_epoch(order, rates, done, totals)
+        self._let_first_wait()
+        self.number = done
+
+    def step(self):
+        """Launch the next step; returns how many examples it has.
+
+        The host program does not wait, unless it is `AHEAD` launches ahead.
+        """
+        n = self.counts[self.number]
+        return self._submit(self.graphs[n], 1)[0]
+
+    def several(self, most):
+        """Launch `TOGETHER` steps at once if that is not more than ``most``, else one; how many examples each has."""
+        if self.longer_graph is None or min(most, self.full - self.number) < TOGETHER:
+            return [self.step()]
+        return self._submit(self.longer_graph, TOGETHER)
+
+    def pause(self):
+        """Wait for all steps so far; of each micro-batch the loss summed over the epoch so far.
+
+        Then ``correct`` says for how many examples of the epoch so far the largest logit was the label.
+        What the devices are given next comes after its steps.
+        """
+        self.close()
+        totals = self.execution.totals()
+        self.correct = sum(correct for _, correct in totals)
+        return [loss for loss, _ in totals]
+
+    def close(self):
+        """Let what all devices are given next come after the steps so far; to be called before this is let go.
+
+        The graph uses all devices' memory, but runs in the first one's stream: the others would give that memory to new
+        arrays while it is still in use.
+        """
+        if self._launched:
+            for device in self.devices[1:]:
+                device.wait(self._launched[-1])
+            self._launched.clear()
+
+    def scaling(self):
+        """As `Step.scaling`."""
+        store = self.execution.stores[0]
+        return [store.device.submit(array.get).result() for array in store.scaling()]
+
+    def set_scaling(self, arrays):
+        """Take what `scaling` gave."""
+        for store in self.execution.stores:
+            for array, value in zip(store.scaling(), arrays, strict=True):
+                store.device.submit(array.set, value).result()
+
+    def _submit(self, graph, steps):
+        sizes = self.counts[self.number : self.number + steps]
+        self.number += steps
+        self.execution.begun += steps
+        self._launched.append(self.devices[0].submit(self._launch, graph))
+        if len(self._launched) > AHEAD:
+            self._launched.popleft().result().synchronize()
+        return sizes
+
+    def _launch(self, graph):
+        stream = self.devices[0].stream
+        with span("step", self.busy):
+            graph.launch(stream)
+        return stream.record()
+
+    def _let_first_wait(self):
+        """The graph comes after what the devices have been given so far."""
+        for device in self.devices[1:]:
+            self.devices[0].wait(device.record())

@@ -1,0 +1,165 @@
+"""Steps of any plan as CUDA graphs, on the stand-in for CuPy and on real GPUs: as one virtual device, step by step."""
+
+import gc
+
+import numpy as np
+import pytest
+from conftest import assert_close, few, long
+from test_cuda_program import TINY_NETWORK, interrupted_at_step, make_gpus  # noqa: F401
+
+import d2lmgpu as d2l
+from d2lmgpu import plans
+from d2lmgpu.collectives import Transfer
+from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
+from d2lmgpu.training.graph_step import GraphStep
+
+NETWORK = sequential(
+    (1, 9, 8), Conv2d(3, 3), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(6), ReLU(), Dense(4)
+)
+NORMED = sequential(
+    (1, 9, 8), Conv2d(3, 3), BatchNorm(), ReLU(), MaxPool2d(), Flatten(), Dense(5), BatchNorm(), Dense(4)
+)
+
+SPLITS = {
+    "zero1": {"split": "zero1"},
+    "zero2": {"split": "zero2", "micro_batches": 2},
+    "zero3": {"split": "zero3"},
+    "channels": {"split": "channels"},
+    "channel-pairs": {"split": "channel-pairs"},
+    "layers": {"split": "layers"},
+    "gpipe": {"split": "layers", "pipeline": "gpipe", "micro_batches": 3},
+    "1f1b": {"split": "layers", "micro_batches": 3},
+    "data": {"split": "data", "micro_batches": 2},
+}
+
+
+def settings(rng, network=NETWORK, **more):
+    """A run of three epochs with 11 examples in minibatches of 4, the last of 3."""
+    X, y = rng.integers(0, 256, (17, *network.input_shape)).astype(np.uint8), rng.integers(0, 4, 17).astype(np.uint8)
+    given = {"batch_size": 4, "lr": 0.05, "num_epochs": 3, "init": "he", "network": network, "progress": False}
+    return given | {"data": (X[:11], y[:11], X[11:], y[11:])} | more
+
+
+def same(run, expected, tolerance):
+    assert run.history.phases["step"] > 0 == run.history.phases["forward"]
+    assert run.history.train_loss == pytest.approx(expected.history.train_loss, rel=tolerance)
+    assert run.history.test_accuracy == expected.history.test_accuracy
+    for one, other in zip(run.params, expected.params, strict=True):
+        if np.abs(other).max() > 1e-5:  # a bias before batch norm stays 0, but for rounding
+            assert_close(one, other, 10 * tolerance)
+
+
+@pytest.mark.parametrize("k", [2, *long(1, 3)])
+@pytest.mark.parametrize("split", few(SPLITS, "zero1", "zero3", "channels", "1f1b"))
+def test_every_split(make_gpus, rng, split, k):  # noqa: F811
+    given = settings(rng, optimizer="momentum")
+    same(d2l.train(make_gpus(k), **given, **SPLITS[split]), d2l.train([d2l.cpu(0)], **given), 2e-5)
+
+
+@pytest.mark.parametrize("precision, optimizer", [("mixed", "adam"), *long(("tf32", "sgd"), ("mixed", "sgd"))])
+@pytest.mark.parametrize("split", few(SPLITS, "zero1", "1f1b"))
+def test_precisions(make_gpus, rng, split, precision, optimizer):  # noqa: F811
+    """Where devices update parts, a gradient that is not finite anywhere keeps all from updating."""
+    given = settings(rng, lr=0.02, optimizer=optimizer)
+    run = d2l.train(make_gpus(2), precision=precision, **given, **SPLITS[split])
+    same(run, d2l.train([d2l.cpu(0)], **given), 1e-2)
+
+
+@pytest.mark.parametrize("split", ["zero1", *long("1f1b", "channels")])
+def test_an_overflow_anywhere_keeps_all_from_updating(make_gpus, rng, monkeypatch, split):  # noqa: F811
+    monkeypatch.setattr("d2lmgpu.parallel.loss_scale.FIRST_SCALE", 2.0**120)
+    given = settings(rng, num_epochs=1, precision="mixed")
+    run = d2l.train(make_gpus(2), **given, **SPLITS[split])
+    assert run.history.phases["step"] > 0
+    for param, initial in zip(run.params, d2l.init_params(0, init="he", network=NETWORK), strict=True):
+        np.testing.assert_array_equal(param, initial)
+
+
+@pytest.mark.parametrize("statistics", ["synchronised", *long("local", "aggregated")])
+@pytest.mark.parametrize("split", few(["zero1", "channels", "layers", "gpipe"], "channels"))
+def test_batch_norm(make_gpus, rng, split, statistics):  # noqa: F811
+    given = settings(rng, NORMED, batch_statistics=statistics, **SPLITS[split])
+    expected = d2l.train([d2l.cpu(i) for i in range(2)], **given)
+    run = d2l.train(make_gpus(2), **given)
+    same(run, expected, 2e-5)
+    for one, other in zip(run.statistics, expected.statistics, strict=True):
+        assert_close(one, other, 1e-4)
+
+
+@pytest.mark.parametrize("more", [{"overlap": True}, *long({"overlap": True, "split": "zero1"}, {"flat": False})])
+def test_other_ways_to_exchange(make_gpus, rng, more):  # noqa: F811
+    given = settings(rng)
+    same(d2l.train(make_gpus(3), **given, **more), d2l.train([d2l.cpu(0)], **given), 2e-5)
+
+
+@pytest.mark.parametrize("split", few(SPLITS, "1f1b"))
+def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, split):  # noqa: F811
+    """In the middle of an epoch, bit for bit."""
+    given, file = settings(rng, optimizer="adam", **SPLITS[split]), tmp_path / "file"
+    whole = d2l.train(make_gpus(2), **given).history
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(GraphStep, "step", interrupted_at_step(6))  # of three an epoch
+        d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **given)
+    resumed = d2l.train(make_gpus(2), resume=file, **given).history
+    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
+    assert (resumed.train_loss, resumed.train_accuracy) == (whole.train_loss, whole.train_accuracy)
+
+
+def test_memory_of_a_graph_is_given_to_nobody_else(make_gpus, rng):  # noqa: F811
+    """Between steps other arrays are made, as large as those that came and went while it was recorded."""
+    given, devices = settings(rng), make_gpus(2)
+    X, y = given["data"][:2]
+    params = d2l.init_params(0, init="he", network=NETWORK)
+    found = []
+    for meanwhile in (False, True):
+        runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4, **SPLITS["1f1b"])
+        gc.collect()
+        runner.start_epoch(np.arange(11), 0.05)
+        for _ in range(runner.steps):
+            runner.step()
+            for n in range(1, 1000) if meanwhile else ():
+                d2l.put(np.full(n, np.nan, np.float32), devices[n % 2])
+        found.append((runner.pause(), [array.tobytes() for array in runner.replicas[0].params]))
+    assert found[0] == found[1]
+
+
+def test_halves_of_a_backward_pass_are_launched_one_by_one(standin, rng, capsys):
+    given = settings(rng, num_epochs=1)
+    run = d2l.train([d2l.gpu(0), d2l.gpu(1)], split="layers", pipeline="zero-bubble", micro_batches=2, **given)
+    assert run.history.phases["step"] == 0
+    why = "the step cannot be a CUDA graph (stage 0 of the plan zero-bubble is computed as it is written)"
+    assert why in capsys.readouterr().err
+
+
+def test_a_device_with_a_limit_keeps_it(standin, rng):
+    devices = [d2l.gpu(0)]
+    devices[0].limit_memory(2**24)
+    run = d2l.train(devices, **settings(rng, num_epochs=1))
+    assert run.history.phases["step"] == 0
+
+
+def test_a_plan_of_ones_own(make_gpus, rng):  # noqa: F811
+    """All gradients go to one device, which updates, and hands parameters on."""
+    like = plans.data(3, 1, NETWORK)
+    columns = [
+        [plans.Compute("F", i, 0, i) for i in range(3)],
+        [plans.Compute("B", i, 0, i) for i in range(3)],
+    ]
+    n = like.stages[0].params
+    grads, params = ("grads", 0), ("params", 0)
+    columns += [[Transfer(i, 0, 0, n, "add", grads)] for i in (1, 2)]
+    columns += [[plans.Compute("update", 0, 0)], [Transfer(0, i, 0, n, "copy", params) for i in (1, 2)]]
+    everything, nothing = plans.Part(0, (0, n), (0, n)), plans.Part(0, (0, n), (0, 0))
+    plan = like._replace(name="a server", steps=columns, layout=((everything,), (nothing,), (nothing,)))
+    given = settings(rng)
+    run = d2l.train(make_gpus(3), split=plan, **given)
+    same(run, d2l.train([d2l.cpu(0)], **given), 2e-5)
+
+
+def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch):  # noqa: F811
+    given = settings(rng, **SPLITS["zero3"])
+    expected = d2l.train(make_gpus(2), **given)
+    monkeypatch.setattr("d2lmgpu.training.graph_step.TOGETHER", 2)
+    run = d2l.train(make_gpus(2), **given)
+    assert run.history.final_parameters_sha256 == expected.history.final_parameters_sha256
+    assert run.history.train_loss == expected.history.train_loss
