@@ -12,13 +12,14 @@ from clusters_in_threads import in_each
 from conftest import few, long
 from mpi_in_threads import comms
 from mpiexec import mpiexec
+from plan_steps import execution_of
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import hierarchical
 from d2lmgpu.networks import LENET_BN, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
-from d2lmgpu.parallel import Replica, Step
 from d2lmgpu.training import load_run
+from d2lmgpu.training.copies import Copy
 from d2lmgpu.training.splits import PIPELINES
 from d2lmgpu.training.splits import SPLITS as SPLIT_NAMES
 
@@ -186,15 +187,11 @@ def test_statistics_of_all(rng):
     params = d2l.init_params(network=LENET_BN)
 
     def make(cluster):
-        replicas = []
-        for number, device in enumerate(cluster.mine, cluster.first):
-            replica = Replica(d2l.get_params(params, device), device, LENET_BN)
-            for array in replica.statistics:
+        execution = execution_of(params, cluster, LENET_BN)
+        for number, store in enumerate(execution.stores, cluster.first):
+            for array in Copy(store).statistics:
                 array.fill(number + 0.1)
-            replicas.append(replica)
-        step = Step()
-        step.replicas = replicas
-        return step.statistics(cluster)
+        return execution.statistics()
 
     for found in in_each((2, 1), make):
         assert [[array.dtype for array in arrays] for arrays in found] == [[np.float32] * len(found[0])] * 3

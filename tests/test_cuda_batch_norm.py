@@ -5,6 +5,7 @@ import pytest
 import references
 from conftest import few
 from cuda_machines import close, normal, unwritten
+from plan_steps import copies, execution_of, step
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_program import make_gpus  # noqa: F401
 
@@ -13,8 +14,14 @@ from d2lmgpu import layers
 from d2lmgpu.kernels.cuda import batch_norm
 from d2lmgpu.kernels.cuda.batch_norm import Norm
 from d2lmgpu.layers import track_statistics
-from d2lmgpu.networks import count_correct, init_params, init_statistics, loss_and_grads, loss_and_grads_as_written
-from d2lmgpu.parallel import Replica, submit_step, summed_loss
+from d2lmgpu.networks import (
+    Network,
+    count_correct,
+    init_params,
+    init_statistics,
+    loss_and_grads,
+    loss_and_grads_as_written,
+)
 
 NORMS = [
     Norm(C=3, H=5, W=6, S=2, relu=True),  # a row that is in no square
@@ -250,14 +257,10 @@ def test_steps_equal_those_of_the_layers(make_gpus, rng, k, loads, statistics): 
     batches = [make(rng, "as in LeNet", n)[:2] for n in (6, 5)]
     results = []
     for devices, dtype in [(make_gpus(k), np.float32), ([d2l.cpu(i) for i in range(k)], np.float64)]:
-        copies = [d2l.get_params([p.astype(dtype) for p in params], device) for device in devices]
-        replicas = [Replica(copy, device, network) for copy, device in zip(copies, devices, strict=True)]
-        losses = []
-        for X, y in batches:
-            shards = d2l.split_batch(X.astype(dtype), y, devices, loads)
-            step = submit_step(*shards, replicas, 0.1, "ring", True, batch_statistics=statistics)
-            losses.append(summed_loss(step))
-        results.append((losses, [[d2l.to_host(a) for a in [*r.params, *r.statistics]] for r in replicas]))
+        network, given = Network(tuple(network), (1, 13, 12), 4), [param.astype(dtype) for param in params]
+        execution = execution_of(given, devices, network, batch_statistics=statistics)
+        losses = [step(execution, X.astype(dtype), y, 0.1, loads) for X, y in batches]
+        results.append((losses, copies(execution)))
     (losses, arrays), (expected_losses, expected) = results
     assert losses == pytest.approx(expected_losses, rel=1e-4)
     for own, other in zip(arrays, expected, strict=True):

@@ -21,8 +21,9 @@ from d2lmgpu.networks import Network, channels, half_weights, in_half, init_para
 from d2lmgpu.networks.as_written import as_written
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
-from d2lmgpu.parallel import BATCH_STATISTICS, loss_scale
+from d2lmgpu.parallel import loss_scale
 from d2lmgpu.parallel.shards import shard_bounds
+from d2lmgpu.plans import BATCH_STATISTICS
 
 NETWORKS = {
     "lenet": lenet_network(0.4, input_shape=(1, 17, 16), classes=6),

@@ -28,7 +28,7 @@ from d2lmgpu.networks import (
     loss_and_grads_as_written,
     sequential,
 )
-from d2lmgpu.parallel import Replica, check_precision, submit_step, summed_loss
+from d2lmgpu.parallel import check_precision
 from d2lmgpu.parallel.graph_limits import can_be_graph
 from d2lmgpu.training.graph_step import GraphStep
 
@@ -177,17 +177,14 @@ def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
 
 
 def test_steps_on_two_devices(make_gpus, rng):
-    """Eager steps, exchanged at the end and in buckets, equal those of one CPU device."""
+    """Steps kernel by kernel, the gradients exchanged one by one and as one message, equal those of one CPU device."""
     X, y, params, _ = make(rng, "LeNet", 5)
     cpu_params = [d2l.get_params(params, d2l.cpu(0))]
     devices = make_gpus(2)
     gpu_params = [d2l.get_params(params, device) for device in devices]
-    for overlap in (False, True):
+    for flat in (False, True):
         expected = d2l.train_batch(X, y, cpu_params, [d2l.cpu(0)], 0.1)
-        shards = d2l.split_batch(X, y, devices)
-        replicas = [Replica(params, device) for params, device in zip(gpu_params, devices, strict=True)]
-        loss = summed_loss(submit_step(*shards, replicas, 0.1, "ring", True, overlap))
-        assert loss == pytest.approx(expected, rel=1e-5)
+        assert d2l.train_batch(X, y, gpu_params, devices, 0.1, "ring", flat) == pytest.approx(expected, rel=1e-5)
     d2l.synchronize(devices)
     for param, other, expected in zip(*gpu_params, cpu_params[0], strict=True):
         assert d2l.to_host(param).tobytes() == d2l.to_host(other).tobytes()

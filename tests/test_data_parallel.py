@@ -9,7 +9,7 @@ from conftest import TOLERANCE, assert_close, few, long
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import one_buffer
-from d2lmgpu.parallel import Replica, submit_step, summed_loss
+from d2lmgpu.parallel.data import Replica
 from d2lmgpu.parallel.shards import shard_bounds
 
 BATCHES = [40, 24, 7, 1, 3]  # two that all devices share, fewer than 8 devices, one, and one more
@@ -213,17 +213,19 @@ def test_train_batch_from_several_host_threads(rng, flat):
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_an_error_on_a_device_changes_no_parameters(make_devices, failing):
-    """Images too small fail on their device."""
-    devices = make_devices(2)
+def test_an_error_on_a_device_changes_no_parameters(make_devices, monkeypatch, failing):
+    devices, compute = make_devices(2), Replica.loss_and_grads
     device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
-    images = [np.zeros((2, 1, 28, 28), np.float32)] * 2
-    images[failing] = np.zeros((2, 1, 3, 3), np.float32)
-    X_shards = [d2l.put(X, device) for X, device in zip(images, devices, strict=True)]
-    y_shards = [d2l.put(np.zeros(2, int), device) for device in devices]
-    replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
-    with pytest.raises(ValueError):
-        summed_loss(submit_step(X_shards, y_shards, replicas, 0.1, "ring", flat=True))
+
+    def fail(self, X, y):
+        if self.device is devices[failing]:
+            raise ArithmeticError("no more")
+        return compute(self, X, y)
+
+    monkeypatch.setattr(Replica, "loss_and_grads", fail)
+    X, y = np.zeros((4, 1, 28, 28), np.float32), np.zeros(4, int)
+    with pytest.raises(ArithmeticError):
+        d2l.train_batch(X, y, device_params, devices, 0.1, "ring", flat=True)
     d2l.synchronize(devices)
     for params in device_params:
         for param, before in zip(params, d2l.init_params(), strict=True):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import references
 from conftest import TOLERANCE, assert_close, long
+from plan_steps import execution_of
 from test_checkpoints import run_until
 from test_training import quick
 
@@ -16,7 +17,7 @@ from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
-from d2lmgpu.parallel import Replica, measure_loads, submit_step
+from d2lmgpu.parallel import measure_loads
 from d2lmgpu.plans import Execution
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.runner import can_use_graphs
@@ -323,16 +324,13 @@ def test_by_command(tmp_path, capsys):
 
 def test_loads_by_measurement(make_devices):
     params = networks.init_params(1, init="he", network=PLAIN)
-    replicas = [Replica(d2l.get_params(params, device), device, PLAIN) for device in make_devices(2)]
-    assert sum(measure_loads(*TRAIN, replicas, 10)) == pytest.approx(1)
+    assert sum(measure_loads(*TRAIN, params, make_devices(2), 10, PLAIN)) == pytest.approx(1)
 
 
 def test_a_step_without_draws():
-    (device,), params = [d2l.cpu(0)], networks.init_params(1, network=PLAIN)
-    replica = Replica(d2l.get_params(params, device), device, PLAIN)
-    shards = d2l.split_batch(np.zeros((2, 2, 8, 7), np.float32), np.zeros(2, int), [device])
+    execution = execution_of(networks.init_params(1, network=PLAIN), [d2l.cpu(0)], PLAIN)
     with pytest.raises(ValueError, match="has dropout: give draws"):
-        d2l.parallel.summed_loss(submit_step(*shards, [replica], 0.1))
+        execution.step(np.zeros((2, 2, 8, 7), np.float32), np.zeros(2, int), 0.1)
 
 
 def _predictions_after_a_step(device, params):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from plan_steps import execution_of
 
 import d2lmgpu as d2l
 from d2lmgpu.layers import check_labels
 from d2lmgpu.networks import LENET_BN, init_params
-from d2lmgpu.parallel import Replica, submit_step
 
 N = 12
 LABELS = np.arange(N) % 10
@@ -60,11 +60,9 @@ def loss_and_grads_on_a_device(X, y):
 
 
 def a_step_with_synchronised_batch_norm(X, y):
-    params = d2l.get_params(init_params(network=LENET_BN), d2l.cpu(0))
-    shards = [d2l.put(d2l.to_float(X), d2l.cpu(0))], [d2l.put(y, d2l.cpu(0))]
-    step = submit_step(*shards, [Replica(params, d2l.cpu(0), LENET_BN)], 0.1, batch_statistics="synchronised")
-    for task in (*step.tasks, *step.updates):
-        task.result()
+    params = init_params(network=LENET_BN)
+    execution = execution_of(params, [d2l.cpu(0)], LENET_BN, batch_statistics="synchronised")
+    execution.step(d2l.to_float(X), y, 0.1)
 
 
 def the_loss_alone(X, y):

@@ -5,12 +5,13 @@ import time
 import numpy as np
 import pytest
 from conftest import assert_close, few, long
+from plan_steps import copies, execution_of, step
 from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import current_device
 from d2lmgpu.networks import NETWORKS, Dense, Flatten, Layer, Network, init_params, sequential
-from d2lmgpu.parallel import Replica, measure_loads, submit_step, summed_loss
+from d2lmgpu.parallel import measure_loads
 from d2lmgpu.parallel.shards import check_loads, most_examples, shard_bounds
 from d2lmgpu.plans.graphs import examples_of_epoch
 
@@ -31,14 +32,13 @@ BEFORE_NORM = {"lenet-bn": {1, 5}}
 def five_steps(devices, network, optimizer, loads, dtype):
     """Two of them in float32."""
     params = init_params(2, init="he", network=network, dtype=dtype)
-    replicas = [Replica(d2l.get_params(params, device), device, network, optimizer) for device in devices]
+    execution = execution_of(params, devices, network, optimizer, batch_statistics="synchronised")
     rng = np.random.default_rng(5)
     losses = []
     for n in BATCHES if dtype == np.float64 else BATCHES[:2]:
-        shards = d2l.split_batch(rng.random((n, 1, 28, 28)).astype(dtype), rng.integers(0, 10, n), devices, loads)
-        step = submit_step(*shards, replicas, RATES[optimizer], "ring", True, batch_statistics="synchronised")
-        losses.append(summed_loss(step))
-    return losses, [[d2l.to_host(a) for a in [*replica.params, *replica.statistics]] for replica in replicas]
+        X, y = rng.random((n, 1, 28, 28)).astype(dtype), rng.integers(0, 10, n)
+        losses.append(step(execution, X, y, RATES[optimizer], loads))
+    return losses, copies(execution)
 
 
 _alone = {}
@@ -154,14 +154,10 @@ def test_loads_by_measurement(seconds, small):
     layers = sequential((1, 28, 28), Flatten(), Dense(10))
     network = Network([slow_layer(seconds), *layers], (1, 28, 28), 10)
     devices = [d2l.cpu(i) for i in range(3)]
-    replicas = [Replica(d2l.get_params(init_params(network=network), d), d, network) for d in devices]
-    before = [d2l.to_host(param) for param in replicas[0].params]
-    loads = np.array(measure_loads(*small[:2], replicas, 256))
+    loads = np.array(measure_loads(*small[:2], init_params(network=network), devices, 256, network))
     ideal = (1 / np.array(seconds)) / (1 / np.array(seconds)).sum()
     longest = (loads * seconds).max() / (ideal * seconds).max()  # of a step, against the ideal's
     assert loads.sum() == pytest.approx(1) and longest < 1.1
-    for param, value in zip(replicas[0].params, before, strict=True):
-        np.testing.assert_array_equal(d2l.to_host(param), value)
     history, _ = quick(devices, small, network=network, loads="auto", num_epochs=1)
     assert len(history.loads) == 3 and sum(history.loads) == pytest.approx(1)
 
@@ -170,18 +166,18 @@ def test_loads_by_measurement(seconds, small):
 def test_noise_is_no_finding(small, rng, monkeypatch, k):
     """Devices are equal, but each time another is up to 30% slower. Where one is twice as fast, this is still found."""
     devices = [d2l.cpu(i) for i in range(k)]
-    replicas = [Replica(d2l.get_params(init_params(), d), d) for d in devices]
+    given = *small[:2], init_params(), devices, 256
     speed = np.ones(k)
 
-    def seconds(X, y, replicas, loads):
+    def seconds(X, y, copies, devices, network, loss, loads):
         sizes = np.diff([0, *(stop for _, stop in shard_bounds(len(y), k, loads))])
         return ((sizes + 3) / speed * (1 + 0.3 * rng.random(k))).tolist()
 
     monkeypatch.setattr("d2lmgpu.parallel.balance._seconds", seconds)
-    found = [measure_loads(*small[:2], replicas, 256) for _ in range(40)]
+    found = [measure_loads(*given) for _ in range(40)]
     assert found.count([1 / k] * k) >= 38
     speed[1] = 2
-    for loads in (measure_loads(*small[:2], replicas, 256) for _ in range(40)):
+    for loads in (measure_loads(*given) for _ in range(40)):
         assert sum(loads) == pytest.approx(1) and loads[1] > 1.3 * max(loads[:1] + loads[2:])
 
 
@@ -197,6 +193,5 @@ def test_equal_loads_are_told_as_such(small, capsys, monkeypatch):
 def test_loads_of_few_examples(make_devices, small):
     """No device is left without an example for good: it could not be measured again."""
     devices = make_devices(3)
-    replicas = [Replica(d2l.get_params(d2l.init_params(), device), device) for device in devices]
-    loads = measure_loads(small[0][:2], small[1][:2], replicas, 256)
+    loads = measure_loads(small[0][:2], small[1][:2], init_params(), devices, 256)
     assert sum(loads) == pytest.approx(1) and min(loads) > 0

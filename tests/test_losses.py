@@ -1,8 +1,10 @@
 """Losses: soft labels, squared error, and pairs of functions of one's own, on any number of devices."""
 
 import numpy as np
+import plan_steps
 import pytest
 from conftest import TOLERANCE, assert_close, few, long
+from plan_steps import execution_of
 from test_cuda_program import make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
@@ -19,7 +21,6 @@ from d2lmgpu.networks import (
     loss_and_grads_as_written,
     sequential,
 )
-from d2lmgpu.parallel import Replica, submit_step, summed_loss
 
 K = 4
 NETWORK = sequential((2, 9, 8), Conv2d(3, 2), ReLU(), AvgPool2d(), Flatten(), Dense(5), ReLU(), Dense(K))
@@ -151,13 +152,9 @@ def test_cuda_kernels_equal_the_layers_as_written(rng, make_gpus, case, n):  # n
 
 def step(devices, network, X, y, params, loss, precision="float32", **settings):
     """The loss of a step and the parameters after it, on each device."""
-    shards = d2l.split_batch(X, y, devices)
-    replicas = [
-        Replica(d2l.get_params(params, device), device, network, "momentum", precision=precision, loss=loss)
-        for device in devices
-    ]
-    value = summed_loss(submit_step(*shards, replicas, 0.1, "ring", **settings))
-    return value, [[d2l.to_host(param) for param in replica.params] for replica in replicas]
+    execution = execution_of(params, devices, network, "momentum", loss, precision, **settings)
+    value = plan_steps.step(execution, X, y, 0.1)
+    return value, [arrays[: len(params)] for arrays in plan_steps.copies(execution)]
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])

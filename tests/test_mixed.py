@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import references
 from conftest import assert_close, few, long
+from plan_steps import copies, execution_of, step
 from test_checkpoints import run_until
 from test_cuda_networks import NETWORKS as GRAPH_NETWORKS
 from test_cuda_networks import assert_near
@@ -13,22 +14,27 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu.checkpoints import load_checkpoint
+from d2lmgpu.devices import array_module
 from d2lmgpu.layers import half, half_grad
 from d2lmgpu.networks import (
     LENET,
     NETWORKS,
-    Network,
+    Dense,
+    Flatten,
     half_weights,
     in_half,
     init_params,
     loss_and_grads,
     loss_and_grads_as_written,
+    sequential,
 )
-from d2lmgpu.parallel import Replica, loss_scale, submit_step, summed_loss
+from d2lmgpu.parallel import loss_scale
+from d2lmgpu.plans.lower import Action
+from d2lmgpu.plans.values import Minibatch
+from d2lmgpu.training.copies import Copy
 
 DTYPES = [np.float32, np.float64]
 LARGEST = 65504
-NO_LAYERS = Network((), (), 0)
 
 
 def rounded(x):
@@ -100,16 +106,13 @@ def test_small_gradients_are_lost_without_a_scale(rng):
 def five_steps(devices, name, optimizer, loads=None):
     """In float64, where sums in another order round to the same float16."""
     params = init_params(2, init="he", network=NETWORKS[name], dtype=np.float64)
-    replicas = [
-        Replica(d2l.get_params(params, device), device, NETWORKS[name], optimizer, precision="mixed")
-        for device in devices
-    ]
+    network = NETWORKS[name]
+    execution = execution_of(params, devices, network, optimizer, precision="mixed", batch_statistics="synchronised")
     rng = np.random.default_rng(5)
     losses = []
     for n in BATCHES:
-        shards = d2l.split_batch(rng.random((n, 1, 28, 28)), rng.integers(0, 10, n), devices, loads)
-        losses.append(summed_loss(submit_step(*shards, replicas, 0.02, "ring", True, batch_statistics="synchronised")))
-    return losses, [list(map(d2l.to_host, replica.params)) for replica in replicas]
+        losses.append(step(execution, rng.random((n, 1, 28, 28)), rng.integers(0, 10, n), 0.02, loads))
+    return losses, [arrays[: len(params)] for arrays in copies(execution)]
 
 
 @pytest.mark.parametrize("name", few(NETWORKS, "lenet", "lenet-bn", "cnn"))
@@ -125,17 +128,32 @@ def test_k_devices_equal_one(name, optimizer, k):
                 assert_close(param, alone, 1e-5 if (name, optimizer) == ("deep", "adam") else 1e-8)
 
 
+def update(store, grads, lr, batch_size):
+    """A step in which these NumPy arrays are the gradients, all in one stage, summed over devices."""
+
+    def do():
+        store.begin(Minibatch([1], None))
+        for grad, value in zip(store._views(store._flat(("grads", 0)), 0), grads, strict=True):
+            grad[...] = array_module(grad).asarray(value)
+        row = np.array(store.finite())
+        store.agree(d2l.put(row.view(np.uint8), d2l.cpu(0)))
+        store.do(Action("update", 0), lr, batch_size)
+        store.clear()
+
+    store.device.submit(do).result()
+
+
 def test_masters_keep_what_is_too_small_for_half_weights():
     """A hundred steps of a tenth of a float16's last digit each."""
-    device = d2l.cpu(0)
-    params = d2l.get_params([np.ones((4, 3), np.float32)], device)
-    replica = Replica(params, device, NO_LAYERS, precision="mixed")
-    before = d2l.to_host(replica.compute_params[0])
+    network = sequential((1, 1, 3), Flatten(), Dense(4))
+    params = [np.ones(param.shape, np.float32) for param in init_params(network=network)]
+    (store,) = execution_of(params, [d2l.cpu(0)], network, precision="mixed").stores
+    before = store._params(0)[0].copy()
     for _ in range(100):
-        replica.grads[0][...] = -replica.precision.scale
-        device.submit(replica.update, [], 2.0**-11 / 10, 1).result()
-    assert_close(replica.params[0], np.full((4, 3), 1 + 10 * 2.0**-11, np.float32), 1e-5)
-    np.testing.assert_array_equal(replica.compute_params[0].raw, rounded(d2l.to_host(replica.params[0])))
+        update(store, [np.full(param.shape, -store.precision.scale, np.float32) for param in params], 2.0**-11 / 10, 1)
+    master = Copy(store).params[0]
+    assert_close(master, np.full(master.shape, 1 + 10 * 2.0**-11, np.float32), 1e-5)
+    np.testing.assert_array_equal(store._params(0)[0], rounded(d2l.to_host(master)))
     assert (before == 1).all()
 
 
@@ -144,30 +162,30 @@ def test_masters_keep_what_is_too_small_for_half_weights():
 def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optimizer, bad):
     monkeypatch.setattr(loss_scale, "INTERVAL", 3)
     (device,) = make_devices(1)
-    params = [rng.normal(0, 1, shape).astype(np.float32) for shape in ((5, 3), (3,))]
-    replica = Replica(d2l.get_params(params, device), device, NO_LAYERS, optimizer, precision="mixed")
+    network = sequential((1, 1, 3), Flatten(), Dense(5))
+    params = [rng.normal(0, 1, param.shape).astype(np.float32) for param in init_params(network=network)]
+    (store,) = execution_of(params, [device], network, optimizer, precision="mixed").stores
+    copy = Copy(store)
 
-    def update(grads):
-        for grad, value in zip(replica.grads, grads, strict=True):
-            grad[...] = d2l.put(value, device)
-        device.submit(replica.update, [], 0.1, 2).result()
-        changed = [*replica.params, *replica.compute_params, *replica.flat_optimizer_state]
-        return [d2l.to_host(array) for array in changed], replica.precision.scale / loss_scale.FIRST_SCALE
+    def updated(grads):
+        update(store, grads, 0.1, 2)
+        changed = [d2l.to_host(array) for array in [*copy.params, *copy.flat_optimizer_state]]
+        return changed, store.precision.scale / loss_scale.FIRST_SCALE
 
     good = [rng.normal(0, 1, param.shape).astype(np.float32) for param in params]
     broken = [good[0], good[1].copy()]
     broken[1][2] = bad
-    first, scale = update(good)
+    first, scale = updated(good)
     assert scale == 1 and not np.array_equal(first[0], params[0])
     for expected_scale in (0.5, 0.25):
-        after, scale = update(broken)
-        assert scale == expected_scale and replica.steps == 1
+        after, scale = updated(broken)
+        assert scale == expected_scale and copy.steps == 1
         for one, other in zip(after, first, strict=True):
             np.testing.assert_array_equal(one, other)
-    assert [update(good)[1] for _ in range(4)] == [0.25, 0.25, 0.5, 0.5]
+    assert [updated(good)[1] for _ in range(4)] == [0.25, 0.25, 0.5, 0.5]
     for _ in range(20):
-        _, scale = update(broken)
-    assert replica.precision.scale == 1
+        updated(broken)
+    assert store.precision.scale == 1
 
 
 def test_infinite_gradients_of_different_sign_add_up_in_silence(make_devices):

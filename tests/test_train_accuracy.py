@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN, few, long
+from plan_steps import execution_of, step
 from test_cuda_program import TINY_NETWORK, make_gpus  # noqa: F401
 from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.networks import NETWORKS, half_weights, in_half, init_params, logits
-from d2lmgpu.parallel import Replica, get_params, loss_and_correct, submit_step
+from d2lmgpu.parallel.shards import shard_bounds
 from d2lmgpu.training.graph_step import GraphStep
 from d2lmgpu.training.plan_step import PlanStep
 
@@ -49,16 +50,17 @@ EAGER = [  # network, precision, loads, settings of the step
 def test_steps_count_before_they_update(make_devices, k, network, precision, loads, settings, dtype):
     made, devices = NETWORKS[network], make_devices(k)
     params = init_params(1, init="he", network=made, dtype=dtype)
-    replicas = [Replica(get_params(params, device), device, made, precision=precision) for device in devices]
+    execution = execution_of(params, devices, made, precision=precision, **settings)
     counts, expected = [], []
     for X, y in minibatches(dtype):
-        shards = d2l.split_batch(X, y, devices, loads and loads[k])
-        params = list(map(d2l.to_host, replicas[0].params))
+        own = loads and loads[k]
+        params = execution.params()
         alone = [(X, y)]  # batch norm takes the statistics of whatever images it is given
         if settings.get("batch_statistics") == "aggregated":
-            alone = list(zip(*(map(d2l.to_host, shard) for shard in shards), strict=True))
+            alone = [(X[start:stop], y[start:stop]) for start, stop in shard_bounds(len(y), k, own)]
         expected.append(sum(count(*images, params, made, precision) for images in alone))
-        counts.append(loss_and_correct(submit_step(*shards, replicas, 0.1, "ring", **settings))[1])
+        step(execution, X, y, 0.1, own)
+        counts.append(execution.correct)
     assert counts == expected and 0 < sum(counts) < sum(SIZES) and all(type(number) is int for number in counts)
 
 

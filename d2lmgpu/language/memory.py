@@ -142,7 +142,8 @@ class _Memory:
     def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
         self.synchronised = facts.synchronised
-        self.sizes = stage_sizes(plan.network, plan.stages, dtype, held_units(plan, device), objective)
+        self.units = held_units(plan, device)
+        self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units, objective)
         self.target = objective.zeros(1).nbytes
         self.examples = examples_in_each(batch_size, plan.micro_batches)
         self.pieces = {}  # of each value: the pieces of memory that it has, (piece, bytes)
@@ -232,6 +233,8 @@ class _Memory:
             return [(value, self.itemsize * max(0, int(stop[self.device] - start[self.device])))]
         if name in ROWS:
             return [(value, NORM_ITEMSIZE * self._norm_numbers(name, stage))]
+        if name in ("cache", "delta") and self.units[stage] == 0:
+            return []
         sizes, N = self.sizes[stage], self.examples[m[0]]
         if (self.device, value) in self.facts.moved:
             return [(value, self._whole(value))]

@@ -13,9 +13,11 @@ import functools
 import numpy as np
 
 from ..data import to_float
+from ..kernels.stages import to_the_end
 from ..layers import Draws
 from ..measuring import repeated, seconds_of, take_rounds
-from .data import split_batch
+from ..networks import CROSS_ENTROPY, LENET, in_parts
+from .data import get_params, split_batch
 from .shards import shard_bounds
 
 ROUNDS = 3
@@ -29,46 +31,45 @@ GAIN = 0.05
 """The part of a step's time that loads must save, or the parts stay equal."""
 
 
-def measure_loads(X, y, replicas, batch_size):
+def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_ENTROPY):
     """Loads by which minibatches of ``X`` and ``y`` should be split: each device's share, all together 1.
 
-    They are equal unless others save `GAIN` of a step's time. Parameters and statistics
-    stay as they are. A device's share is never less than one example of a minibatch,
-    since it could not be measured again.
+    ``params``: arrays of the host, as of `init_params`. The loads are equal unless others save `GAIN` of a step's time.
+    A device's share is never less than one example of a minibatch, since it could not be measured again.
     """
-    k = len(replicas)
-    replicas = [replica.with_draws(Draws(0)) for replica in replicas]  # dropout takes time, too
+    k = len(devices)
+    copies = [get_params(params, device) for device in devices]
     batch = to_float(X[:batch_size]), y[:batch_size]
     n = len(batch[1])
     loads = np.full(k, 1 / k)
+    measure = functools.partial(_seconds, *batch, copies, devices, network, loss)
     for _ in range(ROUNDS):
-        seconds = np.median(repeated(functools.partial(_seconds, *batch, replicas, loads), STEPS), axis=0)
+        seconds = np.median(repeated(functools.partial(measure, loads), STEPS), axis=0)
         examples = np.array([stop - start for start, stop in shard_bounds(n, k, loads)])
         speeds = np.maximum(examples, 1) / seconds
         loads = np.maximum(speeds / speeds.sum(), 1 / n)
         loads /= loads.sum()
-    return (loads if _saved(*batch, replicas, loads) > GAIN else np.full(k, 1 / k)).tolist()
+    return (loads if _saved(measure, loads) > GAIN else np.full(k, 1 / k)).tolist()
 
 
-def _saved(X, y, replicas, loads):
+def _saved(measure, loads):
     """The part of a step's time, until the last device is done, that ``loads`` save against equal parts: most times."""
     parts = {"equal": None, "found": loads}
-    tries = {name: functools.partial(_seconds, X, y, replicas, part) for name, part in parts.items()}
-    tries = take_rounds(tries, TRIALS)
+    tries = take_rounds({name: functools.partial(measure, part) for name, part in parts.items()}, TRIALS)
     saved = sorted(1 - max(found) / max(equal) for equal, found in zip(tries["equal"], tries["found"], strict=True))
     return saved[TRIALS // 3]
 
 
-def _seconds(X, y, replicas, loads):
+def _seconds(X, y, copies, devices, network, loss, loads):
     """How long each device works on its shard, all at the same time."""
-    shards = split_batch(X, y, [replica.device for replica in replicas], loads)
-    tasks = [
-        replica.device.run(_timed, replica, X_shard, y_shard)
-        for replica, X_shard, y_shard in zip(replicas, *shards, strict=True)
-    ]
+    shards = split_batch(X, y, devices, loads)
+    tasks = []
+    for device, params, X_shard, y_shard in zip(devices, copies, *shards, strict=True):
+        arguments = X_shard, y_shard, params
+        tasks.append(device.run(_timed, *arguments, device.finish, network=network, draws=Draws(0), loss=loss))
     return [task.result() for task in tasks]
 
 
-def _timed(replica, X, y):
-    """Runs on the device."""
-    return seconds_of(lambda: replica.loss_and_grads(X, y), replica.device.finish)
+def _timed(X, y, params, finish, **how):
+    """Runs on the device. Dropout takes time, too."""
+    return seconds_of(lambda: to_the_end(in_parts(X, y, params, **how)), finish)

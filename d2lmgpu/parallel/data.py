@@ -11,20 +11,18 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
        parameters       parameters      sgd, on each device's own copy
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ..arguments import check_array, check_flag, check_list, check_number, check_sized
 from ..cluster import as_cluster
 from ..collectives import allreduce, check_algorithm
-from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
+from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, in_one_piece, parts_of, put, to_host
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
 from ..layers import check_labels
-from ..networks import LENET, check_images, check_params
+from ..networks import LENET, check_images, check_params, loss_and_grads
+from ..optimizers import sgd
 from ..timing import span
-from .replica import Replica
 from .shards import check_loads, shard_bounds
 
 
@@ -76,6 +74,9 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     gradients are exchanged one by one, as in the textbook, or with ``flat`` as
     one message.
 
+    The step is submitted to the devices as a whole: an interrupt leaves all of it or nothing, and those of several host
+    threads come one after the other. If the work of a device fails, no parameters change.
+
     Raises ValueError for arguments that do not fit together, for labels that are no classes, and without examples;
     DeviceMismatchError for parameters that are not on their devices.
     """
@@ -84,82 +85,46 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
     replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
-    exchange = allreduce_flat if flat else allreduce_each
-    return summed_loss(train_shards(X_shards, y_shards, replicas, lr, algorithm, exchange=exchange))
-
-
-def loss_and_grads_on_each(batch, X_shards, y_shards, replicas):
-    """Add to a batch of work: each device its shard's gradients, all at the same time; returns their tasks."""
-    each_device = zip(replicas, X_shards, y_shards, strict=True)
-    return [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
-
-
-def allreduce_each(batch, replicas, algorithm):
-    """Add to a batch of work: all devices get the sum of each gradient, one after the other."""
-    for grads in zip(*(replica.grads for replica in replicas), strict=True):
-        allreduce(grads, algorithm, batch)
-
-
-def allreduce_flat(batch, replicas, algorithm):
-    """As `allreduce_each`, all gradients as one message."""
-    allreduce([replica.flat_grads for replica in replicas], algorithm, batch)
-
-
-def train_shards(
-    X_shards,
-    y_shards,
-    replicas,
-    lr,
-    algorithm="naive",
-    compute=loss_and_grads_on_each,
-    exchange=allreduce_each,
-    batch_size=None,
-):
-    """Submit the step of `train_batch` on a minibatch that is split already; returns a `Step` at once.
-
-    ``replicas``: for each device its `Replica`, all of one network and optimiser. ``compute`` and ``exchange``:
-    how gradients are computed and summed over devices, functions like their defaults; see variants.py for others.
-    ``batch_size``: of the whole minibatch, where it has more than these shards.
-
-    `summed_loss` waits for the step. Whatever is submitted to the devices from now on, another step for instance,
-    comes after this one. If the work of a device fails, no parameters change. Raises ValueError for a minibatch
-    without examples, which has no mean gradient.
-
-    A step is submitted as a whole: an interrupt leaves all of it or nothing, and
-    those of several host threads come one after the other.
-    """
-    if batch_size is None:
-        batch_size = sum(len(y_shard) for y_shard in y_shards)
-    if batch_size == 0:
-        raise ValueError("the minibatch has no examples; a training step needs at least one")
     batch = Batch()  # of work
-    tasks = compute(batch, X_shards, y_shards, replicas)
-    exchange(batch, replicas, algorithm)
-    updates = [batch.submit(replica.device, replica.update, tasks, lr, batch_size) for replica in replicas]
+    each_device = zip(replicas, X_shards, y_shards, strict=True)  # which compute at the same time
+    tasks = [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
+    messages = [[replica.flat_grads] if flat else replica.grads for replica in replicas]
+    for grads in zip(*messages, strict=True):  # each gradient: all now hold the sum
+        allreduce(grads, algorithm, batch)
+    # every device steps its own copy
+    updates = [batch.submit(replica.device, replica.update, tasks, lr, len(y)) for replica in replicas]
     batch.commit()
-    return Step(tasks, updates)
-
-
-class Step(NamedTuple):
-    """A step under way: for each device its task of `loss_and_grads`, and that of the update."""
-
-    tasks: list
-    updates: list
-
-
-def summed_loss(step):
-    """Wait for a step; the loss summed over all shards, or the error of a device."""
-    return loss_and_correct(step)[0]
-
-
-def loss_and_correct(step):
-    """As `summed_loss`, and with it for how many examples the largest logit was the label."""
-    for task in step.tasks:
+    for task in tasks:
         task.asked = True  # if several fail, the first error speaks for all
-    for update in step.updates:
+    for update in updates:
         update.result()
-    sums = [result_to_host(sums).tolist() for sums, _ in [task.result() for task in step.tasks]]
-    return sum(loss for loss, _ in sums), sum(int(correct) for _, correct in sums)
+    return sum(float(result_to_host(loss)) for loss in [task.result() for task in tasks])
+
+
+class Replica:
+    """A device's copy of LeNet's parameters, ``params`` of `get_params`, updated in place, and its gradients.
+
+    Gradients, in one buffer, lie in the same memory for all replicas of a device: a step uses them up.
+    """
+
+    def __init__(self, params, device):
+        self.device, self.params = device, params
+        flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
+        self.grads = [DeviceArray(part, device) for part in parts_of(flat, params)]
+        self.flat_grads = DeviceArray(flat, device)
+
+    def loss_and_grads(self, X, y):
+        """Runs on the device, with plain arrays: the loss summed over the shard; gradients are written to ``grads``."""
+        loss, _ = loss_and_grads(X, y, [param.raw for param in self.params], out=[grad.raw for grad in self.grads])
+        return loss
+
+    def update(self, tasks, lr, batch_size):
+        """Runs on the device, with the gradients summed: a step of SGD, unless one of ``tasks`` failed."""
+        if any(task.error for task in tasks):  # all were waited for in the allreduce
+            return
+        pieces = in_one_piece([param.raw for param in self.params])  # what lies together is updated as one
+        grads = [self.flat_grads] if len(pieces) == 1 else self.grads
+        sgd(pieces, [grad.raw for grad in grads], lr, batch_size)
 
 
 def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
@@ -176,3 +141,5 @@ def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
                 raise DeviceMismatchError("train_batch", device, getattr(param, "device", HOST))
         check_images("train_batch: X", X, params, LENET)
     check_labels(y, len(X), LENET.classes)
+    if len(y) == 0:
+        raise ValueError("the minibatch has no examples; a training step needs at least one")

@@ -7,6 +7,8 @@ the number was too large: the step is left out and the scale halved. After many
 good steps it is doubled.
 """
 
+import contextlib
+
 import numpy as np
 
 from ..devices import array_module
@@ -20,6 +22,23 @@ INTERVAL = 2000
 def are_finite(arrays):
     """Whether all numbers of the plain arrays are."""
     return all(bool(array_module(array).isfinite(array).all()) for array in arrays)
+
+
+class NoScale:
+    """In full precision: gradients are as they are."""
+
+    scale = 1
+
+    def quiet(self):
+        """A context for work on the device, in which NumPy warns as always."""
+        return contextlib.nullcontext()
+
+    def arrays(self):
+        """The state, for a checkpoint."""
+        return []
+
+    def set_arrays(self):
+        """Take what `arrays` gave."""
 
 
 class LossScale:
@@ -36,12 +55,8 @@ class LossScale:
         """A context in which NumPy does not warn of infinite gradients: they are found and left out."""
         return np.errstate(over="ignore", invalid="ignore")
 
-    def accept(self, grads):
-        """Whether all of these summed gradients, plain arrays, are finite: only then are they to be used. Adapts."""
-        return self.adapt(are_finite(grads))
-
     def adapt(self, finite):
-        """`accept` where it is known whether all gradients are ``finite``."""
+        """Whether to use the summed gradients, of which it is known whether all are ``finite``."""
         if not finite:
             self.scale, self.good_steps = max(1.0, self.scale / 2), 0
             return False

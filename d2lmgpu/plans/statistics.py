@@ -23,6 +23,12 @@ from .compose import allreduce
 from .parts import in_parts
 
 BATCH_STATISTICS = ("local", "aggregated", "synchronised")
+"""Over which images batch norm takes mean and variance.
+
+local: each device over its own, in training and for the running statistics (the textbook).
+aggregated: each over its own in training, but the running statistics are of all images (MATLAB's guide).
+synchronised: over all devices' images, so that k devices equal one.
+"""
 
 
 def with_statistics(plan, kind, algorithm="ring"):

@@ -34,7 +34,7 @@ def has_copies(plan):
 
 
 class Copy:
-    """A device's copy of all parameters and of the optimiser's state: device arrays, as of a `Replica`."""
+    """A device's copy of all parameters and of the optimiser's state: device arrays."""
 
     def __init__(self, store):
         self.store, self.device = store, store.device
@@ -63,7 +63,7 @@ class Copy:
 
 
 class Whole:
-    """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Replica`.
+    """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Copy`.
 
     Of a `Cluster` every process has one, and all ask for them at the same time. Before the first step they are what was
     given, so that processes can compare what they begin with.

@@ -112,7 +112,7 @@ class GraphStep(PlanStep):
             self._launched.clear()
 
     def scaling(self):
-        """As `Step.scaling`."""
+        """As of `PlanStep`."""
         store = self.execution.stores[0]
         return [store.device.submit(array.get).result() for array in store.scaling()]
 

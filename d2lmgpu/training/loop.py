@@ -11,10 +11,10 @@ from ..devices.trials import tell as tell_user
 from ..monitor import Progress, Stop, stop_on_interrupt
 from ..networks import Network
 from ..networks.losses import Loss
-from ..parallel import Step
 from ..timing import Timeline
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
+from .plan_step import PlanStep
 from .resume import Position
 from .saving import Saver
 from .settings import Settings
@@ -38,7 +38,7 @@ class Loop:
     network: Network
     loss: Loss
     test_set: TestSet
-    runner: Step
+    runner: PlanStep
     examples: int
     bar: Progress
     timeline: Timeline

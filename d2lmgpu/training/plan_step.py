@@ -23,9 +23,8 @@ from ..layers import Draws
 from ..networks import LENET, find_loss, is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
-from ..parallel import MinibatchQueue, Step
+from ..parallel import MinibatchQueue
 from ..parallel.minibatch_queue import largest_label, preprocess_batch
-from ..parallel.runner import AHEAD_ON_GPU
 from ..parallel.shards import shard_bounds
 from ..plans import Execution, prove
 from ..plans.values import Minibatch
@@ -36,8 +35,11 @@ from .copies import Copy, Whole, has_copies, warm_up
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
 
+AHEAD_ON_GPU = 8
+"""Steps that may be under way where a device is a GPU."""
 
-class PlanStep(Step):
+
+class PlanStep:
     """Training as ``settings.split`` says, or data-parallel. ``peak_memory``: the bytes on each device, at most.
 
     ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop.wanted``: whether this process wants
@@ -45,10 +47,14 @@ class PlanStep(Step):
 
     ``replicas``: a `Copy` for each device of this process, where all have everything; or one `Whole`.
 
+    An epoch is ``start_epoch(order, lr, …)``, then ``several(most)`` time after time, and ``pause()``; then ``correct``
+    says how many examples were right. ``steps``: of an epoch.
+
     Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
     """
 
     in_graphs = False
+    known = None  # of whole steps, when other processes hang: see saving.py
 
     def __init__(self, X, y, params, devices, network, settings, stop=None):
         self.X, self.y = np.asarray(X), as_targets(np.asarray(y), params[0].dtype)
@@ -114,6 +120,16 @@ class PlanStep(Step):
             self.queue.start_epoch(order, epoch, done)
         self._under_way = []
 
+    @property
+    def mean_loss(self):
+        """The mean loss per example of the epoch's steps that were waited for; None before the first."""
+        return self.loss / self.examples if self.examples else None
+
+    @property
+    def accuracy(self):
+        """As `mean_loss`, the fraction of examples that were `correct`."""
+        return self.correct / self.examples if self.examples else None
+
     def several(self, most):
         """As `GraphStep.several`: these steps go one by one."""
         return [self.step()]
@@ -157,12 +173,15 @@ class PlanStep(Step):
         synchronize(self.devices)
         return [self.loss]
 
+    def close(self):
+        """Nothing: each device does its steps' work in its own queue."""
+
     def statistics(self, everybody):
-        """As `Step.statistics`."""
+        """Batch norm's statistics of each device of a `Cluster`, whose processes all call this: NumPy arrays."""
         return self.execution.statistics()
 
     def set_state(self, params, optimizer_state, statistics, steps):
-        """As `Step.set_state`."""
+        """Take what a checkpoint has: NumPy arrays, ``statistics`` those of each of this process's devices."""
         self.execution.set_params(params)
         give_back(self.execution, optimizer_state)
         self.execution.set_statistics(statistics)
@@ -171,13 +190,24 @@ class PlanStep(Step):
             self.replicas = [Whole(self.execution, params, optimizer_state)]
 
     def scaling(self):
-        """As `Step.scaling`."""
+        """What a checkpoint holds of precision "mixed", the same on all devices: NumPy arrays."""
         return self.execution.stores[0].precision.arrays()
 
     def set_scaling(self, arrays):
         """Take what `scaling` gave."""
         for store in self.execution.stores:
             store.precision.set_arrays(*arrays)
+
+    def _wait(self, ahead):
+        """Wait until no more than ``ahead`` steps are under way; on GPUs for all."""
+        if len(self._under_way) <= ahead:
+            return
+        while len(self._under_way) > (0 if self.on_gpu else ahead):
+            step, examples = self._under_way.pop(0)
+            loss, correct = self.sums(step)
+            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
+            if self.known is not None:
+                self.known = self.known[0] + 1, self.loss, self.correct
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: a device's share in even parts; None for even parts of all."""

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from ..devices import DeviceError
 from ..devices.trials import tell
-from ..networks import CROSS_ENTROPY, find_loss
+from ..networks import CROSS_ENTROPY, find_loss, half_weights, in_half
 from ..optimizers import make_optimizer
-from ..parallel import Replica, get_params, measure_loads
+from ..parallel import measure_loads
 from ..parallel.graph_limits import can_be_graph
 from ..words import listed
 from .accuracy import TestSet
@@ -27,10 +27,9 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     if settings.precision == "tf32" and everybody.size > 1:
         raise ValueError("precision 'tf32' needs CUDA graphs, which several processes do not launch; leave it out")
     in_graphs = everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
-    replicas = None
-    if settings.loads == "auto":
-        replicas = make_replicas(params, devices, network, settings, in_graphs)
-    settings = find_loads(X, y, replicas, everybody, settings, saved_loads, note)
+    rounds = settings.precision == "mixed" and not in_graphs  # in graphs the kernels round
+    given = (half_weights(params), in_half(network)) if rounds else (params, network)
+    settings = find_loads(X, y, *given, everybody, settings, saved_loads, note)
     if in_graphs:
         try:
             return GraphStep(X, y, params, everybody, network, settings, stop), settings
@@ -51,19 +50,13 @@ def make_test_set(X, y, runner, devices, network, settings, metrics):
     return TestSet(X, y, devices, network, loss, metrics)
 
 
-def make_replicas(params, devices, network, settings, in_graphs):
-    """For each device a `Replica` with a copy of ``params``."""
-    precision = "float32" if in_graphs else settings.precision  # in graphs the kernels round
-    parts = {"optimizer": make_optimizer(settings), "loss": find_loss(settings.loss), "precision": precision}
-    return [Replica(get_params(params, device), device, network, **parts) for device in devices]
-
-
-def find_loads(X, y, replicas, everybody, settings, saved, note):
+def find_loads(X, y, params, network, everybody, settings, saved, note):
     """The settings, where loads are "auto" with measured ones, or those ``saved`` by the same run; say what is idle."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a run goes on as it was
-        loads = saved if same else measure_loads(X, y, replicas, settings.batch_size)
+        how = settings.batch_size, network, find_loss(settings.loss)
+        loads = saved if same else measure_loads(X, y, params, everybody.mine, *how)
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")

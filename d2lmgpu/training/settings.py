@@ -15,8 +15,8 @@ from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
-from ..parallel import BATCH_STATISTICS, check_loads, check_precision
-from ..plans import MOST_MICRO_BATCHES
+from ..parallel import check_loads, check_precision
+from ..plans import BATCH_STATISTICS, MOST_MICRO_BATCHES
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
