@@ -10,6 +10,7 @@ from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.trials import trials
+from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.kernels.cuda.add import add
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
@@ -279,6 +280,42 @@ def test_kernels_that_compute_something_else_are_found(machine, alone, monkeypat
     monkeypatch.setattr(standin_cupy.RawModule, "get_function", wrong)
     assert_as(train(data, 1), expected)
     assert "gpu(0): the kernels: does not work here (RuntimeError: gradients are off by" in capsys.readouterr().err
+
+
+def test_memory_of_a_pool(machine):
+    """The stream that had it gets it again, without a call to CUDA, also while work is recorded.
+
+    Nobody else does, and when the pool is gone, so is what it has.
+    """
+    made = machine(1)
+    import cupy
+
+    one, other = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        with one:
+            first = cupy.zeros(100, np.float32)
+            place = first.data.ptr
+            del first
+            calls = made.calls["malloc"]
+            again = cupy.empty(100, np.float32)
+            assert again.data.ptr == place and made.calls["malloc"] == calls
+            del again
+        with other:
+            assert cupy.empty(100, np.float32).data.ptr != place
+
+        def issue():
+            cupy.empty(100, np.float32).fill(1)
+
+        with one:
+            graph = capture(one, issue)
+            with pytest.raises(CUDARuntimeError, match="not permitted"):
+                capture(one, lambda: cupy.empty(101, np.float32))
+    with one:
+        graph.launch(one)
+        del pool
+        with pytest.raises(standin_memory.FreedError):
+            graph.launch(one)
 
 
 @pytest.mark.long

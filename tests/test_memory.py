@@ -96,7 +96,7 @@ def test_on_the_command_line(capsys):
 
 
 def test_gpus_have_pools_of_their_own(standin):
-    """For their form only: the stand-in makes no arrays from pools."""
+    """The stand-in knows a pool's limit, and does not keep it."""
     first, second = d2l.gpu(0), d2l.gpu(1)
     first.limit_memory(1000)
     first.limit_memory(2000)  # in place of the first limit

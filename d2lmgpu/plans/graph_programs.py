@@ -28,7 +28,7 @@ class GraphPrograms(Store):
     """As `Store`, of whose arguments ``mixed`` is left to the ``precision``, one of `PRECISIONS`: kernels round.
 
     ``travels``: the y and dy that go to other devices, or come from them. ``targets``: by stage and micro-batch the
-    value to which B adds gradients.
+    value to which B adds gradients. ``alone``: of each stage with batch norm the micro-batch, if there is only one.
     """
 
     def __init__(self, precision, *arguments):
@@ -91,7 +91,7 @@ class GraphPrograms(Store):
     def _options(self, s, m, x):
         """Of a new program: what it reads where that is already, if it stays there and is rounded as it should be."""
         options = {"precision": self.precision_of_kernels, "scale": self.scale}
-        if s == len(self.layers) - 1 or ("F", s, m) in self.runs:
+        if s == len(self.layers) - 1 or (s, m) in self.runs:
             options["labels"] = self.minibatch.y[m]
         rounds = rounds_output(PRECISIONS[self.precision_of_kernels], self.layers[s])
         if s == 0 or (x.flags.c_contiguous and ("y", s - 1, m) not in self.travels and not rounds):
@@ -125,7 +125,6 @@ class GraphPrograms(Store):
 
     def _flat(self, value):
         if value[0] in ROWS and self._is_alone(value[1]):  # it will be written, and not added to
-            self.unwritten.discard(value)
             self._begin(value)
             self.unwritten.discard(value)
         return super()._flat(value)

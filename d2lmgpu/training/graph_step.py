@@ -45,14 +45,13 @@ class GraphStep(PlanStep):
     def _get_ready(self, X, devices, batch_size):
         self.full, rest = divmod(epoch_size(len(X), batch_size, self.settings.drop_last), batch_size)
         self.counts = [batch_size] * self.full + [rest] * (rest > 0)
-        self.sizes = [self._sizes(n) for n in sorted(set(self.counts), reverse=True)]
         loads = self.settings.loads or [1] * len(self.devices)
         self.busy = [device for device, load in zip(self.devices, loads, strict=True) if load]
         data = [(put(np.asarray(X, np.uint8), device), put(self.y.astype(np.uint8), device)) for device in self.devices]
         self.execution.take_data([(X.raw, y.raw) for X, y in data], [self._sizes(n) for n in self.counts])
         self._launched = collections.deque()
         self._let_first_wait()
-        self.graphs = {n: self.execution.record(self._sizes(n)) for n in sorted(set(self.counts), reverse=True)}
+        self.graphs = {n: self.execution.record(self._sizes(n)) for n in set(self.counts)}
         self.longer_graph = None
         if self.full >= TOGETHER:
             self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER)

@@ -39,7 +39,7 @@ class History:
     ``test_accuracy`` (or ``test_loss``) reached. ``utilisation``: of each device, by name, the part of
     the epochs' time for which it worked on its shards. ``diverged`` is None, or says in a line why
     training was given up. ``peak_memory``: of a run with a split, the bytes that each device holds
-    in a step at most, as `plans.prove` counts them; otherwise None.
+    in a step at most, as `plans.prove` counts them; otherwise None, and in CUDA graphs, which hold more.
     """
 
     devices: list[str]

@@ -67,7 +67,7 @@ class PlanStep:
         examples = self._examples(batch_size) or batch_size
         peaks = prove(self.plan, examples, settings.optimizer, objective=objective).peak
         check_memory(network, devices, peaks, settings, batch_size, objective)
-        self.peak_memory = peaks if settings.split else None
+        self.peak_memory = peaks if settings.split and not self.in_graphs else None  # what graphs compute with stays
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.random, self.devices = is_random(network), devices.mine
