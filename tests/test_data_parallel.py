@@ -8,7 +8,6 @@ import pytest
 from conftest import TOLERANCE, assert_close, few, long
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import one_buffer
 from d2lmgpu.parallel.data import Replica
 from d2lmgpu.parallel.shards import shard_bounds
 
@@ -82,24 +81,6 @@ def test_a_flat_step_sends_one_message(make_devices):
         counts[flat] = len(between)
         assert sum(t.nbytes for t in between) == 2 * 4 * 129_068
     assert counts == {False: 16, True: 2}
-
-
-def test_arrays_of_no_common_buffer_are_not_flat():
-    device = d2l.cpu(0)
-    with pytest.raises(ValueError, match="not the parts of one buffer"):
-        one_buffer([d2l.put(param, device) for param in d2l.init_params()])
-    params = d2l.get_params(d2l.init_params(3), device)
-    flat = np.concatenate([param.reshape(-1) for param in d2l.init_params(3)])
-    np.testing.assert_array_equal(d2l.to_host(one_buffer(params)), flat)
-    np.testing.assert_array_equal(d2l.to_host(one_buffer(params[2:4])), flat[200:25250])
-    with pytest.raises(ValueError, match="one after the other"):
-        one_buffer(params[::2])
-    with pytest.raises(ValueError, match="one after the other"):
-        one_buffer([params[2].T])
-    whole = d2l.put(np.arange(6.0).reshape(2, 3), device)
-    assert d2l.to_host(one_buffer([whole])).tolist() == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(ValueError, match="one after the other"):
-        one_buffer([params[0], d2l.get_params(d2l.init_params(), device)[1]])  # of another buffer
 
 
 def test_replicas_that_start_apart_stay_apart():

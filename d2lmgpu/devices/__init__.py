@@ -18,7 +18,7 @@ from .device import Device
 from .discovery import count_cores, device_table, find_gpus
 from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
 from .failures import Failures, nothing_left_behind, synchronize
-from .flat import in_one_piece, one_buffer, parts_of, zeros_in_one_buffer
+from .flat import parts_of, zeros_in_one_buffer
 from .forks import in_forked_process
 from .records import record_transfers
 from .task import HAPPENED, Task

@@ -4,9 +4,7 @@ Each message has a fixed cost, however short it is. As views of one buffer, LeNe
 516 kB instead of eight messages, six of them tiny.
 """
 
-import numpy as np
-
-from .array import DeviceArray, array_module
+from .array import array_module
 
 
 def zeros_in_one_buffer(arrays):
@@ -22,45 +20,3 @@ def parts_of(buffer, arrays):
         parts.append(buffer[start : start + array.size].reshape(array.shape))
         start += array.size
     return parts
-
-
-def in_one_piece(arrays):
-    """``[flat]``, a flat view of all the plain ``arrays``, if they lie one after the other in one buffer.
-
-    Otherwise ``arrays`` itself.
-    """
-    base = _owner(arrays[0])
-    start = end = _address(arrays[0])
-    for array in arrays:
-        owner = _owner(array)  # with CuPy it may be another object for the same memory
-        if (
-            (owner is not base and _address(owner) != _address(base))
-            or array.dtype != arrays[0].dtype
-            or not (array.flags.c_contiguous and base.flags.c_contiguous)
-            or (array.size and _address(array) != end)
-        ):
-            return arrays
-        end += array.nbytes
-    place = slice(start - _address(base), end - _address(base))
-    return [base.reshape(-1).view(np.uint8)[place].view(arrays[0].dtype)]
-
-
-def _owner(array):
-    return array if array.base is None else array.base
-
-
-def _address(array):
-    interface = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
-    return interface["data"][0]
-
-
-def one_buffer(arrays):
-    """The device arrays, consecutive parts of one buffer, as one flat device array.
-
-    Raises ValueError unless they are such parts, as those that `zeros_in_one_buffer` and `get_params` make.
-    """
-    raws = [array.raw for array in arrays]
-    pieces = in_one_piece(raws)
-    if pieces is raws:
-        raise ValueError("one_buffer: the arrays are not the parts of one buffer, one after the other")
-    return DeviceArray(pieces[0], arrays[0].device)

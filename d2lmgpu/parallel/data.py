@@ -16,7 +16,7 @@ import numpy as np
 from ..arguments import check_array, check_flag, check_list, check_number, check_sized
 from ..cluster import as_cluster
 from ..collectives import allreduce, check_algorithm
-from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, in_one_piece, parts_of, put, to_host
+from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
 from ..layers import check_labels
@@ -122,9 +122,7 @@ class Replica:
         """Runs on the device, with the gradients summed: a step of SGD, unless one of ``tasks`` failed."""
         if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
-        pieces = in_one_piece([param.raw for param in self.params])  # what lies together is updated as one
-        grads = [self.flat_grads] if len(pieces) == 1 else self.grads
-        sgd(pieces, [grad.raw for grad in grads], lr, batch_size)
+        sgd([param.raw for param in self.params], [grad.raw for grad in self.grads], lr, batch_size)
 
 
 def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):

@@ -8,6 +8,7 @@ To wake a thread for each action of a plan takes longer than many an action.
 
 import collections
 
+from ..cluster.staging import endpoint
 from ..devices import Batch
 
 
@@ -57,3 +58,9 @@ def _do_in_turn(device, work):
     if first is not None:
         raise first
     return device.mark()
+
+
+def queues_of(devices, overlap):
+    """All in which a step's work is done, and may fail: a GPU's rows are summed on its `Staging`."""
+    comm_streams = [device.comm_stream for device in devices if overlap]
+    return [*devices, *comm_streams, *(endpoint(device) for device in devices if endpoint(device) is not device)]

@@ -12,10 +12,8 @@ import numpy as np
 
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather
-from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.check import check_plan
-from ..language.memory import Facts
 from ..language.plan import all_of, norms_of, shapes_of
 from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
@@ -24,7 +22,8 @@ from ..language.ways import Ways
 from ..networks import check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
-from .lower import events_of
+from .chains import queues_of
+from .lower import events_of, extents_of
 from .step import Step
 from .store import Store
 from .values import Minibatch
@@ -242,24 +241,3 @@ class Execution:
                 if s == last:
                     found[i].y[m] = put(y[own], device).raw
         return found
-
-
-def queues_of(devices, overlap):
-    """All in which a step's work is done, and may fail: a GPU's rows are summed on its `Staging`."""
-    comm_streams = [device.comm_stream for device in devices if overlap]
-    return [*devices, *comm_streams, *(endpoint(device) for device in devices if endpoint(device) is not device)]
-
-
-def extents_of(plan, columns, events):
-    """For each device by gradients the elements (start, stop) that it has: in a collective all have the same."""
-    facts, extents = Facts(plan, columns).extents, [{} for _ in plan.layout]
-    for value, (start, stop) in facts.items():
-        for own, *bounds in zip(extents, start.tolist(), stop.tolist(), strict=True):
-            own[value] = tuple(bounds)
-    for devices, _, action in events:
-        if action.what == "collective" and action.value[0] == "grads":
-            all_bounds = [extents[i][action.value] for i in devices]
-            whole = min(start for start, _ in all_bounds), max(stop for _, stop in all_bounds)
-            for i in devices:
-                extents[i][action.value] = whole
-    return extents

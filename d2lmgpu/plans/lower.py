@@ -11,7 +11,7 @@ F, B, I, W, update
 from typing import NamedTuple
 
 from ..language.lives import lives_of
-from ..language.memory import joined_values
+from ..language.memory import Facts, joined_values
 from ..language.moves import Moves
 
 
@@ -147,3 +147,18 @@ def _groups(transfers):
             both = groups[t.source] | groups[t.destination]
             groups |= dict.fromkeys(both, both)
     return [tuple(sorted(group)) for group in {id(group): group for group in groups.values()}.values()]
+
+
+def extents_of(plan, columns, events):
+    """For each device by gradients the elements (start, stop) that it has: in a collective all have the same."""
+    facts, extents = Facts(plan, columns).extents, [{} for _ in plan.layout]
+    for value, (start, stop) in facts.items():
+        for own, *bounds in zip(extents, start.tolist(), stop.tolist(), strict=True):
+            own[value] = tuple(bounds)
+    for devices, _, action in events:
+        if action.what == "collective" and action.value[0] == "grads":
+            all_bounds = [extents[i][action.value] for i in devices]
+            whole = min(start for start, _ in all_bounds), max(stop for _, stop in all_bounds)
+            for i in devices:
+                extents[i][action.value] = whole
+    return extents

@@ -18,12 +18,12 @@ import threading
 from ..cluster import add_gather
 from ..collectives import allreduce
 from ..collectives.execute import add_exchange, needs_staging
-from ..collectives.program import compile_schedule
 from ..devices import DeviceArray, Task
 from ..devices.records import note_transfer
 from ..devices.transfer import result_to_host
 from ..language.ways import INNER, SCRATCH
 from .chains import Chains
+from .exchanged import Exchanged, compiled
 
 
 class Step:
@@ -169,7 +169,7 @@ class Step:
         size, first, unit = self._extent(event.action, stores[0])
         if size:
             program = compiled(event.action.schedule, len(stores), staged, first, unit)
-            arrays = _Arrays(self, stores, event.action)
+            arrays = Exchanged(self, stores, event.action)
             add_exchange(self.batch, program, devices, arrays, size, dtype.itemsize)
             self._note_exchange(event, devices)
 
@@ -245,25 +245,3 @@ class Step:
     def bytes_of(self, action):
         """What travels in a send or receive."""
         return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
-
-
-class _Arrays:
-    """The plain arrays of a collective's devices: looked up when one is asked for."""
-
-    def __init__(self, step, stores, action):
-        self.step, self.stores, self.action = step, stores, action
-
-    def __getitem__(self, i):
-        if self.step.execution.error is not None:  # there may be none
-            raise self.step.execution.error
-        return self.stores[i].exchanged(self.action.value)
-
-
-@functools.lru_cache(maxsize=256)
-def compiled(schedule, k, staged, first, unit):
-    """The program of a schedule of arrays that begin with its element ``first``, and have ``unit`` for each."""
-    placed = tuple(
-        tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
-        for step in schedule
-    )
-    return compile_schedule(placed, k, staged)

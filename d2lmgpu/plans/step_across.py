@@ -23,7 +23,8 @@ from ..cluster.part import ProcessPart
 from ..cluster.staging import endpoint
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
-from .step import Step, compiled
+from .exchanged import compiled
+from .step import Step
 
 
 class TaggedMessage(NamedTuple):
