@@ -4,6 +4,7 @@ Transfers that follow each other in a step, and are alike but for devices and el
 """
 
 import itertools
+from array import array
 from typing import NamedTuple
 
 import numpy as np
@@ -49,15 +50,18 @@ def moves_of(transfers):
         raise ValueError(f"{shown(wrong)} should be a {FORM}")
     *numbers, ops, values, targets = zip(*transfers, strict=True)
     try:
-        alike = len({*ops}) == len({*values}) == len({*targets}) == 1
-    except TypeError:  # lists, which are no keys
+        alike = all(field.count(field[0]) == len(field) for field in (ops, values, targets))
+        hash((ops[0], values[0], targets[0]))
+    except (TypeError, ValueError):  # lists, which are no keys, or arrays
         wrong = next(t for t in transfers if not all(isinstance(field, (str, tuple, type(None))) for field in t[4:]))
         raise ValueError(f"{shown(wrong)} should be a {FORM}, with tuples as value and target") from None
     if alike:
-        columns = list(map(np.array, numbers))
-        if {column.dtype.kind for column in columns} != {"i"}:
+        try:
+            columns = [np.frombuffer(array("q", column), np.int64) for column in numbers]
+        except (TypeError, OverflowError):  # for numbers as they should be this takes half as long as NumPy's array
             wrong = next(t for t in transfers if not all(map(_is_number, t[:4])))
-            raise ValueError(f"{shown(wrong)} should be a {FORM}, with whole numbers, at most {MOST_ELEMENTS:,}")
+            words = f"{shown(wrong)} should be a {FORM}, with whole numbers, at most {MOST_ELEMENTS:,}"
+            raise ValueError(words) from None
         return [Moves(values[0], targets[0] or values[0], ops[0], *columns)]
     runs = itertools.groupby(transfers, key=lambda t: t[4:])
     return list(itertools.chain.from_iterable(moves_of(list(run)) for _, run in runs))
