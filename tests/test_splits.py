@@ -23,11 +23,10 @@ from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
 WAYS = [  # split, pipeline, micro-batches, devices
-    *((split, None, m, k) for split in SPLITS for m, k in ((1, 2), (3, 3))),
+    *((split, None, m, k) for split in SPLITS for m, k in ((1, 2), (3, 3), (1, 1))),
     *(("layers", pipeline, 5, 2) for pipeline in PIPELINES),
     ("data=2,layers=2", None, 1, 4),
     ("layers=2,data=2", "zero-bubble", 3, 4),
-    ("zero3", None, 1, 1),
     ("data", None, 2, 5),  # fewer examples than micro-batches at the end of an epoch
 ]
 

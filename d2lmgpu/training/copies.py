@@ -26,7 +26,12 @@ def warm_up(store, size, labels):
 
 
 def has_copies(plan):
-    """Whether each device has everything between steps, and micro-batches of its own: data parallelism."""
+    """Whether each device has everything between steps, in the network's order, and micro-batches of its own.
+
+    That is data parallelism. A split stage lies unit by unit, also where one device has all of them.
+    """
+    if any(stage.split for stage in plan.stages):
+        return False
     everything = [(s, all_of(stage), all_of(stage)) for s, stage in enumerate(plan.stages)]
     first = {(c.device, c.micro_batch) for c in itertools.chain(*plan.steps) if c[0] in ("F", "M") and c.stage == 0}
     own = {(i * plan.k // plan.micro_batches, i) for i in range(plan.micro_batches)}
