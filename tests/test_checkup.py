@@ -263,10 +263,10 @@ def test_too_little_memory(machine, nccl, check, monkeypatch):  # noqa: F811
     machine(2)
     make = standin_cupy.Block
 
-    def block(nbytes, stream):
+    def block(nbytes, stream, pool=None):
         if stream.card == 1 and nbytes > 100:
             raise MemoryError(f"Out of memory allocating {nbytes} bytes")
-        return make(nbytes, stream)
+        return make(nbytes, stream, pool)
 
     monkeypatch.setattr(standin_cupy, "Block", block)
     found = check()

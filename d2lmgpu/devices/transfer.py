@@ -57,8 +57,13 @@ def result_to_host(x):
 
     On a GPU it does wait, as there a task is finished when its kernels are launched, before they have run.
     """
-    done = note_transfer(x.device, HOST, x.nbytes)
-    return timed(done, x.raw.copy) if x.device.kind == "cpu" else copy_to_host(x, done)
+    return raw_result_to_host(x.raw, x.device)
+
+
+def raw_result_to_host(raw, device):
+    """Like `result_to_host`, of a plain array, which no limit counts."""
+    done = note_transfer(device, HOST, raw.nbytes)
+    return timed(done, raw.copy) if device.kind == "cpu" else copy_to_host(DeviceArray(raw, device), done)
 
 
 def _from_host(x, device, done):

@@ -20,7 +20,7 @@ from ..collectives import allreduce
 from ..collectives.execute import add_exchange, needs_staging
 from ..devices import DeviceArray, Task
 from ..devices.records import note_transfer
-from ..devices.transfer import result_to_host
+from ..devices.transfer import raw_result_to_host
 from ..language.ways import INNER, SCRATCH
 from .chains import Chains
 from .exchanged import Exchanged, compiled
@@ -62,7 +62,7 @@ class Step:
             rows.append([0.0] * (2 * len(self.examples)) + [self.tell])
             for m, sums in minibatch.sums.items():
                 device = self.execution.store[i].device
-                rows[-1][2 * m : 2 * m + 2] = result_to_host(DeviceArray(sums, device)).tolist()
+                rows[-1][2 * m : 2 * m + 2] = raw_result_to_host(sums, device).tolist()
         return rows
 
     def _before_updates(self):
