@@ -31,7 +31,7 @@ def check_precision(precision, devices):
 def can_be_graph(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
     """Whether training steps with these can be CUDA graphs.
 
-    That takes GPUs without a limit to their memory, which they use each other's, uint8 images, labels below 256, an
+    That takes GPUs that use each other's memory and have no limit of their own, uint8 images, labels below 256, an
     allreduce of ours, and a kernel for every layer; and that kernels and graphs work on these GPUs, which is tried
     once.
     """

@@ -81,7 +81,7 @@ class GraphExecution(Execution):
         counts = np.float32(self.step_sizes.sum(axis=1))
         columns = np.insert(rates, 0, 0), np.insert(counts, 0, 0)
         for i, store in self.store.items():
-            arrays = examples_of_epoch(order, self.step_sizes, [m for m, _ in self.fetched(i)])
+            arrays = examples_of_epoch(order, self.step_sizes, [m for m, *_ in store.inputs()])
             own = {m: totals[m] for m, holder in self.holder.items() if holder == i}
             store.device.submit(store.begin_epoch, *arrays, *columns, done, own).result()
 

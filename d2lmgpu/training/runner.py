@@ -27,9 +27,7 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     if settings.precision == "tf32" and everybody.size > 1:
         raise ValueError("precision 'tf32' needs CUDA graphs, which several processes do not launch; leave it out")
     in_graphs = everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
-    rounds = settings.precision == "mixed" and not in_graphs  # in graphs the kernels round
-    given = (half_weights(params), in_half(network)) if rounds else (params, network)
-    settings = find_loads(X, y, *given, everybody, settings, saved_loads, note)
+    settings = find_loads(X, y, params, network, everybody, settings, in_graphs, saved_loads, note)
     if in_graphs:
         try:
             return GraphStep(X, y, params, everybody, network, settings, stop), settings
@@ -50,11 +48,13 @@ def make_test_set(X, y, runner, devices, network, settings, metrics):
     return TestSet(X, y, devices, network, loss, metrics)
 
 
-def find_loads(X, y, params, network, everybody, settings, saved, note):
+def find_loads(X, y, params, network, everybody, settings, in_graphs, saved, note):
     """The settings, where loads are "auto" with measured ones, or those ``saved`` by the same run; say what is idle."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a run goes on as it was
+        if settings.precision == "mixed" and not in_graphs:  # in graphs the kernels round
+            params, network = half_weights(params), in_half(network)
         how = settings.batch_size, network, find_loss(settings.loss)
         loads = saved if same else measure_loads(X, y, params, everybody.mine, *how)
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
