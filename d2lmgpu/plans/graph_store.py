@@ -16,7 +16,6 @@ from ..kernels.cuda import PRECISIONS, batch_norm, launch, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
 from ..parallel import loss_scale
 from .graph_programs import GraphPrograms
-from .store import Store
 
 ALIGNED = 16
 """Bytes at whose multiples what sgd.cu reads must begin."""
@@ -106,7 +105,7 @@ class GraphStore(GraphPrograms):
     def restore(self):
         """Take it again."""
         self.branches.join()  # a step that failed did not get that far
-        super(Store, self).clear()
+        self.forget()
         self.half_way.clear()
         for array, saved in self.saved:
             array[...] = saved
@@ -156,25 +155,22 @@ class GraphStore(GraphPrograms):
         if self.kind:
             how = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
             run(how, self.scale, self.overflow, self.good_steps)
-        super(Store, self).clear()
+        self.forget()
         self.branches.join()
 
     def track(self):
-        """All moments are final: running statistics follow them, beside the work that follows."""
+        """As of `Store`, beside the work that follows."""
         self.tracked = True
         with self.bookkeeping:
-            for s, running in self.running.items():
-                if self._has_no_units(s):
-                    continue
-                of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
-                for mean, variance, moments in of_each:
-                    moments = array_module(moments).ascontiguousarray(moments)  # of split stages they are not
-                    run(batch_norm.track(mean.size), moments, mean, variance)
+            super().track()
 
-    def _update(self, action, lr, batch_size):
-        s, part = action.stage, self.parts[action.stage]
-        params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
-        n, grads = params.size, self._final(s)
+    def _track(self, mean, variance, moments):
+        if mean.size:
+            moments = array_module(moments).ascontiguousarray(moments)  # of split stages they are not
+            run(batch_norm.track(mean.size), moments, mean, variance)
+
+    def _optimize(self, params, grads, state, lr, batch_size):
+        n = params.size
         if not n:
             return
         if self.optimizer.name == "sgd":
@@ -184,7 +180,7 @@ class GraphStore(GraphPrograms):
         if self.optimizer.name == "adam":
             arguments.append(self.taken)
         how = getattr(launch, self.optimizer.name)(n)
-        run(how, params, grads, *self.state[s], *arguments, np.int32(n))
+        run(how, params, grads, *state, *arguments, np.int32(n))
 
     def _sgd(self, params, grads, n):
         arguments = params, grads, self.rates, self.number

@@ -136,11 +136,15 @@ class Store(Computing):
 
     def _update(self, action, lr, batch_size):
         self.begun = self.finished + 1
+        s, part = action.stage, self.parts[action.stage]
+        params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
+        self._optimize(params, self._final(s), self.state[s], lr, batch_size)
+
+    def _optimize(self, params, grads, state, lr, batch_size):
+        """A step of the optimiser for the elements that the device updates."""
         if self.accepted:
-            s, part = action.stage, self.parts[action.stage]
-            params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
-            state = ([array] for array in self.state[s])
-            self.optimizer.update([params], [self._final(s)], *state, self.steps + 1, lr, batch_size * self.used)
+            state = ([array] for array in state)
+            self.optimizer.update([params], [grads], *state, self.steps + 1, lr, batch_size * self.used)
 
     def _final(self, s):
         """The elements of a stage's gradients with which the device updates its own."""
@@ -153,14 +157,21 @@ class Store(Computing):
         self.used = self.precision.scale
 
     def clear(self):
-        """A step ends: running statistics follow its moments. Forget what is of it alone."""
+        """A step ends. Forget what is of it alone."""
+        self.track()
+        self.forget()
+        self.steps += self.accepted
+        self.finished = self.begun
+
+    def track(self):
+        """All moments are final: running statistics follow them."""
         for s, running in self.running.items():
             of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
             for mean, variance, moments in of_each:
-                track_statistics(mean, variance, moments)
-        super().clear()
-        self.steps += self.accepted
-        self.finished = self.begun
+                self._track(mean, variance, moments)
+
+    def _track(self, mean, variance, moments):
+        track_statistics(mean, variance, moments)
 
     def finite(self):
         """In mixed precision: a row with a 1 if all final gradients are finite."""

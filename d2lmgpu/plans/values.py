@@ -82,7 +82,7 @@ class Values:
         for s, part in self.parts.items():
             self.own[s][...] = array_module(self.own[s]).asarray(flat[s][slice(*part.params)])
 
-    def clear(self):
+    def forget(self):
         """Forget what is of one step alone."""
         self.minibatch = None
         for values in self.values, self.unwritten:
