@@ -120,10 +120,13 @@ class Computing(Values):
         """One that nothing uses, or a new one."""
         cache = self.idle.take((s, x.shape))
         if cache is None:
-            layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
-            arguments = layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
-            cache = self.kernels.Pass(*arguments)
+            cache = self.kernels.Pass(*self._of_pass(s, x, params, loss))
         return cache
+
+    def _of_pass(self, s, x, params, loss):
+        """The arguments of a new `Pass`."""
+        layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
+        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
 
     def _as_written(self, s, m, x):
         """As of `_forward`, by the layers as they are written."""

@@ -17,7 +17,7 @@ import numpy as np
 from ..devices import array_module
 from ..kernels.cuda import PRECISIONS, Branches, Pass, Program
 from ..kernels.cuda.stages import rounds_output
-from ..kernels.stages import images_last, norm_channels, with_shapes
+from ..kernels.stages import images_last, norm_channels
 from ..language.plan import COMPUTES
 from ..language.split import ROWS, norm_views
 from ..layers import make_sync_statistics
@@ -67,7 +67,7 @@ class GraphPrograms(Store):
         program = self.programs[key]
         self._count(program, m)
         program.use_statistics(sync_statistics)
-        take(program, x, self.minibatch.y[m])
+        program.take(x, self.minibatch.y[m])
         yield from program.forward(params)
         yield from program.backward(params, grads, ready)
         self.branches.join()
@@ -77,12 +77,10 @@ class GraphPrograms(Store):
             self.values["dy", s - 1, m] = as_images_last(program.dx)
 
     def _pass(self, s, m, x, params, loss):
-        key, is_last = (s, m, len(x)), s == len(self.layers) - 1
+        key = s, m, len(x)
         if key not in self.programs:
-            layers = with_shapes(self.layers[s], params)
-            arguments = layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, None
-            new = self.programs[key] = GraphPass(*arguments, **self._options(s, m, x))
-            new.sync = self._new_sync(s, norm_channels(layers, params))
+            new = self.programs[key] = GraphPass(*self._of_pass(s, x, params, loss), **self._options(s, m, x))
+            new.sync = self._new_sync(s, norm_channels(self.layers[s], params))
             new.copies_y, new.copies_dx = ("y", s, m) in self.travels, ("dy", s - 1, m) in self.travels
             new.program.use_statistics(new.sync)
         self._count(self.programs[key].program, m)
@@ -140,12 +138,10 @@ class GraphPrograms(Store):
     def _sync_of_run(self, s, m, channels):
         key = "sync", s, m
         if key not in self.programs:
-            stages = range(s, len(self.layers))
-            self.programs[key] = [sync for i in stages for sync in self._new_sync(i, self._channels_of_stage(i))]
+            rest, stages = iter(channels), range(s, len(self.layers))
+            made = [self._new_sync(i, [next(rest) for _ in self.norms[i]]) for i in stages]
+            self.programs[key] = sum(made, [])
         return self.programs[key]
-
-    def _channels_of_stage(self, s):
-        return norm_channels(self.layers[s], self._params(s))
 
     def _add_norms(self, kind, s, sync):
         if self._is_alone(s):
@@ -166,7 +162,7 @@ class GraphPass(Pass):
 
     def forward(self, X, params, y=None, draws=None):
         """As of `Pass`; the loss is in the program's totals."""
-        take(self.program, X, y)
+        self.program.take(X, y)
         yield from self.program.forward(params)
         if self.with_loss:
             return None
@@ -180,16 +176,6 @@ class GraphPass(Pass):
         if not self.input_grad:
             return None
         return images_last(self.program.dx) if self.copies_dx else as_images_last(self.program.dx)
-
-
-def take(program, X, y):
-    """Give a program its examples, but for what it reads where that is."""
-    program.take(program.x if same(program.x, X) else X, program.labels if y is None else y)
-
-
-def same(one, other):
-    """Whether two plain arrays are the same memory in the same order."""
-    return (one.data.ptr, one.shape, one.strides) == (other.data.ptr, other.shape, other.strides)
 
 
 def as_images_last(x):
