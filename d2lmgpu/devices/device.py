@@ -107,6 +107,11 @@ class Device(Queue):
             vars(self).setdefault("_comm_stream", stream)
         return self._comm_stream.set_up()
 
+    def queues(self):
+        """Its own queue, and those beside it that are in use: its comm stream, and a GPU's `Staging`."""
+        beside = [vars(self)[name] for name in ("_comm_stream", "_staging") if name in vars(self)]
+        return [self, *(queue for other in beside for queue in other.queues())]
+
     # What differs between the kinds:
 
     def _set_up(self):

@@ -98,10 +98,14 @@ def nothing_left_behind(devices):
     Errors of earlier work that have not been raised are printed, a line each, and not raised in the block. If the block
     fails, this waits for the devices, and forgets all other errors of their work.
     """
-    for error in _settled(devices):
+    for error in _settled(_all_queues(devices)):
         tell(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
     try:
         yield
     except BaseException:
-        _settled(devices)  # forgets their errors: the block's own is raised below
+        _settled(_all_queues(devices))  # forgets their errors: the block's own is raised below
         raise
+
+
+def _all_queues(devices):
+    return [queue for device in devices for queue in device.queues()]
