@@ -1,8 +1,8 @@
 """A call to CUDA fails, any call of a training run: the run goes on a slower way, or ends with an error.
 
 It never hangs, gives wrong numbers, or leaves devices on which nothing works any more. Every place in the library that
-calls CUDA fails once, when it calls first or last. With D2LMGPU_EVERY_CALL=1 every call of the run fails in turn, which
-takes about half an hour.
+calls CUDA fails once, when it calls first or last, in the first kind of run that comes there. With D2LMGPU_EVERY_CALL=1
+every call of each run fails in turn, which takes about half an hour.
 """
 
 import os
@@ -27,8 +27,14 @@ SETTINGS = {
     "the plan data on two cards": {"k": 2, "cards": 2, "graphs": False},
     "a pipeline": {"k": 2, "cards": 2, "split": "layers", "micro_batches": 2, "graphs": False},
     "a pipeline in graphs": {"k": 2, "cards": 2, "split": "layers", "micro_batches": 2},
-    "mixed, through the host": {"k": 3, "cards": 2, "peers": [], "precision": "mixed"},
+    "mixed, through the host": {"k": 3, "cards": 2, "peers": [], "precision": "mixed", "graphs": False},
+    "mixed, in pieces": {"k": 3, "cards": 2, "peers": [], "precision": "mixed"},
+    "overlap, in pieces": {"k": 2, "cards": 2, "peers": [], "overlap": True},
 }
+
+
+TRIED = set()
+"""The places that have failed so far."""
 
 
 class Injector:
@@ -89,7 +95,10 @@ def assert_is_cudas(error):
 
 @pytest.fixture(params=few(SETTINGS, "the plan data on two cards"))
 def rehearsal(request, monkeypatch):
-    """A function that makes the machine and trains, what comes of it without a fault, and which calls are to fail."""
+    """A function that makes the machine and trains, what comes of it without a fault, and the calls that are to fail.
+
+    Of each of these the place, and its number.
+    """
     settings = SETTINGS[request.param]
     rng = np.random.default_rng(5)
     X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
@@ -104,17 +113,19 @@ def rehearsal(request, monkeypatch):
     injector = Injector()
     expected, machine = train(injector)
     if os.environ.get("D2LMGPU_EVERY_CALL"):
-        numbers = range(1, machine.made + 1)
+        calls = {(request.param, number): number for number in range(1, machine.made + 1)}
     else:
-        numbers = sorted(calls[-(i % 2)] for i, calls in enumerate(injector.sites.values()))
-    yield train, expected, numbers, lambda: in_time(lambda: run(data, **settings))
+        calls = {place: numbers[-(i % 2)] for i, (place, numbers) in enumerate(injector.sites.items())}
+    yield train, expected, calls, lambda: in_time(lambda: run(data, **settings))
     forget_gpus()
 
 
 @pytest.mark.long
 def test_a_call_that_fails(rehearsal):
     """In turn; threads take turns as they like, so that the call with a number is not always the same."""
-    train, expected, numbers, again = rehearsal
+    train, expected, calls, again = rehearsal
+    new = {place: number for place, number in calls.items() if place not in TRIED}
+    TRIED.update(new)
     tolerance = 2e-5 if expected.history.precision == "float32" else 1e-2
 
     def ends(number):
@@ -130,13 +141,14 @@ def test_a_call_that_fails(rehearsal):
         assert_same(result, expected, tolerance)
         return error
 
-    assert {ends(number) for number in numbers} == {True, False}
+    ends_of_runs = {ends(number) for number in sorted(new.values())}
+    assert ends_of_runs == {True, False} or len(new) < len(calls)
 
 
 def test_a_device_that_is_lost(rehearsal):
     """From some call on all fail: nothing hangs, the error comes out, and virtual devices go on."""
-    train, expected, numbers, _ = rehearsal
-    for number in list(numbers)[:: max(1, len(numbers) // 25)]:
+    train, _, calls, _ = rehearsal
+    for number in sorted(calls.values())[:: max(1, len(calls) // 25)]:
         result, _ = train(Injector(number, for_ever=True))
         assert_is_cudas(result)
     assert float(d2l.put(np.ones(3), d2l.cpu(0)).sum()) == 3
