@@ -74,7 +74,7 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
     X, y = rng.integers(0, 256, (12, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 12).astype(np.uint8)
     devices = make_gpus(2)
     params = init_params(1, init="he", network=NETWORK)
-    assert can_be_graph(X, y, devices, "ring", NETWORK)
+    assert can_be_graph(X, y, devices, NETWORK)
     runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4, batch_statistics=statistics)
     replicas = runner.replicas
     for replica in replicas:

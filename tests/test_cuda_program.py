@@ -29,7 +29,7 @@ from d2lmgpu.networks import (
     sequential,
 )
 from d2lmgpu.parallel import check_precision
-from d2lmgpu.parallel.graph_limits import can_be_graph
+from d2lmgpu.parallel.graph_limits import can_be_graph, in_one_graph
 from d2lmgpu.training.graph_step import GraphStep
 
 NETWORKS = {
@@ -224,7 +224,7 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
     X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
     params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
     devices = make_gpus(k)
-    assert can_be_graph(X, y, devices, algorithm)
+    assert can_be_graph(X, y, devices) and in_one_graph(devices, algorithm)
     runner = GraphStep.of(X, y, params, devices, TINY_NETWORK, batch_size=4, algorithm=algorithm)
     device_params = [replica.params for replica in runner.replicas]
     expected = [p.astype(float) for p in params]
@@ -414,12 +414,12 @@ def test_what_is_preprocessed_is_not_captured(make_gpus, rng):
 def test_what_cannot_be_captured(standin, rng):
     X, y = np.zeros((4, 2, 6, 6), np.uint8), np.zeros(4, np.uint8)
     devices = [d2l.gpu(0)]
-    assert not can_be_graph(X.astype(np.float32), y, devices, "ring")
-    assert not can_be_graph(X, y, [d2l.cpu(0)], "ring")
-    assert not can_be_graph(X, y, devices, "nccl")
-    assert not can_be_graph(X, y, devices, "ring", NETWORKS["too large squares"][1])
+    assert not can_be_graph(X.astype(np.float32), y, devices)
+    assert not can_be_graph(X, y, [d2l.cpu(0)])
+    assert not in_one_graph(devices, "nccl")
+    assert not can_be_graph(X, y, devices, NETWORKS["too large squares"][1])
     network = NETWORKS["a layer without a kernel"][1]
-    assert not can_be_graph(X, y, devices, "ring", network)
+    assert not can_be_graph(X, y, devices, network)
     with pytest.raises(ValueError, match="a layer without a CUDA kernel"):
         GraphStep.of(X, y, init_params(network=network), devices, Network(network, (2, 6, 6), 4), batch_size=2)
 

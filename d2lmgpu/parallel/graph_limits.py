@@ -28,23 +28,28 @@ def check_precision(precision, devices):
             )
 
 
-def can_be_graph(X, y, devices, algorithm, network=networks.LENET, precision="float32"):
+def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
     """Whether training steps with these can be CUDA graphs.
 
-    That takes GPUs that use each other's memory and have no limit of their own, uint8 images, labels below 256, an
-    allreduce of ours, and a kernel for every layer; and that kernels and graphs work on these GPUs, which is tried
-    once.
+    That takes GPUs that have no limit to their memory, uint8 images, labels below 256, and a kernel for every layer;
+    and that kernels and graphs work on these GPUs, which is tried once.
     """
     return (
         compute.USE_CUDA_KERNELS
         and all(device.kind == "gpu" and not device.is_limited for device in devices)
         and X.dtype == np.uint8
         and are_bytes(y)
-        and algorithm not in LIBRARIES
         and has_kernels(network)
-        and are_connected({device.card for device in devices})  # copies through the host cannot be recorded
         and all(device.submit(_all_works, precision).result() for device in devices)
     )
+
+
+def in_one_graph(devices, algorithm):
+    """Whether a whole step can be one graph: of GPUs that use each other's memory, with an allreduce of ours.
+
+    Copies through the host cannot be recorded, nor what a library does.
+    """
+    return algorithm not in LIBRARIES and are_connected({device.card for device in devices})
 
 
 def are_bytes(y):

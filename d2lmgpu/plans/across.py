@@ -20,7 +20,7 @@ from ..cluster.staging import endpoint
 from ..collectives import ALGORITHMS, schedules_of
 from ..collectives.program import compile_schedule
 from ..language.actions import Transfer
-from .step_across import StepAcross, TaggedMessage
+from .step_across import TaggedMessage
 
 GATHER = "recursive_doubling"
 """The allreduce by which devices tell each other numbers."""
@@ -63,12 +63,11 @@ class AcrossProcesses:
         plan = execution.plan._replace(network=None)  # functions, whose names tell where they are in memory
         self._to_compare = {"the plan's checksum": _checksum(plan), "the parameters'": _checksum(*params)}
 
-    def step(self, minibatch, lr, tell):
-        """The `Step` of this process's devices."""
+    def compare(self):
+        """Before the first step: raise ValueError, in all processes, if they are about to do different things."""
         if self._to_compare and self.everybody.world is not None:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
-        return StepAcross(self.execution, minibatch, lr, tell)
 
     def add_gather(self, step, what, m, makers):
         """As `cluster.add_gather`, at the end of a step or of its gradients: ``what``, of `tags`."""

@@ -25,6 +25,7 @@ from .across import AcrossProcesses
 from .chains import queues_of
 from .lower import events_of, extents_of
 from .step import Step
+from .step_across import StepAcross
 from .store import Store
 from .values import Minibatch
 from .whole import numbered_stages
@@ -60,7 +61,7 @@ class Execution:
     or an `Across`.
     """
 
-    make_store = Store
+    make_store, kinds_of_steps = Store, (Step, StepAcross)
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class Execution:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
         self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
         self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
+        self.make_step = self.kinds_of_steps[self.across is not None]
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """A training step on ``X`` (N, C, H, W), in the parameters' dtype, with ``y`` (N, ...); the summed loss.
@@ -134,7 +136,9 @@ class Execution:
         if self.has_failed:
             raise ValueError("a step of this execution has failed; begin with a new one")
         self._raise_error()  # of a step under way
-        step = Step(self, minibatch, lr, tell) if self.across is None else self.across.step(minibatch, lr, tell)
+        if self.across is not None:
+            self.across.compare()
+        step = self.make_step(self, minibatch, lr, tell)
         self.begun += 1
         step.batch.commit()
         return step

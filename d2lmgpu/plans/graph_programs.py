@@ -27,7 +27,7 @@ from .store import Store
 class GraphPrograms(Store):
     """As `Store`, of whose arguments ``mixed`` is left to the ``precision``, one of `PRECISIONS`: kernels round.
 
-    ``travels``: the y and dy that go to other devices, or come from them. ``targets``: by stage and micro-batch the
+    ``travels``: the values that go to other devices, or come from them. ``targets``: by stage and micro-batch the
     value to which B adds gradients. ``alone``: of each stage with batch norm the micro-batch, if there is only one.
     """
 

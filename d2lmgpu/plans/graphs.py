@@ -14,10 +14,12 @@ What is recorded is what `Step` submits, by one thread for all devices (devices/
 What changes from step to step is in the devices' memory (graph_store.py).
 """
 
+import contextlib
 import functools
 
 import numpy as np
 
+from ..cluster import gather
 from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
@@ -40,12 +42,15 @@ class GraphExecution(Execution):
     stage has no kernels for all that the plan does with it.
     """
 
-    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False):
-        self.make_store = functools.partial(GraphStore, precision)
-        super().__init__(plan, params, devices, optimizer, mixed=precision == "mixed", overlap=overlap)
+    kind_of_store = GraphStore
+
+    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False, library=None):
+        self.make_store = functools.partial(self.kind_of_store, precision)
+        how = {"mixed": precision == "mixed", "overlap": overlap, "library": library}
+        super().__init__(plan, params, devices, optimizer, **how)
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # and not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
-        self.last_compute = max(n for n, event in self.events if event.action.what in COMPUTES)
+        self.last_compute = max((n for n, event in self.events if event.action.what in COMPUTES), default=0)
         of_moments = [n for n, event in self.events if event.action.value and event.action.value[0] == "moments"]
         self.last_moments = max(of_moments, default=0)
         travels = {event.action.value for _, event in self.events if event.action.what in TRAVEL}
@@ -86,8 +91,16 @@ class GraphExecution(Execution):
             store.device.submit(store.begin_epoch, *arrays, *columns, done, own).result()
 
     def totals(self):
-        """Of each micro-batch the loss and the right answers, summed over the epoch so far."""
-        return [self.store[i].device.submit(self.store[i].total, m).result() for m, i in sorted(self.holder.items())]
+        """Of each micro-batch the loss and the right answers, summed over the epoch so far.
+
+        All processes call it, if there are several.
+        """
+        rows = {i: [0.0] * (2 * self.plan.micro_batches) for i in self.store}
+        for m, i in self.holder.items():
+            if i in self.store:
+                rows[i][2 * m : 2 * m + 2] = self.store[i].device.submit(self.store[i].total, m).result()
+        rows = gather(self.everybody, list(rows.values()))
+        return [rows[i][2 * m : 2 * m + 2].tolist() for m, i in sorted(self.holder.items())]
 
     def fetched(self, i):
         """Of each micro-batch that device i begins or ends: its number, and whether it begins it."""
@@ -107,20 +120,26 @@ class GraphExecution(Execution):
         return self.devices[0].submit(self._record, sizes, steps).result()
 
     def _record(self, sizes, steps):
+        with self.trying(lambda: self.issue(sizes)):
+            stream = self.devices[0].stream
+            graph = capture(stream, lambda: [self.issue(sizes) for _ in range(steps)])
+            graph.upload(stream)
+        return graph
+
+    @contextlib.contextmanager
+    def trying(self, issue):
+        """``issue()`` a step, twice, and take back what it has changed; then, within the block, it can be recorded."""
         with paused(self.streams), self.memory.in_use():
             on_each(self.stores, GraphStore.save)
             try:
                 for _ in range(2):  # the second time what stays is there, and what comes and goes has its place
-                    self.issue(sizes)
+                    issue()
             finally:
                 on_each(self.stores, lambda store: finish_card())  # after an error streams may not have been joined
                 on_each(self.stores, GraphStore.restore)
             for queue in self.streams:
                 queue.stream.synchronize()
-            stream = self.devices[0].stream
-            graph = capture(stream, lambda: [self.issue(sizes) for _ in range(steps)])
-            graph.upload(stream)
-        return graph
+            yield
 
     def issue(self, sizes):
         """Give one step's work to the devices' streams, which fork from the first one's and join it again."""
@@ -129,12 +148,12 @@ class GraphExecution(Execution):
         for device in others:
             fork.wait(device, fork.record(first))
             fork.record(device)
-        step = Recorder(self, self._minibatch(sizes), 0.0, 0.0)
+        step = Recorder(self, self.minibatch(sizes), 0.0, 0.0)
         for end in step.ends[1:]:
             step.batch.wait(first, end)
         step.batch.record(first)
 
-    def _minibatch(self, sizes):
+    def minibatch(self, sizes):
         """For each device its `Minibatch`: always the same arrays."""
         if sizes not in self.minibatches:
             self.minibatches[sizes] = {}
@@ -147,18 +166,16 @@ class GraphExecution(Execution):
         return self.minibatches[sizes]
 
 
-class Recorder(Step):
-    """A `Step` that is done as it is made, by this thread."""
-
-    make_batch = Recording
+class OnDevices(Step):
+    """A `Step` of which all that changes from step to step is in the devices' memory."""
 
     def _add(self, number, event):
         super()._add(number, event)
         if number == self.execution.last_compute:  # nothing reads this step's examples any more
             for store in self.execution.stores:
-                self.batch.chain(store.device, store.fetch)
+                self.kernels(store, store.fetch)
                 if number > self.execution.last_moments:
-                    self.batch.chain(store.device, store.track)
+                    self.kernels(store, store.track)
 
     def _agree(self):
         """In mixed precision: have all devices finite gradients? Kernels will ask."""
@@ -166,13 +183,23 @@ class Recorder(Step):
         for i in self.execution.store:
             self._await_exchanges(i)
         for store in stores:
-            self.batch.chain(store.device, store.find_overflow)
-        if len(stores) > 1 and not all(map(updates_all, stores)):
-            for store in stores:
-                self.batch.chain(store.device, store.write_flag)
-            allreduce([DeviceArray(store.flag, store.device) for store in stores], "naive", self.batch)
-            for store in stores:
-                self.batch.chain(store.device, store.read_flag)
+            self.kernels(store, store.find_overflow)
+        plan = self.execution.plan
+        if plan.k > 1 and not all(updates_all(plan, i) for i in range(plan.k)):
+            self._share_overflow(stores)
+
+
+class Recorder(OnDevices):
+    """A step that is done as it is made, by this thread."""
+
+    make_batch = Recording
+
+    def _share_overflow(self, stores):
+        for store in stores:
+            self.kernels(store, store.write_flag)
+        allreduce([DeviceArray(store.flag, store.device) for store in stores], "naive", self.batch)
+        for store in stores:
+            self.kernels(store, store.read_flag)
 
 
 def examples_of_epoch(order, sizes, numbers):
@@ -190,10 +217,10 @@ def examples_of_epoch(order, sizes, numbers):
     return np.concatenate(chosen).astype(np.int32), np.array(starts, np.int32).reshape(-1, len(sizes) + 2)
 
 
-def updates_all(store):
-    """Whether a device updates all parameters: then it knows of each gradient whether it is finite."""
-    stages = store.plan.stages
-    return all(s in store.parts and store.parts[s].state == all_of(stage) for s, stage in enumerate(stages))
+def updates_all(plan, i):
+    """Whether device i updates all parameters: then it knows of each gradient whether it is finite."""
+    updated = {part.stage: part.state for part in plan.layout[i]}
+    return all(updated.get(s) == all_of(stage) for s, stage in enumerate(plan.stages))
 
 
 def on_each(stores, do):

@@ -42,7 +42,7 @@ class Step:
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
         self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
         for i, own in minibatch.items():
-            self.batch.chain(execution.store[i].device, execution.store[i].begin, own)
+            self.kernels(execution.store[i], execution.store[i].begin, own)
         for number, event in execution.events:
             if number >= execution.first_update:
                 self._before_updates()
@@ -50,7 +50,11 @@ class Step:
         self._before_updates()
         for i in execution.store:
             self._await_exchanges(i)
-        self.ends = [self.batch.chain(store.device, store.clear) for store in execution.stores]
+        self.ends = [self.kernels(store, store.clear) for store in execution.stores]
+
+    def kernels(self, store, function, *args):
+        """The device does this next, which is no more than kernels and Python; returns the task."""
+        return self.batch.chain(store.device, function, *args)
 
     def rows(self):
         """When the step is done: for each device numbers, of each micro-batch the loss and the right answers, or 0.
@@ -92,7 +96,7 @@ class Step:
             numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
             if self.execution.overlap and self._begins_run(i, store, action):
                 return
-            self.batch.chain(store.device, self.do, store.do, action, *numbers)
+            self.kernels(store, self.do, store.do, action, *numbers)
 
     def _begins_run(self, i, store, action):
         """With overlap: whether it is a run, which is submitted; other actions wait for what they have to do with."""
@@ -103,13 +107,17 @@ class Step:
             values = store.runs[s, m]
             events = [Task(places=(store.device,)) for _ in values]
             self.final |= {(i, value): event for value, event in zip(values, events, strict=True)}
-            self.batch.submit(store.device, self._run, store, action, events)
+            self.run(store, action, events)
             return True
         if action.what != "F" and way not in (SCRATCH, INNER):
             for value in action.value, action.target:
                 self._await_exchanges(i, value)
                 self.final.pop((i, value), None)
         return False
+
+    def run(self, store, action, events):
+        """The device does a run next, in which gradients become final: then these ``events`` happen."""
+        self.batch.submit(store.device, self._run, store, action, events)
 
     def _run(self, store, action, events):
         """Runs on a device: the ``events`` happen, whatever goes wrong."""
@@ -194,7 +202,7 @@ class Step:
         for i, store in zip(here, stores, strict=True):
             final = self.final.pop((i, value), None)
             if final is None:
-                self.batch.chain(store.device, self.do, store.prepare, value)
+                self.kernels(store, self.do, store.prepare, value)
             queues.append(store.device)
             if self._is_overlapped(event):
                 queues[-1] = store.device.comm_stream

@@ -32,28 +32,30 @@ class GraphStep(PlanStep):
     and what CuPy raises if the step cannot be recorded.
     """
 
-    in_graphs = True
+    in_graphs = in_one_graph = True
     mean_loss = accuracy = None  # of the epoch so far: known when it is over
+
+    kind_of_execution = GraphExecution
 
     def _execution(self, params, devices, loss):
         if not has_kernels(self.plan.network):
             raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
         settings = self.settings
-        options = settings.precision, settings.overlap
-        return GraphExecution(self.plan, params, devices, make_optimizer(settings), *options)
+        options = settings.precision, settings.overlap, self._library(devices)
+        return self.kind_of_execution(self.plan, params, devices, make_optimizer(settings), *options)
 
     def _get_ready(self, X, devices, batch_size):
         self.full, rest = divmod(epoch_size(len(X), batch_size, self.settings.drop_last), batch_size)
         self.counts = [batch_size] * self.full + [rest] * (rest > 0)
-        loads = self.settings.loads or [1] * len(self.devices)
+        loads = devices.part(self.settings.loads or [1] * len(devices))
         self.busy = [device for device, load in zip(self.devices, loads, strict=True) if load]
         data = [(put(np.asarray(X, np.uint8), device), put(self.y.astype(np.uint8), device)) for device in self.devices]
         self.execution.take_data([(X.raw, y.raw) for X, y in data], [self._sizes(n) for n in self.counts])
         self._launched = collections.deque()
         self._let_first_wait()
-        self.graphs = {n: self.execution.record(self._sizes(n)) for n in set(self.counts)}
+        self.graphs = {n: self.execution.record(self._sizes(n)) for n in sorted(set(self.counts))}
         self.longer_graph = None
-        if self.full >= TOGETHER:
+        if self.full >= TOGETHER and self.in_one_graph:
             self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER)
 
     def _sizes(self, n):
@@ -96,7 +98,7 @@ class GraphStep(PlanStep):
         """
         self.close()
         totals = self.execution.totals()
-        self.correct = sum(correct for _, correct in totals)
+        self.correct = int(sum(correct for _, correct in totals))
         return [loss for loss, _ in totals]
 
     def close(self):

@@ -80,12 +80,15 @@ class PlanStep:
 
     def _execution(self, params, devices, loss):
         settings = self.settings
-        how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap}
-        if settings.algorithm in ("mpi", *LIBRARIES):
-            how["library"] = devices.across(settings.algorithm)
-            if devices.size == 1:
-                check_cards(devices.mine)
+        how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
         return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+
+    def _library(self, devices):
+        if self.settings.algorithm not in ("mpi", *LIBRARIES):
+            return None
+        if devices.size == 1:
+            check_cards(devices.mine)
+        return devices.across(self.settings.algorithm)
 
     def _get_ready(self, X, devices, batch_size):
         settings = self.settings

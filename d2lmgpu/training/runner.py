@@ -2,21 +2,23 @@
 
 from dataclasses import replace
 
+from ..cluster import gather
 from ..devices import DeviceError
 from ..devices.trials import tell
 from ..networks import CROSS_ENTROPY, find_loss, half_weights, in_half
 from ..optimizers import make_optimizer
 from ..parallel import measure_loads
-from ..parallel.graph_limits import can_be_graph
+from ..parallel.graph_limits import can_be_graph, in_one_graph
 from ..words import listed
 from .accuracy import TestSet
 from .graph_step import GraphStep
+from .piece_step import PieceStep
 from .plan_accuracy import SplitTestSet
 from .plan_step import PlanStep
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
-    """A `GraphStep` or a `PlanStep`, and the `Settings` with the loads that it has.
+    """A `GraphStep`, a `PieceStep` or a `PlanStep`, and the `Settings` with the loads that it has.
 
     ``everybody``: a `Cluster`; ``stop``: its `SharedStop`, if it is of several processes.
 
@@ -24,20 +26,28 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     cannot be recorded are launched one by one, with a message.
     """
     devices = everybody.mine
-    if settings.precision == "tf32" and everybody.size > 1:
-        raise ValueError("precision 'tf32' needs CUDA graphs, which several processes do not launch; leave it out")
-    in_graphs = everybody.size == 1 and can_use_graphs(X, y, devices, network, settings)
+    in_graphs = can_use_graphs(X, y, everybody, network, settings)
     settings = find_loads(X, y, params, network, everybody, settings, in_graphs, saved_loads, note)
     if in_graphs:
+        in_one = everybody.size == 1 and in_one_graph(devices, settings.algorithm)
+        runner, error = None, "another process's cannot"
         try:
-            return GraphStep(X, y, params, everybody, network, settings, stop), settings
+            runner = (GraphStep if in_one else PieceStep)(X, y, params, everybody, network, settings, stop)
         except (ValueError, DeviceError):  # settings that make no sense
             raise
-        except Exception as error:
-            if settings.precision == "tf32":
-                raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}") from error
-            tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
+        except Exception as reason:
+            error = reason
+        if all_of_them(everybody, runner is not None):
+            return runner, settings
+        if settings.precision == "tf32":
+            raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}")
+        tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
     return PlanStep(X, y, params, everybody, network, settings, stop), settings
+
+
+def all_of_them(everybody, here):
+    """Whether all processes of a `Cluster` say so, which all call this."""
+    return bool(gather(everybody, [[here]] * len(everybody.mine)).all())
 
 
 def make_test_set(X, y, runner, devices, network, settings, metrics):
@@ -66,14 +76,16 @@ def find_loads(X, y, params, network, everybody, settings, in_graphs, saved, not
     return replace(settings, loads=loads)
 
 
-def can_use_graphs(X, y, devices, network, settings):
+def can_use_graphs(X, y, everybody, network, settings):
     """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
-    can = wanted and can_be_graph(X, y, devices, settings.algorithm, network, settings.precision)
+    can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
+    if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
+        can = all_of_them(everybody, can)
     if settings.precision == "tf32" and not can:
         raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, an "
-            "allreduce of ours, no preprocess, a kernel for every layer, GPUs that use each other's memory"
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, no "
+            "preprocess, and a kernel for every layer"
         )
     return can

@@ -1,0 +1,46 @@
+"""Training by a plan whose steps are CUDA graphs in pieces: what a device does between two exchanges is one call."""
+
+from ..plans.pieces import PieceExecution
+from .graph_step import AHEAD, GraphStep
+
+
+class PieceStep(GraphStep):
+    """As `GraphStep`, also for devices of several processes, and for GPUs that do not use each other's memory."""
+
+    kind_of_execution, in_one_graph = PieceExecution, False
+
+    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
+        """As of `GraphStep`."""
+        super().start_epoch(order, lr, done, losses, epoch, correct)
+        if self.are_copies:
+            self.known = done, 0.0, 0  # nobody reads it: what is on GPUs cannot be saved while they wait
+
+    def step(self):
+        """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
+        n = self.counts[self.number]
+        self._launched.append(self.execution.submit_step(self.graphs[n], getattr(self.stop, "wanted", False)))
+        self.number += 1
+        if len(self._launched) > AHEAD:
+            self._finish()
+        return n
+
+    def pause(self):
+        """As of `GraphStep`; all processes call it."""
+        while self._launched:
+            self._finish()
+        return super().pause()
+
+    def close(self):
+        """Nothing: each device does its pieces in its own queue."""
+
+    def _finish(self):
+        """Wait for the first step that is under way."""
+        step = self._launched.popleft()
+        self.execution.finish(step)
+        for end in step.ends:
+            end.result().synchronize()
+        if any(self.execution.told):
+            self.stop.agree()
+
+    def _let_first_wait(self):
+        """Nothing, likewise."""
