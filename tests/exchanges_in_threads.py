@@ -33,8 +33,7 @@ class Processes:
                 ProcessPart(program, owners, rank),
                 self.places,
                 [d2l.cpu(first + i) for i in mine],
-                [self.arrays[i] for i in mine],
-                {},
+                values[0].dtype,
                 communicator,
             )
             self.exchanges.append(exchange)
@@ -73,6 +72,6 @@ class Processes:
 
     def _run(self, exchange):
         try:
-            exchange.run()
+            exchange.run([self.arrays[i] for i in exchange.part.mine])
         except BaseException as error:
             self.errors.append(error)

@@ -117,7 +117,7 @@ def test_the_part_of_a_message_that_is_missing(monkeypatch):
     processes.comms[0].Isend(np.ones(80, np.uint8), 1, 0)
     processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
     processes.threads[0].start()
-    until(lambda: processes.communicators[1].waiting and processes.communicators[1].waiting.what[1].start == 15)
+    until(lambda: "elements 15 to " in processes.watches[1].state().text)
     states = {rank: watch.state() for rank, watch in enumerate(processes.watches)}
     first, second, *rest = processes.watches[1].explain(states)
     assert "cpu(1) of rank 1 (host1) waits in allreduce test, step 1 of 1, for elements 15 to 50 of cpu(0)" in first
@@ -140,7 +140,7 @@ def test_a_hang_is_an_error_where_processes_live_on(monkeypatch):
         processes.threads[0].start()
         until(lambda: processes.errors and processes.watches[0].hung)
         with pytest.raises(HangError, match="rank 1 .host1. waits in allreduce test, step 1 of 1") as begun:
-            processes.exchanges[0].run()
+            processes.exchanges[0].run([processes.arrays[0]])
     finally:
         for each in processes.watches:
             each._left.update((0, 1))

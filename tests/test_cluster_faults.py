@@ -103,9 +103,7 @@ class Watches:
 
     def begin(self, rank, waits_for=None):
         """``waits_for``: the rank for which this one has begun to wait in an exchange."""
-        exchange = SimpleNamespace(missing=lambda *_: (f"rank {rank} waits for rank {waits_for}", waits_for))
-        instruction = SimpleNamespace(transfer=SimpleNamespace(number=rank))
-        waiting = Waiting(time.monotonic(), 1, (exchange, instruction))
+        waiting = Waiting(time.monotonic(), (1, rank), lambda: (f"rank {rank} waits for rank {waits_for}", waits_for))
         self.watches[rank].begin([SimpleNamespace(waiting=None if waits_for is None else waiting)])
 
     def leave(self, rank):

@@ -88,10 +88,7 @@ def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
         def note(self, everybody, itemsize):
             return {}
 
-    def of_algorithm(*arguments):
-        return Quiet(**vars(part.part_of_algorithm(*arguments)))
-
-    monkeypatch.setattr(members, "part_of_algorithm", of_algorithm)
+    monkeypatch.setattr(members, "part_of", lambda *arguments: Quiet(**vars(part.part_of(*arguments))))
     plan, (X, y) = MADE[name](4, 2), minibatches([12])[0]
     params = init_params(3, init="he", network=SMALL)
     with d2l.record_transfers() as transfers:

@@ -1,12 +1,14 @@
 """A communicator of MPI with what the watch must know: its collectives come in the same order in every process.
 
 A process has one communicator for its devices' queues and one for their comm streams, since both may exchange at the
-same time. While a thread waits for a message, the communicator says for which one; the process's watch reads that.
+same time, and one for plans, whose messages a thread of its own sees to (progress.py). While something waits for a
+message, the communicator says for which one; the process's watch reads that.
 """
 
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -35,14 +37,16 @@ class HangError(RuntimeError):
 
 
 class Waiting(NamedTuple):
-    """A wait: when it began (`time.monotonic`), the number of its collective, and ``what`` is waited for.
+    """A wait: when it began (`time.monotonic`), its order, and ``what`` is waited for.
 
-    ``what`` is an exchange and its `Instruction`; or only the name, if it is the collective function of a library.
+    ``order``: the numbers of the collective and of the transfer, the same in every process. ``what``: a function that
+    returns what is missing, in words, and the rank that it should come from; or only the name, if it is the collective
+    function of a library.
     """
 
     since: float
-    collective: int
-    what: tuple | str
+    order: tuple
+    what: Callable | str
 
 
 def sleep_after(waited):
@@ -51,42 +55,48 @@ def sleep_after(waited):
 
 
 class Communicator:
-    """Sends, receives and waits for messages, and says in ``waiting`` what is waited for now (a `Waiting` or None).
+    """What is waited for in a communicator, and the error that ends all waiting.
 
     ``comm`` is a communicator of mpi4py, a stand-in, or None if only `wait_in` is used. ``heard[rank]`` is the time of
-    the last message from that rank. ``first_tag`` is added to the tags of messages.
+    the last message from that rank.
     """
 
-    def __init__(self, comm, heard, first_tag=0):
-        self.comm, self.heard, self.first_tag = comm, heard, first_tag
-        self.waiting = self.error = None
+    def __init__(self, comm, heard):
+        self.comm, self.heard, self.error = comm, heard, None
         self.collectives = 0  # so far; the same in every process
         self.left_behind = []  # exchanges that failed with messages under way, kept so that their memory is not freed
+        self._waits = {}
+
+    @property
+    def waiting(self):
+        """A `Waiting` for the first, in order, of what is waited for now; None if that is nothing.
+
+        Its ``since`` is when the longest of these waits began.
+        """
+        waits = list(self._waits.values())
+        if not waits:
+            return None
+        first = min(waits, key=lambda waiting: waiting.order)
+        return first._replace(since=min(waiting.since for waiting in waits))
 
     def begin(self):
-        """Count a collective that begins; raises the error of `give_up`, if there is one."""
+        """Count a collective that begins, and return its number; raises the error of `give_up`, if there is one."""
         self.look()
         self.collectives += 1
+        return self.collectives
 
-    def send(self, message, rank, tag):
-        """Begin to send bytes; returns MPI's request."""
-        return self.comm.Isend(message, rank, self.first_tag + tag)
-
-    def receive(self, room, rank, tag):
-        """Begin to receive bytes; returns MPI's request."""
-        return self.comm.Irecv(room, rank, self.first_tag + tag)
-
-    def wait(self, request, exchange, instruction):
-        """Wait until ``request`` is done: MPI's, for the message of an ``instruction`` of an ``exchange``."""
-        with self.wait_in((exchange, instruction)):
+    def wait(self, request, what, order):
+        """Wait until MPI's ``request`` is done. ``what`` and ``order``: see `Waiting`."""
+        with self.wait_in(what, order):
+            begin = time.monotonic()
             while not request.Test():
                 self.look()
-                waited = time.monotonic() - self.waiting.since
+                waited = time.monotonic() - begin
                 yield_core() if waited < SPIN else time.sleep(sleep_after(waited))
 
     def give_up(self, error):
         """Make every `wait` here, under way or later, raise this error; a library's function waits on."""
-        self.error = error
+        self.error = self.error or error
 
     def look(self):
         """Raise the error that `give_up` was given, if any."""
@@ -94,10 +104,11 @@ class Communicator:
             raise self.error
 
     @contextlib.contextmanager
-    def wait_in(self, what):
+    def wait_in(self, what, order=(0, 0)):
         """Within the block the watch can see ``what`` is waited for, such as the name of a library's function."""
-        self.waiting = Waiting(time.monotonic(), self.collectives, what)
+        key = object()
+        self._waits[key] = Waiting(time.monotonic(), order, what)
         try:
             yield
         finally:
-            self.waiting = None
+            del self._waits[key]

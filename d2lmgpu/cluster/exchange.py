@@ -5,6 +5,7 @@ straight from the arrays. They are received straight into an array if they repla
 phase uses, otherwise into a buffer.
 """
 
+import functools
 import time
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..collectives.execute import do_action
 from ..devices.records import timed
 from ..timing import spans
 from .instructions import AHEAD, instructions_of
+from .staging import endpoint
 
 PIECE = 2**21
 """Bytes of the pieces in which long messages travel. They are small, so that a piece is still in a cache when it is
@@ -20,28 +22,32 @@ added, but not too small, since every piece is waited for."""
 
 
 class Exchange:
-    """One process's part of a collective, on its devices' flat plain arrays; `run` carries it out.
+    """One process's part of a collective; `run` carries it out. Its transfers are noted when it is made.
 
     ``where(device)`` says in words what a device is doing. ``places`` names the devices of all processes. ``devices``
-    and ``arrays`` are this process's, in order; the dict ``records`` has records by the transfer's number.
+    are this process's, in order, or their comm streams. ``order``: the number of the collective, the communicator's
+    next one unless given. ``first_tag`` is added to the tags of messages.
     """
 
-    def __init__(self, where, part, places, devices, arrays, records, communicator):
-        self.where, self.part, self.places = where, part, places
-        self.devices = dict(zip(part.mine, devices, strict=True))
-        self.arrays = dict(zip(part.mine, arrays, strict=True))
-        self.records, self.communicator = records, communicator
-        self.dtype = arrays[0].dtype
-        self.instructions = instructions_of(part, self.dtype.itemsize, PIECE)
+    def __init__(self, where, part, places, devices, dtype, communicator, order=None, first_tag=0):
+        self.where, self.part, self.places, self.dtype = where, part, places, dtype
+        self.communicator, self.order, self.first_tag = communicator, order, first_tag
+        self.devices = {i: endpoint(device) for i, device in zip(part.mine, devices, strict=True)}
+        self.instructions = instructions_of(part, dtype.itemsize, PIECE)
         self.requests = [None] * len(self.instructions)  # MPI's requests, by the number of the "send" or "receive"
-        self._stores = {(device, "array"): array for device, array in self.arrays.items()}
+        here = dict(zip(part.mine, devices, strict=True))
+        self.records = part.note([here.get(i, place) for i, place in enumerate(places)], dtype.itemsize)
 
-    def run(self):
-        """Carry out the part.
+    def run(self, arrays):
+        """Carry out the part, on the devices' flat plain arrays in the host's memory.
 
         Runs on the thread of one of the process's devices, when all of them have come to this work in their queues.
         """
-        self.communicator.begin()
+        self.arrays = dict(zip(self.part.mine, arrays, strict=True))
+        self._stores = {(device, "array"): array for device, array in self.arrays.items()}
+        if self.order is None:
+            self.order = self.communicator.begin()
+        self.communicator.look()
         try:
             with (
                 spans(list(self.devices.values()), "allreduce"),
@@ -70,10 +76,10 @@ class Exchange:
         number, kind, device, transfer, start, stop, rank, *_ = instruction
         if kind == "send":
             message = self.arrays[device][start:stop].view(np.uint8)
-            self.requests[number] = self.communicator.send(message, rank, transfer.number)
+            self.requests[number] = self.communicator.comm.Isend(message, rank, self.first_tag + transfer.number)
         elif kind == "receive":
             room = self._room(instruction).view(np.uint8)
-            self.requests[number] = self.communicator.receive(room, rank, transfer.number)
+            self.requests[number] = self.communicator.comm.Irecv(room, rank, self.first_tag + transfer.number)
         elif kind == "act":
             stage = self._store(device, "stage") if transfer.kind != "direct" else None
             do_action(transfer, device, self.devices, self.arrays, stage, None)
@@ -87,7 +93,8 @@ class Exchange:
         """Wait until the message of a "receive" has arrived, or that of a "send" has left."""
         request = self.requests[instruction.number]
         if not request.Test():
-            self.communicator.wait(request, self, instruction)
+            order = self.order, instruction.transfer.number
+            self.communicator.wait(request, functools.partial(self.missing, instruction), order)
         if instruction.kind == "receive":
             self.communicator.heard[instruction.rank] = time.monotonic()
 

@@ -34,7 +34,7 @@ def share_one_heap():
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
-def all_reduce(flat, communicator):
+def all_reduce(communicator, flat):
     """Sum flat plain arrays of the virtual devices of all processes, in place, by MPI_Allreduce.
 
     Runs on one of this process's devices. MPI chooses the algorithm, and so the order of the additions.
@@ -49,8 +49,7 @@ def all_reduce(flat, communicator):
     with span("allreduce"), np.errstate(invalid="ignore"):
         for array in flat[1:]:
             np.add(total, array, out=total)
-        communicator.begin()
-        with communicator.wait_in("MPI_Allreduce"):
+        with communicator.wait_in("MPI_Allreduce", (communicator.begin(), 0)):
             communicator.comm.Allreduce(MPI.IN_PLACE, total, MPI.SUM)
         for array in flat[1:]:
             np.copyto(array, total)
@@ -79,8 +78,7 @@ def add_nccl(batch, cluster, data):
 
 def _all_reduce(nccl, raw, kind, device, communicator):
     """Runs on the device's thread, and waits there until NCCL is done, so that the process's watch sees the wait."""
-    communicator.begin()
-    with communicator.wait_in("NCCL's allReduce"):
+    with communicator.wait_in("NCCL's allReduce", (communicator.begin(), 0)):
         all_reduce_with(nccl, raw, kind, device)
         device.finish()
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
+from ..collectives.program import compile_algorithm
 from ..devices import MOST_DEVICES, DeviceError, check_devices, choose_devices
 from ..devices.choose import given_devices
 from ..words import listed, name_of
@@ -16,10 +17,10 @@ from .communicator import Communicator
 from .exchange import Exchange
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
-from .part import part_of_algorithm
+from .part import part_of
 from .progress import ProgressThread
 from .rendezvous import PATIENCE, agree, checksum_of_code, rendezvous
-from .staging import add_down, add_up, endpoint
+from .staging import add_staged, endpoint
 from .watch import Watch
 
 
@@ -138,10 +139,13 @@ class Across:
     """A collective over the devices of a cluster of several processes, which `Cluster.across` makes for allreduces.
 
     ``schedules``: the function of k and n that makes its schedules; None for the library ``name``, "mpi" or "nccl".
+    ``messages``: which communicator, order and first tag its `Exchange` has; that of the devices' queues unless given.
+    ``do(function, *args)`` calls what runs on the devices.
     """
 
-    def __init__(self, cluster, name, schedules):
+    def __init__(self, cluster, name, schedules, messages=None, do=None):
         self.cluster, self.name, self.schedules = cluster, name, schedules
+        self.messages, self.do = messages, do or _do
 
     def add_to(self, batch, data):
         """Add to a batch: the arrays of this process's devices are summed in place over all devices of the cluster.
@@ -159,25 +163,19 @@ class Across:
         if self.schedules is None and self.name == "nccl":
             add_nccl(batch, cluster, data)
             return
-        communicator = cluster.communicator(devices)
-        flat, ends = [add_down(batch, array) for array in data], [endpoint(device) for device in devices]
+        flat, messages = [array.raw.reshape(-1) for array in data], self.messages or (cluster.communicator(devices),)
+        size, dtype = flat[0].size, flat[0].dtype
         if self.schedules is None:
-            exchanged = batch.submit_to_all(ends, all_reduce, flat, communicator)
+            work = functools.partial(all_reduce, *messages)
         else:
-            part = part_of_algorithm(self.schedules, flat[0].size, cluster.owners, cluster.rank)
-            places = cluster.places.copy()
-            places[cluster.first : cluster.first + len(devices)] = devices  # these may be comm streams
-            records = part.note(places, flat[0].itemsize)
-            exchange = Exchange(
-                lambda _: f"allreduce {self.name}", part, cluster.places, ends, flat, records, communicator
-            )
-            exchanged = batch.submit_to_all(ends, self.carry_out, exchange)
-        for array, host in zip(data, flat, strict=True):
-            add_up(batch, exchanged, array, host)
+            compiled = compile_algorithm, self.schedules, len(cluster), size, False
+            part = part_of(cluster.owners, cluster.rank, *compiled)
+            work = Exchange(lambda _: f"allreduce {self.name}", part, cluster.places, devices, dtype, *messages).run
+        add_staged(batch, devices, flat, size, dtype, work, self.do)
 
-    def carry_out(self, exchange):
-        """Runs on one of the devices, when all are there."""
-        exchange.run()
+
+def _do(function, *args):
+    function(*args)
 
 
 def as_cluster(devices):

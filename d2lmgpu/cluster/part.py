@@ -16,7 +16,6 @@ import functools
 import itertools
 from dataclasses import dataclass
 
-from ..collectives.program import compile_algorithm
 from ..devices.records import note_transfer
 
 
@@ -61,6 +60,6 @@ class ProcessPart:
 
 
 @functools.lru_cache(maxsize=256)
-def part_of_algorithm(algorithm, n, owners, rank):
-    """The `ProcessPart` of the schedule ``algorithm(k, n)``, cached: training uses the same few again and again."""
-    return ProcessPart(compile_algorithm(algorithm, len(owners), n, False), owners, rank)
+def part_of(owners, rank, compile_program, *arguments):
+    """The `ProcessPart` of a program that is compiled now, cached: training uses the same few again and again."""
+    return ProcessPart(compile_program(*arguments), owners, rank)

@@ -11,7 +11,6 @@ The work for one message is a `_Request`. It runs a generator that begins one op
 yields MPI's own request for each.
 """
 
-import contextlib
 import threading
 import time
 
@@ -21,39 +20,22 @@ IDLE = 1.0
 """Seconds without requests after which the thread ends; the next request starts another."""
 
 
-class ProgressThread:
-    """The progress thread of one process. ``comm``: MPI's communicator for plans' messages alone; ``heard``: as in
-    `Communicator`.
-    """
+class ProgressThread(Communicator):
+    """The `Communicator` of one process for plans' messages alone, and its progress thread."""
 
     def __init__(self, comm, heard):
-        self.comm, self.heard, self.error = comm, heard, None
-        self._under_way, self._waits, self._slots, self._left_behind = [], {}, {}, []
+        super().__init__(comm, heard)
+        self._under_way = []
         self._lock = threading.Lock()  # of devices' threads: `error`, and what is under way
         self._called = threading.Event()
         self._runs = False
 
-    @property
-    def waiting(self):
-        """A `Waiting` for the first, in order, of the messages that devices wait for; None if they wait for none.
-
-        Its ``since`` is when the longest of these waits began.
-        """
-        waits = [*filter(None, [*self._waits.values(), *(slot.waiting for slot in list(self._slots))])]
-        if not waits:
-            return None
-        first = min(waits, key=lambda waiting: (waiting.collective, waiting.what[1].transfer.number))
-        return first._replace(since=min(waiting.since for waiting in waits))
-
-    def run(self, work, event, failed, order=None, what=None):
+    def run(self, work, event, failed):
         """Begin a request: ``work`` is its generator; ``event`` happens when it is done, also if that is by an error.
 
-        ``failed(error)`` is called for an error. ``order`` and ``what`` are given if a device waits from now on, see
-        `await_event`.
+        ``failed(error)`` is called for an error.
         """
         request = _Request(work, event, failed)
-        if what is not None:
-            self.await_event(event, order, what)
         request.go_on()
         if request.work is not None:
             try:
@@ -67,33 +49,17 @@ class ProgressThread:
                 failed(error)
         self._done(event)
 
-    def await_event(self, event, order, what):
-        """From now on a device waits for the ``event`` of a request. ``order`` and ``what``: see `Waiting`.
-
-        ``order`` is the number of the collective.
-        """
+    def await_event(self, event, what, order):
+        """From now on a device waits for the ``event`` of a request. ``what`` and ``order``: see `Waiting`."""
         self._waits[event] = Waiting(time.monotonic(), order, what)
         if event.done():
             self._waits.pop(event, None)
 
-    @contextlib.contextmanager
-    def slot(self, order, tag):
-        """A `Communicator` for one exchange between several devices; the tags of its messages begin at ``tag``."""
-        slot = Communicator(self.comm, self.heard, tag)
-        slot.collectives, slot.left_behind = order - 1, self._left_behind  # `begin` counts this one
-        self._slots[slot] = None
-        slot.error = self.error
-        try:
-            yield slot
-        finally:
-            del self._slots[slot]
-
     def give_up(self, error):
         """End all waiting with ``error``. Messages under way may still arrive: their memory is kept."""
         with self._lock:
-            told, self.error = self.error is not None, self.error or error
-        for slot in list(self._slots):
-            slot.give_up(self.error)
+            told = self.error is not None
+            super().give_up(error)
         for request in list(self._under_way):
             if not told:
                 request.failed(error)

@@ -45,38 +45,40 @@ def endpoint(device):
     return device._staging.set_up()
 
 
-def add_down(batch, array):
-    """Add to a batch: copy a device array down to its staging buffer; returns the flat plain array there.
+def add_staged(batch, devices, flat, size, dtype, work, do):
+    """Add to a batch: ``work(arrays)``, which all devices do together, on flat plain arrays in the host's memory.
 
-    A virtual device's array is not copied; its own memory is returned, flat.
+    ``flat[i]``, asked for when device i has done its work so far, is its flat plain array of ``size`` elements. A
+    virtual device's is passed itself; a GPU's is copied down to its staging buffer before, and up again after.
+    ``do(function, *args)`` calls whatever runs on the devices.
     """
-    device, end, flat = array.device, endpoint(array.device), array.raw.reshape(-1)
-    if end is device:
-        return flat
-    # All arrays of a GPU can share this buffer: the GPU's work is done in order, the next "down" after this one's "up".
-    room = end.buffer("array", max(1, flat.size), flat.dtype)
-    host = room[: flat.size]
-    batch.wait(end, batch.submit(device, _down, flat, host))
-    return host
+    ends, hosts = [endpoint(device) for device in devices], {}
+    for i, (device, end) in enumerate(zip(devices, ends, strict=True)):
+        if end is not device:
+            # All arrays of a GPU can share this buffer: its work is done in order, the next "down" after this one's
+            # "up".
+            hosts[i] = end.buffer("array", max(1, size), dtype)[:size]
+            batch.wait(end, batch.submit(device, do, _down, flat, i, hosts[i]))
+    done = batch.submit_to_all(ends, do, _work, work, flat, hosts, len(ends))
+    for i, host in hosts.items():
+        batch.wait(devices[i], done)
+        batch.submit(devices[i], do, _up, done, flat, i, host, devices[i])
 
 
-def add_up(batch, exchanged, array, host):
-    """Add to a batch: after the task ``exchanged``, copy ``host``, which `add_down` returned, to the GPU's array."""
-    if array.device.kind == "gpu":
-        batch.wait(array.device, exchanged)
-        batch.submit(array.device, _up, exchanged, array.raw.reshape(-1), host, array.device)
+def _work(work, flat, hosts, count):
+    work([hosts[i] if i in hosts else flat[i] for i in range(count)])
 
 
-def _down(flat, host):
+def _down(flat, i, host):
     """Runs on the GPU's thread, and waits for the copy."""
     with span("allreduce"):
-        flat.get(out=host)
+        flat[i].get(out=host)
 
 
-def _up(exchanged, flat, host, device):
-    """Runs on the GPU's thread. When it returns, ``host`` may be overwritten. Raises the error of the exchange."""
-    if exchanged.error:
-        raise exchanged.error
+def _up(done, flat, i, host, device):
+    """Runs on the GPU's thread. When it returns, ``host`` may be overwritten. Raises the error of the work."""
+    if done.error:
+        raise done.error
     with span("allreduce"):
-        flat.set(host)
+        flat[i].set(host)
     device.stream.synchronize()

@@ -46,7 +46,7 @@ HANG = "this cluster ends (call d2l.cluster() in all processes for a new one)"
 class State(NamedTuple):
     """A process's answer: the seconds of its longest wait, what is missing in words, and the rank it should come from.
 
-    ``order``: the numbers of the collective and of the transfer, to find the earliest of several waits. Without a wait
+    ``order``: as of `Waiting`, to find the earliest of several waits. Without a wait
     ``seconds`` is None, and ``text`` says where the program is. ``heard``: for each rank the seconds since its last
     message. ``then``: the time by this process's `time.monotonic` when the state was made, or arrived here.
     """
@@ -84,7 +84,7 @@ class Watch:
         self.hung = False
 
     def begin(self, communicators):
-        """Watch these communicators (and a `ProgressThread`) from now on."""
+        """Watch these communicators from now on."""
         self.communicators = list(communicators)
         for work in (self._run, self._watch_the_watch):
             threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
@@ -243,12 +243,10 @@ class Watch:
         if waiting is None:
             return State(None, (), self._where(), None, heard, now)
         if isinstance(waiting.what, str):
-            number, missing_from = 0, None
-            text = f"{self._called(self.comm.rank)} waits in {waiting.what}"
+            text, missing_from = f"{self._called(self.comm.rank)} waits in {waiting.what}", None
         else:
-            exchange, instruction = waiting.what
-            number, (text, missing_from) = instruction.transfer.number, exchange.missing(instruction)
-        return State(now - waiting.since, (waiting.collective, number), text, missing_from, heard, now)
+            text, missing_from = waiting.what()
+        return State(now - waiting.since, waiting.order, text, missing_from, heard, now)
 
     def _where(self):
         """Where the program's main thread is now, in words."""

@@ -19,8 +19,8 @@ from ..cluster.part import ProcessPart
 from ..cluster.staging import endpoint
 from ..collectives import ALGORITHMS, schedules_of
 from ..collectives.program import compile_schedule
+from ..devices.records import nothing_noted
 from ..language.actions import Transfer
-from .step_across import TaggedMessage
 
 GATHER = "recursive_doubling"
 """The allreduce by which devices tell each other numbers."""
@@ -30,6 +30,7 @@ class AcrossProcesses:
     """What an `Execution` on a `Cluster` of several processes has beside its own devices.
 
     ``events``: all of the plan's, in the order of the plan. ``params``: with which it begins, to be compared.
+    ``first_tags``: the first tag of each event, by number, of which messages go from one process to another.
     """
 
     def __init__(self, execution, everybody, events, params):
@@ -38,7 +39,7 @@ class AcrossProcesses:
             raise self.progress.error
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")
-        self.count, self.messages, self.first_tags = len(events) + 2, {}, {}
+        self.count, self.first_tags = len(events) + 2, {}
         owners, tags, under_way = everybody.owners, 0, {}
         for number, event in enumerate(events):
             action = event.action
@@ -46,11 +47,10 @@ class AcrossProcesses:
                 self.first_tags[number] = tags
                 tags += sum(map(len, action.schedule))
             elif action.what == "send" and owners[event.devices[0]] != owners[action.peer]:
-                message = TaggedMessage(tags, event.devices[0], action.peer)
-                self.messages[number] = under_way[action.value, message.source, message.destination] = message
+                self.first_tags[number] = under_way[action.value, event.devices[0], action.peer] = tags
                 tags += 1
             elif action.what == "receive" and owners[event.devices[0]] != owners[action.peer]:
-                self.messages[number] = under_way[action.value, action.peer, event.devices[0]]
+                self.first_tags[number] = under_way[action.value, action.peer, event.devices[0]]
         self.tags, m = {}, 2 * execution.plan.micro_batches + 1  # of what devices tell each other in a step
         for what, numbers in ("gradients", 1), ("results", m):
             self.tags[what] = tags
@@ -71,7 +71,10 @@ class AcrossProcesses:
 
     def add_gather(self, step, what, m, makers):
         """As `cluster.add_gather`, at the end of a step or of its gradients: ``what``, of `tags`."""
-        return add_gather(step.batch, self.everybody, m, makers, _InStep(self, step, what))
+        order = (step.steps + 1) * self.count - (2 if what == "gradients" else 1)
+        messages = self.progress, order, self.tags[what]
+        across = Across(self.everybody, what, schedules_of(GATHER), messages, step.do)
+        return add_gather(step.batch, self.everybody, m, makers, across)
 
     def completed(self, arrays, name):
         """Flat host arrays, one for each stage, in which each process has what its own devices hold: all of them whole.
@@ -89,27 +92,10 @@ class AcrossProcesses:
         part = ProcessPart(compile_schedule(schedule, len(ranks)), ranks, rank)
         places, whole = [everybody.places[everybody.owners.index(r)] for r in ranks], np.concatenate(arrays)
         communicator = everybody.communicator(everybody.mine[:1])
-        exchange = Exchange(lambda _: f"the sharing of {name}", part, places, [device], [whole], {}, communicator)
-        device.submit(exchange.run).result()
+        with nothing_noted():
+            exchange = Exchange(lambda _: f"the sharing of {name}", part, places, [device], whole.dtype, communicator)
+        device.submit(exchange.run, [whole]).result()
         return np.split(whole, np.cumsum([len(array) for array in arrays])[:-1])
-
-
-class _InStep(Across):
-    """The allreduce of what devices tell each other in a step, which is left out if one of them has failed."""
-
-    def __init__(self, across, step, what):
-        super().__init__(across.everybody, what, schedules_of(GATHER))
-        self.across, self.step = across, step
-        self.order = step.steps * across.count + across.count - (2 if what == "gradients" else 1)
-
-    def carry_out(self, exchange):
-        """As of `Across`."""
-        self.step.do(self._run, exchange)
-
-    def _run(self, exchange):
-        with self.across.progress.slot(self.order, self.across.tags[self.name]) as slot:
-            exchange.communicator = slot
-            exchange.run()
 
 
 def _completing(plan, name, owners, ranks):
