@@ -49,15 +49,11 @@ class Exchange:
             self.order = self.communicator.begin()
         self.communicator.look()
         try:
-            with (
-                spans(list(self.devices.values()), "allreduce"),
-                np.errstate(invalid="ignore"),
-            ):  # inf - inf, see parallel/loss_scale.py
+            # inf - inf is allowed, see parallel/loss_scale.py
+            with spans(list(self.devices.values()), "allreduce"), np.errstate(invalid="ignore"):
                 for instruction in self.instructions:
-                    if self.records and instruction.transfer is not None:
-                        timed(self.records[instruction.transfer.number], self.do, instruction)
-                    else:
-                        self.do(instruction)
+                    transfer = instruction.transfer  # None for a mere wait
+                    timed(self.records.get(transfer and transfer.number), self.do, instruction)
         except BaseException:
             self._leave_behind()
             raise

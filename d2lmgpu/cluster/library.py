@@ -6,14 +6,13 @@ unique id from rank 0 to the others; then each device joins NCCL's communicator,
 Source: the NVIDIA NCCL documentation, "Creating a Communicator", with a process or a thread for each device.
 """
 
-import contextlib
-import ctypes
 import functools
 
 import numpy as np
 
 from ..collectives.library import all_reduce_with, check_nccl_dtype, nccl_library
 from ..devices import DeviceError
+from ..devices.cpu import mallopt
 from ..devices.discovery import places_of_cards
 from ..timing import span
 from ..words import listed
@@ -30,8 +29,7 @@ def share_one_heap():
     For each allreduce MPI allocates as much memory as the array takes. A thread with a heap of its own gets it from the
     operating system each time, which made allreduces of 64 MB take 2.5 times as long.
     """
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # the C library is not glibc
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+    mallopt(M_ARENA_MAX, 1)
 
 
 def all_reduce(communicator, flat):

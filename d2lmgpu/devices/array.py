@@ -154,7 +154,7 @@ def on_device(function):
     @functools.wraps(function)
     def place(*args, **kwargs):
         inside = current_device() is not None  # work that runs on a device has plain arrays
-        device = None if inside else common_device((args, kwargs), function.__name__)
+        device = None if inside else first_device((args, kwargs))
         if device is None:
             return function(*args, **kwargs)
         return device.run(function, *args, **kwargs).result()
@@ -164,24 +164,14 @@ def on_device(function):
 
 def apply(operation, function, *args, **kwargs):
     """Call ``function`` in the queue of the device on which all its arrays are; wait for the result."""
-    device = common_device((args, kwargs), operation)
+    device = first_device((args, kwargs))
     args, kwargs = unwrap((args, kwargs), device, operation)
     return device.submit(lambda: wrap(function(*args, **kwargs), device)).result()
 
 
-def common_device(values, operation):
-    """The one device of all arrays in ``values`` (nested lists, tuples, dicts), or None if there are no device arrays.
-
-    Raises DeviceMismatchError if the arrays are on different devices, or some on the host.
-    """
-    found = None
-    for leaf in _leaves(values):
-        place = _place(leaf)
-        if found is None:
-            found = place
-        elif place is not None and place is not found:
-            raise DeviceMismatchError(operation, found, place)
-    return None if found is HOST else found
+def first_device(values):
+    """The device of the first device array in ``values`` (nested lists, tuples, dicts), or None if there is none."""
+    return next((leaf.device for leaf in _leaves(values) if isinstance(leaf, DeviceArray)), None)
 
 
 def wrap(value, device):

@@ -110,15 +110,13 @@ def parse_devices(text):
     if any(":" in part for part in parts):
         return parts
     try:
-        numbers = [as_number(part, int) for part in parts]
+        first, *others = [as_number(part, int) for part in parts]
     except ValueError:
-        numbers = []
-    if not numbers:
         raise ValueError(
             f"devices {shown(text)}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as "
             "gpu:0,cpu:0"
-        )
-    return numbers if "," in text else numbers[0]
+        ) from None
+    return [first, *others] if "," in text else first
 
 
 def _named(environment, names):

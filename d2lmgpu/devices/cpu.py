@@ -8,6 +8,7 @@ counts the bytes of its arrays, and refuses an array that would exceed the limit
 beforehand: it is taken as arrays are made.
 """
 
+import contextlib
 import ctypes
 import threading
 import weakref
@@ -18,6 +19,9 @@ from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
 from .workers import Workers
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""The values of these constants in glibc's malloc.h."""
 
 _workers = Workers(count_cores())
 _comm_workers = Workers(count_cores())
@@ -39,7 +43,10 @@ class CPU(Device):
         from threadpoolctl import threadpool_limits
 
         threadpool_limits(limits=1, user_api="blas")
-        _keep_freed_memory()
+        # A training step frees and allocates the same few megabytes again and again. If they were returned to the
+        # operating system each time, about a third of its time would go into fresh pages, which the kernel must zero.
+        mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(M_TRIM_THRESHOLD, 1 << 30)
 
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
@@ -86,16 +93,7 @@ class MemoryAccounting:
             self.used -= nbytes
 
 
-def _keep_freed_memory():
-    """Ask glibc to keep freed memory instead of returning it to the operating system.
-
-    A training step frees and allocates the same few megabytes again and again. If they were returned each time, about a
-    third of its time would go into fresh pages, which the kernel must zero. M_MMAP_THRESHOLD is -3 and M_TRIM_THRESHOLD
-    -1 in malloc.h; with other C libraries this does nothing.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, TypeError, AttributeError):
-        return
-    mallopt(-3, 1 << 30)
-    mallopt(-1, 1 << 30)
+def mallopt(option, value):
+    """Set an option of glibc's malloc, in the whole process; do nothing with other C libraries."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):
+        ctypes.CDLL(None).mallopt(option, value)

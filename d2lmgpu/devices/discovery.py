@@ -1,5 +1,6 @@
 """What this machine has: its cores and GPUs, and a table of them. CuPy is imported only when GPUs are asked for."""
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -115,11 +116,8 @@ def _gpu_busy(bus):
 
 def processor_name():
     """The CPU's name: from /proc/cpuinfo on Linux, otherwise what Python knows."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
