@@ -42,7 +42,7 @@ def cases_of(algorithm):
     for frozen in range(K):
         instructions = instructions_of(ProcessPart(program, tuple(range(K)), frozen), 4, PIECE)
         for instruction in instructions:
-            unsent = [other.transfer.number for other in instructions[instruction.number :] if other.kind == "send"]
+            unsent = [other.action.number for other in instructions[instruction.number :] if other.kind == "send"]
             if unsent:
                 step, t = transfers[min(unsent)]
                 where = rf"cpu\(0\) of rank {t.destination} \(\S+\) waits in allreduce {algorithm}, step {step} of "

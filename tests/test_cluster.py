@@ -84,10 +84,10 @@ def random_transfer(rng, k):
 
 def in_words(instruction, before):
     """An instruction as the module's docstring has it; ``before``: those before it."""
-    number, kind, device, _, start, stop, rank, where, _, waits = instruction
+    number, kind, device, _, start, stop, peer, where, _, waits = instruction
     what = {
-        "send": f"send {start}:{stop} of device {device} to rank {rank}",
-        "receive": f"receive {start}:{stop} from rank {rank} into the {where}",
+        "send": f"send {start}:{stop} of device {device} to device {peer}",
+        "receive": f"receive {start}:{stop} of device {peer} into the {where}",
         "add": f"add it to {start}:{stop} of device {device}",
         "wait": "",
     }[kind]

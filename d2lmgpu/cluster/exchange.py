@@ -52,8 +52,8 @@ class Exchange:
             # inf - inf is allowed, see parallel/loss_scale.py
             with spans(list(self.devices.values()), "allreduce"), np.errstate(invalid="ignore"):
                 for instruction in self.instructions:
-                    transfer = instruction.transfer  # None for a mere wait
-                    timed(self.records.get(transfer and transfer.number), self.do, instruction)
+                    action = instruction.action  # None for a mere wait
+                    timed(self.records.get(action and action.number), self.do, instruction)
         except BaseException:
             self._leave_behind()
             raise
@@ -69,16 +69,17 @@ class Exchange:
         """Do an `Instruction`."""
         for number in instruction.waits:
             self._wait(self.instructions[number])
-        number, kind, device, transfer, start, stop, rank, *_ = instruction
+        number, kind, device, action, start, stop, peer, *_ = instruction
         if kind == "send":
             message = self.arrays[device][start:stop].view(np.uint8)
-            self.requests[number] = self.communicator.comm.Isend(message, rank, self.first_tag + transfer.number)
+            to = self.part.owners[peer], self.first_tag + action.number
+            self.requests[number] = self.communicator.comm.Isend(message, *to)
         elif kind == "receive":
-            room = self._room(instruction).view(np.uint8)
-            self.requests[number] = self.communicator.comm.Irecv(room, rank, self.first_tag + transfer.number)
+            sender = self.part.owners[peer], self.first_tag + action.number
+            self.requests[number] = self.communicator.comm.Irecv(self._room(instruction).view(np.uint8), *sender)
         elif kind == "act":
-            stage = self._store(device, "stage") if transfer.kind != "direct" else None
-            do_action(transfer, device, self.devices, self.arrays, stage, None)
+            stage = self._store(device, "stage") if action.kind != "direct" else None
+            do_action(action, device, self.devices, self.arrays, stage, None)
         elif kind == "add":
             target = self.arrays[device][start:stop]
             np.add(target, self._room(instruction), out=target)
@@ -89,10 +90,10 @@ class Exchange:
         """Wait until the message of a "receive" has arrived, or that of a "send" has left."""
         request = self.requests[instruction.number]
         if not request.Test():
-            order = self.order, instruction.transfer.number
+            order = self.order, instruction.action.number
             self.communicator.wait(request, functools.partial(self.missing, instruction), order)
         if instruction.kind == "receive":
-            self.communicator.heard[instruction.rank] = time.monotonic()
+            self.communicator.heard[self.part.owners[instruction.peer]] = time.monotonic()
 
     def _room(self, instruction):
         """The part of a flat array into which the message comes."""
@@ -114,10 +115,9 @@ class Exchange:
 
     def missing(self, instruction):
         """What a "send" or "receive" that is not done waits for, in words, and the rank at the other end."""
-        transfer, sending = instruction.transfer, instruction.kind == "send"
-        step, steps = self.part.step_of(transfer.number), len(self.part.program.steps)
-        other = transfer.destination if sending else transfer.source
-        elements, place = f"elements {instruction.start} to {transfer.stop}", self.places[other]
-        what = f"{place} to take {elements}" if sending else f"{elements} of {place}"
+        action, place = instruction.action, self.places[instruction.peer]
+        step, steps = self.part.step_of(action.number), len(self.part.program.steps)
+        elements = f"elements {instruction.start} to {action.stop}"
+        what = f"{place} to take {elements}" if instruction.kind == "send" else f"{elements} of {place}"
         where = f"{self.places[instruction.device]} waits in {self.where(instruction.device)}, step {step} of {steps}"
-        return f"{where}, for {what}", instruction.rank
+        return f"{where}, for {what}", self.part.owners[instruction.peer]

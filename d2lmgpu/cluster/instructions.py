@@ -9,11 +9,11 @@ Receives begin before their messages are needed. A device's elements are overwri
 them have left. Which messages these are is known in advance, so each instruction names those that it waits for. Rank 0
 in a ring of two processes, with a device and four elements each:
 
-    0: send 2:4 of device 0 to rank 1
-    1: receive 0:2 from rank 1 into the messages
+    0: send 2:4 of device 0 to device 1
+    1: receive 0:2 of device 1 into the messages
     2: wait for receive 1, add it to 0:2 of device 0
-    3: send 0:2 of device 0 to rank 1
-    4: wait for send 0, receive 2:4 from rank 1 into the array
+    3: send 0:2 of device 0 to device 1
+    4: wait for send 0, receive 2:4 of device 1 into the array
     5: wait for receive 4
     6: wait for send 3
 """
@@ -25,41 +25,28 @@ AHEAD = 4
 """Pieces of a phase whose receives are under way at a time, that of the piece that is needed next included."""
 
 
-class Send(NamedTuple):
-    """Elements ``start`` to ``stop`` of the device ``source`` go to ``destination``, a device of another process.
-
-    ``number`` is the transfer's, and the tag of the message.
-    """
-
-    source: int
-    destination: int
-    start: int
-    stop: int
-    number: int
-
-
 class Instruction(NamedTuple):
     """What a process does next; ``number`` is its place in the list.
 
     ``kind`` is one of:
 
-    - "send": begin to send the elements ``start`` to ``stop`` of ``device`` to ``rank``;
-    - "receive": begin to receive them from ``rank`` into ``where`` ("array", "stage" or "messages") from ``place`` on;
+    - "send": begin to send the elements ``start`` to ``stop`` of ``device`` to ``peer``, one of another process;
+    - "receive": begin to receive those of ``peer`` into ``where`` ("array", "stage" or "messages") from ``place`` on;
     - "add" or "copy": add the message that is there to these elements, or copy it to them;
-    - "act": do the action ``transfer``, whose source is in this process, too;
+    - "act": do the ``action``, whose source is in this process, too;
     - "wait": only wait.
 
-    ``transfer`` is the `Send` or the `Action` to which the instruction belongs. Before it begins, the messages of the
-    sends and receives with the numbers ``waits`` must have left or arrived.
+    ``action`` is the `Action` to which the instruction belongs; its number is the tag of the message. Before it begins,
+    the messages of the sends and receives with the numbers ``waits`` must have left or arrived.
     """
 
     number: int
     kind: str
     device: int = None
-    transfer: object = None
+    action: object = None
     start: int = 0
     stop: int = 0
-    rank: int = None
+    peer: int = None
     where: str = None
     place: int = 0
     waits: tuple = ()
@@ -81,53 +68,54 @@ class _Compiler:
     def all(self):
         sends, done = self._all_sends(), dict.fromkeys(self.part.mine, 0)
         for device in done:
-            self._send(sends.get((device, 0), ()))
+            self._send(device, sends.get((device, 0), ()))
         for device, phase in self.part.program.order:
             if device in done:
                 self._do(device, phase)
                 done[device] += 1
-                self._send(sends.get((device, done[device]), ()))
+                self._send(device, sends.get((device, done[device]), ()))
         for device, on_their_way in self.left.items():
             if on_their_way:
                 self._add("wait", device, waits=tuple(send.number for send in on_their_way))
         return self.instructions
 
     def _all_sends(self):
-        """The lists of `Send` to begin when a device of this process has done ``count`` phases, by (device, count)."""
+        """What to begin to send when a device of this process has done ``count`` phases, by (device, count).
+
+        Lists of pairs: the destination, in another process, and its `Action`.
+        """
         part, sends = self.part, {}
         for device, phase in part.program.order:
             counts = dict(phase.waits)
             for action in phase.actions if part.is_remote(device) else ():
                 if action.kind != "apply" and not part.is_remote(action.source):
-                    send = Send(action.source, device, action.start, action.stop, action.number)
-                    sends.setdefault((action.source, counts[action.source]), []).append(send)
+                    sends.setdefault((action.source, counts[action.source]), []).append((device, action))
         return sends
 
     def _add(self, kind, *about, **more):
         self.instructions.append(Instruction(len(self.instructions), kind, *about, **more))
         return self.instructions[-1]
 
-    def _send(self, sends):
-        for send in sends:
-            rank = self.part.owners[send.destination]
-            for start, stop in self._pieces(send):
-                self.left[send.source].append(self._add("send", send.source, send, start, stop, rank))
+    def _send(self, device, sends):
+        for destination, action in sends:
+            for start, stop in self._pieces(action, destination):
+                self.left[device].append(self._add("send", device, action, start, stop, destination))
 
     def _do(self, device, phase):
         """A phase's actions one after the other; the receives for the next ones have begun already."""
-        todo, received = [(action, *piece) for action in phase.actions for piece in self._pieces(action)], []
+        todo, received = [(action, *piece) for action in phase.actions for piece in self._pieces(action, device)], []
         for number, piece in enumerate(todo):
             for slot in range(len(received), min(number + AHEAD, len(todo))):
                 received.append(self._receive(device, phase, *todo[slot], slot % AHEAD * self.size))
             self._act(device, *piece, received[number])
 
-    def _pieces(self, transfer):
-        """The (start, stop) of each piece of a transfer; its sender and its receiver cut it in the same way.
+    def _pieces(self, action, destination):
+        """The (start, stop) of each piece of a message; its sender and its receiver cut it in the same way.
 
         One whose devices are both in this process is done in one piece.
         """
-        start, stop = transfer.start, transfer.stop
-        if not isinstance(transfer, Send) and not self.part.is_remote(transfer.source):
+        start, stop = action.start, action.stop
+        if not self.part.is_remote(action.source) and not self.part.is_remote(destination):
             return [(start, stop)]
         return [(first, min(first + self.size, stop)) for first in range(start, stop, self.size)]
 
@@ -135,12 +123,12 @@ class _Compiler:
         """Add the "receive" of an action's piece; returns None if none is needed, or if a "fetch" has received it."""
         if action.kind == "apply" or not self.part.is_remote(action.source):
             return None
-        where, waits, rank = "messages", (), self.part.owners[action.source]
+        where, waits = "messages", ()
         if action.kind == "fetch":
             where, place = "stage", action.stage + start - action.start
         elif action.op == "copy" and _is_alone(action, phase):
             where, place, waits = "array", start, self._let_go(device, start, stop)
-        received = self._add("receive", device, action, start, stop, rank, where, place, waits)
+        received = self._add("receive", device, action, start, stop, action.source, where, place, waits)
         if action.kind == "fetch":
             self.staged[action.number, start] = received
         return received
@@ -155,7 +143,7 @@ class _Compiler:
             if received.where != "array":
                 kind, waits = action.op, self._let_go(device, start, stop)
             waits = *waits, received.number
-            self._add(kind, device, action, start, stop, received.rank, received.where, received.place, waits)
+            self._add(kind, device, action, start, stop, action.source, received.where, received.place, waits)
 
     def _let_go(self, device, start, stop):
         """The numbers of the sends of these elements that no instruction has waited for; the caller's must wait now."""
