@@ -21,10 +21,10 @@ class Failures:
     """A device's failed tasks whose results were not requested."""
 
     def __init__(self):
-        self._tasks = collections.deque()  # with their errors
+        self._tasks = collections.deque()
 
-    def enter(self, task, error):
-        """Called by a worker: ``task`` is about to fail with ``error``.
+    def enter(self, task):
+        """Called by a worker: ``task`` has failed, and is about to be done.
 
         An error's traceback keeps the frames that it passed through, and so their arrays, alive. Only the first error
         keeps its frames' variables; those of the others are cleared.
@@ -32,34 +32,32 @@ class Failures:
         if task.asked or len(self._tasks) >= MOST:
             return
         if self._tasks:
-            clear_frames(error)
-        self._tasks.append((task, error))
+            clear_frames(task.error)
+        self._tasks.append(task)
 
     def forget(self, task):
         """Drop the task's error: the task's result has been requested, or the error is raised."""
-        for entry in list(self._tasks):
-            if entry[0] is task:
-                with contextlib.suppress(ValueError):  # another thread has already removed it
-                    self._tasks.remove(entry)
+        with contextlib.suppress(ValueError):  # it is not there, or another thread has already removed it
+            self._tasks.remove(task)
 
     @property
     def first(self):
         """The first error, or None."""
-        return next((error for task, error in self._tasks.copy() if not task.asked), None) if self._tasks else None
+        return next((task.error for task in self._tasks.copy() if not task.asked), None) if self._tasks else None
 
     def take(self):
         """Return the errors, and forget them."""
-        return [error for task, error in drained(self._tasks) if not task.asked]
+        return [task.error for task in drained(self._tasks) if not task.asked]
 
     def look(self, since):
         """Raise the first error of work that was submitted after the `moment` ``since``, if any, and forget it.
 
         Errors of earlier work stay for `synchronize`: they cannot have spoilt what the caller reads.
         """
-        for task, error in self._tasks.copy():
+        for task in self._tasks.copy():
             if task.submitted > since and not task.asked:
                 self.forget(task)
-                raise error
+                raise task.error
 
 
 def clear_frames(error):

@@ -133,15 +133,15 @@ class Queue:
 
     def do(self, task):
         """Do a task. It is marked as done last of all: a thread that waited for it finds it gone from the queue."""
-        result, error = self._outcome(task.after, task.function, task.args)
+        result, task.error = self._outcome(task.after, task.function, task.args)
         try:
-            if error is not None:
+            if task.error is not None:
                 for device in task.devices:
-                    device.failures.enter(task, error)
+                    device.failures.enter(task)
         finally:
             if self.tasks and self.tasks[0] is task:  # work that runs here does what it submits outside the queue
                 self.tasks.popleft()
-            task.finish(result, error)
+            task.finish(result, task.error)
 
     def _outcome(self, awaited, function, args):
         try:
