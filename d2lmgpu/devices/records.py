@@ -60,7 +60,7 @@ class _Log:
 
 @contextlib.contextmanager
 def nothing_noted():
-    """Within the block this thread's transfers are not recorded: they are being recorded as a graph, and not done."""
+    """Within the block this thread's transfers are not recorded, such as those that only become a part of a graph."""
     _thread.silent = True
     try:
         yield
