@@ -13,8 +13,9 @@ from pathlib import Path
 from ..arguments import check_text
 from ..output import write_json
 from .answers import Judged, judge_file
-from .checking import Exercise, Verdict, judge
+from .checking import Verdict, judge
 from .course import begin, begun
+from .exercise import Exercise
 from .framework import Framework, add_to_mine, my_framework, write_my_page
 from .mine import FILE, keep, try_to_keep
 from .predictions import compare, look_back

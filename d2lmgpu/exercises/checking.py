@@ -4,52 +4,17 @@ An answer is a function that the student writes; it has the exercise's name. A
 verdict says what is wrong, and gives a hint, but never the solution.
 """
 
-import contextvars
-import copy
 import dis
 import functools
 import inspect
 import itertools
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from ..arguments import shown
 from . import faulty
-from .results import RUN_IT, Empty, Wrong, compare, expect, in_words, message_of, read, result_of, same, short
+from .exercise import SEED, random_numbers
+from .results import Empty, Wrong, in_case, in_words, message_of
 from .time_limit import TimeIsUp, time_limit
-
-
-class Exercise(NamedTuple):
-    """What an exercise asks, and how an answer is tried on a table of cases."""
-
-    asks: str
-    """The function to write, and what its arguments are."""
-    says: str
-    """The sentence that is printed for a right answer."""
-    test: Callable | None = None
-    """``test(answer, *case)`` raises `Wrong` or `Empty` unless the answer is right in this case. If None, the answer
-    is called with the case as its arguments, and the members after ``draw`` say whether the result is right."""
-    cases: Any = ((),)
-    """Tuples. In a dict the keys name the cases in words."""
-    draw: Callable | None = None
-    """``draw(rng)`` returns a hidden case; if None, there is none."""
-    right: Callable = lambda *arguments: None
-    """``right(*arguments)`` returns the right result, or None if several are right; then ``mistakes`` decides."""
-    mistakes: Callable = lambda found, right, *arguments: ()
-    """``mistakes(found, right, *arguments)`` returns the rows of `compare`."""
-    hint: str = ""
-    """The hint for any other wrong result."""
-    form: Any = float
-    """The form that a result should have, as for `read`."""
-    returns: str = "return one number"
-    """The hint for a result of another form."""
-    raises: str = RUN_IT
-    """The hint if the answer raises an error."""
-    keeps: str = ""
-    """The hint if the answer changes its arguments; "" if it is allowed to."""
 
 
 class Verdict(NamedTuple):
@@ -69,10 +34,10 @@ def judge(name, exercise, answer, seconds=None, seed=None):
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
     if not callable(answer):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
-    before = _seed.set(seed)
+    before = SEED.set(seed)
     try:
         with time_limit(seconds):
-            _try_cases(name, exercise, answer)
+            _try_cases(exercise, answer)
         if library := _librarys_own(name, answer):
             raise Wrong(f"all right, but it is the library's own {library}", "write the function yourself")
         return Verdict(True, f"✓ {name}: {exercise.says}")
@@ -92,47 +57,18 @@ def judge(name, exercise, answer, seconds=None, seed=None):
     except BaseException as error:  # sys.exit, and all else that would end the program
         return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
     finally:
-        _seed.reset(before)
+        SEED.reset(before)
 
 
-def _try_cases(name, exercise, answer):
+def _try_cases(exercise, answer):
     """Try the answer on all cases, and with a seed on three hidden ones."""
     words = list(exercise.cases) if isinstance(exercise.cases, dict) else []
     cases = list(exercise.cases.values() if words else exercise.cases)
-    if exercise.draw and _seed.get() is not None:
-        cases += [exercise.draw(random_numbers(own)) for own in range(3)]
+    if SEED.get() is not None:
+        cases += filter(None, (exercise.draw(random_numbers(own)) for own in range(3)))
     for arguments, case in itertools.zip_longest(cases, words):
-        if exercise.test:
+        with in_case(case or exercise.words(*arguments)):
             exercise.test(answer, *arguments)
-            continue
-        case, given = case or _in_python(name, arguments), copy.deepcopy(arguments)
-        with np.errstate(all="ignore"):
-            result = result_of(answer, *given, case=case, hint=exercise.raises)
-        expect(not exercise.keeps or same(given, arguments), f"{case}: it changed its arguments", exercise.keeps)
-        found, right = read(result, exercise.form, case, exercise.returns), exercise.right(*arguments)
-        if isinstance(right, dict):
-            expect(found.keys() == right.keys(), f"{case}: it returned {short(found)}", exercise.returns)
-        if not same(found, right):
-            compare(found, right, exercise.mistakes(found, right, *arguments), case, exercise.hint)
-
-
-def _in_python(name, arguments):
-    """The call of an answer, as a student may type it."""
-    return f"{name}({', '.join(map(_typed, arguments))})"
-
-
-def _typed(value):
-    if isinstance(value, float) and float(text := f"{value:g}") == value:
-        return text  # 1.6e+10 is easier to read than 16000000000.0
-    return short(value) if isinstance(value, np.ndarray) else shown(value)
-
-
-_seed = contextvars.ContextVar("seed", default=None)
-
-
-def random_numbers(own):
-    """A generator for a check: always the same for its ``own`` number, unless a seed was given."""
-    return np.random.default_rng(own if _seed.get() is None else (own, _seed.get()))
 
 
 def not_yet(name, what, hint):

@@ -6,48 +6,27 @@ import numpy as np
 
 from ..arguments import shown
 from ..collectives import ScheduleError, Transfer, prove
-from .checking import Exercise
-from .results import Empty, Wrong, expect, result_of
-
-
-def _try_ring(answer, k, n):
-    """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
-    case = f"ring({k}, {n})"
-    schedule = _schedule(result_of(answer, k, n, case=case, hint=CHUNKS), case)
-    if k > 1 and not any(schedule):
-        raise Empty(f"{case}: no device sends anything")
-    try:
-        prove(schedule, k, n)
-    except ScheduleError as error:
-        raise Wrong(f"{case}: {error}", _hint(str(error), k, n)) from error
-    _check_neighbours(schedule, k, case)
-    in_line = sum(_busiest(step, k) for step in schedule)
-    enough = 2 * (k - 1) * -(-n // k)
-    expect(
-        in_line <= enough,
-        f"{case}: right, but as slow as {in_line} elements sent one after the other; {enough} are enough",
-        "cut the array into k chunks, and let all devices send one at the same time, in each step",
-    )
-
+from .exercise import Exercise
+from .results import Empty, Wrong, call, expect, returned
 
 CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take chunk numbers modulo k"
 
 
-def _schedule(result, case):
+def _schedule(result):
     hint = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
     try:
         steps = [[Transfer(*transfer) for transfer in step] for step in result]
     except TypeError as error:
-        raise Wrong(f"{case}: it returned {shown(result)}", hint) from error
+        raise Wrong(f"it returned {shown(result)}", hint) from error
     for transfer in (transfer for step in steps for transfer in step):
         whole = all(isinstance(number, int | np.integer) for number in transfer[:4]) and isinstance(transfer.op, str)
-        expect(whole, f"{case}: it has {shown(transfer)} in it", hint)
+        expect(whole, f"it has {shown(transfer)} in it", hint)
     return steps
 
 
 def _hint(error, k, n):
     if n % k:
-        return "it is right where k divides n; " + CHUNKS
+        return f"it is right where k divides n; {CHUNKS}"
     if "counted" in error:
         return "on the second trip round the ring the sums are complete: they replace what is there, with op 'copy'"
     if k > 2 and (k, n) == (3, 6):
@@ -57,96 +36,102 @@ def _hint(error, k, n):
     )
 
 
-def _check_neighbours(schedule, k, case):
-    ways = {(t.destination - t.source) % k for step in schedule for t in step}
-    expect(
-        len(ways) <= 1 and ways <= {1, k - 1},
-        f"{case}: right, but not a ring: the devices do not all send to the same one of their two neighbours",
-        "device i sends to device (i + 1) % k only",
-    )
-
-
 def _busiest(step, k):
     """The largest number of elements that one device sends in a step."""
     return max((sum(t.size for t in step if t.source == i) for i in range(k)), default=0)
 
 
-def _draw_ring(rng):
-    k, nbytes = int(rng.integers(2, 100)), int(rng.integers(10**3, 10**8))
-    return k, nbytes, rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9
+class ring(Exercise):
+    """Write ring(k, n), the ring allreduce as a schedule: a list of steps, each a list of Transfer(source, destination,
+    start, stop, op). Every device sends to its neighbour only, chunk by chunk; n need not be divisible by k.
+
+    proved for 1, 2, 3, 5 and 8 devices, between neighbours only, with chunks that need not be of one size.
+    """
+
+    cases = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
+
+    def draw(self, rng):
+        return (int(rng.integers(2, 10)), int(rng.integers(1, 40)))
+
+    def test(self, answer, k, n):
+        """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
+        schedule = _schedule(returned(call(answer, k, n, hint=CHUNKS)))
+        if k > 1 and not any(schedule):
+            raise Empty("no device sends anything")
+        try:
+            prove(schedule, k, n)
+        except ScheduleError as error:
+            raise Wrong(str(error), _hint(str(error), k, n)) from error
+        ways = {(t.destination - t.source) % k for step in schedule for t in step}
+        no_ring = "right, but not a ring: the devices do not all send to the same one of their two neighbours"
+        expect(len(ways) <= 1 and ways <= {1, k - 1}, no_ring, "device i sends to device (i + 1) % k only")
+        in_line, enough = sum(_busiest(step, k) for step in schedule), 2 * (k - 1) * -(-n // k)
+        slow = f"right, but as slow as {in_line} elements sent one after the other; {enough} are enough"
+        hint = "cut the array into k chunks, and let all devices send one at the same time, in each step"
+        expect(in_line <= enough, slow, hint)
 
 
-def _ring_seconds(k, nbytes, latency, bandwidth):
-    return 2 * (k - 1) * (latency + nbytes / bandwidth / k)
+class ring_seconds(Exercise):
+    """Write ring_seconds(k, nbytes, latency, bandwidth): how long a ring allreduce of nbytes bytes takes on k devices,
+    in seconds, if a message of m bytes takes latency + m / bandwidth. Additions take no time.
 
+    2(k - 1) steps, each of one latency and nbytes / k bytes.
+    """
 
-def _ring_mistakes(_, right, k, nbytes, latency, bandwidth):
-    steps, wire = 2 * (k - 1), nbytes / bandwidth
-    return (
-        (steps * (latency + wire), "each step sends all nbytes", "a step sends one chunk, of nbytes / k bytes"),
-        (right / 2, "this is one trip round the ring", "the chunks go round twice: to be added up, and to be copied"),
-        (steps / k * wire, "the latency is missing", "every step begins with a latency"),
-        (latency + steps / k * wire, "only one latency is counted", "every step begins with a latency"),
-        (2 * k * (latency + wire / k), "there are 2k steps", "each of the two trips takes k - 1 steps"),
-        (steps * (latency + nbytes * bandwidth / k), "it grows with the bandwidth", "bandwidth is bytes per second"),
+    cases = (
+        (4, 160e6, 1e-5, 16e9),
+        (2, 4e6, 1e-4, 1e9),
+        (8, 516_272, 5e-6, 12.5e9),
+        (1, 1e6, 1e-5, 1e9),
+        (64, 4e3, 2e-5, 1e9),
     )
+    hint = "count the steps, then write down the time of one of them: latency + bytes / bandwidth"
+
+    def draw(self, rng):
+        k, nbytes = int(rng.integers(2, 100)), int(rng.integers(10**3, 10**8))
+        return k, nbytes, rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9
+
+    def right(self, k, nbytes, latency, bandwidth):
+        return 2 * (k - 1) * (latency + nbytes / bandwidth / k)
+
+    def mistakes(self, _, right, k, nbytes, latency, bandwidth):
+        steps, wire = 2 * (k - 1), nbytes / bandwidth
+        yield steps * (latency + wire), "each step sends all nbytes", "a step sends one chunk, of nbytes / k bytes"
+        twice = "the chunks go round twice: to be added up, and to be copied"
+        yield right / 2, "this is one trip round the ring", twice
+        yield steps / k * wire, "the latency is missing", "every step begins with a latency"
+        yield latency + steps / k * wire, "only one latency is counted", "every step begins with a latency"
+        yield 2 * k * (latency + wire / k), "there are 2k steps", "each of the two trips takes k - 1 steps"
+        grows = steps * (latency + nbytes * bandwidth / k)
+        yield grows, "it grows with the bandwidth", "bandwidth is bytes per second"
 
 
 EQUATE = "write down the time of both for n bytes, set them equal, and solve for n"
 
 
-def _crossing(k, latency, bandwidth, rounds=None):
-    """Where 2(k-1)(α + n/kB) = 2r(α + n/B), for r rounds: ⌈log₂ k⌉ unless others are given."""
-    rounds = rounds or math.ceil(math.log2(k))
-    return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)
+class crossover_bytes(Exercise):
+    """Write crossover_bytes(k, latency, bandwidth): the message size in bytes at which a ring and a tree take the same
+    time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message. As in ring_seconds, a message
+    of m bytes takes latency + m / bandwidth.
 
+    at that size both take the same time; for longer messages the ring is faster.
+    """
 
-def _crossing_mistakes(_, right, k, latency, bandwidth):
-    rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
-    half, in_parts = (_crossing(k, latency, bandwidth, r) for r in (rounds / 2, unrounded))
-    return (
-        (right / 4, "this is a number of elements", "the answer is in bytes"),
-        (latency * bandwidth, "there a message spends as long on latency as on its bytes", EQUATE),
-        (in_parts, "the tree's steps are not rounded", "round log2(k) up; for k = 6 that is 3"),
-        (half, "only half of the tree's steps are counted", "the tree has steps up and as many down"),
-    )
+    cases = ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9))
+    hint = EQUATE
 
+    def draw(self, rng):
+        return (int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9)
 
-EXERCISES = {
-    "ring": Exercise(
-        "Write ring(k, n), the ring allreduce as a schedule: a list of steps, each a list of "
-        "Transfer(source, destination, start, stop, op). Every device sends to its neighbour only, chunk by chunk; n "
-        "need not be divisible by k.",
-        "proved for 1, 2, 3, 5 and 8 devices, between neighbours only, with chunks that need not be of one size.",
-        _try_ring,
-        cases=((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3)),
-        draw=lambda rng: (int(rng.integers(2, 10)), int(rng.integers(1, 40))),
-    ),
-    "ring_seconds": Exercise(
-        "Write ring_seconds(k, nbytes, latency, bandwidth): how long a ring allreduce of nbytes bytes takes on k "
-        "devices, in seconds, if a message of m bytes takes latency + m / bandwidth. Additions take no time.",
-        "2(k - 1) steps, each of one latency and nbytes / k bytes.",
-        cases=(
-            (4, 160e6, 1e-5, 16e9),
-            (2, 4e6, 1e-4, 1e9),
-            (8, 516_272, 5e-6, 12.5e9),
-            (1, 1e6, 1e-5, 1e9),
-            (64, 4e3, 2e-5, 1e9),
-        ),
-        draw=_draw_ring,
-        right=_ring_seconds,
-        mistakes=_ring_mistakes,
-        hint="count the steps, then write down the time of one of them: latency + bytes / bandwidth",
-    ),
-    "crossover_bytes": Exercise(
-        "Write crossover_bytes(k, latency, bandwidth): the message size in bytes at which a ring and a tree take the "
-        "same time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message. As in "
-        "ring_seconds, a message of m bytes takes latency + m / bandwidth.",
-        "at that size both take the same time; for longer messages the ring is faster.",
-        cases=((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9)),
-        draw=lambda rng: (int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9),
-        right=_crossing,
-        mistakes=_crossing_mistakes,
-        hint=EQUATE,
-    ),
-}
+    def right(self, k, latency, bandwidth, rounds=None):
+        """Where 2(k-1)(α + n/kB) = 2r(α + n/B), for r rounds: ⌈log₂ k⌉ unless others are given."""
+        rounds = rounds or math.ceil(math.log2(k))
+        return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)
+
+    def mistakes(self, _, right, k, latency, bandwidth):
+        rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
+        half, in_parts = (self.right(k, latency, bandwidth, r) for r in (rounds / 2, unrounded))
+        yield right / 4, "this is a number of elements", "the answer is in bytes"
+        yield latency * bandwidth, "there a message spends as long on latency as on its bytes", EQUATE
+        yield in_parts, "the tree's steps are not rounded", "round log2(k) up; for k = 6 that is 3"
+        yield half, "only half of the tree's steps are counted", "the tree has steps up and as many down"

@@ -35,13 +35,7 @@ class Mark(NamedTuple):
 
 
 def grade(
-    folder,
-    exercises=None,
-    points=None,
-    seconds=SECONDS,
-    student_seconds=STUDENT_SECONDS,
-    seed=None,
-    isolate=False,
+    folder, exercises=None, points=None, seconds=SECONDS, student_seconds=STUDENT_SECONDS, seed=None, isolate=False
 ):
     """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student.
 

@@ -1,100 +1,93 @@
 """Exercises of notebook 14, many machines: which examples each process has, and which rank is to blame for a hang."""
 
 from ..collectives import chunk_bounds
-from .checking import Exercise
+from .exercise import Exercise
 
 FIRST = "among all devices, the first one of this process has the number sum(counts[:rank])"
 STOP = "return (start, stop), as for a slice: stop is not included"
 RAGGED = "k does not divide n: the first n % k devices get one example more; chunk_bounds(n, k) does that"
 
 
-def _draw_rank(rng):
-    counts = list(map(int, rng.integers(1, 6, int(rng.integers(1, 6)))))
-    return int(rng.integers(1, 300)), counts, int(rng.integers(len(counts)))
+class my_examples(Exercise):
+    """Write my_examples(batch_size, counts, rank): process r has counts[r] devices. The minibatch is split over the
+    devices of all processes in order; sizes differ by one at most, and the first ones get the rest, as of
+    d2lmgpu.collectives.chunk_bounds(n, k). Return (start, stop), the examples of this rank's devices together.
 
+    every process knows its examples without asking anybody.
+    """
 
-def _examples(n, counts, rank):
-    bounds, first = chunk_bounds(n, sum(counts)), sum(counts[:rank])
-    return bounds[first][0], bounds[first + counts[rank] - 1][1]
-
-
-def _examples_mistakes(_, right, n, counts, rank):
-    k, before = sum(counts), sum(counts[:rank])
-    one, after = chunk_bounds(n, k)[before], before + counts[rank]
-    return (
-        (chunk_bounds(n, len(counts))[rank], "split over processes", "a process with two devices takes two parts"),
-        (one, "those of one device", "the part of a process begins with its first device and ends with its last"),
-        ((right[0], right[1] - right[0]), "this is a start and a length", STOP),
-        ((right[0], right[1] - 1), "the last example is missing", STOP),
-        (_examples(n, counts, (rank + 1) % len(counts)), "those of the next rank", FIRST),
-        ((before * (n // k), after * (n // k)), "the rest is dealt out otherwise", RAGGED),
-        ((before * n // k, after * n // k), "the rest is dealt out otherwise", RAGGED),
+    cases = (
+        (64, [2, 2], 1),
+        (67, [2, 1, 3], 1),
+        (10, [1, 1, 1], 0),
+        (10, [1, 1, 1], 2),
+        (3, [2, 3], 1),
+        (256, [4], 0),
+        (100, [1, 7], 0),
     )
+    hint = FIRST
+    form = (int, int)
+    returns = STOP
+
+    def draw(self, rng):
+        counts = list(map(int, rng.integers(1, 6, int(rng.integers(1, 6)))))
+        return int(rng.integers(1, 300)), counts, int(rng.integers(len(counts)))
+
+    def right(self, n, counts, rank):
+        bounds, first = chunk_bounds(n, sum(counts)), sum(counts[:rank])
+        return bounds[first][0], bounds[first + counts[rank] - 1][1]
+
+    def mistakes(self, _, right, n, counts, rank):
+        k, before = sum(counts), sum(counts[:rank])
+        one, after = chunk_bounds(n, k)[before], before + counts[rank]
+        yield chunk_bounds(n, len(counts))[rank], "split over processes", "a process with two devices takes two parts"
+        yield one, "those of one device", "the part of a process begins with its first device and ends with its last"
+        yield (right[0], right[1] - right[0]), "this is a start and a length", STOP
+        yield (right[0], right[1] - 1), "the last example is missing", STOP
+        yield self.right(n, counts, (rank + 1) % len(counts)), "those of the next rank", FIRST
+        yield (before * (n // k), after * (n // k)), "the rest is dealt out otherwise", RAGGED
+        yield (before * n // k, after * n // k), "the rest is dealt out otherwise", RAGGED
 
 
 IN_ORDER = "return them in order, the lowest rank first"
 CIRCLE = "if all ranks that others wait for wait themselves, no single rank is to blame: return []"
 
 
-def _draw_waits(rng):
-    ranks = list(map(int, rng.permutation(12)))
-    silent, rest = ranks[:3], ranks[3:]
-    return ({rank: int(rng.choice(silent + rest[:i])) for i, rank in enumerate(rest)},)
+class culprits(Exercise):
+    """Write culprits(waits): a dict with, for each rank that answers, the rank for which it waits. Return the list, in
+    order, of those ranks for which somebody waits and which do not wait themselves: they were not heard of.
 
+    those for which a rank waits, and which do not wait themselves.
+    """
 
-def _culprits_mistakes(found, right, waits):
-    waited = list(waits.values())
-    return (
-        (sorted(waits), "these are the ranks that wait", "a rank that waits has answered, so it is not to blame"),
-        (sorted(set(waited)), "these are all that are waited for", "some of these wait themselves: they have answered"),
-        (sorted(rank for rank in waited if rank not in waits), "a rank is in it twice", "name each rank once"),
-        (right[::-1], "the wrong way round", IN_ORDER),
-        (right[:1], "some are missing", "more than one rank may be silent"),
-        (sorted(found) == right, IN_ORDER),
-        (bool(waits and not right), CIRCLE),
+    cases = (
+        ({3: 2, 0: 3, 1: 0},),
+        ({0: 1, 2: 1, 3: 1},),
+        ({0: 1, 1: 2, 3: 4},),
+        ({5: 0, 4: 5, 3: 2, 1: 0},),
+        ({7: 2, 6: 7, 2: 9, 8: 9, 0: 8},),
+        ({0: 1, 1: 0},),
+        ({},),
     )
+    hint = "follow the chain from rank to rank, until you come to one that is not in waits"
+    form = [int]
+    returns = "return a list of ranks, such as [2]"
 
+    def draw(self, rng):
+        ranks = list(map(int, rng.permutation(12)))
+        silent, rest = ranks[:3], ranks[3:]
+        return ({rank: int(rng.choice(silent + rest[:i])) for i, rank in enumerate(rest)},)
 
-EXERCISES = {
-    "my_examples": Exercise(
-        "Write my_examples(batch_size, counts, rank): process r has counts[r] devices. The minibatch is split over the "
-        "devices of all processes in order; sizes differ by one at most, and the first ones get the rest, as of "
-        "d2lmgpu.collectives.chunk_bounds(n, k). Return (start, stop), the examples of this rank's devices together.",
-        "every process knows its examples without asking anybody.",
-        cases=(
-            (64, [2, 2], 1),
-            (67, [2, 1, 3], 1),
-            (10, [1, 1, 1], 0),
-            (10, [1, 1, 1], 2),
-            (3, [2, 3], 1),
-            (256, [4], 0),
-            (100, [1, 7], 0),
-        ),
-        draw=_draw_rank,
-        right=_examples,
-        mistakes=_examples_mistakes,
-        hint=FIRST,
-        form=(int, int),
-        returns=STOP,
-    ),
-    "culprits": Exercise(
-        "Write culprits(waits): a dict with, for each rank that answers, the rank for which it waits. Return the list, "
-        "in order, of those ranks for which somebody waits and which do not wait themselves: they were not heard of.",
-        "those for which a rank waits, and which do not wait themselves.",
-        cases=(
-            ({3: 2, 0: 3, 1: 0},),
-            ({0: 1, 2: 1, 3: 1},),
-            ({0: 1, 1: 2, 3: 4},),
-            ({5: 0, 4: 5, 3: 2, 1: 0},),
-            ({7: 2, 6: 7, 2: 9, 8: 9, 0: 8},),
-            ({0: 1, 1: 0},),
-            ({},),
-        ),
-        draw=_draw_waits,
-        right=lambda waits: sorted(set(waits.values()) - set(waits)),
-        mistakes=_culprits_mistakes,
-        hint="follow the chain from rank to rank, until you come to one that is not in waits",
-        form=[int],
-        returns="return a list of ranks, such as [2]",
-    ),
-}
+    def right(self, waits):
+        return sorted(set(waits.values()) - set(waits))
+
+    def mistakes(self, found, right, waits):
+        waited = list(waits.values())
+        yield sorted(waits), "these are the ranks that wait", "a rank that waits has answered, so it is not to blame"
+        all_of_them = sorted(set(waited))
+        yield all_of_them, "these are all that are waited for", "some of these wait themselves: they have answered"
+        yield sorted(rank for rank in waited if rank not in waits), "a rank is in it twice", "name each rank once"
+        yield right[::-1], "the wrong way round", IN_ORDER
+        yield right[:1], "some are missing", "more than one rank may be silent"
+        yield sorted(found) == right, IN_ORDER
+        yield bool(waits and not right), CIRCLE

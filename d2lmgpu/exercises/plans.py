@@ -1,56 +1,33 @@
 """Exercises of notebook 12, splitting for real: 1F1B as a list of computations, and the micro-batches it needs."""
 
+import itertools
+
 from ..networks import LENET
 from ..plans import PlanError, compose, cut, prove, simulate
-from .checking import Exercise
-from .results import Wrong, expect, read, result_of
+from .exercise import Exercise
+from .results import Wrong, call, expect, read, returned
 
 FORM = "return a list with a list for each device, of (what, stage, micro_batch), such as ('F', 0, 3)"
 
 
-def _try_one_f_one_b(answer, k, m):
-    """The plan can be proved, holds no more micro-batches at a time than 1F1B does, and takes no longer."""
-    case = f"one_f_one_b({k}, {m})"
-    orders = _orders(result_of(answer, k, m, case=case), k, m, case)
-    plan = _composed(orders, k, m, case)
-    for s, order in enumerate(orders):
-        held, most = _held(order), min(k - s, m)
-        expect(
-            held <= most,
-            f"{case}: device {s} holds {held} micro-batches at a time; {most} are enough",
-            "device s begins with k - s forwards, and no more; after that a backward makes room for each forward",
-        )
-    found, right = simulate(plan).seconds, 3 * (m + k - 1)
-    expect(
-        found <= right,
-        f"{case}: right, but it takes as long as {found:g} forwards; {right} are possible",
-        "device s begins with k - s forwards, so that its neighbours have something to do, too",
-    )
-
-
-def _orders(result, k, m, case):
-    """The answer as lists of (str, int, int), each a forward or backward of the device's own stage."""
-    orders = read(result, [[(str, int, int)]], case, FORM)
-    expect(len(orders) == k, f"{case}: there are {len(orders)} lists for {k} devices", FORM)
+def _check_orders(orders, k, m):
+    """Each device has a list, of each forward and backward of its own stage."""
+    expect(len(orders) == k, f"there are {len(orders)} lists for {k} devices", FORM)
     for s, order in enumerate(orders):
         for what, stage, micro_batch in order:
-            said = f"{case}: device {s} has ({what!r}, {stage}, {micro_batch}) in its list"
+            said = f"device {s} has ({what!r}, {stage}, {micro_batch}) in its list"
             expect(what in ("F", "B"), said, FORM)
             expect(stage == s, said, "device s computes stage s, and no other")
             expect(0 <= micro_batch < m, said, f"micro-batches are numbered from 0 to {m - 1}")
         for what, name in (("F", "forward"), ("B", "backward")):
             done = sorted(i for kind, _, i in order if kind == what)
-            expect(
-                done == list(range(m)),
-                f"{case}: device {s} computes the {name} of micro-batches {done}",
-                f"each device does {name} once for each of its {m} micro-batches",
-            )
-    return orders
+            hint = f"each device does {name} once for each of its {m} micro-batches"
+            expect(done == list(range(m)), f"device {s} computes the {name} of micro-batches {done}", hint)
 
 
-def _composed(orders, k, m, case):
+def _proved(orders, m):
     try:
-        plan = compose(orders, m, LENET, cut(LENET, k))
+        plan = compose(orders, m, LENET, cut(LENET, len(orders)))
         prove(plan)
     except PlanError as error:
         text = str(error)
@@ -59,7 +36,7 @@ def _composed(orders, k, m, case):
             hint = "all devices go through the micro-batches in the same order, in forward as in backward"
         if _backward_first(orders) or not ("deadlock" in text or "for ever" in text):
             hint = "a micro-batch's backward comes after its forward, on every device"
-        raise Wrong(f"{case}: {text}", hint) from error
+        raise Wrong(text, hint) from error
     return plan
 
 
@@ -73,59 +50,66 @@ def _differ(orders):
     return len({tuple((what, m) for what, _, m in sorted(order, key=lambda step: step[0])) for order in orders}) > 1
 
 
-def _held(order):
-    """The largest number of micro-batches that are held: they have gone forward, and not yet backward."""
-    held = most = 0
-    for what, _, _ in order:
-        held += 1 if what == "F" else -1
-        most = max(most, held)
-    return most
+NO_MORE = "device s begins with k - s forwards, and no more; after that a backward makes room for each forward"
+
+
+class one_f_one_b(Exercise):
+    """Write one_f_one_b(k, micro_batches): for each of k devices the list of what it computes, in order, as tuples ('F'
+    or 'B', stage, micro_batch). Device s has stage s, begins with k - s forwards (or with all, if there are fewer), and
+    then does one backward and one forward in turn, and the backwards that are left.
+
+    proved for 1 to 4 devices; device s holds at most k - s micro-batches, and it takes no longer than GPipe.
+    """
+
+    cases = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))  # LeNet has at most four stages
+
+    def draw(self, rng):
+        return int(rng.integers(1, 5)), int(rng.integers(1, 12))
+
+    def test(self, answer, k, m):
+        """The plan can be proved, holds no more micro-batches at a time than 1F1B does, and takes no longer."""
+        orders = read(returned(call(answer, k, m)), [[(str, int, int)]], FORM)
+        _check_orders(orders, k, m)
+        plan = _proved(orders, m)
+        for s, order in enumerate(orders):
+            # forward, and not yet backward
+            held, most = max(itertools.accumulate(1 if what == "F" else -1 for what, *_ in order)), min(k - s, m)
+            said = f"device {s} holds {held} micro-batches at a time; {most} are enough"
+            expect(held <= most, said, NO_MORE)
+        found, right = simulate(plan).seconds, 3 * (m + k - 1)
+        said = f"right, but it takes as long as {found:g} forwards; {right} are possible"
+        hint = "device s begins with k - s forwards, so that its neighbours have something to do, too"
+        expect(found <= right, said, hint)
 
 
 PLACES = "of a device's m + k - 1 time slots, m are for work and k - 1 are empty: subtract the empty ones"
 
 
-def _draw_bubble(rng):
-    k, m = int(rng.integers(2, 65)), int(rng.integers(2, 500))
-    return k, (k - 1) / (m + k - 1.5)  # m micro-batches are enough, and m - 1 are not
+class enough_micro_batches(Exercise):
+    """Write enough_micro_batches(k, bubble): the smallest number of micro-batches with which GPipe on k devices, whose
+    stages cost the same, loses at most the part `bubble` of the time (0.1 is a tenth).
 
+    the more devices, the more micro-batches it takes to keep them busy.
+    """
 
-def _enough(k, bubble):
-    """The least m, at least 1, for which (k-1)/(m+k-1) is at most the bubble."""
-    return next(m for m in range(1, 10**6) if k - 1 <= bubble * (m + k - 1) + 1e-9)
+    cases = ((4, 0.15), (4, 0.25), (8, 0.5), (2, 0.03), (16, 0.32), (1, 0.1), (3, 0.9))
+    hint = "solve (k - 1) / (m + k - 1) = bubble for m, and round up"
 
+    def draw(self, rng):
+        k, m = int(rng.integers(2, 65)), int(rng.integers(2, 500))
+        return k, (k - 1) / (m + k - 1.5)  # m micro-batches are enough, and m - 1 are not
 
-def _enough_mistakes(found, right, k, bubble):
-    work = (1 - bubble) / bubble  # for each empty place
-    return (
-        (found < 1, "there is always at least one", "a minibatch that is not cut counts as one micro-batch"),
-        (found % 1 != 0, "a part of a micro-batch", "round up to a whole number"),
-        (right - 1, "the bubble is a little too large", "round up, not down"),
-        (abs(found - (k - 1) / bubble) <= 1, "this is a number of time slots", PLACES),
-        (abs(found - k * work) <= 1, "this counts k empty slots", "k - 1 slots are empty, not k"),
-        (abs(found - 2 * (k - 1) * work) <= 2, "twice as many", "forward and backward each have a bubble, and places"),
-        (right + 1, "one less is enough", "a bubble of exactly `bubble` is still allowed"),
-    )
+    def right(self, k, bubble):
+        """The least m, at least 1, for which (k-1)/(m+k-1) is at most the bubble."""
+        return next(m for m in range(1, 10**6) if k - 1 <= bubble * (m + k - 1) + 1e-9)
 
-
-EXERCISES = {
-    "one_f_one_b": Exercise(
-        "Write one_f_one_b(k, micro_batches): for each of k devices the list of what it computes, in order, as tuples "
-        "('F' or 'B', stage, micro_batch). Device s has stage s, begins with k - s forwards (or with all, if there "
-        "are fewer), and then does one backward and one forward in turn, and the backwards that are left.",
-        "proved for 1 to 4 devices; device s holds at most k - s micro-batches, and it takes no longer than GPipe.",
-        _try_one_f_one_b,
-        cases=((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1)),  # LeNet has at most four stages
-        draw=lambda rng: (int(rng.integers(1, 5)), int(rng.integers(1, 12))),
-    ),
-    "enough_micro_batches": Exercise(
-        "Write enough_micro_batches(k, bubble): the smallest number of micro-batches with which GPipe on k devices, "
-        "whose stages cost the same, loses at most the part `bubble` of the time (0.1 is a tenth).",
-        "the more devices, the more micro-batches it takes to keep them busy.",
-        cases=((4, 0.15), (4, 0.25), (8, 0.5), (2, 0.03), (16, 0.32), (1, 0.1), (3, 0.9)),
-        draw=_draw_bubble,
-        right=_enough,
-        mistakes=_enough_mistakes,
-        hint="solve (k - 1) / (m + k - 1) = bubble for m, and round up",
-    ),
-}
+    def mistakes(self, found, right, k, bubble):
+        work = (1 - bubble) / bubble  # for each empty place
+        yield found < 1, "there is always at least one", "a minibatch that is not cut counts as one micro-batch"
+        yield found % 1 != 0, "a part of a micro-batch", "round up to a whole number"
+        yield right - 1, "the bubble is a little too large", "round up, not down"
+        yield abs(found - (k - 1) / bubble) <= 1, "this is a number of time slots", PLACES
+        yield abs(found - k * work) <= 1, "this counts k empty slots", "k - 1 slots are empty, not k"
+        twice = abs(found - 2 * (k - 1) * work) <= 2
+        yield twice, "twice as many", "forward and backward each have a bubble, and places"
+        yield right + 1, "one less is enough", "a bubble of exactly `bubble` is still allowed"

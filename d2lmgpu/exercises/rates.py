@@ -2,19 +2,31 @@
 
 import math
 
-from .checking import Exercise
+from .exercise import Exercise
 from .results import RUN_IT
 
 
-def _updates_mistakes(_, right, n, b, k):
-    return (
-        (n // (k * b), "the ragged rest gets no update", "the last minibatch may be smaller; round up"),
-        (n / (k * b), "that is not a whole number", "the last minibatch may be smaller, but is an update, too"),
-        (math.ceil(n / b), "as many as on one device", "an update needs a shard of b examples from each device"),
-        (n // b, "as many as on one device", "an update needs a shard of b examples from each device"),
-        (k * math.ceil(n / b), "more with more devices", "all devices together make one update, of k·b examples"),
-        (right + 1, "one too many", "if k·b divides n, there is no smaller last minibatch"),
-    )
+class updates_per_epoch(Exercise):
+    """Write updates_per_epoch(n, b, k): how many updates of the parameters there are in an epoch of n examples on k
+    devices, each of which gets b examples of a minibatch. A ragged rest is used, too.
+
+    the minibatch is k times as large, so there are a k-th as many updates, rounded up.
+    """
+
+    cases = ((60_000, 256, 1), (60_000, 256, 8), (60_000, 250, 4), (1000, 64, 3), (100, 32, 5))
+    drawn = 1, (10**5, 300, 10)
+    hint = "how many minibatches of k·b examples are in n?"
+
+    def right(self, n, b, k):
+        return math.ceil(n / (k * b))
+
+    def mistakes(self, _, right, n, b, k):
+        yield n // (k * b), "the ragged rest gets no update", "the last minibatch may be smaller; round up"
+        yield n / (k * b), "that is not a whole number", "the last minibatch may be smaller, but is an update, too"
+        yield math.ceil(n / b), "as many as on one device", "an update needs a shard of b examples from each device"
+        yield n // b, "as many as on one device", "an update needs a shard of b examples from each device"
+        yield k * math.ceil(n / b), "more with more devices", "all devices together make one update, of k·b examples"
+        yield right + 1, "one too many", "if k·b divides n, there is no smaller last minibatch"
 
 
 SCALED = "the minibatch grows with k: what does linear scaling say of the rate?"
@@ -23,33 +35,42 @@ BEHIND = f"{RISE}; step warmup_steps - 1 has the full rate"
 GOYAL = "Goyal et al. do that, but here the rate rises from 0 in equal parts"
 
 
-def _draw_rate(rng):
-    return int(rng.integers(12)), round(rng.uniform(0.01, 1), 3), int(rng.integers(2, 10)), int(rng.integers(0, 8))
+class learning_rate(Exercise):
+    """Write learning_rate(step, lr, k, warmup_steps): the rate of a step (from 0) on k devices, by linear scaling, if
+    lr is the right one for one device. In the first warmup_steps steps it rises from 0 in equal parts, so that step
+    warmup_steps - 1 is the first with the full rate.
 
+    k times the rate, from the warm-up's last step on, and on the way there in equal parts.
+    """
 
-def _right_rate(step, lr, k, warmup):
-    return k * lr * (min(1, (step + 1) / warmup) if warmup else 1)
+    cases = [
+        (step, *run)
+        for run in ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1))
+        for step in (0, 1, 2, 3, 4, 5, 9, 100)
+    ]
+    hint = f"{SCALED}; {RISE}"
+    raises = f"{RUN_IT}; warmup_steps may be 0: then there is no warm-up, and nothing to divide by"
 
+    def draw(self, rng):
+        return int(rng.integers(12)), round(rng.uniform(0.01, 1), 3), int(rng.integers(2, 10)), int(rng.integers(0, 8))
 
-def _rate_mistakes(_, right, step, lr, k, warmup):
-    """Rates that are wrong in the warm-up, or after it, and then those that are wrong anywhere."""
-    full, part = k * lr, (step + 1) / max(1, warmup)
-    if step < warmup:
-        special = (
-            (full, "the full rate from the start", "during the warm-up the rate is still smaller"),
-            (0.0, "a step with rate 0 changes nothing", RISE),
-            (step / warmup * full, "a step behind", BEHIND),
-            (full * (step + 1) / (warmup + 1), "a step behind", BEHIND),
-            (lr + (full - lr) * step / warmup, "it rises from the rate of one device", GOYAL),
-            (lr + (full - lr) * part, "it rises from the rate of one device", GOYAL),
-        )
-    else:
-        special = ((part * full, "it keeps rising", "when the warm-up is over, the rate stays"),)
-    return (
-        *special,
-        (right / k, "one device's rate", SCALED),
-        (right / math.sqrt(k), "scaled by the square root of k", SCALED),
-    )
+    def right(self, step, lr, k, warmup):
+        return k * lr * (min(1, (step + 1) / warmup) if warmup else 1)
+
+    def mistakes(self, _, right, step, lr, k, warmup):
+        """Rates that are wrong in the warm-up, or after it, and then those that are wrong anywhere."""
+        full, part = k * lr, (step + 1) / max(1, warmup)
+        if step < warmup:
+            yield full, "the full rate from the start", "during the warm-up the rate is still smaller"
+            yield 0.0, "a step with rate 0 changes nothing", RISE
+            yield step / warmup * full, "a step behind", BEHIND
+            yield full * (step + 1) / (warmup + 1), "a step behind", BEHIND
+            yield lr + (full - lr) * step / warmup, "it rises from the rate of one device", GOYAL
+            yield lr + (full - lr) * part, "it rises from the rate of one device", GOYAL
+        else:
+            yield part * full, "it keeps rising", "when the warm-up is over, the rate stays"
+        yield right / k, "one device's rate", SCALED
+        yield right / math.sqrt(k), "scaled by the square root of k", SCALED
 
 
 FAN = "how large a unit's output is depends on how many inputs it adds up"
@@ -60,58 +81,32 @@ def _inputs_and_outputs(shape):
     return (math.prod(shape[1:]), shape[0]) if len(shape) == 4 else shape
 
 
-def _he_mistakes(_, right, shape):
-    inputs, outputs = _inputs_and_outputs(shape)
-    area = math.prod(shape[2:])
-    sizes = (
-        (outputs, "counts the outputs", FAN if len(shape) == 4 else ORDER),
-        (outputs * area, "counts the outputs", FAN),
-        (shape[1], "counts channels only", "a convolution's unit adds up its whole window, of every channel"),
-        (area, "counts the window only", "a unit adds up its window in every input channel"),
-    )
-    return (
-        *((math.sqrt(2 / size), what, hint) for size, what, hint in sizes),
-        (2 / inputs, "the variance", "the standard deviation is its square root"),
-        (math.sqrt(1 / inputs), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"),
-        (0.01, "the textbook's constant", "it should depend on the shape"),
-    )
+class he_std(Exercise):
+    """Write he_std(shape): the standard deviation of He's initial weights, for the shape of a convolution's weight,
+    (outputs, inputs, h, w), or of a dense layer's, (inputs, outputs).
 
+    with these weights a unit's outputs are about as large as its inputs.
+    """
 
-EXERCISES = {
-    "updates_per_epoch": Exercise(
-        "Write updates_per_epoch(n, b, k): how many updates of the parameters there are in an epoch of n examples on k "
-        "devices, each of which gets b examples of a minibatch. A ragged rest is used, too.",
-        "the minibatch is k times as large, so there are a k-th as many updates, rounded up.",
-        cases=((60_000, 256, 1), (60_000, 256, 8), (60_000, 250, 4), (1000, 64, 3), (100, 32, 5)),
-        draw=lambda rng: tuple(map(int, rng.integers(1, (10**5, 300, 10)))),
-        right=lambda n, b, k: math.ceil(n / (k * b)),
-        mistakes=_updates_mistakes,
-        hint="how many minibatches of k·b examples are in n?",
-    ),
-    "learning_rate": Exercise(
-        "Write learning_rate(step, lr, k, warmup_steps): the rate of a step (from 0) on k devices, by linear scaling, "
-        "if lr is the right one for one device. In the first warmup_steps steps it rises from 0 in equal parts, so "
-        "that step warmup_steps - 1 is the first with the full rate.",
-        "k times the rate, from the warm-up's last step on, and on the way there in equal parts.",
-        cases=[
-            (step, *run)
-            for run in ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1))
-            for step in (0, 1, 2, 3, 4, 5, 9, 100)
-        ],
-        draw=_draw_rate,
-        right=_right_rate,
-        mistakes=_rate_mistakes,
-        hint=f"{SCALED}; {RISE}",
-        raises=f"{RUN_IT}; warmup_steps may be 0: then there is no warm-up, and nothing to divide by",
-    ),
-    "he_std": Exercise(
-        "Write he_std(shape): the standard deviation of He's initial weights, for the shape of a convolution's weight, "
-        "(outputs, inputs, h, w), or of a dense layer's, (inputs, outputs).",
-        "with these weights a unit's outputs are about as large as its inputs.",
-        cases=(((20, 1, 3, 3),), ((50, 20, 5, 5),), ((7, 3, 2, 5),), ((800, 128),), ((128, 10),)),
-        draw=lambda rng: (tuple(map(int, rng.integers(1, 100, rng.choice((2, 4))))),),
-        right=lambda shape: math.sqrt(2 / _inputs_and_outputs(shape)[0]),
-        mistakes=_he_mistakes,
-        hint="√(2 / inputs of a unit)",
-    ),
-}
+    cases = (((20, 1, 3, 3),), ((50, 20, 5, 5),), ((7, 3, 2, 5),), ((800, 128),), ((128, 10),))
+    hint = "√(2 / inputs of a unit)"
+
+    def draw(self, rng):
+        return (tuple(map(int, rng.integers(1, 100, rng.choice((2, 4))))),)
+
+    def right(self, shape):
+        return math.sqrt(2 / _inputs_and_outputs(shape)[0])
+
+    def mistakes(self, _, right, shape):
+        inputs, outputs = _inputs_and_outputs(shape)
+        area = math.prod(shape[2:])
+        for size, what, hint in (
+            (outputs, "counts the outputs", FAN if len(shape) == 4 else ORDER),
+            (outputs * area, "counts the outputs", FAN),
+            (shape[1], "counts channels only", "a convolution's unit adds up its whole window, of every channel"),
+            (area, "counts the window only", "a unit adds up its window in every input channel"),
+        ):
+            yield math.sqrt(2 / size), what, hint
+        yield 2 / inputs, "the variance", "the standard deviation is its square root"
+        yield math.sqrt(1 / inputs), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"
+        yield 0.01, "the textbook's constant", "it should depend on the shape"

@@ -1,5 +1,7 @@
 """Results of answers: do they have the right form, are they right, and if not, which mistake was made?"""
 
+import contextlib
+
 import numpy as np
 
 from ..arguments import is_number, shown
@@ -7,7 +9,7 @@ from ..devices import DeviceArray, record_transfers, to_host
 
 
 class Wrong(Exception):
-    """An answer is wrong. ``what`` says what it did, and in which case; ``hint`` helps to find the mistake."""
+    """An answer is wrong. ``what`` says what it did; ``hint`` helps to find the mistake."""
 
     def __init__(self, what, hint):
         super().__init__(what)
@@ -15,21 +17,33 @@ class Wrong(Exception):
 
 
 class Empty(Exception):
-    """An answer does nothing yet; the message says in which case."""
+    """An answer does nothing yet; the message says in what."""
+
+
+@contextlib.contextmanager
+def in_case(words):
+    """Let what a `Wrong` or `Empty` of the ``with`` block says begin with these words, if any, which tell the case."""
+    words = words and f"{words}: "
+    try:
+        yield
+    except Wrong as wrong:
+        raise Wrong(f"{words}{wrong.what}", wrong.hint) from wrong
+    except Empty as nothing:
+        raise Empty(f"{words}{nothing}") from nothing
 
 
 RUN_IT = "run the function yourself on such a case, and read the error message from the bottom up"
 
 
-def call(answer, *args, case, hint=RUN_IT):
-    """Return ``answer(*args)``. Raises `Wrong` if that raises an error; ``case`` says what the arguments were."""
+def call(answer, *args, hint=RUN_IT):
+    """Return ``answer(*args)``. Raises `Wrong` if that raises an error."""
     try:
         return answer(*args)
     except Exception as error:  # whatever a student's function may raise
-        raise Wrong(f"{case}: it raised {in_words(error)}", hint) from error
+        raise Wrong(f"it raised {in_words(error)}", hint) from error
 
 
-def call_recorded(answer, *args, case, hint=RUN_IT):
+def call_recorded(answer, *args, hint=RUN_IT):
     """As `call`, but return the result and the list of transfers. Errors of work on devices count as the answer's."""
 
     def recorded(*args):
@@ -37,14 +51,13 @@ def call_recorded(answer, *args, case, hint=RUN_IT):
             result = answer(*args)
         return result, transfers
 
-    return call(recorded, *args, case=case, hint=hint)
+    return call(recorded, *args, hint=hint)
 
 
-def result_of(answer, *args, case, hint=RUN_IT):
-    """As `call`, for functions that should return something. Raises `Empty` if that is None or ``...``."""
-    result = call(answer, *args, case=case, hint=hint)
+def returned(result):
+    """The ``result`` of a function that should return something. Raises `Empty` if that is None or ``...``."""
     if result is None or result is ...:
-        raise Empty(f"{case}: it returned nothing")
+        raise Empty("it returned nothing")
     return result
 
 
@@ -54,7 +67,7 @@ def expect(right, what, hint):
         raise Wrong(what, hint)
 
 
-def compare(found, right, mistakes, case, hint, tolerance=1e-5):
+def compare(found, right, mistakes, hint, tolerance=1e-5):
     """Raise `Wrong` unless ``found`` is ``right``, with the hint of the first mistake that fits, or else with ``hint``.
 
     A mistake is a tuple (wrong, what, hint) or (wrong, hint): ``wrong`` is the result to which it leads, or a bool,
@@ -64,7 +77,7 @@ def compare(found, right, mistakes, case, hint, tolerance=1e-5):
     tolerance = 1e-12 if isinstance(right, int) else tolerance
     if same(found, right, tolerance):
         return
-    said = f"{case}: {short(found)}" + ("" if right is None else f" instead of {short(right)}")
+    said = short(found) + ("" if right is None else f" instead of {short(right)}")
     for wrong, *what, its_hint in (*mistakes, (right is not None, hint)):
         if not isinstance(wrong, bool | np.bool_):
             wrong = same(found, wrong, tolerance) and not same(right, wrong, tolerance)
@@ -105,7 +118,7 @@ def same_things(some, others):
     return some is others
 
 
-def read(result, form, case, hint):
+def read(result, form, hint):
     """``result`` as Python's own numbers and lists. Raises `Wrong` unless it has this ``form``.
 
     A form is float (any number), int (a whole number), bool, str, np.ndarray (an array of numbers), object (anything),
@@ -114,7 +127,7 @@ def read(result, form, case, hint):
     try:
         return _read(result, form)
     except TypeError:
-        raise Wrong(f"{case}: it returned {shown(result)}", hint) from None
+        raise Wrong(f"it returned {shown(result)}", hint) from None
 
 
 def _read(result, form):

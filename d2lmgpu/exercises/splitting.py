@@ -2,140 +2,131 @@
 
 import numpy as np
 
-from ..devices import DeviceArray, cpu, record_transfers
+from ..devices import cpu
 from ..words import several
-from .checking import Exercise, random_numbers
-from .results import compare, expect, result_of
+from .exercise import Exercise, random_numbers
+from .results import call_recorded, compare, expect, in_case, returned
+from .watching import check_place
 
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]
 """What LeNet's layers put out for one image: convolution, ReLU, pooling, twice; flatten; dense, ReLU, dense."""
-
 BEFORE = "a cut c comes before layer c: what crosses it are the outputs of layer c - 1, outputs[c - 1]"
 
 
-def _draw_cuts(rng):
-    cuts = sorted(map(int, rng.choice(range(1, 8), 3, replace=False)))
-    return list(map(int, rng.integers(1, 20_000, 8))), cuts, int(rng.integers(2, 300))
+class layer_split_bytes(Exercise):
+    """Write layer_split_bytes(outputs, cuts, batch_size): outputs[i] is how many float32 numbers layer i puts out for
+    one example. A cut c means that layer c - 1 is on one device and layer c on the next. Return the bytes that cross
+    all cuts in a training step, forward and backward.
 
+    every cut is crossed by the outputs of the layer before it, and by as many gradients.
+    """
 
-def _split_mistakes(_, right, outputs, cuts, batch_size):
-    return (
-        (right / 2, "the forward pass only", "a gradient comes back for every number that was sent"),
-        (right / 4, "numbers, not bytes", "a float32 number takes 4 bytes"),
-        (2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"),
-        (right / batch_size, "these are the bytes of one example", "every example of the minibatch crosses the cut"),
-        (8 * batch_size * sum(outputs[cut] for cut in cuts), "the outputs of the layer after the cut", BEFORE),
-        (8 * batch_size * sum(outputs), "the outputs of all layers", "what stays on a device does not travel"),
+    cases = (
+        ([70, 60, 50, 40, 30], [2], 1),
+        ([70, 60, 50, 40, 30], [1, 4], 7),
+        (LENET_OUTPUTS, [3, 6, 8], 256),
+        ([70, 60, 50, 40, 30], [], 8),
     )
+    hint = "for one cut: examples · numbers · 4 bytes forward, and as many back; then add up the cuts"
 
+    def draw(self, rng):
+        cuts = sorted(map(int, rng.choice(range(1, 8), 3, replace=False)))
+        return list(map(int, rng.integers(1, 20_000, 8))), cuts, int(rng.integers(2, 300))
 
-def _try_dense_by_inputs(answer, N, D, O, k):
-    """The result is on the first device, and every device was given a part of the weight and of the work."""
-    rng = random_numbers(0)
-    devices = [cpu(i) for i in range(k)]
-    x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
-    case = f"x {x.shape} and weight {weight.shape} on {several(k, 'device')}"
-    with record_transfers() as transfers:
-        y = result_of(answer, x, weight, bias, list(devices), case=case, hint=PARTS)
-    place = y.device if isinstance(y, DeviceArray) else "the host"
-    expect(place is devices[0], f"{case}: y is on {place}", "return the sum as an array on devices[0]")
-    _check_product(y, x @ weight, bias, k, case)
-    _check_parts(transfers, devices, x, weight, bias, case)
+    def right(self, outputs, cuts, batch_size):
+        return 2 * 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
+
+    def mistakes(self, _, right, outputs, cuts, batch_size):
+        yield right / 2, "the forward pass only", "a gradient comes back for every number that was sent"
+        yield right / 4, "numbers, not bytes", "a float32 number takes 4 bytes"
+        yield 2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"
+        one = right / batch_size
+        yield one, "these are the bytes of one example", "every example of the minibatch crosses the cut"
+        yield 8 * batch_size * sum(outputs[cut] for cut in cuts), "the outputs of the layer after the cut", BEFORE
+        yield 8 * batch_size * sum(outputs), "the outputs of all layers", "what stays on a device does not travel"
 
 
 PARTS = "np.array_split(x, k, axis=1) also splits what k does not divide; what is split how must fit together"
 
 
-def _check_product(y, product, bias, k, case):
-    right = product + bias
-    expect(y.shape == right.shape, f"{case}: y has shape {y.shape} instead of {right.shape}", "add up the products")
-    mistakes = (
-        (product + k * bias, f"the bias is counted {k} times", "it is added once, not on every device"),
-        (product, "the bias is missing", "add it once"),
-    )
-    hint = "y = x @ weight + bias is a sum over the inputs; each device has some of them"
-    compare(y, right, mistakes, f"{case}: y", hint, 1e-4)
-
-
-def _check_parts(transfers, devices, x, weight, bias, case):
+def _check_parts(transfers, devices, x, weight):
     """Each device gets its part from the host, and no more; each sends only its product to the first device."""
-    (N, D), O, k = x.shape, len(bias), len(devices)
-    most = 4 * (-(-D // k) * (N + O) + O)  # its part of x and weight, and perhaps the bias
-    got = {
-        device: sum(t.nbytes for t in transfers if (t.source, t.destination) == ("host", str(device)))
-        for device in devices
-    }
+    (N, D), O, k = x.shape, weight.shape[1], len(devices)
+    from_host = [t for t in transfers if t.source == "host"]
+    got = {device: sum(t.nbytes for t in from_host if t.destination == str(device)) for device in devices}
     for device, nbytes in got.items():
-        hint = "each device multiplies its part of x by its part of weight"
-        expect(nbytes > 0, f"{case}: {device} has nothing to do", hint)
+        expect(nbytes > 0, f"{device} has nothing to do", "each device multiplies its part of x by its part of weight")
     moved = sum(t.nbytes for t in transfers if t.source != t.destination and t.source != "host")
     right = 4 * (k - 1) * N * O
-    expect(
-        moved == right,
-        f"{case}: {moved:,} bytes leave the devices instead of {right:,}",
-        "each other device sends its product, (N, O) numbers, once, straight to devices[0]",
-    )
+    hint = "each other device sends its product, (N, O) numbers, once, straight to devices[0]"
+    expect(moved == right, f"{moved:,} bytes leave the devices instead of {right:,}", hint)
+    most = 4 * (-(-D // k) * (N + O) + O)  # its part of x and weight, and perhaps the bias
     for device, nbytes in got.items():
-        what = f"{case}: {device} gets {nbytes:,} bytes from the host; its parts and the bias have {most:,} at most"
+        what = f"{device} gets {nbytes:,} bytes from the host; its parts and the bias have {most:,} at most"
         expect(nbytes <= most, what, "a device needs its part of x and weight only")
+
+
+class dense_by_inputs(Exercise):
+    """Write dense_by_inputs(x, weight, bias, devices): x (N, D), weight (D, O) and bias (O,) are NumPy arrays. Give
+    each device a part of the D inputs: these columns of x, these rows of weight. Return y = x @ weight + bias on
+    devices[0].
+
+    every device multiplies its part of the inputs, and the parts add up to the whole layer.
+    """
+
+    cases = ((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5))
+    hint = "y = x @ weight + bias is a sum over the inputs; each device has some of them"
+
+    def words(self, N, D, O, k):
+        return f"x {(N, D)} and weight {(D, O)} on {several(k, 'device')}"
+
+    def test(self, answer, N, D, O, k):
+        """The result is on the first device, and every device was given a part of the weight and of the work."""
+        rng = random_numbers(0)
+        devices = [cpu(i) for i in range(k)]
+        x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
+        y, transfers = call_recorded(answer, x, weight, bias, list(devices), hint=PARTS)
+        check_place(returned(y), devices[0], "y", "return the sum as an array on devices[0]")
+        right = x @ weight + bias
+        expect(y.shape == right.shape, f"y has shape {y.shape} instead of {right.shape}", "add up the products")
+        with in_case("y"):
+            compare(y, right, self.mistakes(y, right, bias, k), self.hint, 1e-4)
+        _check_parts(transfers, devices, x, weight)
+
+    def mistakes(self, _, right, bias, k):
+        yield right + (k - 1) * bias, f"the bias is counted {k} times", "it is added once, not on every device"
+        yield right - bias, "the bias is missing", "add it once"
 
 
 PARAMETERS, ACTIVATIONS = 129_068, sum(LENET_OUTPUTS)
 
 
-def _fitting(parameters, activations, memory, k):
-    return k * max(0, (memory - 8 * parameters) // (4 * activations))
+class largest_batch(Exercise):
+    """Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with `memory`
+    bytes holds all parameters, their gradients, and for each example of its shard the activations; all are float32
+    numbers. Return the largest number of examples in a minibatch.
 
+    every device holds all parameters and gradients, and whole examples in the memory that is left.
+    """
 
-def _fitting_mistakes(found, right, parameters, activations, memory, k):
-    shared, no_grads = (_fitting(few, activations, memory, k) for few in (parameters / k, parameters / 2))
-    return (
-        (found < 0, "this is negative", "if parameters and gradients alone do not fit, no example does"),
-        (found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then times k"),
-        (right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"),
-        (no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"),
-        (shared, "only a part of the parameters", "with data parallelism every device holds all of them"),
-        (0 < found - right < k, "a shard would not fit", "each device holds whole examples: round down before times k"),
-    )
+    cases = [
+        (PARAMETERS, ACTIVATIONS, memory, k)
+        for memory, k in ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4))
+    ]
+    hint = "how many examples fit into what parameters and gradients leave of a device's memory? Then times k"
 
+    def draw(self, rng):
+        return (PARAMETERS, ACTIVATIONS, *map(int, rng.integers((10**6, 1), (10**8, 9))))
 
-EXERCISES = {
-    "layer_split_bytes": Exercise(
-        "Write layer_split_bytes(outputs, cuts, batch_size): outputs[i] is how many float32 numbers layer i puts out "
-        "for one example. A cut c means that layer c - 1 is on one device and layer c on the next. Return the bytes "
-        "that cross all cuts in a training step, forward and backward.",
-        "every cut is crossed by the outputs of the layer before it, and by as many gradients.",
-        cases=(
-            ([70, 60, 50, 40, 30], [2], 1),
-            ([70, 60, 50, 40, 30], [1, 4], 7),
-            (LENET_OUTPUTS, [3, 6, 8], 256),
-            ([70, 60, 50, 40, 30], [], 8),
-        ),
-        draw=_draw_cuts,
-        right=lambda outputs, cuts, batch_size: 2 * 4 * batch_size * sum(outputs[cut - 1] for cut in cuts),
-        mistakes=_split_mistakes,
-        hint="for one cut: examples · numbers · 4 bytes forward, and as many back; then add up the cuts",
-    ),
-    "dense_by_inputs": Exercise(
-        "Write dense_by_inputs(x, weight, bias, devices): x (N, D), weight (D, O) and bias (O,) are NumPy arrays. Give "
-        "each device a part of the D inputs: these columns of x, these rows of weight. Return y = x @ weight + bias "
-        "on devices[0].",
-        "every device multiplies its part of the inputs, and the parts add up to the whole layer.",
-        _try_dense_by_inputs,
-        cases=((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5)),
-    ),
-    "largest_batch": Exercise(
-        "Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with "
-        "`memory` bytes holds all parameters, their gradients, and for each example of its shard the activations; all "
-        "are float32 numbers. Return the largest number of examples in a minibatch.",
-        "every device holds all parameters and gradients, and whole examples in the memory that is left.",
-        cases=[
-            (PARAMETERS, ACTIVATIONS, memory, k)
-            for memory, k in ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4))
-        ],
-        draw=lambda rng: (PARAMETERS, ACTIVATIONS, *map(int, rng.integers((10**6, 1), (10**8, 9)))),
-        right=_fitting,
-        mistakes=_fitting_mistakes,
-        hint="how many examples fit into what parameters and gradients leave of a device's memory? Then times k",
-    ),
-}
+    def right(self, parameters, activations, memory, k):
+        return k * max(0, (memory - 8 * parameters) // (4 * activations))
+
+    def mistakes(self, found, right, parameters, activations, memory, k):
+        shared, no_grads = (self.right(few, activations, memory, k) for few in (parameters / k, parameters / 2))
+        yield found < 0, "this is negative", "if parameters and gradients alone do not fit, no example does"
+        yield found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then times k"
+        yield right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"
+        yield no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"
+        yield shared, "only a part of the parameters", "with data parallelism every device holds all of them"
+        more = 0 < found - right < k
+        yield more, "a shard would not fit", "each device holds whole examples: round down before times k"

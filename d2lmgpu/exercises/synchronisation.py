@@ -2,125 +2,128 @@
 
 import numpy as np
 
-from ..devices import DeviceArray, cpu, put, to_host
+from ..devices import cpu, to_host
+from ..parallel import get_params
 from ..words import several
-from .checking import Exercise, random_numbers
-from .results import Empty, Wrong, call_recorded, close, compare, expect, kind, read, result_of, same_things
-from .watching import check_ways
-
-
-def try_split_batch(answer, n, k):
-    """Each example is there once, with its label; shards differ by at most one, and each is on its device."""
-    devices = [cpu(i) for i in range(k)]
-    case = f"{several(n, 'example')} on {several(k, 'device')}"
-    X, y = np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.arange(n)
-    result = result_of(answer, X, y, list(devices), case=case, hint=RAGGED)
-    expect(isinstance(result, tuple), f"{case}: it returned {kind(result)}", TWO_LISTS)
-    X_shards, y_shards = read(result, ([object], [object]), case, TWO_LISTS)
-    for shards in (X_shards, y_shards):
-        expect(len(shards) == k, f"{case}: {len(shards)} shards", "each device gets one, if it is an empty one")
-    _check_places(X_shards + y_shards, devices, case)
-    sizes = [len(shard) for shard in X_shards]
-    labels = [len(shard) for shard in y_shards]
-    expect(sizes == labels, f"{case}: {sizes} images and {labels} labels", "cut X and y at the same places")
-    expect(sum(sizes) == n, f"{case}: shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
-    expect(max(sizes) - min(sizes) <= 1, f"{case}: shards of {sizes} examples; all wait for the largest", RAGGED)
-    _check_pairs(X_shards, y_shards, n, case)
-
+from .exercise import Exercise, random_numbers
+from .results import (
+    Empty,
+    Wrong,
+    call,
+    call_recorded,
+    close,
+    compare,
+    expect,
+    in_case,
+    kind,
+    read,
+    returned,
+    same_things,
+)
+from .watching import check_place, check_ways, spread
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
 RAGGED = "n divided by k leaves a remainder r; give one more example to r of the devices"
 
 
-def _check_places(shards, devices, case):
-    for shard, device in zip(shards, [*devices, *devices], strict=True):
-        place = shard.device if isinstance(shard, DeviceArray) else "the host"
-        said = f"{case}: the shard for {device} is on {place}"
-        expect(place is device, said, "put(part, device) copies a part there")
+class split_batch(Exercise):
+    """Write split_batch(X, y, devices): split n images X (n, ...) and their labels y (n,) over the list of devices;
+    return two lists with a device array for each device. Sizes differ by one at most, and n may be less than the number
+    of devices.
 
+    every example is on one device, with its label, and the devices' numbers of examples differ by at most one.
+    """
 
-def _check_pairs(X_shards, y_shards, n, case):
-    """Image i is [3i, 3i + 1, 3i + 2], and its label i."""
-    X = np.concatenate([to_host(shard).reshape(-1, 3) for shard in X_shards])
-    y = np.concatenate([to_host(shard) for shard in y_shards])
-    expect(sorted(X[:, 0]) == [3 * i for i in range(n)], f"{case}: some examples occur twice, others never", RAGGED)
-    said = f"{case}: some images have another image's label"
-    expect((X[:, 0] == 3 * y).all(), said, "cut X and y at the same places, in the same order")
+    cases = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
+    drawn = 1, (50, 9)
 
+    def words(self, n, k):
+        return f"{several(n, 'example')} on {several(k, 'device')}"
 
-def try_allreduce(answer, k, n):
-    """The sum, in place, on every device. Returns the transfers."""
-    rng = random_numbers(0)
-    devices = [cpu(i) for i in range(k)]
-    values = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
-    arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
-    data, case = list(arrays), several(k, "device")
-    hint = "arrays of two devices do not mix: put(x, device) copies x to the other"
-    _, transfers = call_recorded(answer, data, case=case, hint=hint)
-    rebound = any(new is not old for new, old in zip(data, arrays, strict=False))
-    if k > 1 and not rebound and all(map(close, arrays, values)):
-        raise Empty(f"{case}: nothing has changed")
-    total = np.sum(values, axis=0, dtype=float)
-    if rebound and not close(arrays[-1], total):
-        said = "the list has other arrays in it than before, and those given, the devices' gradients, no sum"
-        raise Wrong(f"{case}: {said}", REBOUND)
-    for i, array in enumerate(arrays):
-        _check_sum(i, array, values, total, case)
-    if k > 1:
-        check_ways(transfers, devices, n, case)
-    return transfers
+    def test(self, answer, n, k):
+        """Each example is there once, with its label; shards differ by at most one, and each is on its device."""
+        devices = [cpu(i) for i in range(k)]
+        X, y = np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.arange(n)  # image i: 3i, 3i + 1, 3i + 2
+        result = returned(call(answer, X, y, list(devices), hint=RAGGED))
+        expect(isinstance(result, tuple), f"it returned {kind(result)}", TWO_LISTS)
+        X_shards, y_shards = read(result, ([object], [object]), TWO_LISTS)
+        for shards in (X_shards, y_shards):
+            expect(len(shards) == k, f"{len(shards)} shards", "each device gets one, if it is an empty one")
+        for shard, device in zip(X_shards + y_shards, devices + devices, strict=True):
+            check_place(shard, device, f"the shard for {device}", "put(part, device) copies a part there")
+        sizes, labels = ([len(shard) for shard in shards] for shards in (X_shards, y_shards))
+        expect(sizes == labels, f"{sizes} images and {labels} labels", "cut X and y at the same places")
+        expect(sum(sizes) == n, f"shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
+        expect(max(sizes) - min(sizes) <= 1, f"shards of {sizes} examples; all wait for the largest", RAGGED)
+        X = np.concatenate([to_host(shard).reshape(-1, 3) for shard in X_shards])
+        y = np.concatenate([to_host(shard) for shard in y_shards])
+        expect(sorted(X[:, 0]) == [3 * i for i in range(n)], "some examples occur twice, others never", RAGGED)
+        hint = "cut X and y at the same places, in the same order"
+        expect((X[:, 0] == 3 * y).all(), "some images have another image's label", hint)
 
 
 REBOUND = "data[i] = ... gives the list another array; data[i][:] = ... writes into the one that is there"
 
 
-def _check_sum(i, array, values, total, case):
-    twice = np.where(_equal(array, total), total, total + values[i])  # its own vector, in some chunks or in all
-    mistakes = (
-        (values[i], "it still holds its own vector", "once the sum is on device 0, copy it to the others"),
-        (total / len(values), "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"),
-        (twice, "the sum with its own vector counted twice", "copy the sum back with data[i][:] = ..., not with +="),
-        (values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"),
-    )
+class allreduce(Exercise):
+    """Write allreduce(data): data is a list of device arrays of one shape, one on each device; afterwards each holds
+    the sum of all. Work in place, and return nothing.
+
+    all devices hold the sum, in place, for 1, 2, 3, 5 and 8 devices.
+    """
+
+    cases = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
     hint = "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often"
-    compare(array, total, mistakes, f"{case}: device {i}", hint, 1e-4)
+    raises = "arrays of two devices do not mix: put(x, device) copies x to the other"
+    drawn = (2, 1), (9, 30)
 
+    def words(self, k, n):
+        return several(k, "device")
 
-def _equal(array, total):
-    """Which elements hold the sum."""
-    return np.isclose(to_host(array), total, rtol=0, atol=1e-4 * np.abs(total).max(initial=1e-30))
+    def test(self, answer, k, n):
+        """The sum, in place, on every device. Returns the transfers."""
+        rng = random_numbers(0)
+        devices = [cpu(i) for i in range(k)]
+        values = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
+        arrays = spread(values, devices)
+        data = list(arrays)
+        _, transfers = call_recorded(answer, data, hint=self.raises)
+        rebound = any(new is not old for new, old in zip(data, arrays, strict=False))
+        if k > 1 and not rebound and all(map(close, arrays, values)):
+            raise Empty("nothing has changed")
+        total = np.sum(values, axis=0, dtype=float)
+        if rebound and not close(arrays[-1], total):
+            said = "the list has other arrays in it than before, and those given, the devices' gradients, no sum"
+            raise Wrong(said, REBOUND)
+        for i, array in enumerate(arrays):
+            with in_case(f"device {i}"):
+                compare(array, total, self.mistakes(array, total, values, i), self.hint, 1e-4)
+        if k > 1:
+            check_ways(transfers, devices, n)
+        return transfers
 
-
-def try_update_replicas(answer, sizes):
-    """All replicas take the same step. ``sizes``: of each device's shard."""
-    rng = random_numbers(1)
-    k, n, shapes, lr = len(sizes), sum(sizes), ((2, 3), (4,)), 0.5
-    devices, case = [cpu(i) for i in range(k)], f"{several(k, 'device')}, a minibatch of {n}"
-    start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
-    own = [[(size > 0) * rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for size in sizes]
-    replicas = [[put(value, device) for value in start] for device in devices]
-    grads = [[put(value, device) for value in values] for values, device in zip(own, devices, strict=True)]
-    arrays = [list(params) for params in replicas]
-    with np.errstate(all="ignore"):
-        _, transfers = call_recorded(answer, replicas, grads, lr, n, case=case, hint=MIXED)
-    check_steps(replicas, arrays, start, own, sizes, lr, case)
-    if k > 1:
-        check_ways(transfers, devices, sum(value.size for value in start), case)
+    def mistakes(self, array, total, values, i):
+        equal = np.isclose(to_host(array), total, rtol=0, atol=1e-4 * np.abs(total).max(initial=1e-30))
+        twice = np.where(equal, total, total + values[i])  # its own vector, in some chunks or in all
+        yield values[i], "it still holds its own vector", "once the sum is on device 0, copy it to the others"
+        yield total / len(values), "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"
+        yield twice, "the sum with its own vector counted twice", "copy the sum back with data[i][:] = ..., not with +="
+        yield values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"
 
 
 MIXED = "an allreduce takes a list with one array of each device, all of one shape: which of your lists are such?"
 
 
-def check_steps(replicas, arrays, start, own, sizes, lr, case, tolerance=1e-4):
+def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
     """All replicas take, in place, the step that one device would take: the sum of all gradients, divided once.
 
     ``replicas``: for each device the list of its parameters, which held ``arrays``, with the values ``start``; ``own``:
     for each device the gradients of its shard; ``sizes``: those shards' numbers of examples.
     """
-    expect(same_things(replicas, arrays), f"{case}: the lists now hold other arrays", "work in place, as sgd does")
+    expect(same_things(replicas, arrays), "the lists now hold other arrays", "work in place, as sgd does")
     steps = [_flat(params) - _flat(start) for params in arrays]
     if not any(step.any() for step in steps):
-        raise Empty(f"{case}: no parameter has changed")
+        raise Empty("no parameter has changed")
     n, own = sum(sizes), [_flat(grads) for grads in own]
     total, means = np.sum(own, axis=0), [grads / max(1, size) for grads, size in zip(own, sizes, strict=True)]
     for i, step in enumerate(steps):
@@ -137,7 +140,8 @@ def check_steps(replicas, arrays, start, own, sizes, lr, case, tolerance=1e-4):
         )
         mistakes = [(-lr * gradient, what, hint) for gradient, what, hint in wrong]
         mistakes.append((not np.isfinite(step).all(), "do not divide by an empty shard's size"))
-        compare(step, -lr * total / n, mistakes, f"{case}: the step of device {i}", SAME, tolerance)
+        with in_case(f"the step of device {i}"):
+            compare(step, -lr * total / n, mistakes, SAME, tolerance)
 
 
 ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"
@@ -150,31 +154,33 @@ def _flat(arrays):
     return np.concatenate([to_host(array).reshape(-1) for array in arrays])
 
 
-EXERCISES = {
-    "split_batch": Exercise(
-        "Write split_batch(X, y, devices): split n images X (n, ...) and their labels y (n,) over the list of devices; "
-        "return two lists with a device array for each device. Sizes differ by one at most, and n may be less than the "
-        "number of devices.",
-        "every example is on one device, with its label, and the devices' numbers of examples differ by at most one.",
-        try_split_batch,
-        cases=((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2)),
-        draw=lambda rng: tuple(map(int, rng.integers(1, (50, 9)))),
-    ),
-    "allreduce": Exercise(
-        "Write allreduce(data): data is a list of device arrays of one shape, one on each device; afterwards each "
-        "holds the sum of all. Work in place, and return nothing.",
-        "all devices hold the sum, in place, for 1, 2, 3, 5 and 8 devices.",
-        try_allreduce,
-        cases=((2, 5), (1, 4), (3, 7), (5, 3), (8, 11)),
-        draw=lambda rng: tuple(map(int, rng.integers((2, 1), (9, 30)))),
-    ),
-    "update_replicas": Exercise(
-        "Write update_replicas(device_params, device_grads, lr, batch_size): for each device you get the list of its "
-        "parameters and the list of its gradients, summed over its shard; let all replicas take the same step of SGD, "
-        "in place. batch_size is that of the whole minibatch.",
-        "all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch.",
-        try_update_replicas,
-        cases=(((5, 5),), ((10,),), ((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((2, 2, 2, 2, 2),)),
-        draw=lambda rng: (rng.integers(1, 9, rng.integers(2, 9)).tolist(),),
-    ),
-}
+class update_replicas(Exercise):
+    """Write update_replicas(device_params, device_grads, lr, batch_size): for each device you get the list of its
+    parameters and the list of its gradients, summed over its shard; let all replicas take the same step of SGD, in
+    place. batch_size is that of the whole minibatch.
+
+    all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch.
+    """
+
+    cases = (((5, 5),), ((10,),), ((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((2, 2, 2, 2, 2),))
+
+    def draw(self, rng):
+        return (rng.integers(1, 9, rng.integers(2, 9)).tolist(),)
+
+    def words(self, sizes):
+        return f"{several(len(sizes), 'device')}, a minibatch of {sum(sizes)}"
+
+    def test(self, answer, sizes):
+        """All replicas take the same step. ``sizes``: of each device's shard."""
+        rng, shapes, lr = random_numbers(1), ((2, 3), (4,)), 0.5
+        devices = [cpu(i) for i in range(len(sizes))]
+        start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
+        own = [[(size > 0) * rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for size in sizes]
+        replicas = [get_params(start, device) for device in devices]
+        grads = list(map(get_params, own, devices))
+        arrays = [list(params) for params in replicas]
+        with np.errstate(all="ignore"):
+            _, transfers = call_recorded(answer, replicas, grads, lr, sum(sizes), hint=MIXED)
+        check_steps(replicas, arrays, start, own, sizes, lr)
+        if len(sizes) > 1:
+            check_ways(transfers, devices, sum(value.size for value in start))

@@ -4,16 +4,24 @@ import importlib
 
 from ..arguments import check_name
 
+
+def _exercises(topic):
+    """The exercises of a module, by name: the classes that it defines."""
+    module = importlib.import_module(f".{topic}", __package__)
+    own = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    return {name: kind() for name, kind in own.items() if kind.__module__ == module.__name__}
+
+
 TOPICS = [
-    importlib.import_module(f".{name}", __package__)
-    for name in (
+    _exercises(topic)
+    for topic in (
         *("places", "layers_by_hand", "splitting", "synchronisation", "training", "collectives", "rates", "weights"),
         *("scaling", "speed", "bugs", "plans", "memory", "machines", "frameworks"),
     )
 ]
-"""The modules with exercises, one for each topic."""
+"""The exercises of each topic, by name."""
 
-EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.EXERCISES.items()}
+EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}
 """All exercises by name."""
 
 

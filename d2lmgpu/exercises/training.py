@@ -5,45 +5,17 @@ import math
 import numpy as np
 
 from ..collectives import chunk_bounds
-from ..devices import cpu, put
+from ..devices import cpu
 from ..networks import init_params, loss_and_grads
+from ..parallel import get_params
 from ..words import several
-from .checking import Exercise, random_numbers
-from .results import Wrong, call_recorded, compare, expect, read
+from .exercise import Exercise, random_numbers
+from .results import call_recorded, compare, expect, in_case, read
 from .synchronisation import check_steps
 from .watching import check_ways, watch
 
 LR = 0.5
-
-
-def _try_train_batch(answer, n, k):
-    """Every replica takes the step that one device would take, in place, also with uneven and with empty shards."""
-    rng = random_numbers(0)
-    params = init_params(0, init="he")
-    X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
-    devices, case = [cpu(i) for i in range(k)], f"{several(n, 'example')} on {several(k, 'device')}"
-    copies = [[put(param, device) for param in params] for device in devices]
-    given = [list(copy) for copy in copies]
-    with watch(devices) as seen:
-        loss, transfers = call_recorded(answer, X, y, given, list(devices), LR, case=case)
-    bounds = chunk_bounds(n, k)
-    own = [loss_and_grads(X[start:stop], y[start:stop], params)[1] for start, stop in bounds]
-    check_steps(given, copies, params, own, [stop - start for start, stop in bounds], LR, case, 1e-2)
-    _check_loss(loss, params, X, y, case)
-    if k > 1:
-        _check_order(seen, params, case)
-        check_ways(transfers, devices, sum(param.size for param in params), case)
-
-
-def _check_order(seen, params, case):
-    """All devices were given their work, the task that returns a gradient of W1's shape, before the first wait."""
-    pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))
-    if pair:
-        raise Wrong(
-            f"{case}: right, but one device after the other: {pair[1]} got nothing to do before {pair[0]} was waited "
-            "for",
-            "submit to all devices first, tasks = [device.run(...) for ...], and then wait: task.result() for each",
-        )
+SUBMIT = "submit to all devices first, tasks = [device.run(...) for ...], and then wait: task.result() for each"
 
 
 def _has_shape(result, shape):
@@ -52,96 +24,102 @@ def _has_shape(result, shape):
     return getattr(result, "shape", None) == shape
 
 
-def _check_loss(loss, params, X, y, case):
-    """Check that the loss is the sum over all examples."""
-    hint = "return the loss, summed over examples"
-    expect(loss is not None and loss is not ..., f"{case}: all parameters are right, but it returned nothing", hint)
-    loss, total = read(loss, float, case, hint), float(loss_and_grads(X, y, params)[0])
-    mistakes = (
-        (total / len(y), "the mean", "return the sum over the examples; do not divide it"),
-        (loss > 1.5 * total / len(y), "some examples are missing", "add up the losses of all devices, not only of one"),
-    )
+class train_batch(Exercise):
+    """Write train_batch(X, y, device_params, devices, lr): one step of data-parallel training. X (n, 1, 28, 28) and y
+    (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in place. Return
+    the loss, summed over all n examples.
+
+    all replicas take the right step, all devices compute at the same time, and the loss is the sum.
+    """
+
+    cases = ((7, 3), (12, 2), (5, 1), (2, 3))
+    drawn = (3, 2), (12, 6)
     hint = "add up the sums of the losses of all shards"
-    compare(loss, total, mistakes, f"{case}: the loss", hint, 1e-4)
+
+    def words(self, n, k):
+        return f"{several(n, 'example')} on {several(k, 'device')}"
+
+    def test(self, answer, n, k):
+        """Every replica takes the step that one device would take, in place, also with uneven and with empty shards."""
+        rng = random_numbers(0)
+        params = init_params(0, init="he")
+        X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
+        devices, bounds = [cpu(i) for i in range(k)], chunk_bounds(n, k)
+        copies = [get_params(params, device) for device in devices]
+        given = [list(copy) for copy in copies]
+        with watch(devices) as seen:
+            loss, transfers = call_recorded(answer, X, y, given, list(devices), LR)
+        own = [loss_and_grads(X[start:stop], y[start:stop], params)[1] for start, stop in bounds]
+        check_steps(given, copies, params, own, [stop - start for start, stop in bounds], LR, 1e-2)
+        hint = "return the loss, summed over examples"
+        expect(loss is not None and loss is not ..., "all parameters are right, but it returned nothing", hint)
+        loss, total = read(loss, float, hint), float(loss_and_grads(X, y, params)[0])
+        with in_case("the loss"):
+            compare(loss, total, self.mistakes(loss, total, n), self.hint, 1e-4)
+        if k > 1:
+            pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))  # a gradient of W1
+            said = "right, but one device after the other: {} got nothing to do before {} was waited for"
+            expect(not pair, pair and said.format(*pair[::-1]), SUBMIT)
+            check_ways(transfers, devices, sum(param.size for param in params))
+
+    def mistakes(self, loss, total, n):
+        missing = loss > 1.5 * total / n
+        yield total / n, "the mean", "return the sum over the examples; do not divide it"
+        yield missing, "some examples are missing", "add up the losses of all devices, not only of one"
 
 
 ALL = "all examples over all seconds"
 
 
-def _draw_run(rng):
-    return rng.uniform(0.1, 9, 5).round(2).tolist(), rng.integers(10, 300, 5).tolist()
+class examples_per_second(Exercise):
+    """Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of a
+    run; return the examples per second, leaving out the first step, which warms up.
 
+    all examples over all seconds, without the first step.
+    """
 
-def _examples_per_second(seconds, sizes):
-    return sum(sizes[1:]) / sum(seconds[1:])
+    cases = (([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]), ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]), ([3.0, 2.0], [10, 5]))
+    hint = f"{ALL}, but for the first step"
 
+    def draw(self, rng):
+        return rng.uniform(0.1, 9, 5).round(2).tolist(), rng.integers(10, 300, 5).tolist()
 
-def _rate_mistakes(_, right, seconds, sizes):
-    rates, time = np.divide(sizes[1:], seconds[1:]), sum(seconds[1:])
-    return (
-        (sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"),
-        (1 / right, "seconds per example", "the other way round: examples over seconds"),
-        (rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"),
-        (np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow are"),
-        (sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"),
-    )
+    def right(self, seconds, sizes):
+        return sum(sizes[1:]) / sum(seconds[1:])
+
+    def mistakes(self, _, right, seconds, sizes):
+        rates, time = np.divide(sizes[1:], seconds[1:]), sum(seconds[1:])
+        yield sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"
+        yield 1 / right, "seconds per example", "the other way round: examples over seconds"
+        yield rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"
+        yield np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow are"
+        yield sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"
 
 
 WHOLE = "a minibatch has whole examples: try n = 1, 2, 3, … until k devices are faster"
 
 
-def _draw_costs(rng):
-    return float(rng.integers(1, 8)) / 2, float(rng.integers(1, 200)) / 2, int(rng.integers(2, 9))
+class smallest_batch(Exercise):
+    """Write smallest_batch(per_example, exchange, k): a device takes per_example ms for each of its examples, and k
+    devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole number,
+    for which k devices are faster than one.
 
+    from there on k devices are faster, in spite of the exchange.
+    """
 
-def _smallest_batch(per_example, exchange, k, least=1e-9):
-    """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least`` or more."""
-    return next(n for n in range(1000) if per_example * (n - math.ceil(n / k)) - exchange >= least)
+    cases = ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8))
+    hint = "write down the milliseconds of one device, and those of k, for the same n"
 
+    def draw(self, rng):
+        return float(rng.integers(1, 8)) / 2, float(rng.integers(1, 200)) / 2, int(rng.integers(2, 9))
 
-def _batch_mistakes(found, right, per_example, exchange, k):
-    even = exchange / (per_example * (1 - 1 / k))
-    return (
-        (isinstance(found, float) and found == even, WHOLE),
-        (_smallest_batch(per_example, exchange, k, 0), "as fast is not faster: < and not <="),
-        (math.ceil(exchange / per_example), "k devices still have to compute: each a k-th of the examples"),
-        (math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"),
-    )
+    def right(self, per_example, exchange, k, least=1e-9):
+        """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least`` or more."""
+        return next(n for n in range(1000) if per_example * (n - math.ceil(n / k)) - exchange >= least)
 
-
-EXERCISES = {
-    "train_batch": Exercise(
-        "Write train_batch(X, y, device_params, devices, lr): one step of data-parallel training. X (n, 1, 28, 28) and "
-        "y (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in "
-        "place. Return the loss, summed over all n examples.",
-        "all replicas take the right step, all devices compute at the same time, and the loss is the sum.",
-        _try_train_batch,
-        cases=((7, 3), (12, 2), (5, 1), (2, 3)),
-        draw=lambda rng: tuple(map(int, rng.integers((3, 2), (12, 6)))),
-    ),
-    "examples_per_second": Exercise(
-        "Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of "
-        "a run; return the examples per second, leaving out the first step, which warms up.",
-        "all examples over all seconds, without the first step.",
-        cases=(
-            ([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]),
-            ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]),
-            ([3.0, 2.0], [10, 5]),
-        ),
-        draw=_draw_run,
-        right=_examples_per_second,
-        mistakes=_rate_mistakes,
-        hint=f"{ALL}, but for the first step",
-    ),
-    "smallest_batch": Exercise(
-        "Write smallest_batch(per_example, exchange, k): a device takes per_example ms for each of its examples, and k "
-        "devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole "
-        "number, for which k devices are faster than one.",
-        "from there on k devices are faster, in spite of the exchange.",
-        cases=((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8)),
-        draw=_draw_costs,
-        right=_smallest_batch,
-        mistakes=_batch_mistakes,
-        hint="write down the milliseconds of one device, and those of k, for the same n",
-    ),
-}
+    def mistakes(self, found, right, per_example, exchange, k):
+        even = exchange / (per_example * (1 - 1 / k))
+        yield isinstance(found, float) and found == even, WHOLE
+        yield self.right(per_example, exchange, k, 0), "as fast is not faster: < and not <="
+        yield math.ceil(exchange / per_example), "k devices still have to compute: each a k-th of the examples"
+        yield math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"

@@ -3,30 +3,36 @@
 import contextlib
 import threading
 
-from ..devices import current_device
+from ..devices import DeviceArray, current_device, put
 from ..devices.workers import moment
-from .results import Wrong, expect
+from .results import expect
 
 RAW = "reading .raw gets around the rules, which a GPU would not forgive"
 
 
-def check_ways(transfers, devices, numbers, case):
+def spread(values, devices):
+    """Arrays of the host as arrays of devices, one on each."""
+    return [put(value, device) for value, device in zip(values, devices, strict=True)]
+
+
+def check_place(array, device, what, hint):
+    """Raise `Wrong` unless an array, which is ``what``, is on the device."""
+    place = array.device if isinstance(array, DeviceArray) else "the host"
+    expect(place is device, f"{what} is on {place}", hint)
+
+
+def check_ways(transfers, devices, numbers):
     """Raise `Wrong` if so many float32 ``numbers`` went through the host, or a device got fewer from the others."""
     places, nbytes = set(map(str, devices)), 4 * numbers
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
     down = sum(t.nbytes for t in transfers if t.source == "host" and t.destination in places)
-    if up >= nbytes and down >= nbytes:
-        raise Wrong(
-            f"{case}: right, but the numbers went through the host: {up:,} bytes to it and {down:,} from it",
-            "put copies from device to device; through the host numbers are copied twice, and all devices share it",
-        )
+    said = f"right, but the numbers went through the host: {up:,} bytes to it and {down:,} from it"
+    hint = "put copies from device to device; through the host numbers are copied twice, and all devices share it"
+    expect(up < nbytes or down < nbytes, said, hint)
     for place in sorted(places):
         got = sum(t.nbytes for t in transfers if t.destination == place != t.source and t.source != "host")
-        expect(
-            got >= nbytes,
-            f"{case}: right, but only {got:,} bytes came to {place} from other devices; the sum has {nbytes:,}",
-            f"copy numbers with put; {RAW}",
-        )
+        said = f"right, but only {got:,} bytes came to {place} from other devices; the sum has {nbytes:,}"
+        expect(got >= nbytes, said, f"copy numbers with put; {RAW}")
 
 
 class Watch:

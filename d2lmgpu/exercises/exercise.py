@@ -1,0 +1,80 @@
+"""What all exercises have: a question, cases, what is right, and the usual mistakes."""
+
+import contextvars
+import copy
+
+import numpy as np
+
+from ..arguments import shown
+from .results import RUN_IT, call, compare, expect, read, returned, same, short
+
+SEED = contextvars.ContextVar("seed", default=None)
+"""The seed of `judge` while it tries an answer."""
+
+
+def random_numbers(own):
+    """A generator for a check: always the same for its ``own`` number, unless a seed was given."""
+    return np.random.default_rng(own if SEED.get() is None else (own, SEED.get()))
+
+
+class Exercise:
+    """What an exercise asks, and how an answer is tried on a table of cases.
+
+    Each exercise is a class of this kind, with the exercise's name. Its docstring has two paragraphs: the question
+    (`asks`), that is, the function to write, and what its arguments are; and the sentence that is printed for a right
+    answer (`says`).
+    """
+
+    cases = ((),)
+    """Tuples. In a dict the keys name the cases in words."""
+    drawn = None
+    """The limits of a hidden case's whole numbers, as for ``rng.integers``; None if no case is drawn so."""
+    hint = ""
+    """The hint for a wrong result that is none of the ``mistakes``."""
+    form = float
+    """The form that a result should have, as for `read`."""
+    returns = "return one number"
+    """The hint for a result of another form."""
+    raises = RUN_IT
+    """The hint if the answer raises an error."""
+    keeps = ""
+    """The hint if the answer changes its arguments; "" if it is allowed to."""
+
+    def __init_subclass__(cls):
+        paragraphs = (cls.__doc__ or "\n\n").split("\n\n")  # with -OO there is none
+        cls.asks, *says = (" ".join(paragraph.split()) for paragraph in paragraphs)
+        if says:  # else it is that of the exercise from which this one is made
+            (cls.says,) = says
+
+    def draw(self, rng):
+        """A hidden case; None if there is none."""
+        return self.drawn and rng.integers(*self.drawn).tolist()
+
+    def right(self, *arguments):
+        """The right result, or None if several are right; then ``mistakes`` decides."""
+
+    def mistakes(self, found, right, *arguments):
+        """The rows of `compare`."""
+        return ()
+
+    def words(self, *arguments):
+        """A case in words: the call of an answer, as a student may type it."""
+        return f"{type(self).__name__}({', '.join(map(_typed, arguments))})"
+
+    def test(self, answer, *arguments):
+        """Raise `Wrong` or `Empty` unless the answer is right in a case: here, if it returns what is right."""
+        given = copy.deepcopy(arguments)
+        with np.errstate(all="ignore"):
+            result = returned(call(answer, *given, hint=self.raises))
+        expect(not self.keeps or same(given, arguments), "it changed its arguments", self.keeps)
+        found, right = read(result, self.form, self.returns), self.right(*arguments)
+        if isinstance(right, dict):
+            expect(found.keys() == right.keys(), f"it returned {short(found)}", self.returns)
+        if not same(found, right):
+            compare(found, right, self.mistakes(found, right, *arguments), self.hint)
+
+
+def _typed(value):
+    if isinstance(value, float) and float(text := f"{value:g}") == value:
+        return text  # 1.6e+10 is easier to read than 16000000000.0
+    return short(value) if isinstance(value, np.ndarray) else shown(value)
