@@ -37,30 +37,34 @@ def time_limit(seconds):
         return
     stop = time.monotonic() + seconds
     in_main = threading.current_thread() is threading.main_thread()
-    with _by_signal(seconds) if in_main and hasattr(signal, "setitimer") else _by_thread(seconds):
-        yield
+    begin, end = _by_signal(seconds) if in_main and hasattr(signal, "setitimer") else _by_thread(seconds)
+    try:  # twice, since the limit may interrupt the inner finally, too
+        try:
+            begin()
+            yield
+        finally:
+            end()
+    finally:
+        end()
     if time.monotonic() > stop:  # the code has caught the exception, or waited where it could not be interrupted
         raise TimeIsUp
 
 
-@contextlib.contextmanager
 def _by_signal(seconds):
     def raise_it(*_):
         raise TimeIsUp
 
-    former = signal.signal(signal.SIGALRM, raise_it)
-    try:  # twice, since the alarm may interrupt the inner finally, too
-        try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:
+    def begin():
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+
+    def end():
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
 
+    former = signal.signal(signal.SIGALRM, raise_it)
+    return begin, end
 
-@contextlib.contextmanager
+
 def _by_thread(seconds):
     thread, over = ctypes.c_ulong(threading.get_ident()), threading.Event()
     raise_there = ctypes.pythonapi.PyThreadState_SetAsyncExc
@@ -71,17 +75,13 @@ def _by_thread(seconds):
             raise_there(thread, ctypes.py_object(TimeIsUp))
             wait = AGAIN
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    try:  # twice, as above
-        try:
-            watcher.start()
-            yield
-        finally:
-            over.set()
-    finally:
+    def end():
         over.set()
         watcher.join()
         _let_it_arrive()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    return watcher.start, end
 
 
 def _let_it_arrive():
