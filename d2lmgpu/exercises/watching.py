@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from typing import NamedTuple
 
 from ..devices import DeviceArray, current_device, put
 from ..devices.workers import moment
@@ -35,28 +36,11 @@ def check_ways(transfers, devices, numbers):
         expect(got >= nbytes, said, f"copy numbers with put; {RAW}")
 
 
-class Watch:
-    """What a host program did with some devices: the `tasks` that it submitted, and its `waits`, in their order."""
+class Watch(NamedTuple):
+    """What a host program did with some devices: the tasks that it submitted, and its waits, in their order."""
 
-    def __init__(self):
-        self.tasks = []  # (moment, thread, device, task)
-        self.waits = []  # (moment, thread, device, when that which is waited for was submitted)
-
-    def submitted(self, device, task):
-        """Record a task, and from now on each wait for it."""
-        now = moment()
-        self.tasks.append((now, threading.get_ident(), device, task))
-        wait = task.wait
-
-        def waiting(timeout=None):
-            self.waited(device, now)
-            return wait(timeout)
-
-        task.wait = waiting
-
-    def waited(self, device, since):
-        """Record that this thread waits for work of ``device`` that was submitted at ``since``."""
-        self.waits.append((moment(), threading.get_ident(), device, since))
+    tasks: list  # (moment, thread, device, task)
+    waits: list  # (moment, thread, device, when that which is waited for was submitted)
 
     def in_line(self, is_it):
         """Two devices, the second of which got its work only after a wait for the first one's. None if there are none.
@@ -79,9 +63,9 @@ class Watch:
 @contextlib.contextmanager
 def watch(devices):
     """A `Watch` on these devices during the ``with`` block."""
-    seen = Watch()
+    seen = Watch([], [])
     for device in devices:
-        _watch_one(device, seen)
+        _watch_one(device, *seen)
     try:
         yield seen
     finally:
@@ -90,17 +74,21 @@ def watch(devices):
             vars(device).pop("end", None)
 
 
-def _watch_one(device, seen):
+def _watch_one(device, tasks, waits):
     submit, end = device.submit, device.end
 
     def submitting(function, *args):
-        task = submit(function, *args)
+        task, now = submit(function, *args), moment()
         if current_device() is None:  # the host program, and not work on a device
-            seen.submitted(device, task)
+            tasks.append((now, threading.get_ident(), device, task))
+            task.wait = waiting(task.wait, lambda: now)
         return task
 
-    def ending():
-        seen.waited(device, moment())
-        return end()
+    def waiting(wait, since):
+        def recorded(*args):
+            waits.append((moment(), threading.get_ident(), device, since()))
+            return wait(*args)
 
-    device.submit, device.end = submitting, ending
+        return recorded
+
+    device.submit, device.end = submitting, waiting(end, moment)
