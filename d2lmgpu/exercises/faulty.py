@@ -82,16 +82,3 @@ def stopwatch(work, devices, repeats=5, clock=time.perf_counter):
 
 def name_devices(k, gpus):
     return [f"gpu({i})" if gpus >= i + 1 else "cpu(0)" for i in range(k)]
-
-
-FUNCTIONS = (
-    sum_into_all,
-    sum_by_chunks,
-    sum_from_neighbours,
-    sum_round_the_ring,
-    step_replicas,
-    deal_out,
-    cut,
-    stopwatch,
-    name_devices,
-)
