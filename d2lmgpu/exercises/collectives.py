@@ -49,9 +49,7 @@ class ring(Exercise):
     """
 
     cases = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
-
-    def draw(self, rng):
-        return (int(rng.integers(2, 10)), int(rng.integers(1, 40)))
+    drawn = (2, 1), (10, 40)
 
     def test(self, answer, k, n):
         """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
