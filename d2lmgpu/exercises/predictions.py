@@ -149,26 +149,15 @@ def _is_text(value):
 
 
 def _show_folded(what, found):
+    """Show in a notebook a result that a click unfolds; elsewhere say how to see it."""
     text = f"{what}: the answer is folded. Put your prediction into the call first, or run it again to see it."
     ipython = sys.modules.get("IPython")
     if ipython and getattr(ipython.get_ipython(), "kernel", None):
-        ipython.display.display(Folded(what, found, text))
+        summary = f"{what}: make your prediction first. (Click here to see the answer anyway.)"
+        page = f"<details><summary>{html.escape(summary)}</summary>{html.escape(found)}</details>"
+        ipython.display.display({"text/plain": text, "text/html": page}, raw=True)
     else:
         print(text)
-
-
-class Folded:
-    """A result that a notebook shows after a click, and a terminal does not show."""
-
-    def __init__(self, what, found, text):
-        self.what, self.found, self.text = what, found, text
-
-    def __repr__(self):
-        return self.text
-
-    def _repr_html_(self):
-        summary = f"{self.what}: make your prediction first. (Click here to see the answer anyway.)"
-        return f"<details><summary>{html.escape(summary)}</summary>{html.escape(self.found)}</details>"
 
 
 def _in_digits(number, digits):
