@@ -11,6 +11,7 @@ repository, which has no mine.py, the course's solutions stand in for the studen
 import base64
 import html
 import io
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -149,8 +150,8 @@ def write_my_page(own, facts, figure, alt):
         "ANSWERS": _rows({f"{name} (notebook {CORE[name]})": whose for name, whose in own.whose.items()}),
         "TEXT": html.escape(own.text),
     }
-    before, *rest = Path(__file__).with_name(PAGE).read_text(encoding="utf-8").split("{{")
-    text = before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
+    template = Path(__file__).with_name(PAGE).read_text(encoding="utf-8")
+    text = re.sub(r"{{(\w+)}}", lambda part: parts[part[1]], template)
     write_file(path, lambda opened: opened.write(text.encode()))
     return path
 
