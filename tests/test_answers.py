@@ -40,7 +40,7 @@ FILES = {  # what an answer does: a file, and what the verdict on it should say
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """All of `FILES` as {name: Judged}, in some seconds, since each is a Python that starts, or waits to be late."""
+    """All of `FILES` as {name: Verdict}, in some seconds, since each is a Python that starts, or waits to be late."""
     folder = tmp_path_factory.mktemp("answers")
     (folder / "mine_helps.py").write_text("print('héllo', __name__)\ndef ring(k, n): return input('k? ')\n")
 
@@ -57,8 +57,8 @@ def judged(tmp_path_factory):
 
 @pytest.mark.parametrize("name", FILES)
 def test_whatever_an_answer_does(judged, name):
-    verdict, output = judged[name]
-    assert not verdict.right and verdict.says.startswith("✗ ring: ") and FILES[name][1] in verdict.says
+    right, says, output = judged[name]
+    assert not right and says.startswith("✗ ring: ") and FILES[name][1] in says
     assert len(output) < jobs.OUTPUT_LIMIT + 100
 
 
@@ -102,8 +102,8 @@ def test_processes_that_an_answer_starts_end_with_it(tmp_path):
     file = tmp_path / "mine.py"
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])"
     file.write_text(f"import subprocess, sys\nprint({child}.pid)\ndef ring(k, n): pass\n")
-    verdict, output = judge_file("ring", file)
-    assert "it returned nothing" in verdict.says
+    _, says, output = judge_file("ring", file)
+    assert "it returned nothing" in says
     wait_until(lambda: not alive(int(output)))
 
 

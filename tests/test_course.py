@@ -287,7 +287,7 @@ def test_answers_that_passed_are_a_framework(begun, capsys):
     assert text.startswith("# my own text\n") and kept_in(text) == set(EXERCISES)
     mine = runpy.run_path(str(begun / "mine.py"))
     for name in EXERCISES:
-        verdict = judge(name, EXERCISES[name], mine[name])
+        verdict = judge(name, mine[name])
         assert verdict.right, verdict.says
         assert check(name, SOLUTIONS[name])
     assert (begun / "mine.py").read_text(encoding="utf-8") == text
@@ -575,7 +575,7 @@ def test_without_answers_the_librarys_stand_in(begun, capsys):
     assert own.use["ring"] is ALGORITHMS["ring"]
     assert {own.whose[name] for name in own.use} == {"missing; the library's is used"}
     for name in own.use.keys() - {"ring", "split_batch"}:  # stand-ins are right, but nobody's answer
-        verdict = judge(name, EXERCISES[name], own.use[name])
+        verdict = judge(name, own.use[name])
         assert "all right, but it is the library's own" in verdict.says, verdict.says
     (begun / "mine.py").write_text("def ring(k, n):\n    return []\n\n\ndef sum_on(arrays, device):\n    return 1\n")
     own = my_framework()

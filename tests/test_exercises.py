@@ -44,7 +44,7 @@ def test_the_solution_is_right(name, capsys):
 def test_a_wrong_answer_gets_its_hint(full_name):
     """The docstring of a wrong answer is a part of what should be said."""
     name, _, _ = full_name.partition("__")
-    verdict = judge(name, EXERCISES[name], WRONG_ANSWERS[full_name])
+    verdict = judge(name, WRONG_ANSWERS[full_name])
     assert not verdict.right and verdict.says.startswith(f"✗ {name}: ")
     assert WRONG_ANSWERS[full_name].__doc__ in verdict.says
 
@@ -62,7 +62,7 @@ def test_the_notebook_shows_the_fault_that_it_measured(name):
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "notebooks").glob("11*.ipynb")]
     cells = ["".join(cell["source"]) for notebook in parts for cell in notebook["cells"]]
     assert len([source for source in cells if source.startswith(inspect.getsource(getattr(faulty, name)))]) == 1
-    assert not judge(name, EXERCISES[name], getattr(faulty, name)).right
+    assert not judge(name, getattr(faulty, name)).right
 
 
 def test_threads_may_wait_for_a_device_each():
@@ -84,7 +84,7 @@ def test_threads_may_wait_for_a_device_each():
             d2l.sgd(params, grads, lr, len(y))
         return sum(float(loss) for loss, _ in results)
 
-    verdict = judge("train_batch", EXERCISES["train_batch"], train_batch)
+    verdict = judge("train_batch", train_batch)
     assert verdict.right, verdict.says
 
 
@@ -162,5 +162,5 @@ def test_data_of_figures_are_kept(tmp_path, monkeypatch):
 def test_hidden_cases(name, seeds):
     """Solutions are right for other seeds, too, and what a seed draws is the same each time."""
     for seed in seeds:
-        verdict = judge(name, EXERCISES[name], SOLUTIONS[name], seed=seed)
+        verdict = judge(name, SOLUTIONS[name], seed=seed)
         assert verdict.right, verdict.says

@@ -130,7 +130,7 @@ def test_a_table_of_the_known_cases_is_no_answer():
         return table.get(args, 1)
 
     for seed, right in ((None, True), (1, False), (2, False)):
-        verdict = judge("updates_per_epoch", EXERCISES["updates_per_epoch"], updates_per_epoch, seed=seed)
+        verdict = judge("updates_per_epoch", updates_per_epoch, seed=seed)
         assert verdict.right is right
 
 

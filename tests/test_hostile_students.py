@@ -14,7 +14,7 @@ from conftest import long
 from hostile_students import CUT, HOSTILE, honest, hostile
 
 from d2lmgpu import cli
-from d2lmgpu.exercises import EXERCISES, judge
+from d2lmgpu.exercises import judge
 from d2lmgpu.exercises.time_limit import TimeIsUp
 
 SAMPLE = ["f_writes_through", "f_link", "f_longest", "f_deep", "forges", "kills_parent", "n_sum", "n_list", "large"]
@@ -126,7 +126,7 @@ def test_an_answer_that_says_itself_that_the_time_is_up():
     def cut(n, k):
         raise TimeIsUp
 
-    assert "not right yet: your answer raised TimeIsUp\n" in judge("cut", EXERCISES["cut"], cut).says
+    assert "not right yet: your answer raised TimeIsUp\n" in judge("cut", cut).says
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, *long(signal.SIGHUP, signal.SIGINT)])

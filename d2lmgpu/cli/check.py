@@ -29,9 +29,9 @@ def run(options):
         print(exercise.asks)
         return 0
     limit = {} if options.seconds is None else {"seconds": options.seconds}
-    verdict, output = judge_file(options.exercise, options.file, **limit)
-    if output:
-        print(f"It printed:\n{output.rstrip()}\n")
+    verdict = judge_file(options.exercise, options.file, **limit)
+    if verdict.output:
+        print(f"It printed:\n{verdict.output.rstrip()}\n")
     print(verdict.says)
     if options.json:
         write_json(options.json, {"exercise": options.exercise, "right": verdict.right, "says": verdict.says})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..arguments import check_text
 from ..output import write_json
-from .answers import Judged, judge_file
+from .answers import judge_file
 from .checking import Verdict, judge
 from .course import begin, begun
 from .exercise import Exercise
@@ -36,7 +36,7 @@ def check(name, answer=None, seconds=SECONDS):
 
     Raises ValueError for an unknown exercise, and if ``seconds`` is not a valid limit.
     """
-    verdict = judge(name, find(name), answer, check_seconds(seconds))
+    verdict = judge(name, answer, check_seconds(seconds))
     print(verdict.says)
     if verdict.right and (mine := begun()):
         kept = try_to_keep(name, answer, mine.folder / FILE)

@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from ..fashion_mnist import FILES
 from .apart import Supervisor
@@ -16,18 +15,10 @@ from .jobs import SPOKE
 from .results import in_words
 from .submissions import MINE
 from .time_limit import SECONDS
-from .topics import find
-
-
-class Judged(NamedTuple):
-    """The ``verdict`` on an answer in a file, and the beginning of what it printed, ``output``."""
-
-    verdict: Verdict
-    output: str
 
 
 def judge_file(name, path, seconds=SECONDS):
-    """Run a Python file, and judge its function ``name``. Returns a `Judged`.
+    """Run a Python file, and judge its function ``name``. Returns a `Verdict`.
 
     ``seconds`` is the limit of `Supervisor.run`. The file can import modules from its own folder, as with
     ``python FILE``.
@@ -41,15 +32,13 @@ def judge_file(name, path, seconds=SECONDS):
 
 
 def judged(name, outcome):
-    """The `Judged` for the `Outcome` of `judge_here`. Raises ValueError for a file that cannot be run."""
+    """The `Verdict` that is the `Outcome` of `judge_here`. Raises ValueError for a file that cannot be run."""
     match outcome.result:
         case {"refused": str(why)}:
             raise ValueError(why)
         case {"right": bool(right), "says": str(says)}:
-            verdict = Verdict(right, says)
-        case _:
-            verdict = not_yet(name, f"your answer {outcome.ended or SPOKE}", HINT)
-    return Judged(verdict, outcome.output)
+            return Verdict(right, says, outcome.output)
+    return not_yet(name, f"your answer {outcome.ended or SPOKE}", HINT, outcome.output)
 
 
 HINT = "does it wait for something that never happens, or exit Python? It should return a result for all arguments"
@@ -66,7 +55,7 @@ def judge_here(name, path, seed=None, folder=None):
         names = runpy.run_path(path)
         if name not in names:
             return {"refused": f"{path} has no function {name}; write def {name}(...)"}
-        return judge(name, find(name), names[name], seed=seed)._asdict()
+        return judge(name, names[name], seed=seed)._asdict()
     except SyntaxError as error:
         where = f", line {error.lineno}" if error.lineno else ""
         return {"refused": f"{error.filename or path}{where}: {error.msg}"}

@@ -15,21 +15,27 @@ from . import faulty
 from .exercise import SEED, random_numbers
 from .results import Empty, Wrong, in_case, in_words, message_of
 from .time_limit import TimeIsUp, time_limit
+from .topics import find
 
 
 class Verdict(NamedTuple):
-    """The result of `judge`: whether the answer is right, and the sentences to print."""
+    """The result of `judge`: whether the answer is right, and the sentences to print.
+
+    ``output``: the beginning of what an answer printed that ran in a process of its own.
+    """
 
     right: bool
     says: str
+    output: str = ""
 
 
-def judge(name, exercise, answer, seconds=None, seed=None):
-    """The `Verdict` on an answer: a function, or None if there is none yet.
+def judge(name, answer, seconds=None, seed=None):
+    """The `Verdict` on an answer to the exercise ``name``: a function, or None if there is none yet.
 
     ``seconds`` limits its time, as far as `time_limit` can interrupt it. With a ``seed``, a whole number, the answer
-    is tried with other random numbers, and with additional, hidden cases.
+    is tried with other random numbers, and with additional, hidden cases. Raises ValueError for an unknown exercise.
     """
+    exercise = find(name)
     if answer is None:
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
     if not callable(answer):
@@ -71,9 +77,9 @@ def _try_cases(exercise, answer):
             exercise.test(answer, *arguments)
 
 
-def not_yet(name, what, hint):
+def not_yet(name, what, hint, output=""):
     """The `Verdict` on an answer that is not right, or could not be tried: what happened, and a hint."""
-    return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}")
+    return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}", output)
 
 
 def what_ends(error):

@@ -82,7 +82,7 @@ def my_framework():
         use[name] = answers.get(name, stand_in)
         if name not in answers:
             whose[name] = "missing; the library's is used"
-        elif not (verdict := judge(name, EXERCISES[name], answers[name], SECONDS)).right:
+        elif not (verdict := judge(name, answers[name], SECONDS)).right:
             use[name], whose[name] = stand_in, "not right; the library's is used"
             print(verdict.says)
     return Framework(use, answers, whose, text)

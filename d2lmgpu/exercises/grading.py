@@ -135,14 +135,15 @@ class _Grader:
         return [self._mark(supervisor, student, name, files.get(name), none, stop) for name in self.names]
 
     def _mark(self, supervisor, student, name, file, none, stop):
-        verdict, output = Verdict(False, f"✗ {name}: {none}"), ""
         left = stop - time.monotonic()
-        if file is not None and left <= 0:
+        if file is None:
+            verdict = Verdict(False, f"✗ {name}: {none}")
+        elif left <= 0:
             verdict = not_yet(name, f"the {self.student_seconds:g} seconds for all answers were over before it", SLOW)
-        elif file is not None:
-            verdict, output = self._judge(supervisor, student, name, file, min(self.seconds, left))
+        else:
+            verdict = self._judge(supervisor, student, name, file, min(self.seconds, left))
         worth = self.worth[name] if verdict.right else 0
-        return Mark(student.name, name, verdict.right, worth, verdict.says, output)
+        return Mark(student.name, name, verdict.right, worth, verdict.says, verdict.output)
 
     def _judge(self, supervisor, student, name, file, seconds):
         with temporary_folder(self.folder) as outer:
@@ -150,11 +151,11 @@ class _Grader:
             what = name, str(student), str(copy), file, self.seed
             outcome = supervisor.run(judge_a_copy, *what, seconds=seconds, folder=str(copy))
             try:
-                verdict, output = judged(name, outcome)
+                verdict = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run
-                verdict, output = not_yet(name, str(error), "run the file yourself"), outcome.output
+                verdict = not_yet(name, str(error), "run the file yourself", outcome.output)
             says = verdict.says.replace(str(copy) + os.sep, "").replace(str(outer) + os.sep, "")
-            return verdict._replace(says=says), output
+            return verdict._replace(says=says)
 
 
 SLOW = "which of the earlier answers took so long?"
