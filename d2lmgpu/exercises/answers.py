@@ -12,8 +12,8 @@ from ..fashion_mnist import FILES
 from .apart import Supervisor
 from .checking import Verdict, judge, not_yet, what_ends
 from .jobs import SPOKE
+from .mine import FILE
 from .results import in_words
-from .submissions import MINE
 from .time_limit import SECONDS
 
 
@@ -137,5 +137,5 @@ def judge_a_copy(name, student, copy, file, seed):
         copy_folder(student, copy)
     except (OSError, ValueError) as error:
         return {"refused": f"the folder cannot be copied: {error}"}
-    own = os.path.join(copy, MINE) if file == MINE else shutil.copy(file, os.path.dirname(copy))
+    own = os.path.join(copy, FILE) if file == FILE else shutil.copy(file, os.path.dirname(copy))
     return judge_here(name, own, seed, copy)

@@ -12,8 +12,9 @@ from ..devices import count_cores
 from .answers import judge_a_copy, judged, temporary_folder
 from .apart import Supervisor
 from .checking import Verdict, not_yet
+from .mine import FILE
 from .results import in_words
-from .submissions import MINE, find_answers
+from .submissions import find_answers
 from .time_limit import check_seconds
 from .topics import EXERCISES, find
 
@@ -64,15 +65,15 @@ def find_students(folder):
     paths = (Path(os.path.abspath(folder), name) for name in os.listdir(folder) if not name.startswith("."))
     students = sorted(path for path in paths if os.path.isdir(path))
     if not students:
-        raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{MINE}")
+        raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{FILE}")
     if not any(map(_may_have_answers, students)):
-        raise ValueError(f"nothing to grade: none of the {len(students)} folders in {folder} has {MINE} or notebooks")
+        raise ValueError(f"nothing to grade: none of the {len(students)} folders in {folder} has {FILE} or notebooks")
     return students
 
 
 def _may_have_answers(student):
     try:
-        return any(name == MINE or name.endswith(".ipynb") for name in os.listdir(student))
+        return any(name == FILE or name.endswith(".ipynb") for name in os.listdir(student))
     except OSError:  # the marks will say why
         return True
 

@@ -11,9 +11,7 @@ import sys
 from pathlib import Path
 
 from ..output import read_json
-
-MINE = "mine.py"
-"""The file of a student's answers."""
+from .mine import FILE
 
 LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
 """Limits: bytes of a notebook with its pictures, and bytes of a Python file or characters of all code of a notebook."""
@@ -57,10 +55,10 @@ def find_answers(folder, names, made):
         file.write_text(source, encoding="utf-8")
         defined = names_in(source)
         found |= {name: str(file) for name in names if name in defined and (name not in found or name in checked)}
-    mine = folder / MINE
+    mine = folder / FILE
     try:
         defined = names_in(_read(mine, LARGEST_TEXT)) if os.path.lexists(mine) else ()
-        found |= {name: MINE for name in names if name in defined or "*" in defined}
+        found |= {name: FILE for name in names if name in defined or "*" in defined}
     except (Unusable, OSError) as error:
         unusable.append(_named(mine, error))
     return {"files": found, "unusable": unusable}
