@@ -54,14 +54,9 @@ class leaky_relu(Exercise):
         yield slopes * x * dy, "multiply dy by the derivative of y, not by y"
 
 
-def _pooled(rng, shape, draw):
-    """A case, (dy, x): ``draw(rng, shape)`` makes x, of this ``shape``; dy has half its height and width."""
-    x = draw(rng, shape) - 2.0
-    return rng.normal(size=(*shape[:2], shape[2] // 2, shape[3] // 2)), x
-
-
-def _normal(rng, shape):
-    return rng.normal(size=shape)
+def _pooled(rng, x):
+    """A case, (dy, x): dy has half the height and width of x."""
+    return rng.normal(size=(*x.shape[:2], x.shape[2] // 2, x.shape[3] // 2)), x - 2.0
 
 
 RNG = np.random.default_rng(1)
@@ -76,15 +71,15 @@ class max_pool_grad(Exercise):
     """
 
     cases = {
-        "images of 4 × 6, all different": _pooled(RNG, (2, 3, 4, 6), _normal),
-        "images of 5 × 7, odd sides": _pooled(RNG, (1, 2, 5, 7), _normal),
-        "images of 6 × 4, equal numbers": _pooled(RNG, (2, 2, 6, 4), lambda rng, shape: rng.integers(0, 2, shape)),
+        "images of 4 × 6, all different": _pooled(RNG, RNG.normal(size=(2, 3, 4, 6))),
+        "images of 5 × 7, odd sides": _pooled(RNG, RNG.normal(size=(1, 2, 5, 7))),
+        "images of 6 × 4, equal numbers": _pooled(RNG, RNG.integers(0, 2, (2, 2, 6, 4))),
     }
     form = np.ndarray
     returns = NUMBERS
 
     def draw(self, rng):
-        return _pooled(rng, (2, 3, 5, 6), _normal)
+        return _pooled(rng, rng.normal(size=(2, 3, 5, 6)))
 
     def right(self, dy, x):
         return max_pool2d_grad(dy, max_pool2d(x)[1])

@@ -100,13 +100,11 @@ class he_std(Exercise):
     def mistakes(self, _, right, shape):
         inputs, outputs = _inputs_and_outputs(shape)
         area = math.prod(shape[2:])
-        for size, what, hint in (
-            (outputs, "counts the outputs", FAN if len(shape) == 4 else ORDER),
-            (outputs * area, "counts the outputs", FAN),
-            (shape[1], "counts channels only", "a convolution's unit adds up its whole window, of every channel"),
-            (area, "counts the window only", "a unit adds up its window in every input channel"),
-        ):
-            yield math.sqrt(2 / size), what, hint
+        hint = "a convolution's unit adds up its whole window, of every channel"
+        yield math.sqrt(2 / outputs), "counts the outputs", FAN if len(shape) == 4 else ORDER
+        yield math.sqrt(2 / outputs / area), "counts the outputs", FAN
+        yield math.sqrt(2 / shape[1]), "counts channels only", hint
+        yield math.sqrt(2 / area), "counts the window only", "a unit adds up its window in every input channel"
         yield 2 / inputs, "the variance", "the standard deviation is its square root"
         yield math.sqrt(1 / inputs), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"
         yield 0.01, "the textbook's constant", "it should depend on the shape"

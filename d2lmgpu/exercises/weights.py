@@ -156,17 +156,14 @@ class combine_statistics(Exercise):
         n, m, v = (np.array(values, float) for values in (counts, means, variances))
         part, (mean, variance) = n / n.sum(), right
         within = (part * v).sum()
-        wrong_means = (
-            (m.mean(), "the mean of the means", "weight each mean by the shard's count"),
-            ((n * m).sum(), "the sum of all", "divide by how many numbers there are in all"),
-        )
-        wrong_variances = (
-            (within, "without the differences between the means", BETWEEN),
-            (v.mean(), "the mean of the variances", BETWEEN),
-            (within + ((m - mean) ** 2).mean(), "computed as if all shards' means had equal weight", WEIGH),
-            (within + (part * m**2).sum(), "the mean square", "subtract the square of the mean"),
-            (math.sqrt(variance), "the standard deviation", "the variance is its square"),
-        )
-        yield from (((wrong, ...), f"the mean is {what}", hint) for wrong, what, hint in wrong_means)
-        yield from (((mean, wrong), f"the variance is {what}", hint) for wrong, what, hint in wrong_variances)
+        yield (m.mean(), ...), "the mean is the mean of the means", "weight each mean by the shard's count"
+        yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by how many numbers there are in all"
+        yield (mean, within), "the variance is without the differences between the means", BETWEEN
+        yield (mean, v.mean()), "the variance is the mean of the variances", BETWEEN
+        unweighted = within + ((m - mean) ** 2).mean()
+        yield (mean, unweighted), "the variance is computed as if all shards' means had equal weight", WEIGH
+        mean_square = within + (part * m**2).sum()
+        yield (mean, mean_square), "the variance is the mean square", "subtract the square of the mean"
+        deviation = math.sqrt(variance)
+        yield (mean, deviation), "the variance is the standard deviation", "the variance is its square"
         yield close(found[0], mean), SQUARES
