@@ -51,19 +51,19 @@ def judge(name, answer, seconds=None, seed=None):
         return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")
     except Wrong as wrong:
         return Verdict(False, f"✗ {name}: {wrong.what}\n  Hint: {wrong.hint}")
-    except TimeIsUp as error:
-        if seconds is None:  # there is no limit here: the answer raised it
-            return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
-        hint = "does it wait for something that never happens? If devices are still busy, restart the notebook's kernel"
-        return not_yet(name, f"your answer did not end within {seconds:g} seconds", hint)
     except KeyboardInterrupt:  # Ctrl-C
         raise
     except Exception as error:  # raised by the test's own code when it looked at the result
         return not_yet(name, f"what it returned is of no use: {in_words(error)}", "print it, and its type")
     except BaseException as error:  # sys.exit, and all else that would end the program
+        if isinstance(error, TimeIsUp) and seconds is not None:  # without a limit here the answer has raised it
+            return not_yet(name, f"your answer did not end within {seconds:g} seconds", BUSY)
         return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
     finally:
         SEED.reset(before)
+
+
+BUSY = "does it wait for something that never happens? If devices are still busy, restart the notebook's kernel"
 
 
 def _try_cases(exercise, answer):
@@ -97,23 +97,15 @@ def _librarys_own(name, answer):
     while isinstance(answer, functools.partial):
         answer = answer.func
     answer = inspect.unwrap(answer)
-    if _is_librarys(answer):
-        return _full_name(answer)
-    if inspect.isfunction(answer):
-        for used in _named_in(answer):
-            if _is_librarys(used) and used.__name__ == name:
-                return _full_name(used)
-    return None
+    used = _named_in(answer) if inspect.isfunction(answer) else ()
+    own = (thing for thing in (answer, *used) if _is_librarys(thing) and (thing is answer or thing.__name__ == name))
+    return next((f"{thing.__module__}.{thing.__qualname__}" for thing in own), None)
 
 
 def _is_librarys(thing):
     module = getattr(thing, "__module__", None) or ""
     # the functions of faulty.py, which students repair, do not count: the check is to say what is wrong with them
     return inspect.isroutine(thing) and module.startswith("d2lmgpu.") and module != faulty.__name__
-
-
-def _full_name(function):
-    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _named_in(function):
