@@ -6,7 +6,7 @@ import copy
 import numpy as np
 
 from ..arguments import shown
-from .results import RUN_IT, call, compare, expect, read, returned, same, short
+from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
 
 SEED = contextvars.ContextVar("seed", default=None)
 """The seed of `judge` while it tries an answer."""
@@ -70,8 +70,15 @@ class Exercise:
         found, right = read(result, self.form, self.returns), self.right(*arguments)
         if isinstance(right, dict):
             expect(found.keys() == right.keys(), f"it returned {short(found)}", self.returns)
-        if not same(found, right):
-            compare(found, right, self.mistakes(found, right, *arguments), self.hint)
+        self.compare(found, right, *arguments)
+
+    def compare(self, found, right, *arguments, what="", tolerance=1e-5):
+        """Raise `Wrong` unless what was ``found`` is ``right``, with what fits of the ``mistakes``, or with ``hint``.
+
+        ``what``: of what it is the value, in words.
+        """
+        with in_case(what):
+            compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
 
 
 def _typed(value):

@@ -6,7 +6,7 @@ from ..collectives import chunk_bounds
 from ..devices import cpu
 from ..words import several
 from .exercise import Exercise, random_numbers
-from .results import Empty, call_recorded, close, compare, expect, in_case, short
+from .results import Empty, call_recorded, close, expect, short
 from .watching import RAW, spread
 
 STAGES = "stage 1 shares out the state, stage 2 also the gradients, stage 3 also the parameters"
@@ -104,9 +104,8 @@ class zero1_step(Exercise):
             raise Empty("no parameter has changed")
         after = MOMENTUM * before + np.sum(own, axis=0, dtype=np.float32)
         for i, (a, b) in enumerate(bounds):
-            with in_case(f"the parameters of device {i}"):
-                right = start - LR * after
-                compare(params[i], right, self.mistakes(params[i], right, start, own, before, i), self.hint, 1e-4)
+            what = f"the parameters of device {i}"
+            self.compare(params[i], start - LR * after, start, own, before, i, what=what, tolerance=1e-4)
             said = f"the velocities of device {i} are {short(velocities[i])} instead of {short(after[a:b])}"
             hint = "v = momentum · v + gradient, in place, with the sum of all devices' gradients"
             expect(close(velocities[i], after[a:b], 1e-4), said, hint)

@@ -6,7 +6,7 @@ from ..devices import cpu, to_host
 from ..words import several
 from .exercise import Exercise, random_numbers
 from .pretend import Clock, PretendDevice
-from .results import Empty, Wrong, call, call_recorded, close, compare, expect, in_case, read, returned, same, short
+from .results import Empty, Wrong, call, call_recorded, close, expect, read, returned, same, short
 from .watching import RAW, check_place, spread
 
 PUT = "arrays of two devices do not mix: d2l.put(x, device) copies x to the device"
@@ -33,7 +33,6 @@ def _check_way(transfers, ways, nbytes):
 
 
 COPY = "begin with a copy, put(arrays[0], device), which is yours to change; or add with + instead of +="
-ONCE = "each array counts once, however many there are, also where two are on one device"
 
 
 class sum_on(Exercise):
@@ -44,6 +43,7 @@ class sum_on(Exercise):
     """
 
     cases = (((0, 1), 0), ((0, 1), 1), ((2,), 2), ((1, 0, 2), 3), ((0, 1, 0, 3, 2), 1))
+    hint = "each array counts once, however many there are, also where two are on one device"
 
     def words(self, places, there):
         return f"arrays on {', '.join(str(cpu(i)) for i in places)}, to be summed on {cpu(there)}"
@@ -52,17 +52,17 @@ class sum_on(Exercise):
         """The sum is on the right device, no needless byte was sent, and the arrays are as before."""
         arrays, values = _arrays(places)
         result, transfers = call_recorded(answer, list(arrays), cpu(there), hint=PUT)
+        returned(result)
         for i, array, value in zip(places, arrays, values, strict=True):
             said = f"afterwards the array on {cpu(i)} is {short(array)} instead of {short(value)}, as before"
             expect(close(array, value), said, COPY)
-        check_place(returned(result), cpu(there), "the sum", "put every array on the device first, then add there")
-        compare(result, np.sum(values, axis=0, dtype=float), (), ONCE)
+        check_place(result, cpu(there), "the sum", "put every array on the device first, then add there")
+        self.compare(result, np.sum(values, axis=0, dtype=float))
         shared = any(np.shares_memory(result.raw, array.raw) for array in arrays)
         expect(not shared, "the sum is in an array given", "return a new array; put always makes a copy")
         _check_way(transfers, [(i, there) for i in places if i != there], arrays[0].nbytes)
 
 
-IN_PLACE = "a[:] = ... writes into the array that is there; a = ... only makes the name refer to another array"
 OVERWRITTEN = (
     "the first assignment overwrites what the second one needs: keep a copy of it; "
     "a second name is not a copy; put(x, x.device) makes one"
@@ -77,6 +77,7 @@ class swap(Exercise):
     """
 
     cases = ((0, 1), (3, 2), (1, 1))
+    hint = "a[:] = ... writes into the array that is there; a = ... only makes the name refer to another array"
 
     def words(self, one, other):
         return f"a on {cpu(one)} and b on {cpu(other)}"
@@ -89,9 +90,8 @@ class swap(Exercise):
         if same(now, right[::-1]):
             if returned is None or returned is ...:
                 raise Empty("nothing has changed")
-            raise Wrong("it returned a value, but a and b are unchanged", IN_PLACE)
-        with in_case("a and b"):
-            compare(now, right, self.mistakes(now, right), IN_PLACE)
+            raise Wrong("it returned a value, but a and b are unchanged", self.hint)
+        self.compare(now, right, what="a and b")
         _check_way(transfers, [(one, other), (other, one)] if one != other else [], a.nbytes)
 
     def mistakes(self, _, right):
@@ -141,7 +141,7 @@ class timed(Exercise):
         said = f"a list of {len(result)} for {len(calls)} calls of work"
         expect(len(result) == repeats <= len(calls), said, EACH_TIMED)
         took = SUBMITTING + seconds[len(calls) - repeats : len(calls)]  # the last calls are those that are timed
-        compare(result, took.max(axis=1), self.mistakes(result, took.max(axis=1), took), self.hint)
+        self.compare(result, took.max(axis=1), took)
 
     def mistakes(self, result, right, took):
         """``took`` (calls, devices): the seconds until each device had done its work."""

@@ -46,12 +46,11 @@ def call(answer, *args, hint=RUN_IT):
 def call_recorded(answer, *args, hint=RUN_IT):
     """As `call`, but return the result and the list of transfers. Errors of work on devices count as the answer's."""
 
-    def recorded(*args):
+    def recorded():
         with record_transfers() as transfers:
-            result = answer(*args)
-        return result, transfers
+            return answer(*args), transfers
 
-    return call(recorded, *args, hint=hint)
+    return call(recorded, hint=hint)
 
 
 def returned(result):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..words import several
 from .exercise import Exercise, random_numbers
-from .results import call, close, compare, expect, in_case, read, returned
+from .results import call, close, expect, read, returned
 
 
 class count_products(Exercise):
@@ -79,8 +79,7 @@ class accumulate_grads(Exercise):
         expect(len(grads) == len(scratch), f"a list of {len(grads)}", "as many arrays as grads_of returns")
         sums = (X * y[:, None]).sum(axis=0), np.array([y.sum()])
         for which, grad, right, last in zip(("first", "second"), grads, sums, scratch, strict=True):
-            with in_case(f"the {which} gradient"):
-                compare(grad, right, self.mistakes(grad, right, n, len(sizes), last), "")
+            self.compare(grad, right, n, len(sizes), last, what=f"the {which} gradient")
 
     def mistakes(self, grad, right, n, parts, last):
         yield right / parts, "a mean", "gradients are summed over images; sgd divides by the batch size, once"

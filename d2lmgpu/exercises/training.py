@@ -10,7 +10,7 @@ from ..networks import init_params, loss_and_grads
 from ..parallel import get_params
 from ..words import several
 from .exercise import Exercise, random_numbers
-from .results import call_recorded, compare, expect, in_case, read
+from .results import call_recorded, expect, read
 from .synchronisation import check_steps
 from .watching import check_ways, watch
 
@@ -54,8 +54,7 @@ class train_batch(Exercise):
         hint = "return the loss, summed over examples"
         expect(loss is not None and loss is not ..., "all parameters are right, but it returned nothing", hint)
         loss, total = read(loss, float, hint), float(loss_and_grads(X, y, params)[0])
-        with in_case("the loss"):
-            compare(loss, total, self.mistakes(loss, total, n), self.hint, 1e-4)
+        self.compare(loss, total, n, what="the loss", tolerance=1e-4)
         if k > 1:
             pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))  # a gradient of W1
             said = "right, but one device after the other: {} got nothing to do before {} was waited for"

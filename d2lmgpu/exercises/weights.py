@@ -10,7 +10,7 @@ from ..networks import init_params, lenet
 from ..parallel import get_params
 from ..words import several
 from .exercise import Exercise, random_numbers
-from .results import call_recorded, close, compare, expect, read, returned
+from .results import call_recorded, close, expect, read, returned
 
 EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
 
@@ -43,12 +43,12 @@ class evaluate(Exercise):
         device_params = [get_params(params, device) for device in devices]
         found, transfers = call_recorded(answer, device_params, X, y, list(devices), batch_size, hint=EMPTY)
         found = read(returned(found), self.form, self.returns)
-        compare(found, right.mean(), self.mistakes(found, right, k, batch_size), self.hint)
+        self.compare(found, right.mean(), right, k, batch_size)
         used = {transfer.destination for transfer in transfers} & set(map(str, devices))
         hint = "split every minibatch, so that all devices work: d2l.split_batch"
         expect(len(used) == k, f"right, but images went to {len(used)} of the devices", hint)
 
-    def mistakes(self, _, right, k, batch_size):
+    def mistakes(self, _, mean, right, k, batch_size):
         """The usual ones, for images that are classified ``right`` or not."""
         n = len(right)
         batches = [right[start : start + batch_size] for start in range(0, n, batch_size)]
@@ -57,12 +57,12 @@ class evaluate(Exercise):
         firsts = np.concatenate([parts[0] for parts in shards])
         of_shards = [[shard.mean() for shard in parts if len(shard)] for parts in shards]
         yield right.sum(), "this is a number of images", "accuracy is a fraction of all images: divide by their number"
-        yield 100 * right.mean(), "this is in percent", "accuracy is a fraction of all images, from 0 to 1"
-        for mean in (full.mean(), full.sum() / n):
-            yield mean, "the last minibatch is missing", "the ragged rest is to be evaluated, too"
+        yield 100 * mean, "this is in percent", "accuracy is a fraction of all images, from 0 to 1"
+        for wrong in (full.mean(), full.sum() / n):
+            yield wrong, "the last minibatch is missing", "the ragged rest is to be evaluated, too"
         yield batches[-1].mean(), "it is that of the last minibatch", "add up over all minibatches before you divide"
-        for mean in (firsts.mean(), firsts.sum() / n):
-            yield mean, "only device 0 counts", "every device's shard counts"
+        for wrong in (firsts.mean(), firsts.sum() / n):
+            yield wrong, "only device 0 counts", "every device's shard counts"
         yield np.mean([batch.mean() for batch in batches]), "a mean of minibatches' accuracies", SMALL
         yield np.mean([np.mean(parts) for parts in of_shards]), "a mean of shards' accuracies", SMALL
         yield np.mean(np.concatenate(of_shards)), "a mean of shards' accuracies", SMALL
