@@ -7,7 +7,6 @@ verdict says what is wrong, and gives a hint, but never the solution.
 import dis
 import functools
 import inspect
-import itertools
 from types import ModuleType
 from typing import NamedTuple
 
@@ -68,12 +67,10 @@ BUSY = "does it wait for something that never happens? If devices are still busy
 
 def _try_cases(exercise, answer):
     """Try the answer on all cases, and with a seed on three hidden ones."""
-    words = list(exercise.cases) if isinstance(exercise.cases, dict) else []
-    cases = list(exercise.cases.values() if words else exercise.cases)
-    if SEED.get() is not None:
-        cases += filter(None, (exercise.draw(random_numbers(own)) for own in range(3)))
-    for arguments, case in itertools.zip_longest(cases, words):
-        with in_case(case or exercise.words(*arguments)):
+    named = exercise.cases.items() if isinstance(exercise.cases, dict) else [(None, case) for case in exercise.cases]
+    drawn = [exercise.draw(random_numbers(own)) for own in range(3)] if SEED.get() is not None else []
+    for words, arguments in (*named, *((None, case) for case in drawn if case)):
+        with in_case(words or exercise.words(*arguments)):
             exercise.test(answer, *arguments)
 
 
