@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ SECONDS = 20.0
 """Seconds that an answer may take, unless another limit is given."""
 STUDENT_SECONDS = 300.0
 """Seconds that all answers of a student together may take, unless another limit is given."""
+LOOK_EVERY = 0.5
+"""Seconds after which the main thread looks up from waiting: Ctrl-C may have come to another thread, or just before."""
 
 
 class Mark(NamedTuple):
@@ -91,8 +93,11 @@ def _each(grader, students):
     with temporary_folder() as grader.folder:
         threads = ThreadPoolExecutor(len(supervisors))
         try:
-            for future in as_completed([threads.submit(grader.grade, student) for student in students]):
-                yield future.result()
+            left = {threads.submit(grader.grade, student) for student in students}
+            while left:
+                done, left = wait(left, LOOK_EVERY, FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
         finally:
             for supervisor in supervisors:
                 supervisor.close_for_good()
