@@ -60,7 +60,7 @@ def _do_in_turn(device, work):
     return device.mark()
 
 
-def queues_of(devices, overlap):
-    """All in which a step's work is done, and may fail: a GPU's rows are summed on its `Staging`."""
-    comm_streams = [device.comm_stream for device in devices if overlap]
-    return [*devices, *comm_streams, *(endpoint(device) for device in devices if endpoint(device) is not device)]
+def queues_of(devices, overlap, by_host):
+    """All in which a step's work is done, and may fail; ``by_host``: also in that of a GPU's `Staging`."""
+    queues = [*devices, *(device.comm_stream for device in devices if overlap)]
+    return queues + [endpoint(queue) for queue in queues if by_host and endpoint(queue) is not queue]

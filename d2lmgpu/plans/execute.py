@@ -87,7 +87,7 @@ class Execution:
         self.begun, self.error, self.has_failed = 0, None, False
         self.loss, self.mixed = find_loss(loss), mixed
         self.overlap, self.library = overlap, library
-        self.queues = queues_of(self.devices, overlap)
+        self.queues = queues_of(self.devices, overlap, mixed or everybody.size > 1)
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
