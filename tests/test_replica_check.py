@@ -12,6 +12,7 @@ from mpiexec import mpiexec
 
 import d2lmgpu as d2l
 from d2lmgpu.cli import main
+from d2lmgpu.plans import PLANS
 from d2lmgpu.plans.store import Store
 from d2lmgpu.training import DriftError
 from d2lmgpu.training.copies import Copy
@@ -169,26 +170,23 @@ def test_steps_that_are_launched_together_are_cut_where_somebody_looks():
 
 
 def test_every_bit_counts(rng):
-    params = [rng.normal(size=(3, 5)).astype("f4"), rng.normal(size=7).astype("f4")]
+    params = rng.normal(size=100).astype("f4")
 
-    def replicas(change):
-        found = [[np.array(param) for param in params] for _ in range(4)]
+    def execution(change):
+        found = [params.copy() for _ in range(4)]
         change(found)
-        return [
-            types.SimpleNamespace(params=[d2l.put(p, d2l.cpu(i)) for p in each], statistics=[])
-            for i, each in enumerate(found)
-        ]
+        stores = [types.SimpleNamespace(own={0: own}, device=d2l.cpu(i)) for i, own in enumerate(found)]
+        return types.SimpleNamespace(plan=PLANS["data"](4), stores=stores)
 
     everybody = d2l.cluster(4)
-    check_replicas(everybody, replicas(lambda found: None), "local", 1, 1)
-    for array, number, bit in ((0, 0, 0), (0, 14, 31), (1, 6, 22)):
+    check_replicas(everybody, execution(lambda found: None), "local", 1, 1)
+    for number, bit in ((0, 0), (14, 31), (99, 22)):
 
-        def change(found, array=array, number=number, bit=bit):
-            bits = found[3][array].reshape(-1).view("u4")
-            bits[number] ^= np.uint32(1 << bit)
+        def change(found, number=number, bit=bit):
+            found[3].view("u4")[number] ^= np.uint32(1 << bit)
 
         with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) are not"):
-            check_replicas(everybody, replicas(change), "local", 1, 1)
+            check_replicas(everybody, execution(change), "local", 1, 1)
 
 
 def test_the_command_ends_with_1(small, flip, capsys):

@@ -18,7 +18,7 @@ from .plan_step import PlanStep
 from .resume import Position
 from .saving import Saver
 from .settings import Settings
-from .together import check_parts, check_replicas
+from .together import check_replicas
 
 SETTLE_EVERY = 2**12
 """Steps after which what was measured of them is summed, so that it takes no more memory in long epochs."""
@@ -131,19 +131,14 @@ class Loop:
                 self.timeline.settle()
             if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
-                self._check_copies(epoch + 1, steps)
+                statistics = self.settings.batch_statistics
+                check_replicas(self.everybody, self.runner.execution, statistics, epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.saver.save(reached())
         self._order_of(epoch + 1)  # while the devices do their last steps
         position = reached()
         self.saver.end()
         return position
-
-    def _check_copies(self, epoch, step):
-        if not getattr(self.runner, "are_copies", True):
-            check_parts(self.everybody, self.runner.execution, self.settings.batch_statistics, epoch, step)
-        else:
-            check_replicas(self.everybody, self.runner.replicas, self.settings.batch_statistics, epoch, step)
 
     def _order_of(self, epoch):
         """The order of an epoch's examples, which is drawn once."""

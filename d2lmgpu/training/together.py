@@ -14,6 +14,7 @@ import numpy as np
 from ..cluster import agree, gather
 from ..cluster.rendezvous import usual_of
 from ..devices import DeviceArray, to_host
+from ..language.plan import norms_of
 from ..monitor import Stop
 from ..timing import PHASES
 from ..words import listed
@@ -91,35 +92,30 @@ class DriftError(RuntimeError):
     """Copies of the parameters that should be the same are not."""
 
 
-def check_replicas(everybody, replicas, batch_statistics, epoch, step):
+def check_replicas(everybody, execution, batch_statistics, epoch, step):
     """Raise DriftError, in all processes, if devices of a `Cluster` differ after ``step`` of ``epoch``, from 1 both.
 
-    ``replicas`` are those of this process's devices. Compared are parameters, and batch norm's statistics unless they
-    are each device's own: "local". All processes call it, between the same steps.
+    What several devices hold should be the same on all of them. ``execution``: the `Execution` of a plan. Compared are
+    parameters, and batch norm's statistics unless they are each device's own: "local". All processes call it, between
+    the same steps.
     """
-    what = "parameters" if batch_statistics == "local" or not replicas[0].statistics else "parameters or statistics"
-    found = gather(everybody, [_checksum(replica, batch_statistics) for replica in replicas])
-    _check_alike(everybody.names, found, what, epoch, step)
-
-
-def check_parts(everybody, execution, batch_statistics, epoch, step):
-    """As `check_replicas`, of the `Execution` of a plan: what several devices hold should be the same on all."""
-    plan, what = execution.plan, "parameters"
-    if batch_statistics != "local":
-        what = "parameters or statistics"
-    rows = np.zeros((len(execution.stores), len(plan.stages), 2))
+    stages, network = execution.plan.stages, execution.plan.network
+    rows = np.zeros((len(execution.stores), len(stages), 2))
     for row, store in zip(rows, execution.stores, strict=True):
         for s, own in store.own.items():
             arrays = [own] if batch_statistics == "local" else [own, *store.running.get(s, ())]
-            row[s] = _digest([DeviceArray(array, store.device) for array in arrays])
+            row[s] = _checksum([DeviceArray(array, store.device) for array in arrays])
     found = gather(everybody, rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
     holders = {}
-    for device, parts in enumerate(plan.layout):
+    for device, parts in enumerate(execution.plan.layout):
         for part in parts:
             holders.setdefault(part[:2], []).append(device)
+    all_have_all = len({*map(tuple, holders.values())}) == 1
     for (s, _), devices in holders.items():
-        names = [everybody.names[device] for device in devices]
-        _check_alike(names, found[devices, s], f"{what} of stage {s}", epoch, step)
+        has_statistics = batch_statistics != "local" and norms_of(stages[s], network)
+        what = "parameters or statistics" if has_statistics else "parameters"
+        what += "" if all_have_all else f" of stage {s}"
+        _check_alike([everybody.names[device] for device in devices], found[devices, s], what, epoch, step)
 
 
 def _check_alike(names, found, what, epoch, step):
@@ -137,12 +133,8 @@ def _check_alike(names, found, what, epoch, step):
     )
 
 
-def _checksum(replica, batch_statistics):
-    return _digest([*replica.params, *(() if batch_statistics == "local" else replica.statistics)])
-
-
-def _digest(arrays):
-    """Of one device's copy: two whole numbers below 2³², which travel as floats."""
+def _checksum(arrays):
+    """Two whole numbers below 2³², which travel as floats."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(to_host(array)))
