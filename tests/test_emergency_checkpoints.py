@@ -138,7 +138,7 @@ def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small
 
     def look():
         frozen.there.wait(60)
-        until(lambda: emergencies[0].runner.replicas[0].finished == 2)  # the other device of this process
+        until(lambda: emergencies[0].runner.execution.stores[0].finished == 2)  # the other device of this process
         told.append(emergencies[0].in_emergency())
         frozen.thaw.set()
 

@@ -179,7 +179,7 @@ def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optim
     assert scale == 1 and not np.array_equal(first[0], params[0])
     for expected_scale in (0.5, 0.25):
         after, scale = updated(broken)
-        assert scale == expected_scale and copy.steps == 1
+        assert scale == expected_scale and store.steps == 1
         for one, other in zip(after, first, strict=True):
             np.testing.assert_array_equal(one, other)
     assert [updated(good)[1] for _ in range(4)] == [0.25, 0.25, 0.5, 0.5]

@@ -142,6 +142,14 @@ def test_a_checkpoint_goes_on_with_any_split(data, tmp_path, split):
         assert resumed.history.split == other
 
 
+@pytest.mark.parametrize("split", SPLITS)
+def test_of_a_finished_run_nothing_is_left_to_do(split, data, tmp_path):
+    file, settings = tmp_path / "file", {"network": SMALL, "split": split, "num_epochs": 1}
+    whole = quick(cpus(2), data, checkpoint=file, **settings)
+    again = quick(cpus(2), data, resume=file, **settings)
+    assert again.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+
+
 def test_from_the_walk_to_a_split(data, tmp_path):
     file, settings = tmp_path / "file", {"network": SMALL, "batch_size": 40, "optimizer": "momentum", "lr": 0.02}
     whole = quick(cpus(2), data, **settings)

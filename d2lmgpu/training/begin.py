@@ -152,10 +152,11 @@ def train(
         size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
         bar = Progress(settings.num_epochs, size, progress and speaks)
         stop = Stop() if everybody.size == 1 else SharedStop(everybody)
+        params = init_params(settings.seed, init=settings.init, network=network)
         runner, settings = make_runner(
             X_train,
             y_train,
-            init_params(settings.seed, init=settings.init, network=network),
+            params,
             everybody,
             network,
             settings,
@@ -163,7 +164,6 @@ def train(
             saved_loads=start and start.state["history"]["loads"],
             stop=stop,
         )
-        replicas = runner.replicas
         test_set = make_test_set(X_test, y_test, runner, everybody, network, settings, metrics)
         history = History(
             devices=everybody.names,
@@ -187,9 +187,10 @@ def train(
         position = Position()
         if resume:
             position = restore(start, history, runner, everybody, checksum, fingerprint, changed)
+            params = start.arrays["params"]
         files = {"checkpoint": checkpoint is not None, "checkpoint_steps": checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
-        compare(everybody, settings, test_set, replicas, **checked, **files)
+        compare(everybody, settings, test_set, params, **checked, **files)
         state = None
         if checkpoint is not None:
             state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
@@ -214,7 +215,7 @@ def train(
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
             share_times(everybody, history)
-            params, statistics = list(map(to_host, replicas[0].params)), runner.statistics(everybody)[0]
+            params, statistics = list(map(to_host, runner.replicas[0].params)), runner.statistics(everybody)[0]
             model = Model(network, params, statistics, classes, invert, settings.loss)
             history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
         finally:

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from ..devices import DeviceArray, put, to_host
+from ..devices import DeviceArray, put
 from ..kernels.stages import to_the_end
 from ..language.plan import all_of
 from ..language.split import in_shapes
@@ -42,7 +42,7 @@ class Copy:
     """A device's copy of all parameters and of the optimiser's state: device arrays."""
 
     def __init__(self, store):
-        self.store, self.device = store, store.device
+        self.device = store.device
         shapes = [shape for own in store.shapes for shape in own]
         self.params = self._on_device(in_shapes(store.flat, shapes))
         self.flat_optimizer_state = self._on_device(store.flat_state)
@@ -51,45 +51,20 @@ class Copy:
     def _on_device(self, arrays):
         return [DeviceArray(array, self.device) for array in arrays]
 
-    @property
-    def steps(self):
-        """Updates of the optimiser."""
-        return self.store.steps
-
-    @property
-    def begun(self):
-        """Steps in which it has begun to update."""
-        return self.store.begun
-
-    @property
-    def finished(self):
-        """Those of them that are done."""
-        return self.store.finished
-
 
 class Whole:
     """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Copy`.
 
-    Of a `Cluster` every process has one, and all ask for them at the same time. Before the first step they are what was
-    given, so that processes can compare what they begin with.
+    Of a `Cluster` every process has one, and all ask for them at the same time.
     """
 
-    def __init__(self, execution, params, state=None):
-        self.execution, self.given = execution, list(map(to_host, params))
-        count, begun = sum(param.size for param in self.given), execution.begun
-        zeros = np.zeros(count, execution.dtype)
-        self.given_state = [zeros] * execution.optimizer.states if state is None else list(map(to_host, state))
-        self.is_given = lambda: execution.begun == begun
-
-    @property
-    def steps(self):
-        """How many were done."""
-        return self.execution.steps
+    def __init__(self, execution):
+        self.execution = execution
 
     @property
     def params(self):
         """As of `init_params`."""
-        return self.given if self.is_given() else self.execution.params()
+        return self.execution.params()
 
     @property
     def statistics(self):
@@ -99,4 +74,4 @@ class Whole:
     @property
     def flat_optimizer_state(self):
         """For each of the optimiser's states an array with a number for each parameter, in their order."""
-        return self.given_state if self.is_given() else whole_state(self.execution)
+        return whole_state(self.execution)

@@ -72,7 +72,7 @@ class PlanStep:
         self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.random, self.devices = is_random(network), devices.mine
         self.execution = self._execution(params, devices, loss)
-        self.replicas = [Whole(self.execution, params)]
+        self.replicas = [Whole(self.execution)]
         if self.are_copies:
             self.replicas = [Copy(store) for store in self.execution.stores]
         self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
@@ -189,8 +189,6 @@ class PlanStep:
         give_back(self.execution, optimizer_state)
         self.execution.set_statistics(statistics)
         self.execution.steps = steps
-        if not self.are_copies:
-            self.replicas = [Whole(self.execution, params, optimizer_state)]
 
     def scaling(self):
         """What a checkpoint holds of precision "mixed", the same on all devices: NumPy arrays."""

@@ -4,7 +4,7 @@ A file that is whole, with the right checksum, may still have been written by an
 purpose.
 """
 
-import hashlib
+import math
 from dataclasses import dataclass, field, fields
 from types import UnionType
 from typing import get_args, get_origin
@@ -13,10 +13,11 @@ import numpy as np
 
 from ..arguments import is_number, shown
 from ..checkpoints import CheckpointError, load_checkpoint
+from ..networks import channels
 from ..parallel import check_loads
 from ..words import REACHED
 from .fingerprint import COMPARED, changed_functions
-from .history import History
+from .history import History, sha256
 from .settings import RECORDED, SAME, called
 
 LIMIT = 2**53
@@ -106,41 +107,40 @@ def _check_run(state):
         check_loads(history["loads"], len(history["devices"]))
 
 
-def check_shapes(what, arrays, expected):
-    """Raise CheckpointError unless the arrays of a checkpoint have the shapes of those ``expected``."""
-    found, wanted = [array.shape for array in arrays], [array.shape for array in expected]
+def check_shapes(what, arrays, wanted):
+    """Raise CheckpointError unless the arrays of a checkpoint have the shapes that are ``wanted``."""
+    found = [array.shape for array in arrays]
     if found != wanted:
         raise CheckpointError(f"the checkpoint's {what} have shapes {found}; they should have {wanted}")
 
 
 def data_checksum(X, y):
     """A checksum of the training set, whose examples a resumed run must find as they were."""
-    digest = hashlib.sha256(repr((X.shape, X.dtype.str, y.dtype.str)).encode())
-    for array in (X, y):
-        digest.update(np.ascontiguousarray(array))
-    return digest.hexdigest()
+    form = repr((X.shape, X.dtype.str, y.dtype.str)).encode()
+    return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
 def restore(checkpoint, history, runner, everybody, checksum, fingerprint, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
-    ``runner`` has the replicas of this process's devices of the `Cluster` ``everybody``. ``checksum`` is that of the
-    training set, ``fingerprint`` that of the run's own functions, which may differ in those that ``changed`` names.
+    ``runner`` has the devices of this process of the `Cluster` ``everybody``. ``checksum`` is that of the training set,
+    ``fingerprint`` that of the run's own functions, which may differ in those that ``changed`` names.
     Raises CheckpointError if the run's settings or data are not those of the checkpoint, or its run was given up.
     """
-    saved, replicas = History.from_dict(checkpoint.state["history"]), runner.replicas
+    saved, network = History.from_dict(checkpoint.state["history"]), runner.plan.network
+    shapes = [shape for layer in network for shape in layer.shapes]
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; begin anew, without resume")
-    _check_same_run(checkpoint, saved, history, replicas, checksum, fingerprint, changed)
+    _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed)
     state, scaling = checkpoint.arrays.get("kept", []), checkpoint.arrays.get("scaling", [])
-    expected = [np.empty(array.size) for array in replicas[0].flat_optimizer_state]
-    check_shapes("optimiser's arrays", map(np.ravel, state), expected)
-    check_shapes("loss scale", scaling, runner.scaling())
+    one_state = (sum(map(math.prod, shapes)),)
+    check_shapes("optimiser's arrays", map(np.ravel, state), [one_state] * runner.execution.optimizer.states)
+    check_shapes("loss scale", scaling, [array.shape for array in runner.scaling()])
     first = checkpoint.arrays.get("statistics of 0", [])
     numbers = everybody.part(range(len(everybody)))
     statistics = [checkpoint.arrays.get(f"statistics of {i}") or first for i in numbers]
     for arrays in statistics:
-        check_shapes("statistics", arrays, replicas[0].statistics)
+        check_shapes("statistics", arrays, [(C,) for C in channels(network) for _ in ("mean", "variance")])
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
@@ -153,7 +153,7 @@ def restore(checkpoint, history, runner, everybody, checksum, fingerprint, chang
     return position
 
 
-def _check_same_run(checkpoint, saved, history, replicas, checksum, fingerprint, changed):
+def _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed):
     """Raise CheckpointError, with all differences, unless the checkpoint is of a run like this one."""
     different = [
         f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
@@ -167,9 +167,9 @@ def _check_same_run(checkpoint, saved, history, replicas, checksum, fingerprint,
         different.append(f"invert is {history.invert} here and {saved.invert} in the checkpoint")
     elif checkpoint.state["data"] != checksum:
         different.append("the training examples are others: other data, or another limit to them")
-    shapes = [param.shape for param in checkpoint.arrays["params"]]
-    if shapes != [param.shape for param in replicas[0].params]:
-        different.append(f"the network's parameters have shapes {shapes} in the checkpoint")
+    saved_shapes = [param.shape for param in checkpoint.arrays["params"]]
+    if saved_shapes != shapes:
+        different.append(f"the network's parameters have shapes {saved_shapes} in the checkpoint")
     for name in changed_functions(fingerprint, checkpoint.state["likeness"]):
         if name not in changed:
             meant = f"if that is meant, give changed=[{name!r}]"

@@ -2,7 +2,7 @@
 
 Where they hang, a process's watch writes the state of the last whole step. A device that waits in an exchange of
 gradients has not begun to update, so that its parameters are those after the step
-before, whole. This is checked: each replica counts its updates, when they begin and when they are finished, and the
+before, whole. This is checked: each device counts its updates, when they begin and when they are finished, and the
 host program counts the steps that it has waited for. A checkpoint is written only where all of these agree, before and
 after the arrays are copied.
 
@@ -36,7 +36,7 @@ class Saver:
     def __init__(self, path, history, runner, everybody, state, batch_statistics):
         self.path, self.history, self.runner, self.everybody, self.state = path, history, runner, everybody, state
         self.own_statistics = batch_statistics == "local" and bool(runner.replicas[0].statistics)
-        self.epoch = None  # the one that is being trained
+        self.execution, self.epoch = runner.execution, None  # the epoch that is being trained
 
     def save(self, position):
         """Write the state of a run that is paused at a `Position`. All processes call it."""
@@ -52,13 +52,17 @@ class Saver:
         arrays = {"params": list(map(read, first.params)), "kept": list(map(read, first.flat_optimizer_state))}
         arrays |= {"scaling": list(map(np.array, self.runner.scaling()))}
         arrays |= {f"statistics of {i}": each for i, each in enumerate(statistics)}
-        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": first.steps}
+        now = {
+            "history": self.history.as_dict(),
+            "position": vars(position),
+            "optimizer_steps": self.execution.steps,
+        }
         return Checkpoint(self.state | now, arrays)
 
     def begin(self, epoch, steps, begin, counted):
         """Steps of an epoch begin, after so many of it; ``begin``: when they would have, had all been done now."""
         if self.path is not None and self.runner.known is not None:
-            self.before = [replica.finished - steps for replica in self.runner.replicas]
+            self.before = [store.finished - steps for store in self.execution.stores]
             self.time, self.counted, self.epoch = begin, counted, epoch
 
     def end(self):
@@ -90,7 +94,7 @@ class Saver:
             return "no step was under way; the last checkpoint that was written stands"
         if self.own_statistics:
             return "each device has statistics of its own (batch_statistics 'local'), and not all devices answer"
-        if any(replica.device.kind != "cpu" for replica in self.runner.replicas):
+        if any(store.device.kind != "cpu" for store in self.execution.stores):
             return "what is on GPUs cannot be read while they wait"
         if known[0] >= self.runner.steps:
             return "the epoch's steps are done, and it is not evaluated; the last checkpoint that was written stands"
@@ -111,6 +115,6 @@ class Saver:
 
     def _is_whole(self, known):
         """Whether all devices have done as many steps as the program knows of, and no part of another."""
-        replicas = zip(self.runner.replicas, self.before, strict=True)
-        counts = {(replica.begun - before, replica.finished - before) for replica, before in replicas}
+        stores = zip(self.execution.stores, self.before, strict=True)
+        counts = {(store.begun - before, store.finished - before) for store, before in stores}
         return counts == {(known[0], known[0])}

@@ -6,7 +6,6 @@ If they do, something is broken: memory, a cable, a program that differs; withou
 nothing is learned.
 """
 
-import hashlib
 import math
 
 import numpy as np
@@ -28,8 +27,8 @@ def check_together(everybody, settings):
         raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device of all processes")
 
 
-def compare(everybody, settings, test_set, replicas, **others):
-    """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or parameters.
+def compare(everybody, settings, test_set, params, **others):
+    """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
     ``others``: what else decides what they do, by name.
     """
@@ -39,7 +38,7 @@ def compare(everybody, settings, test_set, replicas, **others):
         name: getattr(settings, name) for name in ("flat", "overlap", "prefetch", "check_every")
     }
     what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics)} | others
-    what["the checksum of the initial parameters"] = sha256(list(map(to_host, replicas[0].params)))[:16]
+    what["the checksum of the initial parameters"] = sha256(params)[:16]
     agree(everybody.world, what, everybody.patience, "the comparison of what they train")
 
 
@@ -135,7 +134,5 @@ def _check_alike(names, found, what, epoch, step):
 
 def _checksum(arrays):
     """Two whole numbers below 2³², which travel as floats."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(to_host(array)))
-    return [int.from_bytes(digest.digest()[start : start + 4], "big") for start in (0, 4)]
+    digest = sha256(map(to_host, arrays))
+    return [int(digest[start : start + 8], 16) for start in (0, 8)]
