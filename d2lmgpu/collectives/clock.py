@@ -18,7 +18,7 @@ step of some may begin while others are still in the one before.
 
 import numpy as np
 
-from ..language.plan import reads_of, writes_of
+from ..language.plan import uses_of
 from .network import NO_LINK, check_network
 
 
@@ -53,9 +53,10 @@ class Clock:
         for compute, (_, end) in zip(computes, computed, strict=True):
             device = compute.device
             self.computed[device], self.end = end, max(self.end, end)
-            for value in writes_of(compute):
+            reads, makes, adds = uses_of(compute)
+            for value in makes + adds:
                 self._of(value)[0][device] = end
-            for value in reads_of(compute):
+            for value in reads + adds:
                 self._of(value)[1][device] = max(self._of(value)[1][device], end)
         return moved, computed
 
@@ -66,9 +67,10 @@ class Clock:
 
     def _compute(self, compute, cost):
         begin, device = self.computed[compute.device], compute.device
-        for value in (*reads_of(compute), *writes_of(compute)):
+        reads, makes, adds = uses_of(compute)
+        for value in reads + makes + adds:
             begin = max(begin, self._of(value)[0][device])
-        for value in writes_of(compute):
+        for value in makes + adds:
             begin = max(begin, self._of(value)[1][device])
         return float(begin), float(begin + cost)
 

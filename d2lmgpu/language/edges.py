@@ -3,7 +3,7 @@
 import itertools
 
 from .moves import cuts_of
-from .plan import norms_of
+from .plan import norms_of, uses_of
 from .split import ROWS, norm_part, units_of_outputs
 
 
@@ -37,11 +37,8 @@ def last_mentioned(columns):
     for number, (computes, moves) in enumerate(columns, 1):
         last |= {value: number for each in moves for value in (each.value, each.target) if value[0] != "moments"}
         for compute in computes:
-            s, m = compute.stage, compute.micro_batch
-            kinds = {"F": ("y",), "M": ("y",), "update": ()}.get(compute.what, ("dy",))
-            values = [(kind, stage, m) for kind in kinds for stage in (s - 1, s)] + [("params", s), compute.grads]
-            values += [("sums", s)] if compute.what in "BS" else []
-            last |= dict.fromkeys(values, number)
+            used = itertools.chain(*uses_of(compute))
+            last |= {value: number for value in used if value[0] != "moments"}
     ends = {}
     for value, number in last.items():
         ends.setdefault(number, []).append(value)

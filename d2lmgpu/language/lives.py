@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .plan import all_of, norms_of, synchronised_stages
+from .plan import all_of, norms_of, synchronised_stages, uses_of
 
 NEVER = 0
 
@@ -60,28 +60,26 @@ class _Lives:
         self.lives.sort(key=lambda life: (life.end, life.device))
 
     def _compute(self, compute, number):
-        what, device, s, m, _ = compute
-        last = len(self.plan.stages) - 1
-        y, dy, kept = [("y", s - 1, m)][: s > 0], [("dy", s, m)][: s < last], [("cache", s, m)]
-        reads, makes = {
-            "F": (y, kept + [("y", s, m)][: s < last]),
-            "M": (y, kept),
-            "B": (dy + kept, [("dy", s - 1, m)][: s > 0]),
-            "S": (dy + kept, [("delta", s, m)]),
-            "I": (dy + kept, [("dy", s - 1, m)][: s > 0] + [("delta", s, m)]),
-            "W": ([*kept, ("delta", s, m)], []),
-            "update": ([compute.grads], []),
-        }[what]
-        if what == "B" and s in self.synchronised:
-            reads = [*reads, ("delta", s, m), ("sums", s)]
-        for value in [("params", s)][: what in "FBIMS"] + reads:
-            self._touch(value, [device], number)
+        device = [compute.device]
+        reads, makes, adds = (filter(lambda value: self._is_there(value, compute), some) for some in uses_of(compute))
+        for value in reads:
+            self._touch(value, device, number)
             self._row(value, "used")[device] = True
         for value in makes:
-            self._touch(value, [device], number, again=True)
-        adds = what in "BWS" or (what in "FM" and self.norms[s])
-        for value in [compute.adds_to][:adds]:
-            self._touch(value, [device], number)
+            self._touch(value, device, number, again=True)
+        for value in adds:
+            self._touch(value, device, number)
+
+    def _is_there(self, value, compute):
+        """Whether there is what a computation uses, and transfers or computations make it."""
+        kind, s = value[:2]
+        if kind in ("y", "dy"):
+            return 0 <= s < len(self.plan.stages) - 1
+        if kind == "params":
+            return compute.what != "update"  # of elements that the device always has
+        if kind in ("delta", "sums") and compute.what == "B":
+            return s in self.synchronised
+        return kind != "moments" or self.norms[s]
 
     def _is_own(self, each):
         """Whether transfers are of parameters that their source always has."""

@@ -91,34 +91,28 @@ class Compute(NamedTuple):
         return (kind, self.stage) if kind else self.grads
 
 
-def reads_of(compute):
-    """The values that a computation reads, as if there were stages before and after: also those to which it adds."""
-    what, _, s, m, _ = compute
-    params, grads, cache, dy = ("params", s), compute.grads, ("cache", s, m), ("dy", s, m)
-    moments, sums = ("moments", s), ("sums", s)
-    return {
-        "F": (params, ("y", s - 1, m), moments),
-        "M": (params, ("y", s - 1, m), moments),
-        "S": (params, cache, dy, sums),
-        "B": (params, cache, dy, grads, sums),
-        "I": (params, cache, dy),
-        "W": (cache, ("delta", s, m), grads),
-        "update": (params, grads),
-    }[what]
+class Uses(NamedTuple):
+    """The values that a computation ``reads``, those that it ``makes`` anew, and those to which it ``adds``."""
+
+    reads: tuple
+    makes: tuple
+    adds: tuple
 
 
-def writes_of(compute):
-    """The values that a computation writes, or adds to, as if there were stages before and after."""
+def uses_of(compute):
+    """The `Uses` of a computation, as if there were stages before and after, batch norm, and its sums."""
     what, _, s, m, _ = compute
-    dx, delta = ("dy", s - 1, m), ("delta", s, m)
+    params, grads, moments, sums = ("params", s), compute.grads, ("moments", s), ("sums", s)
+    x, y, cache, delta = ("y", s - 1, m), ("y", s, m), ("cache", s, m), ("delta", s, m)
+    dx, dy = ("dy", s - 1, m), ("dy", s, m)
     return {
-        "F": (("y", s, m), ("cache", s, m), ("moments", s)),
-        "M": (("cache", s, m), ("moments", s)),
-        "S": (("sums", s),),
-        "B": (dx, compute.grads),
-        "I": (dx, delta),
-        "W": (compute.grads,),
-        "update": (("params", s),),
+        "F": Uses((params, x), (cache, y), (moments,)),
+        "M": Uses((params, x), (cache,), (moments,)),
+        "B": Uses((params, dy, cache, delta, sums), (dx,), (grads,)),
+        "S": Uses((params, dy, cache), (delta,), (sums,)),
+        "I": Uses((params, dy, cache), (dx, delta), ()),
+        "W": Uses((cache, delta), (), (grads,)),
+        "update": Uses((params, grads), (params,), ()),
     }[what]
 
 

@@ -24,9 +24,7 @@ class Rules:
             raise Wrong(f"{compute}: {wrong}") from None
 
     def _F(self, device, s, m, _):  # noqa: N802
-        self._use_params(device, s)
-        if s:
-            self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
+        self._use_input(device, s, m)
         start, stop = self._own(device, s)
         has_none = start == stop and self.plan.stages[s].params > 0
         if s in self.synchronised:
@@ -39,9 +37,7 @@ class Rules:
             yield self._made(device, ("y", s, m), s, "columns", "rows")
 
     def _M(self, device, s, m, _):  # noqa: N802
-        self._use_params(device, s)
-        if s:
-            self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
+        self._use_input(device, s, m)
         self._set_aside("cache", device, s, m, alone=True)
         self.half_way.add(("M", device, s, m))
         yield from self._with_contribution(("moments", s), device, m)
@@ -49,10 +45,7 @@ class Rules:
     def _S(self, device, s, m, _):  # noqa: N802
         if s not in self.synchronised:
             raise Wrong("the stage's statistics are not synchronised: there is no M")
-        self._use_params(device, s)
-        self._check_kept("cache", device, s, m)
-        if s < len(self.plan.stages) - 1:
-            self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
+        self._use_handed_back(device, s, m)
         self.half_way.add(("S", device, s, m))
         yield from self._with_contribution(("sums", s), device, m)
 
@@ -76,13 +69,10 @@ class Rules:
         yield from self._W(device, s, m, grads)
 
     def _I(self, device, s, m, _):  # noqa: N802
-        self._use_params(device, s)
-        self._check_kept("cache", device, s, m)
         if s in self.synchronised:
             self._go_on("S", device, s, m)
             self.use(device, ("sums", s), self._norm_part("sums", device, s))
-        if s < len(self.plan.stages) - 1:
-            self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
+        self._use_handed_back(device, s, m)
         self._set_aside("delta", device, s, m, alone=True)
         if s:
             yield self._made(device, ("dy", s - 1, m), s, "rows", "columns")
@@ -133,8 +123,18 @@ class Rules:
         first, last = map(self.borders[s].index, self._own(device, s))
         return value, some, (1 << last) - (1 << first)
 
-    def _use_params(self, device, s):
+    def _use_input(self, device, s, m):
+        """Parameters and what the stage before has handed on."""
         self.use(device, ("params", s), self._own(device, s))
+        if s:
+            self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
+
+    def _use_handed_back(self, device, s, m):
+        """Parameters, what forward has kept, and what the stage after has handed back."""
+        self.use(device, ("params", s), self._own(device, s))
+        self._check_kept("cache", device, s, m)
+        if s < len(self.plan.stages) - 1:
+            self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
 
     def _set_aside(self, kind, device, s, m, alone):
         """A cache or delta is made, ``alone`` or with a y: for that a forward may be computed again."""

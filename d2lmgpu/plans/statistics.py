@@ -17,7 +17,7 @@ from collections import Counter
 
 from ..arguments import check_name
 from ..language.actions import Transfer, together
-from ..language.plan import Compute, norms_of, reads_of, writes_of
+from ..language.plan import Compute, norms_of, uses_of
 from ..language.split import norm_part, splits_of
 from .compose import allreduce
 from .parts import in_parts
@@ -155,7 +155,8 @@ def _touched(action):
     """What an action reads and writes, without moments and sums: two sets of (device, value)."""
     if isinstance(action, Transfer):
         return {(action.source, action.value)}, {(action.destination, action.target or action.value)}
+    reads, makes, adds = uses_of(action)
     return tuple(
         {(action.device, value) for value in values if value[0] not in ("moments", "sums")}
-        for values in (reads_of(action), writes_of(action))
+        for values in (reads + adds, makes + adds)
     )
