@@ -72,8 +72,7 @@ class MinibatchQueue:
         most = most_examples(min(batch_size, len(X)), len(self.everybody), self.loads)
         self.most = self.everybody.part(most)  # that a device ever gets at a time
         self.reuses = all(device.kind == "cpu" for device in self.devices)
-        if self.reuses:
-            self._make_slots()
+        self._slots = None
         self.shuffle(0)
 
     def shuffle(self, epoch, done=0):
@@ -106,11 +105,10 @@ class MinibatchQueue:
         Raises ValueError if the epoch is over or ``preprocess`` returns what does not
         fit, and whatever that raises; the minibatch is then still the next one.
         """
-        if not self.hasdata:
-            raise ValueError("MinibatchQueue: the epoch is over; begin another with shuffle(epoch)")
-        start = self._number * self.batch_size
-        part = self._order[start : start + self.batch_size]
+        part = self._part()
         bounds = self._bounds(len(part))
+        if self.reuses and self._slots is None:
+            self._make_slots()
         mine = slice(bounds[0][0], bounds[-1][1])
         with span("data"):
             if self.preprocess is None:
@@ -122,10 +120,25 @@ class MinibatchQueue:
         self._number += 1
         return shards
 
+    def next_whole(self):
+        """The next minibatch as it is before it is split, on the host: X, floats, and y. Errors are those of `next`."""
+        part = self._part()
+        with span("data"):
+            whole = self._preprocessed(part)
+        self._number += 1
+        return whole
+
     def __iter__(self):
         """The minibatches that are left of the epoch."""
         while self.hasdata:
             yield self.next()
+
+    def _part(self):
+        """The numbers of the next minibatch's examples."""
+        if not self.hasdata:
+            raise ValueError("MinibatchQueue: the epoch is over; begin another with shuffle(epoch)")
+        start = self._number * self.batch_size
+        return self._order[start : start + self.batch_size]
 
     def _bounds(self, n):
         """The bounds of each device's part of n examples: pairs (start, stop)."""
@@ -147,8 +160,11 @@ class MinibatchQueue:
         return [task.result() for task in tasks], y_shards
 
     def _preprocessed(self, part):
+        X, y = to_float(self.X[part]), self.y[part]
+        if self.preprocess is None:
+            return X, y
         rng = batch_rng(self.seed, self._epoch, self._number)
-        return preprocess_batch(self.preprocess, to_float(self.X[part]), self.y[part], rng, self.largest)
+        return preprocess_batch(self.preprocess, X, y, rng, self.largest)
 
     def _make_slots(self):
         self.X, self.y = np.ascontiguousarray(self.X), np.ascontiguousarray(self.y)

@@ -15,7 +15,7 @@ import numpy as np
 from ..cluster import as_cluster
 from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
-from ..data import batch_rng, epoch_size, to_float
+from ..data import epoch_size
 from ..devices import synchronize
 from ..language.actions import chunk_bounds
 from ..language.objective import Objective
@@ -24,13 +24,10 @@ from ..networks import LENET, find_loss, is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue
-from ..parallel.minibatch_queue import largest_label, preprocess_batch
 from ..parallel.shards import shard_bounds
 from ..plans import Execution, prove
 from ..plans.values import Minibatch
 from ..plans.whole import give_back
-from ..timing import span
-from ..transforms import find_transform
 from .copies import Copy, Whole, has_copies, warm_up
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
@@ -57,7 +54,7 @@ class PlanStep:
     known = None  # of whole steps, when other processes hang: see saving.py
 
     def __init__(self, X, y, params, devices, network, settings, stop=None):
-        self.X, self.y = np.asarray(X), as_targets(np.asarray(y), params[0].dtype)
+        self.y = as_targets(np.asarray(y), params[0].dtype)
         self.stop, self.settings = stop, settings
         batch_size = min(settings.batch_size, len(X))
         self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
@@ -69,7 +66,6 @@ class PlanStep:
         check_memory(network, devices, peaks, settings, batch_size, objective)
         self.peak_memory = peaks if settings.split and not self.in_graphs else None  # what graphs compute with stays
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
-        self.preprocess, self.largest = find_transform(settings.preprocess), largest_label(self.y)
         self.random, self.devices = is_random(network), devices.mine
         self.execution = self._execution(params, devices, loss)
         self.replicas = [Whole(self.execution)]
@@ -96,10 +92,9 @@ class PlanStep:
         self.ahead = 0 if self.limited or not settings.prefetch else AHEAD_ON_GPU if self.on_gpu else 1
         for store in self.execution.stores if self.are_copies else ():
             warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
-        self.queue = None
-        if self.are_copies and not self.limited:
-            options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
-            self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
+        self.feeds_shards = self.are_copies and not self.limited
+        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
+        self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     @classmethod
     def of(cls, X, y, params, devices, network=LENET, **settings):
@@ -114,13 +109,11 @@ class PlanStep:
         ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`, and ``correct``.
         ``epoch`` (from 0) decides what preprocessing and dropout draw.
         """
-        self.order = order[: epoch_size(len(order), self.settings.batch_size, self.settings.drop_last)]
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
         self.loss, self.examples, self.correct = sum(losses), done * self.settings.batch_size, correct
         if self.are_copies:
             self.known = done, self.loss, correct  # of as many steps of the epoch: read by other threads, and so in one
-        if self.queue is not None:
-            self.queue.start_epoch(order, epoch, done)
+        self.queue.start_epoch(order, epoch, done)
         self._under_way = []
 
     @property
@@ -139,8 +132,7 @@ class PlanStep:
 
     def step(self):
         """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
-        size = self.settings.batch_size
-        examples = min(size, len(self.order) - self.number * size)
+        examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
         wanted = getattr(self.stop, "wanted", False)
         self._under_way.append((self._submit(examples, draws, self.rates[self.number], wanted), examples))
@@ -150,9 +142,8 @@ class PlanStep:
 
     def _submit(self, n, draws, lr, wanted):
         sizes = self._examples(n)
-        if self.queue is None:
-            X, y = self._minibatch()
-            return self.execution.submit(X, y, lr, draws, sizes, wanted)
+        if not self.feeds_shards:
+            return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, wanted)
         each, (X_shards, y_shards) = self.each, self.queue.next()
         placed = {}
         for i, X, y in zip(self.execution.store, X_shards, y_shards, strict=True):
@@ -217,13 +208,3 @@ class PlanStep:
         shares = shard_bounds(n, self.plan.k, self.settings.loads)
         parts = (chunk_bounds(stop - start, self.each) for start, stop in shares)
         return tuple(stop - start for part in parts for start, stop in part)
-
-    def _minibatch(self):
-        size = self.settings.batch_size
-        part = self.order[self.number * size : (self.number + 1) * size]
-        with span("data"):
-            X, y = to_float(self.X[part]), self.y[part]
-            if self.preprocess is None:
-                return X, y
-            rng = batch_rng(self.settings.seed, self.epoch, self.number)
-            return preprocess_batch(self.preprocess, X, y, rng, self.largest)
