@@ -16,7 +16,7 @@ from d2lmgpu import collectives, plans
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.plans import PLANS
-from d2lmgpu.plans.draw import bars_of, handed_on
+from d2lmgpu.plans.film import bars_of, handed_on
 from d2lmgpu.player import film_in, write_page
 
 COSTS = {"F": 1e-3, "B": 2e-3, "I": 1.25e-3, "W": 5e-4, "update": 1e-4}

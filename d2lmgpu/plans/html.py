@@ -10,7 +10,7 @@ from ..collectives.html import film_of as film_of_schedule
 from ..language.moves import check_steps
 from ..language.plan import Plan
 from ..player import Player, write_page
-from .draw import bars_of, handed_on, have_several_stages, label_of, legend_of, title_of
+from .film import film_of
 from .simulate import simulate
 
 MOST_PIXELS = 10_000
@@ -49,45 +49,3 @@ def play(schedule_or_plan, network=None, height=None, **options):
     if not options.keys() <= set(allowed):
         raise ValueError(f"play of a {what} has no option {shown(min(options.keys() - allowed))}; use {allowed}")
     return Player(make(schedule_or_plan, network=network, **options), height)
-
-
-def film_of(plan, network=None, costs=None, **options):
-    """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
-    simulation = simulate(plan, network, costs, **options)
-    arrows, bars = handed_on(plan, simulation), bars_of(plan, simulation)
-    kinds, values = legend_of(simulation, arrows, bars)
-    with_stage = have_several_stages(plan)
-    computed = [
-        [[action.device], action.what, label_of(action, with_stage), str(action), float(start), float(end)]
-        for _, action, start, end, _ in simulation.events
-    ]
-    moved = [[[device], kind, "", kinds[kind][0], start, end] for device, kind, start, end in bars]
-    return {
-        "title": title_of(plan),
-        "unit": "" if costs is None and network is None else "s",
-        "end": float(simulation.seconds),
-        "facts": _facts(plan, simulation),
-        "devices": [f"device {i}" for i in range(plan.k)],
-        "kinds": kinds,
-        "ways": values,
-        "events": computed + moved,
-        "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
-        "marks": [],
-        "chart": {
-            "name": "memory",
-            "lines": [[[float(time), int(nbytes)] for time, nbytes in line] for line in simulation.memory],
-        },
-        "holds": None,
-    }
-
-
-def _facts(plan, simulation):
-    least, most = (f"{part:.0%}" for part in (min(simulation.utilisation), max(simulation.utilisation)))
-    layers = f"{len(plan.network)} layers in {len(plan.stages)} stage" + ("s" if len(plan.stages) > 1 else "")
-    return [
-        ["network", layers],
-        ["bubble", f"{simulation.bubble:.1%}"],
-        ["devices compute", (least if least == most else f"{least} to {most}") + " of the time"],
-        ["most memory of a device", f"{max(simulation.peak):,} bytes"],
-        ["most sent by a device", f"{max(simulation.sent):,} bytes"],
-    ]

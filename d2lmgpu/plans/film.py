@@ -1,0 +1,135 @@
+"""A plan in time as a film: what a page plays, and a picture shows of it.
+
+Boxes are computations, messages what is handed on as a whole, y and dy of pipelines. All other transfers that follow
+each other at a device, those of a collective for example, are one bar.
+"""
+
+from typing import NamedTuple
+
+from ..collectives.draw import COLOURS
+from ..language.check import check_plan
+from ..language.memory import joined_values
+from ..language.plan import COMPUTES, Compute
+from ..words import several
+from .simulate import simulate
+
+BOXES = {
+    "F": ("F: forward", "#9ecae1"),
+    "B": ("B: backward", "#fdae6b"),
+    "I": ("I: the input's gradient", "#fdae6b"),
+    "W": ("W: the weights' gradients", "#a1d99b"),
+    "M": ("M: forward to batch norm", "#6baed6"),
+    "S": ("S: back to batch norm", "#fd8d3c"),
+    "update": ("update", "#969696"),
+    "params": ("transfers of parameters", "#756bb1"),
+    "grads": ("transfers of gradients", "#de2d26"),
+    "y": ("transfers of y", "#17becf"),
+    "dy": ("transfers of dy", "#e377c2"),
+    "moments": ("transfers of moments", "#8c564b"),
+    "sums": ("transfers of sums", "#bcbd22"),
+}
+MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
+"""By kind the name and the colour."""
+
+
+class Bar(NamedTuple):
+    """Transfers of a ``kind`` of value to or from a device, from ``start`` to ``end`` without a pause."""
+
+    device: int
+    kind: str
+    start: float
+    end: float
+
+
+def film_of(plan, network=None, costs=None, **options):
+    """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
+    simulation = simulate(plan, network, costs, **options)
+    return film_of_simulation(plan, simulation, "" if costs is None and network is None else "s")
+
+
+def film_of_simulation(plan, simulation, unit):
+    """The same of a `PlanSimulation`, whose times are in this ``unit``."""
+    arrows, bars = handed_on(plan, simulation), bars_of(plan, simulation)
+    kinds = {event.action.what for event in simulation.events} | {bar.kind for bar in bars}
+    kinds = {kind: box for kind, box in BOXES.items() if kind in kinds}
+    values = {message.action.value[0] for message in arrows}
+    with_stage = _have_several_stages(plan)
+    computed = [
+        [[action.device], action.what, _label(action, with_stage), str(action), float(start), float(end)]
+        for _, action, start, end, _ in simulation.events
+    ]
+    moved = [[[device], kind, "", kinds[kind][0], start, end] for device, kind, start, end in bars]
+    return {
+        "title": _title(plan),
+        "unit": unit,
+        "end": float(simulation.seconds),
+        "facts": _facts(plan, simulation),
+        "devices": [f"device {i}" for i in range(plan.k)],
+        "kinds": kinds,
+        "ways": {kind: way for kind, way in MESSAGES.items() if kind in values},
+        "events": computed + moved,
+        "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
+        "marks": [],
+        "chart": {
+            "name": "memory",
+            "lines": [[[float(time), int(nbytes)] for time, nbytes in line] for line in simulation.memory],
+        },
+        "holds": None,
+    }
+
+
+def handed_on(plan, simulation):
+    """The messages of whole y and dy."""
+    joined = joined_values(plan, check_plan(plan))
+    return [m for m in simulation.messages if m.action.value[0] in ("y", "dy") and m.action.value not in joined]
+
+
+def bars_of(plan, simulation):
+    """A list of `Bar`: of all transfers from device to device that are not handed on."""
+    joined, spans = joined_values(plan, check_plan(plan)), {}
+    for _, moves, _, starts, ends in simulation.moved:
+        if moves.value[0] in ("y", "dy") and moves.value not in joined:
+            continue
+        travels = (moves.size > 0) & (moves.source != moves.destination)
+        for devices in moves.source, moves.destination:
+            for device, start, end in zip(devices[travels].tolist(), starts[travels], ends[travels], strict=True):
+                spans.setdefault((device, moves.value[0]), []).append((float(start), float(end)))
+    bars = []
+    for (device, kind), own in spans.items():
+        for start, end in sorted(own):
+            if bars and bars[-1][:2] == (device, kind) and start <= bars[-1].end + 1e-9 * end:
+                bars[-1] = bars[-1]._replace(end=max(end, bars[-1].end))
+            else:
+                bars.append(Bar(device, kind, start, end))
+    return bars
+
+
+def _title(plan):
+    """ "1f1b: 4 devices, 8 micro-batches"."""
+    word = "micro-batch" if plan.micro_batches == 1 else "micro-batches"
+    return f"{plan.name}: {several(plan.k, 'device')}, {plan.micro_batches:,} {word}"
+
+
+def _label(action, with_stage):
+    """ "F3", with the stage "F3 s1"; nothing for an update."""
+    if action.what not in COMPUTES:
+        return ""
+    return f"{action.what}{action.micro_batch}" + (f" s{action.stage}" if with_stage else "")
+
+
+def _have_several_stages(plan):
+    """Whether a device computes several, so that labels name them."""
+    computed = [{a.stage for a in todo if isinstance(a, Compute) and a.what in COMPUTES} for todo in plan.actions]
+    return any(len(stages) > 1 for stages in computed)
+
+
+def _facts(plan, simulation):
+    least, most = (f"{part:.0%}" for part in (min(simulation.utilisation), max(simulation.utilisation)))
+    layers = f"{len(plan.network)} layers in {len(plan.stages)} stage" + ("s" if len(plan.stages) > 1 else "")
+    return [
+        ["network", layers],
+        ["bubble", f"{simulation.bubble:.1%}"],
+        ["devices compute", (least if least == most else f"{least} to {most}") + " of the time"],
+        ["most memory of a device", f"{max(simulation.peak):,} bytes"],
+        ["most sent by a device", f"{max(simulation.sent):,} bytes"],
+    ]
