@@ -103,15 +103,6 @@ def memory_of(array):
     return array
 
 
-def arrays_in(value):
-    """The plain arrays in a cache: nested lists and tuples."""
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from arrays_in(item)
-    elif hasattr(value, "dtype") and isinstance(value.shape, tuple) and not isinstance(value, np.generic):
-        yield value
-
-
 @functools.lru_cache(maxsize=256)
 def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, examples):
     """The bytes that kernels hold between forward and backward of so many examples of this ``shape``."""
@@ -124,7 +115,10 @@ def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, ex
 
 
 def owned_arrays(thing, papers):
-    """The plain arrays that own the memory of an object of the kernels, each once, without scratch ``papers``."""
+    """The plain arrays that own the memory of a cache, each once, without scratch ``papers``.
+
+    A cache is an object of the kernels, or what layers keep that compute as they are written: lists and tuples.
+    """
     found, seen, rest = {}, set(), [thing]
     shared = {id(array) for paper in papers.values() for array in paper.arrays}
     while rest:
@@ -132,7 +126,7 @@ def owned_arrays(thing, papers):
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, np.ndarray):
+        if hasattr(one, "dtype") and isinstance(one.shape, tuple) and not isinstance(one, np.generic):
             one = memory_of(one)
             if id(one) not in shared:
                 found[id(one)] = one
@@ -186,9 +180,9 @@ def _run(network, stages, dtype, examples, held, objective):
 
 def _measure(x, y, cache, dy, delta, targets, whole):
     x, dy = memory_of(x), memory_of(dy)
-    held = {id(memory_of(array)): memory_of(array) for array in arrays_in(cache)}
-    deltas = {id(memory_of(array)): memory_of(array) for array in arrays_in(delta)}
-    own = sum(array.nbytes for array in held.values() if array is not x and array is not targets)
-    own_delta = sum(array.nbytes for array in deltas.values() if array is not dy)
+    held, deltas = owned_arrays(cache, {}), owned_arrays(delta, {})
+    own = sum(array.nbytes for array in held if array is not x and array is not targets)
+    own_delta = sum(array.nbytes for array in deltas if array is not dy)
     handed_on = [0] * 3 if dy is None else [y.nbytes, dy.nbytes, whole.nbytes]
-    return StageSizes(x.nbytes, *handed_on, own, id(x) in held, own_delta, id(dy) in deltas)
+    has_x, has_dy = any(array is x for array in held), any(array is dy for array in deltas)
+    return StageSizes(x.nbytes, *handed_on, own, has_x, own_delta, has_dy)

@@ -17,7 +17,7 @@ from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
 from ..language.plan import all_of, norms_of, shapes_of
-from ..language.sizes import arrays_in, memory_of, output_shapes, owned_arrays
+from ..language.sizes import output_shapes, owned_arrays
 from ..language.split import ROWS, norm_part, norm_views, splits_of, units_of_outputs, views
 
 
@@ -210,6 +210,6 @@ class Values:
     def _set(self, name, s, m, value):
         self.values[name, s, m] = value
         if self.device.accounting is not None:
-            for array in arrays_in(value) if isinstance(value, (list, tuple)) else owned_arrays(value, self.papers[s]):
-                if memory_of(array).nbytes:
+            for array in owned_arrays(value, self.papers[s]):
+                if array.nbytes:
                     self.device.accounting.enter(array)

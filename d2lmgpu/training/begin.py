@@ -199,8 +199,6 @@ def train(
             history=history,
             settings=settings,
             everybody=everybody,
-            network=network,
-            loss=loss,
             test_set=test_set,
             runner=runner,
             examples=len(X_train),

@@ -9,8 +9,6 @@ from ..data import epoch_order
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, Stop, stop_on_interrupt
-from ..networks import Network
-from ..networks.losses import Loss
 from ..timing import Timeline
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
@@ -35,8 +33,6 @@ class Loop:
     history: History
     settings: Settings
     everybody: Cluster
-    network: Network
-    loss: Loss
     test_set: TestSet
     runner: PlanStep
     examples: int
@@ -77,7 +73,7 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            self.history.diverged = why_diverged(self.history.train_loss, self.network, self.loss)
+            self.history.diverged = why_diverged(self.history.train_loss, self.runner.plan.network, self.settings.loss)
         after = Position(position.epoch + 1) if complete else position
         self.saver.save(after)  # before anything is said, which may fail
         if complete:
@@ -160,7 +156,7 @@ class Loop:
         """Say how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
         self.bar.report(f"{words.figures(reached)}, {speed}")
-        hint = why_slow(self.history, self.network)
+        hint = why_slow(self.history, self.runner.plan.network)
         if hint:
             self.bar.report(hint)
         self.tell("on_epoch", self.history)
