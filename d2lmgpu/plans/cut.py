@@ -34,18 +34,15 @@ def cut(network, count, costs=None):
         )
     if costs is None:
         costs = [products for *_, products in layer_rows(network)]
-    before = [0, *itertools.accumulate(costs)]
-    edges = [*starts, len(network)]
-    cheapest = {(0, 0): (0, None)}  # (stages, edges passed): cost of the most expensive, the edge before
-    for stages in range(1, count + 1):
+    before, edges = [0, *itertools.accumulate(costs)], [*starts, len(network)]
+    # by (stages, the edge where they end): the cost of the most expensive, and the edge where the last begins
+    cheapest = {(1, stop): (before[edges[stop]], 0) for stop in range(1, len(edges))}
+    for stages in range(2, count + 1):
         for stop in range(stages, len(edges)):
-            ways = [
+            cheapest[stages, stop] = min(
                 (max(cheapest[stages - 1, start][0], before[edges[stop]] - before[edges[start]]), start)
-                for start in range(stop)
-                if (stages - 1, start) in cheapest
-            ]
-            if ways:
-                cheapest[stages, stop] = min(ways)
+                for start in range(stages - 1, stop)
+            )
     found, stop = [], len(edges) - 1
     for stages in range(count, 0, -1):
         start = cheapest[stages, stop][1]
