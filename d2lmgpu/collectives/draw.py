@@ -41,9 +41,7 @@ def draw_steps(schedule, k, n):
 
     Raises ValueError for what is no schedule for k devices and n elements.
     """
-    schedule, columns = check_form(schedule, k, n)
-    cuts = cuts_of(columns, [0, n]).tolist()
-    states = counted(schedule, k, cuts)
+    schedule, cuts, states = states_of(schedule, k, n)
     columns = min(4, len(states))
     rows = math.ceil(len(states) / columns)
     width, height = _cell_size(k, len(cuts) - 1)
@@ -55,6 +53,13 @@ def draw_steps(schedule, k, n):
     for axes in panels.flat[len(states) :]:
         axes.axis("off")
     return figure
+
+
+def states_of(schedule, k, n):
+    """The steps of a schedule, where elements are cut in pieces, and what all hold of these: as of `counted`."""
+    schedule, columns = check_form(schedule, k, n)
+    cuts = cuts_of(columns, [0, n]).tolist()
+    return schedule, cuts, counted(schedule, k, cuts)
 
 
 def draw_bytes(schedule, k, itemsize=4):

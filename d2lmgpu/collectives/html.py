@@ -2,12 +2,9 @@
 
 import numpy as np
 
-from ..language.follow import counted
-from ..language.moves import cuts_of
-from ..language.prove import check_form
 from ..player import write_page
 from ..words import several
-from .draw import OP_COLOURS, named_shares, piece_names
+from .draw import OP_COLOURS, named_shares, piece_names, states_of
 from .simulate import simulate
 
 OPS = {"add": "added where it arrives", "copy": "copied"}
@@ -25,7 +22,7 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
 
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
     """The film of a schedule: a dict as `player` describes it. Arguments and errors are those of `write_html`."""
-    schedule, columns = check_form(schedule, k, n)
+    schedule, cuts, states = states_of(schedule, k, n)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
     times = [float(time) for time in np.cumsum([begin, *each])]
@@ -54,7 +51,7 @@ def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
         "messages": messages,
         "marks": [[time, f"step {number}"] for number, time in enumerate(times[:-1], 1)],
         "chart": {"name": "sent so far", "lines": sent},
-        "holds": _holds(schedule, k, cuts_of(columns, [0, n]).tolist(), times),
+        "holds": {"columns": piece_names(cuts), "most": k, "states": _named(states, [0.0, *times[1:]])},
     }
 
 
@@ -63,10 +60,9 @@ def _said(t, number):
     return f"step {number + 1}: {elements} to device {t.destination}, {'to be added' if t.op == 'add' else 'a copy'}"
 
 
-def _holds(schedule, k, cuts, times):
-    """The shares of each piece that each device holds, from the start and from the end of each step on."""
-    states = [
+def _named(states, times):
+    """The shares of each piece that each device holds, from each of the ``times`` on."""
+    return [
         [time, [[list(named_shares(counts)) for counts in device] for device in held]]
-        for time, held in zip([0.0, *times[1:]], counted(schedule, k, cuts), strict=True)
+        for time, held in zip(times, states, strict=True)
     ]
-    return {"columns": piece_names(cuts), "most": k, "states": states}

@@ -58,45 +58,43 @@ def counted(schedule, k, cuts):
     return counts
 
 
-def diagnosis(found, right, place, name):
+def diagnosis(found, right, place, what, of):
     """What is wrong with an element in a ``place`` (device, value), and the step that made it so.
 
-    ``found``: what `follow` yields, so far. ``right``: the shares that should be there, a set. ``name(shares)``: words
-    like "the shares of device 1, 2 are", for a sorted list.
+    ``found``: what `follow` yields, so far. ``right``: the shares that should be there, a set. They are called ``what``
+    and the number that they are ``of``: "the shares of device 1, 2 are lacking."
     """
     states, each_steps_writes = zip(*found, strict=True)
     history = [write for writes in each_steps_writes for where, write in writes if where == place]
     held = states[-1].get(place, Counter())
     often = {share for share, count in held.items() if count > 1}
     if often:
-        what = f"{name(sorted(often))} counted {max(held.values())} times instead of 1."
+        said = f"{_named(often, what, of)} counted {max(held.values())} times instead of 1."
         for write in history:
             if _is_added(write) and often & write.had.keys() & write.came.keys():
-                return (
-                    f"{what} Step {write.number} {_added(write.action)} to what is already there{_advice(write.action)}"
-                )
-        return f"{what} It came so from device {history[-1].action.source} in step {history[-1].number}."
+                action, there = write.action, "to what is already there"
+                if isinstance(action, Transfer):
+                    return f"{said} Step {write.number} adds what device {action.source} sends {there}; should it copy?"
+                return f"{said} Step {write.number} adds micro-batch {action.micro_batch} once more {there}."
+        return f"{said} It came so from device {history[-1].action.source} in step {history[-1].number}."
     lacking = right - held.keys()
-    what = f"{name(sorted(lacking))} lacking."
+    said = f"{_named(lacking, what, of)} lacking."
     for write in history:
         if not _is_added(write) and lacking & write.had.keys() - write.came.keys():
             way = f"a copy from device {write.action.source} that is without it"
-            return f"{what} Step {write.number} replaces it by {way}; should it add?"
+            return f"{said} Step {write.number} replaces it by {way}; should it add?"
     moved = [write for write in history if isinstance(write.action, Transfer)]
     if not moved:
-        return f"{what} No step {'adds it' if history else 'sends anything'} there."
+        return f"{said} No step {'adds it' if history else 'sends anything'} there."
     source, number = moved[-1].action.source, moved[-1].number
-    return f"{what} No step brings it; the last to arrive came from device {source} in step {number}."
+    return f"{said} No step brings it; the last to arrive came from device {source} in step {number}."
 
 
 def _is_added(write):
     return getattr(write.action, "op", "add") == "add"
 
 
-def _added(action):
-    sent = isinstance(action, Transfer)
-    return f"adds what device {action.source} sends" if sent else f"adds micro-batch {action.micro_batch} once more"
-
-
-def _advice(action):
-    return "; should it copy?" if isinstance(action, Transfer) else "."
+def _named(shares, what, of):
+    """ "the shares of device 1, 2 are"."""
+    numbers, many = ", ".join(map(str, sorted(shares))), len(shares) > 1
+    return f"the {what}{'s' if many else ''} of {of} {numbers} {'are' if many else 'is'}"

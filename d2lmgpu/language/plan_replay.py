@@ -185,7 +185,8 @@ class PlanReplay(Rules, Replay):
         if kind in SUMMED:
             steps, everything = self.plan.steps[: self.number - 1], {*range(self.plan.micro_batches)}
             found = follow(steps, {}, cuts[piece], lambda action: self._is_about(action, kind, s))
-            return f"{name_of(value)}{where}: {diagnosis(found, everything, (device, value), _contributions)}"
+            what = diagnosis(found, everything, (device, value), "contribution", "micro-batch")
+            return f"{name_of(value)}{where}: {what}"
         if kind == "params" and found is not None:
             return f"{name_of(value)}{where}: they are updated already"
         if found is None:
@@ -199,9 +200,3 @@ class PlanReplay(Rules, Replay):
                 return False
             return action.what != "I" and action.adds_to[:2] == (kind, s)
         return (action.target or action.value)[:2] == (kind, s)
-
-
-def _contributions(micro_batches):
-    names = ", ".join(map(str, micro_batches))
-    many = len(micro_batches) > 1
-    return f"the contribution{'s' if many else ''} of micro-batch {names} {'are' if many else 'is'}"

@@ -55,15 +55,10 @@ def prove(schedule, k, n):
     if not right.all():
         piece, device = np.argwhere(~right.T)[0].tolist()
         found = follow(steps, shares_alone(k), cuts[piece])
-        what = diagnosis(found, {*range(k)}, (device, ALONE), _shares)
+        what = diagnosis(found, {*range(k)}, (device, ALONE), "share", "device")
         raise ScheduleError(f"device {device}, elements {cuts[piece]} to {cuts[piece + 1]}: {what}")
     sent, bound = sent.tolist(), 2 * (k - 1) * n / k
     return Proof(len(steps), sent, max(sent) / bound if bound else None, replay.wasted)
-
-
-def _shares(devices):
-    names = ", ".join(map(str, devices))
-    return f"the share{'s' if len(devices) > 1 else ''} of device {names} {'are' if len(devices) > 1 else 'is'}"
 
 
 def check_form(schedule, k, n):
