@@ -23,7 +23,7 @@ from ..layers import check_labels
 from ..networks import LENET, check_images, check_params, loss_and_grads
 from ..optimizers import sgd
 from ..timing import span
-from .shards import check_loads, shard_bounds
+from .shards import check_loads, put_parts, shard_bounds
 
 
 def get_params(params, device):
@@ -61,9 +61,7 @@ def split_batch(X, y, devices, loads=None):
     if loads is not None:
         loads = check_loads(loads, len(everybody))
     bounds = everybody.part(shard_bounds(len(X), len(everybody), loads))
-    X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, everybody.mine, strict=True)]
-    y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, everybody.mine, strict=True)]
-    return X_shards, y_shards
+    return put_parts(X, bounds, everybody.mine), put_parts(y, bounds, everybody.mine)
 
 
 def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False):

@@ -12,14 +12,14 @@ import numpy as np
 
 from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
-from ..devices import DeviceArray, put
+from ..devices import DeviceArray
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, timed
 from ..layers import Draws, check_targets
 from ..timing import span
 from ..transforms import find_transform
 from ..words import name_of
-from .shards import check_loads, most_examples, shard_bounds
+from .shards import check_loads, most_examples, put_parts, shard_bounds
 
 SLOTS = 2
 """Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
@@ -154,8 +154,7 @@ class MinibatchQueue:
 
     def _copy(self, X, y, bounds):
         """Put shards on their devices: bytes travel as bytes, and become floats there."""
-        X_shards = [put(X[start:stop], device) for (start, stop), device in zip(bounds, self.devices, strict=True)]
-        y_shards = [put(y[start:stop], device) for (start, stop), device in zip(bounds, self.devices, strict=True)]
+        X_shards, y_shards = put_parts(X, bounds, self.devices), put_parts(y, bounds, self.devices)
         tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]
         return [task.result() for task in tasks], y_shards
 

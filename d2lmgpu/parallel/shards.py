@@ -4,6 +4,7 @@ import numpy as np
 
 from ..arguments import shown
 from ..collectives import chunk_bounds
+from ..devices import put
 
 
 def shard_bounds(n, k, loads=None):
@@ -27,6 +28,11 @@ def most_examples(batch_size, k, loads=None):
     if loads is None:
         return [-(-batch_size // k)] * k
     return [min(batch_size, int(share) + 1) if share else 0 for share in _shares(batch_size, loads)]
+
+
+def put_parts(array, bounds, devices):
+    """The parts (start, stop) of an array of the host, each on its device."""
+    return [put(array[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
 
 
 def _shares(n, loads):

@@ -191,9 +191,7 @@ def train(
         files = {"checkpoint": checkpoint is not None, "checkpoint_steps": checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
         compare(everybody, settings, test_set, params, **checked, **files)
-        state = None
-        if checkpoint is not None:
-            state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
+        state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
         saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics)
         loop = Loop(
             history=history,
