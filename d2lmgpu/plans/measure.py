@@ -13,7 +13,6 @@ Everything is done a number of times; what is told are medians. Messages are the
 """
 
 import statistics
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -72,10 +71,10 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     costs = list(map(dict, apart))
     if not alone.is_split:
         whole = alone.run_at_once(devices[0], rounds)
-        faster = _median_work(whole) / _median_work(runs)
+        faster = statistics.median(run.work for run in whole) / statistics.median(run.work for run in runs)
         for s in alone.at_once:
             costs[s] |= {what: faster * seconds for what, seconds in costs[s].items() if what != "update"}
-    left = [run.seconds - _work(run) for run in whole]
+    left = [run.seconds - run.work for run in whole]
     contention, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
     for k in range(2, min(len(devices), cores) + 1):
         found = [alone.slower(run.spans, apart, contention) for run in alone.run(devices[:k], rounds)]
@@ -95,6 +94,11 @@ class _Run(NamedTuple):
 
     seconds: float
     spans: list
+
+    @property
+    def work(self):
+        """The seconds of the first device's."""
+        return sum(end - begin for begin, end in self.spans[0])
 
 
 class _Alone:
@@ -116,8 +120,7 @@ class _Alone:
     def run(self, devices, rounds):
         """Each device goes through all computations, at the same time: a `_Run` for each round, after a first one."""
         parts = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
-        with ThreadPoolExecutor(len(devices)) as threads:
-            return repeated(lambda: self._round(parts, devices, threads), rounds)
+        return repeated(lambda: self._round(parts, devices), rounds)
 
     def run_at_once(self, device, rounds):
         """Steps of a plan in which each micro-batch goes forward and back at once, by one device: likewise."""
@@ -133,10 +136,10 @@ class _Alone:
 
         return repeated(once, rounds)
 
-    def _round(self, parts, devices, threads):
+    def _round(self, parts, devices):
         X, y = self.X[: self.examples], self.y[: self.examples]
         with Timeline(devices, spans=True) as timeline:
-            seconds = seconds_of(lambda: list(threads.map(lambda part: part.step(X, y, timeline), parts)))
+            seconds = seconds_of(lambda: [task.result() for task in [part.begin(X, y, timeline) for part in parts]])
         return _Run(seconds, [_spans_of(timeline, device, ("action",)) for device in devices])
 
     def costs(self, runs):
@@ -171,14 +174,14 @@ class _Alone:
 
 
 class _OwnPart:
-    """Device 0's part of a ``plan`` done alone, to see how long it takes; ``step`` as of `Execution`.
+    """Device 0's part of a ``plan`` done alone, to see how long it takes.
 
     Where stages are split, no device has a whole one, and a plan for one device would be another plan. So the device
     goes through its own list. At a collective it makes the whole array and puts its part in place, as in the plan, and
     exchanges nothing: numbers are wrong then, but as many as ever are multiplied and added. A plan with messages
     cannot be done so.
 
-    Its `step` enters a span "action" for each computation.
+    For each computation a span "action" is entered.
     """
 
     def __init__(self, plan, params, device, optimizer):
@@ -191,14 +194,14 @@ class _OwnPart:
         arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns), False
         self.store = device.submit(Store, plan, 0, device, *arguments).result()
 
-    def step(self, X, y, timeline):
-        """Do all of it once, for each micro-batch with the whole of the examples ``X`` (n, C, H, W) and ``y`` (n,)."""
+    def begin(self, X, y, timeline):
+        """Begin to do all of it once, for each micro-batch with all examples ``X`` (n, C, H, W), ``y`` (n,): a task."""
         X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
         micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
         minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, Draws(0))
         minibatch.X, minibatch.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
         store.begin(minibatch)
-        self.device.submit(self._go, timeline, 1e-4, len(y)).result()
+        return self.device.submit(self._go, timeline, 1e-4, len(y))
 
     def _go(self, timeline, *numbers):
         """Runs on the device."""
@@ -227,11 +230,3 @@ def _forward_and_back(stages):
 def _spans_of(timeline, device, names):
     """The (begin, end) of the device's spans of these names."""
     return [(span.begin, span.end) for span in timeline.all_spans() if span.name in names and span.row == str(device)]
-
-
-def _work(run):
-    return sum(end - begin for begin, end in run.spans[0])
-
-
-def _median_work(runs):
-    return statistics.median(map(_work, runs))
