@@ -16,7 +16,7 @@ from ..arguments import check_list, check_name, check_text, check_whole, shown
 from ..collectives import ALGORITHMS, schedules_of
 from ..language.actions import Transfer, place
 from ..language.check import check_stages
-from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, shapes_of
+from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, shapes_of, uses_of
 from ..language.split import units_of_outputs
 from ..networks import LENET, check_network
 from .cut import cut
@@ -76,10 +76,10 @@ class _InSteps:
     def __init__(self, devices, units):
         self.todo, self.units = [list(reversed(todo)) for todo in devices], units
         self.last = len(units) - 1
-        self.owners, self.done = {}, set()  # of what is made: (is it forward, stage, micro-batch)
-        for device, todo in enumerate(devices):
-            for compute in todo:
-                self.owners.setdefault(_made(compute), device)
+        self.owners, self.done = {}, set()  # of each y and dy the first device that makes it; and those that are made
+        for compute in itertools.chain(*devices):
+            for value in uses_of(compute).makes:
+                self.owners.setdefault(value, compute.device)
 
     def steps(self):
         steps = []
@@ -91,15 +91,15 @@ class _InSteps:
             steps += [moves] * bool(moves) + [ready]
             for compute in ready:
                 self.todo[compute.device].pop()
-            self.done |= {_made(compute) for compute in ready}
+                self.done.update(uses_of(compute).makes)
         return steps
 
     def _needs(self, compute):
-        """What another stage has to make before; None if it needs nothing of another stage."""
+        """The y or dy that another stage has to make before; None if it needs nothing of another stage."""
         what, _, s, m, _ = compute
         if what == "F":
-            return (True, s - 1, m) if s else None
-        return (False, s + 1, m) if what in "BI" and s < self.last else None
+            return ("y", s - 1, m) if s else None
+        return ("dy", s, m) if what in "BI" and s < self.last else None
 
     def _source(self, compute):
         """The device that makes what it needs: its own, if it needs nothing."""
@@ -107,9 +107,9 @@ class _InSteps:
         if needed is None:
             return compute.device
         if needed not in self.owners:
-            way = "forward" if needed[0] else "backward"
-            text = f"no device does stage {needed[1]} {way} for this micro-batch"
-            raise PlanError(f"{compute}: {text}")
+            kind, s, _ = needed
+            what = f"stage {s} forward" if kind == "y" else f"stage {s + 1} backward"
+            raise PlanError(f"{compute}: no device does {what} for this micro-batch")
         return self.owners[needed]
 
     def _waits_for(self, compute):
@@ -118,8 +118,7 @@ class _InSteps:
         return None if source == compute.device or self._needs(compute) in self.done else source
 
     def _brought(self, compute):
-        is_forward, s, m = self._needs(compute)
-        value = ("y", s, m) if is_forward else ("dy", s - 1, m)
+        value = self._needs(compute)
         return Transfer(self._source(compute), compute.device, 0, self.units[value[1]] or 1, "copy", value)
 
     def _deadlock(self):
@@ -133,10 +132,6 @@ class _InSteps:
         if device not in waiting:
             return f"{pairs[-1]} for ever, which has done everything on its list"
         return f"a deadlock: {'; '.join(pairs[circle.index(device) :])}"
-
-
-def _made(compute):
-    return compute.what == "F", compute.stage, compute.micro_batch
 
 
 def _computation(short, device):
