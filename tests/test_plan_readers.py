@@ -110,9 +110,9 @@ def test_pictures(name, tmp_path):
     computed = [f"{e.action.what}{e.action.micro_batch}" for e in result.events if e.action.what in "FBIW"]
     assert sorted(text for text in texts if text) == sorted(computed)
     assert len(below.lines) == len({tuple(line) for line in result.memory})
-    assert texts.count("") == len(handed_on(plan, result)) == (8 if name in PIPELINES else 0)
+    assert texts.count("") == len(handed_on(result)) == (8 if name in PIPELINES else 0)
     bars = [patch for patch in top.patches if patch.get_height() < 0.2]
-    assert len(bars) == sum(bar.end > bar.start for bar in bars_of(plan, result))
+    assert len(bars) == sum(bar.end > bar.start for bar in bars_of(result))
     assert "" not in [text.get_text() for text in draw(plan, messages=False).axes[0].texts]
 
 

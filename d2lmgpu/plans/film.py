@@ -7,8 +7,6 @@ each other at a device, those of a collective for example, are one bar.
 from typing import NamedTuple
 
 from ..collectives.draw import COLOURS
-from ..language.check import check_plan
-from ..language.memory import joined_values
 from ..language.plan import COMPUTES, Compute
 from ..words import several
 from .simulate import simulate
@@ -49,7 +47,7 @@ def film_of(plan, network=None, costs=None, **options):
 
 def film_of_simulation(plan, simulation, unit):
     """The same of a `PlanSimulation`, whose times are in this ``unit``."""
-    arrows, bars = handed_on(plan, simulation), bars_of(plan, simulation)
+    arrows, bars = handed_on(simulation), bars_of(simulation)
     kinds = {event.action.what for event in simulation.events} | {bar.kind for bar in bars}
     kinds = {kind: box for kind, box in BOXES.items() if kind in kinds}
     values = {message.action.value[0] for message in arrows}
@@ -78,19 +76,20 @@ def film_of_simulation(plan, simulation, unit):
     }
 
 
-def handed_on(plan, simulation):
+def handed_on(simulation):
     """The messages of whole y and dy."""
-    joined = joined_values(plan, check_plan(plan))
-    return [m for m in simulation.messages if m.action.value[0] in ("y", "dy") and m.action.value not in joined]
+    return [message for message in simulation.messages if _is_whole(message.action.value, simulation)]
 
 
-def bars_of(plan, simulation):
+def _is_whole(value, simulation):
+    return value[0] in ("y", "dy") and value not in simulation.joined
+
+
+def bars_of(simulation):
     """A list of `Bar`: of all transfers from device to device that are not handed on."""
-    joined, spans = joined_values(plan, check_plan(plan)), {}
+    spans = {}
     for _, moves, _, starts, ends in simulation.moved:
-        if moves.value[0] in ("y", "dy") and moves.value not in joined:
-            continue
-        travels = (moves.size > 0) & (moves.source != moves.destination)
+        travels = (moves.size > 0) & (moves.source != moves.destination) & (not _is_whole(moves.value, simulation))
         for devices in moves.source, moves.destination:
             for device, start, end in zip(devices[travels].tolist(), starts[travels], ends[travels], strict=True):
                 spans.setdefault((device, moves.value[0]), []).append((float(start), float(end)))

@@ -16,7 +16,7 @@ import numpy as np
 from ..arguments import shown
 from ..collectives.clock import Clock
 from ..language.check import check_plan
-from ..language.memory import bytes_sent, held_in_steps, unit_bytes
+from ..language.memory import bytes_sent, held_in_steps, joined_values, unit_bytes
 from ..language.plan import Compute, part_updated, synchronised_stages
 from ..language.prove_plan import check_minibatch, replayed
 from ..networks import layer_rows
@@ -56,6 +56,7 @@ class PlanSimulation:
     peak: list
     sent: list
     moved: list = field(repr=False)
+    joined: set = field(repr=False)  # the y and dy that are moved in parts or shares
 
     @functools.cached_property
     def messages(self):
@@ -100,6 +101,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         [each.peak for each in held],
         bytes_sent(plan, columns, batch_size, dtype),
         moved,
+        joined_values(plan, columns),
     )
 
 
