@@ -91,28 +91,23 @@ class Compute(NamedTuple):
         return (kind, self.stage) if kind else self.grads
 
 
-class Uses(NamedTuple):
-    """The values that a computation ``reads``, those that it ``makes`` anew, and those to which it ``adds``."""
-
-    reads: tuple
-    makes: tuple
-    adds: tuple
-
-
 def uses_of(compute):
-    """The `Uses` of a computation, as if there were stages before and after, batch norm, and its sums."""
+    """The values that a computation reads, those that it makes anew, and those to which it adds: three tuples.
+
+    They are told as if there were stages before and after, batch norm, and its sums.
+    """
     what, _, s, m, _ = compute
     params, grads, moments, sums = ("params", s), compute.grads, ("moments", s), ("sums", s)
     x, y, cache, delta = ("y", s - 1, m), ("y", s, m), ("cache", s, m), ("delta", s, m)
     dx, dy = ("dy", s - 1, m), ("dy", s, m)
     return {
-        "F": Uses((params, x), (cache, y), (moments,)),
-        "M": Uses((params, x), (cache,), (moments,)),
-        "B": Uses((params, dy, cache, delta, sums), (dx,), (grads,)),
-        "S": Uses((params, dy, cache), (delta,), (sums,)),
-        "I": Uses((params, dy, cache), (dx, delta), ()),
-        "W": Uses((cache, delta), (), (grads,)),
-        "update": Uses((params, grads), (params,), ()),
+        "F": ((params, x), (cache, y), (moments,)),
+        "M": ((params, x), (cache,), (moments,)),
+        "B": ((params, dy, cache, delta, sums), (dx,), (grads,)),
+        "S": ((params, dy, cache), (delta,), (sums,)),
+        "I": ((params, dy, cache), (dx, delta), ()),
+        "W": ((cache, delta), (), (grads,)),
+        "update": ((params, grads), (params,), ()),
     }[what]
 
 

@@ -78,7 +78,8 @@ class _InSteps:
         self.last = len(units) - 1
         self.owners, self.done = {}, set()  # of each y and dy the first device that makes it; and those that are made
         for compute in itertools.chain(*devices):
-            for value in uses_of(compute).makes:
+            _, makes, _ = uses_of(compute)
+            for value in makes:
                 self.owners.setdefault(value, compute.device)
 
     def steps(self):
@@ -91,7 +92,7 @@ class _InSteps:
             steps += [moves] * bool(moves) + [ready]
             for compute in ready:
                 self.todo[compute.device].pop()
-                self.done.update(uses_of(compute).makes)
+                self.done.update(uses_of(compute)[1])
         return steps
 
     def _needs(self, compute):
