@@ -153,14 +153,12 @@ def why_diverged(losses, network, loss="cross_entropy"):
         return None if finite else f"diverged in epoch {len(losses)}: the training loss is {losses[-1]}; {TRY}"
     guessing = math.log(network.classes)  # of a network that knows nothing
     advice = f"where guessing gives {guessing:.3g}; {TRY}"
-    most = (
-        DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
-    )  # a first epoch of few steps has the loss of the initial weights
+    # a first epoch of few steps has the loss of the initial weights
+    most = DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
     if not losses[-1] < most * guessing:  # or not a number
         return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}, {advice}"
-    if (
-        len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing
-    ):  # the textbook's weights may take one epoch
+    # the textbook's weights may take one epoch
+    if len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
         return f"nothing was learned in {PATIENCE} epochs: the training loss is {losses[-1]:.3g}, {advice}"
     return None
 
