@@ -153,17 +153,8 @@ def train(
         bar = Progress(settings.num_epochs, size, progress and speaks)
         stop = Stop() if everybody.size == 1 else SharedStop(everybody)
         params = init_params(settings.seed, init=settings.init, network=network)
-        runner, settings = make_runner(
-            X_train,
-            y_train,
-            params,
-            everybody,
-            network,
-            settings,
-            note=bar.note,
-            saved_loads=start and start.state["history"]["loads"],
-            stop=stop,
-        )
+        how = {"note": bar.note, "saved_loads": start and start.state["history"]["loads"], "stop": stop}
+        runner, settings = make_runner(X_train, y_train, params, everybody, network, settings, **how)
         test_set = make_test_set(X_test, y_test, runner, everybody, network, settings, metrics)
         history = History(
             devices=everybody.names,
