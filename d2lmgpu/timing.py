@@ -188,7 +188,7 @@ class span:
     """Mark the ``with`` block as work by name: of the device that runs it, or of the host program.
 
     ``begin`` and ``end`` do the same for work that is not a block. ``devices``: the devices
-    that all do the work, one of which launches it.
+    that all do the work, one of which launches it, or does it for all.
     """
 
     __slots__ = ("name", "devices", "device", "timeline", "since")
@@ -231,14 +231,3 @@ def chrome_trace(spans):
         tid = rows.index(row)
         events.append({"name": name, "ph": "X", "pid": 0, "tid": tid, "ts": begin * 1e6, "dur": (end - begin) * 1e6})
     return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-@contextlib.contextmanager
-def spans(devices, name):
-    """Mark the ``with`` block as work of all ``devices``, virtual ones, that the calling thread does for them."""
-    begin = time.perf_counter()
-    yield
-    end = time.perf_counter()
-    for device in devices:
-        if device.main in _timelines:
-            _timelines[device.main].add(device, name, begin, end)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..collectives.execute import do_action
 from ..devices.records import timed
-from ..timing import spans
+from ..timing import span
 from .instructions import AHEAD, instructions_of
 from .staging import endpoint
 
@@ -50,7 +50,7 @@ class Exchange:
         self.communicator.look()
         try:
             # inf - inf is allowed, see parallel/loss_scale.py
-            with spans(list(self.devices.values()), "allreduce"), np.errstate(invalid="ignore"):
+            with span("allreduce", list(self.devices.values())), np.errstate(invalid="ignore"):
                 for instruction in self.instructions:
                     action = instruction.action  # None for a mere wait
                     timed(self.records.get(action and action.number), self.do, instruction)

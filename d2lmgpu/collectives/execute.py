@@ -23,7 +23,7 @@ from ..devices.records import note_transfer, timed
 from ..devices.transfer import copy_between
 from ..kernels.cuda import add
 from ..language.prove import check_form
-from ..timing import span, spans
+from ..timing import span
 from .program import compile_schedule
 
 SHORT = 2**21
@@ -40,7 +40,7 @@ def carry_out(steps, arrays, devices, records):
     ``steps``: the schedule's, as a `Program` has them. ``records``: of each transfer, as `note_transfer` gives them.
     """
     records = iter(records)
-    with spans(devices, "allreduce"), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
+    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
         for transfers, overwrites in steps:
             messages = [arrays[t.source][t.start : t.stop] for t in transfers]
             if overwrites:  # what the sources hold now is to be sent, not what they will
