@@ -5,7 +5,7 @@ its own. Without a name: the list of exercises; without a file: what the exercis
 """
 
 from ..output import write_json
-from .options import add_input, add_output, number
+from .options import add_input, add_output, number, write_results
 
 
 def add_to(command):
@@ -33,6 +33,6 @@ def run(options):
     if verdict.output:
         print(f"It printed:\n{verdict.output.rstrip()}\n")
     print(verdict.says)
-    if options.json:
-        write_json(options.json, {"exercise": options.exercise, "right": verdict.right, "says": verdict.says})
+    result = {"exercise": options.exercise, "right": verdict.right, "says": verdict.says}
+    write_results((options.json, write_json, result))
     return 0 if verdict.right else 1

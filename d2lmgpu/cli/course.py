@@ -5,7 +5,7 @@ Files that are there already stay as they are.
 """
 
 from ..output import write_json
-from .options import add_input, add_output
+from .options import add_input, add_output, write_results
 
 
 def add_to(command):
@@ -26,6 +26,6 @@ def run(options):
     if missing:
         print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
-    if options.json:
-        write_json(options.json, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
+    result = {"folder": options.folder, "written": written, "kept": kept, "missing": missing}
+    write_results((options.json, write_json, result))
     return 0

@@ -24,12 +24,7 @@ def add_data(command):
 
 def add_size(command, help):
     """Add --image-size and --channels."""
-    command.add_argument(
-        "--image-size",
-        type=_size,
-        metavar="WxH",
-        help=help,
-    )
+    command.add_argument("--image-size", type=_size, metavar="WxH", help=help)
     command.add_argument("--channels", type=whole, metavar="C", help="1 (grey) or 3 (default: as they are)")
 
 

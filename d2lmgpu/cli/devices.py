@@ -3,7 +3,7 @@
 from ..checkup import check_machine
 from ..devices import device_table, find_gpus
 from ..output import write_json
-from .options import add_output
+from .options import add_output, write_results
 
 
 def add_to(command):
@@ -14,8 +14,16 @@ def add_to(command):
 
 def run(options):
     """Print the table, or what works; returns the exit code."""
-    if options.check:
-        return _check(options)
+    result, code = _check() if options.check else _list()
+    cards, reason = find_gpus()
+    if not cards:
+        print(f"no GPU: {reason}.")
+    write_results((options.json, write_json, result))
+    return code
+
+
+def _list():
+    """Print the table; returns it, and the exit code."""
     rows = device_table()
     print(f"{'device':<8} {'memory free':>12} {'total':>9} {'busy':>5}  {'compute':<7}  description")
     for row in rows:
@@ -23,23 +31,13 @@ def run(options):
         busy = "?" if row.busy is None else f"{row.busy:.0f}%"
         print(f"{row.name:<8} {free:>12} {total:>9} {busy:>5}  {row.compute_capability or '-':<7}  {row.description}")
     print("cpu devices are virtual: one a core is listed, any number works, and all share the memory.")
-    cards, reason = find_gpus()
-    if not cards:
-        print(f"no GPU: {reason}.")
-    if options.json:
-        write_json(options.json, {"devices": [row.as_dict() for row in rows]})
-    return 0
+    return {"devices": [row.as_dict() for row in rows]}, 0
 
 
-def _check(options):
-    """The exit code is 1 if something does not work."""
+def _check():
+    """Try, and print what works; the exit code is 1 if something does not."""
     trials = check_machine()
     print(f"{'device':<20} {'tried':<30} {'seconds':>7}  works")
     for device, tried, works, why, seconds in trials:
         print(f"{device:<20} {tried:<30} {seconds:>7.3f}  {'yes' if works else f'no: {why}'}")
-    cards, reason = find_gpus()
-    if not cards:
-        print(f"no GPU: {reason}.")
-    if options.json:
-        write_json(options.json, {"trials": [trial._asdict() for trial in trials]})
-    return 0 if all(trial.works for trial in trials) else 1
+    return {"trials": [trial._asdict() for trial in trials]}, 0 if all(trial.works for trial in trials) else 1

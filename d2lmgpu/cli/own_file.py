@@ -10,7 +10,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from ..devices.errors import one_line
-from ..networks import Network
+from ..fashion_mnist import CLASSES
+from ..networks import FASHION_MNIST, Network
 from ..training.metrics import check_metrics
 from .options import declare_input
 
@@ -25,15 +26,16 @@ def is_file(text):
     return text.endswith(".py")
 
 
-def network_from(text, data):
+def network_from(text, data=None):
     """What `Settings` takes as the network that ``--network`` names: a name, or what the file's function makes.
 
-    The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes.
-    Raises as `made_by` does.
+    The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes, without
+    data with Fashion-MNIST's. Raises as `made_by` does.
     """
     if not is_file(text):
         return text
-    return made_by(text, data[0].shape[1:], len(data[4]) if len(data) > 4 else 10)
+    shape = FASHION_MNIST if data is None else data[0].shape[1:]
+    return made_by(text, shape, len(data[4]) if data is not None and len(data) > 4 else len(CLASSES))
 
 
 def made_by(path, input_shape, classes):

@@ -10,27 +10,16 @@ import sys
 
 import numpy as np
 
-from .. import words
+from .. import plans, words
 from ..arguments import check_name, check_number
 from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
-from ..networks import FASHION_MNIST
 from ..output import check_plot, save_figure, write_json
-from ..plans import (
-    Measured,
-    draw,
-    estimate_costs,
-    measure_costs,
-    measure_messages,
-    simulate,
-    with_statistics,
-    write_html,
-)
 from ..training.checks import check_statistics, find_network
 from ..training.splits import EXAMPLE, SPLITS, make_plan
 from .options import add_option, add_output, number, whole, write_results
-from .own_file import is_file, made_by
+from .own_file import network_from
 from .settings import add_settings
 
 HERE = "this_machine"
@@ -38,9 +27,6 @@ HERE = "this_machine"
 
 MANY = 200
 """More devices than these take a while: the work grows with their square, or cube."""
-
-CLASSES = 10
-"""For a network in a file, which is made for Fashion-MNIST."""
 
 
 def add_to(command):
@@ -59,27 +45,25 @@ def add_to(command):
 
 def run(options):
     """Prove, simulate, print, write what was asked for; returns the exit code."""
-    text = options.network
-    own = made_by(text, FASHION_MNIST, CLASSES) if is_file(text) else text
-    name, network = find_network(own, width=options.width)
+    name, network = find_network(network_from(options.network), width=options.width)
     plan = make_plan(
         options.split, options.devices, options.pipeline, options.micro_batches, network, options.allreduce
     )
     check_statistics(options.batch_statistics, network, name)
-    plan = with_statistics(plan, options.batch_statistics)
+    plan = plans.with_statistics(plan, options.batch_statistics)
     if plan.k > MANY:
         print(
             f"proving and timing a plan of {words.several(plan.k, 'device')}, which may take minutes", file=sys.stderr
         )
     machine, costs, times = _machine(options, plan)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **_minibatch(options)}
-    simulation = simulate(plan, **timed)
+    simulation = plans.simulate(plan, **timed)
     result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
     _print(result, plan)
     write_results(
         (options.json, write_json, result),
-        (options.plot, save_figure, lambda: draw(plan, **timed)),
-        (options.html, lambda path, plan: write_html(plan, path, **timed), plan),
+        (options.plot, save_figure, lambda: plans.draw(plan, **timed)),
+        (options.html, lambda path, plan: plans.write_html(plan, path, **timed), plan),
     )
     return 0
 
@@ -94,14 +78,14 @@ def _machine(options, plan):
     check_number("speed", options.speed, above=0)
     if options.on != HERE:
         network = topology(options.on, plan.k)
-        costs = estimate_costs(plan, options.batch_size, options.speed)
+        costs = plans.estimate_costs(plan, options.batch_size, options.speed)
         times = (
             f"simulated, not measured: devices of {options.speed:g} multiplications a second{_wires(network, plan.k)}"
         )
-        return network, Measured(costs, [1.0], 0.0), times
+        return network, plans.Measured(costs, [1.0], 0.0), times
     devices = [cpu(i) for i in range(plan.k)]
-    costs = measure_costs(plan, devices, **_minibatch(options))
-    return measure_messages(devices), costs, "predicted from computations and messages measured on this machine"
+    costs = plans.measure_costs(plan, devices, **_minibatch(options))
+    return plans.measure_messages(devices), costs, "predicted from computations and messages measured on this machine"
 
 
 def _wires(network, k):
@@ -121,7 +105,7 @@ def _print(result, plan):
     size = f"batch {result['batch_size']}, {result['optimizer']}"
     print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
     print(
-        f"on {result['on']}: {_milliseconds(result['seconds'])} a step, bubble {result['bubble']:.1%}, "
+        f"on {result['on']}: {1000 * result['seconds']:.4g} ms a step, bubble {result['bubble']:.1%}, "
         f"{result['bytes'] / 1e6:.3g} MB sent in all"
     )
     print(result["times"])
@@ -130,10 +114,6 @@ def _print(result, plan):
     each = zip(result["utilisation"], result["bytes_sent_per_device"], result["peak_memory"], strict=True)
     for i, (busy, sent, peak) in enumerate(each):
         print(line(i, f"{busy:.1%}", f"{sent / 1e6:.3f}", f"{peak / 1e6:.3f}"))
-
-
-def _milliseconds(seconds):
-    return f"{1000 * seconds:.4g} ms"
 
 
 def _result(options, plan, name, simulation, seconds, times):

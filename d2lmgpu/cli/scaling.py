@@ -10,14 +10,7 @@ import sys
 from .. import words
 from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_plot, save_figure, write_json
-from ..scaling import (
-    HOW,
-    check_counts,
-    measure_cluster_scaling,
-    measure_scaling,
-    plot_extrapolation,
-    plot_scaling,
-)
+from ..scaling import HOW, check_counts, measure_cluster_scaling, measure_scaling, plot_extrapolation, plot_scaling
 from ..scaling.machines import MORE
 from ..training import Settings
 from .data import add_data, find_data
@@ -128,9 +121,8 @@ def _print_cluster(scaling):
 
 def _tell(number, turns):
     """A line on standard error after a round, in which each number of devices had a turn."""
-    seconds = ", ".join(
-        f"{k}: {words.seconds(mine[-1].seconds, 2)} s" for k, mine in turns.items() if isinstance(k, int)
-    )
+    last = {k: words.seconds(mine[-1].seconds, 2) for k, mine in turns.items() if isinstance(k, int)}
+    seconds = ", ".join(f"{k}: {time} s" for k, time in last.items())
     print(f"round {number}, devices {seconds}", file=sys.stderr, flush=True)
 
 
@@ -138,10 +130,8 @@ def _print(scaling):
     rounds = words.several(scaling.rounds, "round")
     print(f"{scaling.mode} scaling on {scaling.of_places()}; medians of {rounds} (least to most)")
     line = "{:>7} {:>10} {:>24} {:>20} {:>11}".format
-    print(
-        line("devices", "batch size", "seconds per epoch", "speed-up", "efficiency")
-        + "   predicted" * bool(scaling.model)
-    )
+    heads = line("devices", "batch size", "seconds per epoch", "speed-up", "efficiency")
+    print(heads + "   predicted" * bool(scaling.model))
     for row in scaling.rows:
         times = row.seconds_per_epoch, row.seconds_per_epoch_min, row.seconds_per_epoch_max
         seconds = "{} ({} to {})".format(*(words.seconds(time, 2) for time in times))
