@@ -540,8 +540,8 @@ def test_plans_on_this_machine(tmp_path, monkeypatch, capsys):
         measured.update(minibatch, devices=len(devices))
         return Measured(costs, [1.0, 2.0, 3.0], 0.125)
 
-    monkeypatch.setattr("d2lmgpu.cli.plan.measure_costs", measure)
-    monkeypatch.setattr("d2lmgpu.cli.plan.measure_messages", lambda devices: topology("full_switch", len(devices)))
+    monkeypatch.setattr("d2lmgpu.plans.measure_costs", measure)
+    monkeypatch.setattr("d2lmgpu.plans.measure_messages", lambda devices: topology("full_switch", len(devices)))
     monkeypatch.setattr("d2lmgpu.plans.html.write_page", lambda shown, file: film.append((shown["end"], file)))
     json_file = tmp_path / "plan.json"
     words = f"plan --split data --devices 3 --batch-size 60 --on this_machine --html {page} --json {json_file}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import signals
 from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import several
-from .options import add_input, add_option, add_output, listed, number, whole
+from .options import add_input, add_option, add_output, listed, number, whole, write_results
 from .outlet import say_last
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
@@ -70,32 +70,22 @@ def run(options):
                     if options.hints:
                         attempt(_hint, Path(options.hints), mine, names)
                     with contextlib.suppress(OSError):  # the error is reported at the end
-                        _write_files(options, rows)
+                        write_results(*_files(options, rows, again=True))
         except KeyboardInterrupt:
             if not rows or not (options.csv or options.json):
                 raise
             code = signals.exit_code()
-        for write, path in _outputs(options):
-            attempt(write, path, _by_name(rows))
+        attempt(write_results, *_files(options, rows))
     if code:
         say_last(f"d2lmgpu grade: interrupted; the marks of {several(len(rows), 'student')} are written")
     return code
 
 
-def _outputs(options):
-    """Pairs of a function that writes rows, and its file."""
-    return [(write, path) for write, path in ((_write_table, options.csv), (write_json, options.json)) if path]
-
-
-def _write_files(options, rows):
-    """Write the rows so far, but not to pipes, which cannot be written again."""
-    for write, path in _outputs(options):
-        if not is_stream(path):
-            write(path, _by_name(rows))
-
-
-def _by_name(rows):
-    return [row for _, own in sorted(rows.items()) for row in own]
+def _files(options, rows, again=False):
+    """The rows so far as `write_results` takes them; with ``again`` not for pipes, which cannot be written again."""
+    rows = [row for _, own in sorted(rows.items()) for row in own]
+    files = (options.csv, _write_table, rows), (options.json, write_json, rows)
+    return [(path, *what) for path, *what in files if path and not (again and is_stream(path))]
 
 
 def _row(mark):
@@ -115,7 +105,10 @@ def _printable(text):
 
 
 def _hint(folder, marks, names):
-    """Write all verdicts on a student's answers to a file. ``names``: how often each file's name was used before."""
+    """Write all verdicts on a student's answers, with what they printed, to a file.
+
+    ``names``: how often each file's name was used before.
+    """
     stem = name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # the longest for file systems
     while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # the same name for some file systems
         names[same] += 1
@@ -124,13 +117,8 @@ def _hint(folder, marks, names):
     file = folder / f"{name}.txt"
     if file.is_symlink():  # write the file itself, not where a link leads
         file.unlink()
-    write_file(file, _writes(_report(marks)))
-
-
-def _report(marks):
-    """All verdicts on one student's answers, with what they printed."""
     parts = [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
-    return "\n\n".join(parts) + "\n"
+    write_file(file, _writes("\n\n".join(parts) + "\n"))
 
 
 def _write_table(path, rows):

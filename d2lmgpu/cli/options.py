@@ -67,20 +67,16 @@ class NamedFile(NamedTuple):
 def add_output(command, flag, help, metavar="FILE", check=check_writable, pattern=None):
     """Add an option that names a file, or a folder, that is written. ``check``, ``pattern``: see `NamedFile`."""
     action = command.add_argument(flag, type=file_name, metavar=metavar, help=help)
-    _declare(command, action, None, check, pattern)
+    declare(command, action, None, check, pattern)
 
 
 def add_input(command, name, help, metavar="FILE", find=None, **more):
     """Add an option, or an argument without a flag, that names what is read; ``find``: see `NamedFile`."""
-    declare_input(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
+    declare(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
 
 
-def declare_input(command, action, find=None):
-    """Declare that the files ``find(options)`` are read because of this option, see `NamedFile`."""
-    _declare(command, action, find)
-
-
-def _declare(command, action, find, check=None, pattern=None):
+def declare(command, action, find=None, check=None, pattern=None):
+    """Declare that an option names files, see `NamedFile`."""
     find = find or (lambda options: getattr(options, action.dest))
     named = NamedFile(*action.option_strings or [action.metavar], find, check, pattern)
     command.set_defaults(named=(*(command.get_default("named") or ()), named))
@@ -100,7 +96,6 @@ def check_files(options):
     for named, path in outputs.items():
         if {Path(path).name, Path(os.path.realpath(path)).name} & set(FILES):
             raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
-    for named, path in outputs.items():
         named.check(path)
 
 

@@ -13,12 +13,12 @@ from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES
 from ..networks import FASHION_MNIST, Network
 from ..training.metrics import check_metrics
-from .options import declare_input
+from .options import declare
 
 
 def declare_network(command, action):
     """Declare that an option for networks reads those that are files."""
-    declare_input(command, action, lambda options: [text for text in _texts(options.network) if is_file(text)])
+    declare(command, action, lambda options: [text for text in _texts(options.network) if is_file(text)])
 
 
 def is_file(text):
