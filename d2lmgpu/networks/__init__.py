@@ -24,16 +24,6 @@ from .build import (
 from .compute import count_correct, in_parts, kernels_work, lenet, logits, loss_and_grads
 from .describe import described, layer_rows, layer_table, restored
 from .initial import INITS, init_params, init_statistics
-from .known import (
-    CNN,
-    DEEP,
-    FASHION_MNIST,
-    LENET,
-    LENET_BN,
-    NETWORKS,
-    check_width,
-    known_network,
-    lenet_network,
-)
+from .known import CNN, DEEP, FASHION_MNIST, LENET, LENET_BN, NETWORKS, check_width, known_network, lenet_network
 from .losses import CROSS_ENTROPY, LOSSES, find_loss, try_loss
 from .mixed import HALF, half_weights, in_half

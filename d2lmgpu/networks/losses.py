@@ -18,13 +18,7 @@ import numpy as np
 from ..arguments import is_number, shown
 from ..devices import array_module
 from ..devices.errors import one_line
-from ..layers import (
-    check_targets,
-    softmax_cross_entropy,
-    softmax_cross_entropy_grad,
-    squared_error,
-    squared_error_grad,
-)
+from ..layers import check_targets, softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
 from ..words import name_of
 
 STEP, TOLERANCE = 1e-5, 1e-3

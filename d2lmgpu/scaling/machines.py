@@ -26,14 +26,14 @@ MORE = (1, 2, 4, 8)
 def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **what):
     """Time training on a `Cluster` of several processes, predict it, and predict ``more`` times as many processes.
 
-    ``what`` and the others are arguments of `measure_scaling`. All processes call it, and get the same `Scaling`.
+    ``what`` and the others are as of `measure_scaling`. All processes call it, and get the same `Scaling`.
     Raises ValueError for settings that make no sense, a single process, or processes with different numbers of devices.
     """
     d, per_host = _shape(cluster)
     for number in more:
         check_whole("times as many processes", number)
     check_predictable(algorithm)
-    scaling, data, network = begin(cluster.mine, cluster.names, algorithm=algorithm, **what)
+    scaling, data, network = begin(cluster.mine, cluster.names, algorithm, **what)
     k, mode, batch_size, repeats = len(cluster), scaling.mode, scaling.batch_size, scaling.rounds
     batches = batch_sizes(mode, [number * k for number in sorted({1, *more})], batch_size)
     how, scaling.devices_per_process, scaling.processes_per_host = scaling.settings, d, per_host

@@ -21,33 +21,17 @@ MOST_STEPS = 100
 
 
 def measure_scaling(
-    devices,
-    counts=(1, 2, 4),
-    mode="strong",
-    batch_size=256,
-    network="lenet",
-    width=1,
-    algorithm="ring",
-    steps=20,
-    repeats=5,
-    data=None,
-    predict=False,
-    after_round=None,
-    settings=None,
+    devices, counts=(1, 2, 4), mode="strong", algorithm="ring", steps=20, predict=False, after_round=None, **what
 ):
     """Time training on the first k of ``devices``, for each k in ``counts``, 1 among them; returns a `Scaling`.
 
-    In each of ``repeats`` rounds each k trains ``steps`` whole steps, as `train` does
+    In each round each k trains ``steps`` whole steps, as `train` does
     them (fewer where the data set has fewer minibatches); see `take_rounds`.
-    ``batch_size``: of the minibatch in mode "strong", of each device's part in mode
-    "weak". ``network``: a name, or what `networks.sequential` makes; ``width``
-    multiplies the channels of one by name. ``algorithm``: an allreduce by name. ``data``: X_train,
-    y_train and maybe more, as `train` takes it; Fashion-MNIST unless given.
+    ``what`` is trained, and ``repeats``, the number of rounds: the other arguments of `setup.begin`.
 
     ``predict``: the rows get predictions, too. For these, in the same rounds, as many
     devices as k devices keep busy train without each other; then messages are timed.
-    ``after_round(number, {k: its turns so far})`` is called after each round. ``settings``: a
-    `Settings`, of which those in `setup.HOW` are trained with, such as ``Settings(preprocess="flip")``.
+    ``after_round(number, {k: its turns so far})`` is called after each round.
 
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
@@ -57,8 +41,8 @@ def measure_scaling(
     if predict:
         check_predictable(algorithm)
     names = [str(device) for device in devices[: max(counts)]]
-    scaling, data, network = begin(devices, names, mode, batch_size, network, width, algorithm, repeats, data, settings)
-    batches, how = batch_sizes(mode, counts, batch_size), scaling.settings
+    scaling, data, network = begin(devices, names, algorithm, mode, **what)
+    batches, how, repeats = batch_sizes(mode, counts, scaling.batch_size), scaling.settings, scaling.rounds
     scaling.steps = steps = check_steps(steps, repeats, batches, len(data[0]))
     scaling.places = places = count_places(devices)
     contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm, how) for k in counts}

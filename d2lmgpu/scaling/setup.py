@@ -86,19 +86,24 @@ def find_subject(data, network, width):
 def begin(
     devices,
     names,
+    algorithm,
     mode="strong",
     batch_size=256,
     network="lenet",
     width=1,
-    algorithm="ring",
     repeats=5,
     data=None,
     settings=None,
 ):
     """A `Scaling` of which nothing is found yet, of ``devices`` and others of these ``names``; data; the network.
 
-    ``settings``: a `Settings`, or None. Raises ValueError where these do not go together, DeviceError for what the
-    devices cannot do.
+    ``algorithm``: an allreduce by name. ``batch_size``: of the minibatch in mode "strong", of each device's part in
+    mode "weak". ``network``: a name, or what `networks.sequential` makes; ``width`` multiplies the channels of one by
+    name. ``repeats``: the rounds. ``data``: X_train, y_train and maybe more, as `train` takes it; Fashion-MNIST unless
+    given. ``settings``: a `Settings`, of which those in `HOW` are trained with, such as
+    ``Settings(preprocess="flip")``.
+
+    Raises ValueError where these do not go together, DeviceError for what the devices cannot do.
     """
     data, name, network = find_subject(data, network, width)
     settings = settings or Settings()
