@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .arguments import check_path
-from .output import write_file
+from .output import read_json, write_file
 
 FORMAT = "d2lmgpu checkpoint"
 VERSION = 1
@@ -102,10 +102,7 @@ def _read_array(archive, member):
 
 
 def _read_header(path, line):
-    try:
-        header = json.loads(line)
-    except (ValueError, RecursionError):
-        header = None
+    header = read_json(line)
     kinds = {"format": str, "version": int, "bytes": int, "sha256": str}
     fits = isinstance(header, dict) and all(type(header.get(name)) is kind for name, kind in kinds.items())
     if not fits or header["format"] != FORMAT:

@@ -227,6 +227,4 @@ class Progress:
 
     def report(self, text):
         """Print a line about this epoch."""
-        self._told = time.monotonic()
-        if self.visible:
-            say(f"{self._epoch}: {text}")
+        self.note(f"{self._epoch}: {text}")

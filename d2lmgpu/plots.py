@@ -3,6 +3,8 @@
 import itertools
 import math
 
+import numpy as np
+
 from .collectives.draw import BLUE, COLOURS, ORANGE, figure_of
 from .timing import rows_of
 from .words import listed, several
@@ -89,8 +91,6 @@ def plot_timeline(spans, steps=2):
 
 def plot_confusion(matrix, names):
     """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure."""
-    import numpy as np
-
     share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     size = 2.5 + 0.55 * len(names)
     figure, axes = figure_of((size + 0.8, size))
@@ -111,8 +111,6 @@ def plot_mistakes(X, y, probabilities, names, count=20):
 
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
     """
-    import numpy as np
-
     predicted = probabilities.argmax(axis=1)
     wrong = np.flatnonzero(predicted != y)
     worst = wrong[np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")][:count]

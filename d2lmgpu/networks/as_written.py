@@ -15,7 +15,6 @@ share of the sums is written and goes on when the sums are complete.
 
 import functools
 import itertools
-import math
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels.stages import function_of, to_the_end
@@ -130,10 +129,10 @@ def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), inp
                 _add(grads[own], values)
                 continue
             delta.append(dy)
-            if i == lowest:
-                dy = None
-            else:
-                dy, *_ = layer.backward(dy, cache, **_only(layer, "weight_grad"))
+            if i != lowest:
+                dy, *_ = layer.backward(
+                    dy, cache, **{"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
+                )
     return dy if input_grad else None, delta[::-1]
 
 
@@ -154,11 +153,6 @@ def parameter_places(layers):
     return list(itertools.pairwise(ends))
 
 
-def _only(layer, left_out):
-    backward = getattr(layer.backward, "func", layer.backward)
-    return {left_out: False} if backward in BACKWARD_IN_TWO else {}
-
-
 def _without_weight(layer, cache):
     if function_of(layer)[0] not in WITH_WEIGHT:
         return cache
@@ -169,13 +163,11 @@ def _without_weight(layer, cache):
 
 def _with_weight(layer, cache, params):
     """The cache with the weight in the form in which forward has used it."""
-    function = function_of(layer)[0]
-    if function in (dense, batch_norm):
-        return (cache[0], params[0], *cache[2:])
-    if function is conv2d:
-        weight = params[0]
-        return (cache[0], weight.transpose(2, 3, 1, 0).reshape(math.prod(weight.shape[1:]), len(weight)), *cache[2:])
-    return cache
+    if function_of(layer)[0] not in WITH_WEIGHT:
+        return cache
+    x, shaped, *rest = cache
+    weight = params[0].transpose(2, 3, 1, 0).reshape(shaped.shape) if function_of(layer)[0] is conv2d else params[0]
+    return (x, weight, *rest)
 
 
 def _add(grads, values):

@@ -164,9 +164,7 @@ def _draw_lost(axes, rows, x, lost, places, style, lift):
             if count:
                 axes.plot(place, i + lift, markerfacecolor="none", **style)
             if count > 1:
-                axes.annotate(
-                    f"{count}", (place, i), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7
-                )
+                axes.annotate(f"{count}", (place, i), (0, 4), textcoords="offset points", ha="center", fontsize=7)
 
 
 def _title(trials, axes, apart):

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import queue
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor
 
 from ..arguments import check_name, check_whole
 from ..data import check_parts
@@ -79,13 +79,12 @@ def sweep(
         record = Record(rows, kept, progress, watch)
         stack.callback(kept.close)
         stop = stack.enter_context(stop_on_interrupt())
-        waiting = [i for i, row in enumerate(rows) if row["status"] == "waiting"]
-        to_do = {i: (trials[i], data, invert, files.path(trials[i])) for i in waiting}
+        waiting = {i: row["settings"] for i, row in enumerate(rows) if row["status"] == "waiting"}
+        to_do = {i: (settings, data, invert, files.path(settings)) for i, settings in waiting.items()}
         if executor is not None:
             ended = _through(executor, to_do, record, stop)
         elif mode == "simultaneous":
-            cards = cards_of_workers(workers, [trials[i] for i in waiting])
-            ended = on_workers(run_trial, to_do, cards, record, stop)
+            ended = on_workers(run_trial, to_do, cards_of_workers(workers, waiting.values()), record, stop)
         else:
             ended = _in_turn(to_do, record, stop)
         for i, row in stack.enter_context(contextlib.closing(ended)):
@@ -153,7 +152,11 @@ def _through(executor, to_do, record, stop):
     try:
         for i, given in to_do.items():
             report = OnlyHere(lambda *what, i=i: events.put((i, *what)))
-            future = _submit(executor, *given, OnlyHere(lambda: stop.requested), report)
+            try:
+                future = executor.submit(run_trial, *given, OnlyHere(lambda: stop.requested), report)
+            except BrokenExecutor as error:  # it can do nothing any more
+                yield i, make_row(given[0], "failed", one_line(error))
+                continue
             numbers[future] = i
             future.add_done_callback(events.put)
         while numbers and not stop.requested:
@@ -171,16 +174,6 @@ def _through(executor, to_do, record, stop):
         stop.requested = True  # for what is still running in threads of this process
         for future in numbers:
             future.cancel()
-
-
-def _submit(executor, *arguments):
-    """A future, even if the executor can do nothing any more."""
-    try:
-        return executor.submit(run_trial, *arguments)
-    except BrokenExecutor as error:
-        future = Future()
-        future.set_exception(error)
-        return future
 
 
 def _row(future, settings):
