@@ -13,14 +13,9 @@ from .build import (
     Network,
     ReLU,
     channels,
-    check_drawing,
-    check_images,
-    check_network,
-    check_params,
-    check_running,
-    is_random,
     sequential,
 )
+from .checks import check_drawing, check_images, check_network, check_params, check_running, is_random
 from .compute import count_correct, in_parts, kernels_work, lenet, logits, loss_and_grads
 from .describe import described, layer_rows, layer_table, restored
 from .initial import INITS, init_params, init_statistics

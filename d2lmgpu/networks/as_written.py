@@ -18,16 +18,9 @@ import itertools
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels.stages import function_of, to_the_end
-from ..layers import (
-    batch_moments,
-    batch_norm,
-    batch_norm_sums,
-    conv2d,
-    conv2d_grad,
-    dense,
-    dense_grad,
-    make_sync_statistics,
-)
+from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_sums, make_sync_statistics
+from ..layers.convolution import conv2d, conv2d_grad
+from ..layers.dense import dense, dense_grad
 from ..layers.labels import with_right_answers
 from ..timing import span
 from .build import channels
@@ -130,9 +123,8 @@ def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), inp
                 continue
             delta.append(dy)
             if i != lowest:
-                dy, *_ = layer.backward(
-                    dy, cache, **{"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
-                )
+                alone = {"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
+                dy, *_ = layer.backward(dy, cache, **alone)
     return dy if input_grad else None, delta[::-1]
 
 

@@ -15,19 +15,8 @@ from ..kernels.stages import no_images, to_the_end
 from ..layers import Draws, batch_norm_fixed, make_sync_statistics
 from ..layers.labels import right_answers
 from .as_written import as_written, loss_and_grads_as_written
-from .build import (
-    AvgPool2d,
-    Conv2d,
-    Dense,
-    Flatten,
-    ReLU,
-    channels,
-    check_drawing,
-    check_images,
-    check_layers,
-    check_params,
-    sequential,
-)
+from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
+from .checks import check_drawing, check_images, check_layers, check_params
 from .initial import init_params
 from .known import LENET
 from .losses import CROSS_ENTROPY, as_targets, find_loss, on_host

@@ -6,7 +6,8 @@ import math
 import numpy as np
 
 from ..arguments import check_name, check_number, check_seed, shown
-from .build import channels, check_layers
+from .build import channels
+from .checks import check_layers
 from .known import LENET
 
 INITS = ("normal", "he")

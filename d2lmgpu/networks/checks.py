@@ -1,0 +1,59 @@
+"""What goes into a network is checked: its parameters, running statistics, images, and from what it draws."""
+
+from ..arguments import check_array, shown
+from .build import Layer, Network, channels
+
+
+def check_network(network):
+    """Raise ValueError unless it is a `Network`."""
+    if not isinstance(network, Network):
+        raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes")
+
+
+def check_layers(network):
+    """Raise ValueError unless it is a list of `Layer`: a `Network`, or a part of one."""
+    if not isinstance(network, (list, tuple)) or not all(isinstance(layer, Layer) for layer in network):
+        raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes, or layers of it")
+
+
+def check_params(name, params, network):
+    """Raise ValueError unless ``params`` is a list of arrays of floats, in the shapes of the network's parameters."""
+    _check_arrays(name, params, [shape for layer in network for shape in layer.shapes], "init_params")
+
+
+def check_running(name, statistics, network):
+    """As `check_params`, for batch norm's running means and variances."""
+    _check_arrays(name, statistics, [(C,) for C in channels(network) for _ in range(2)], "init_statistics")
+
+
+def _check_arrays(name, arrays, shapes, made_by):
+    if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
+        raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as of {made_by}")
+    for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        raw = getattr(array, "raw", array)  # its attributes are quick to read
+        if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype") or raw.dtype.kind != "f":
+            raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
+
+
+def check_images(name, X, params, network):
+    """Raise ValueError unless ``X`` (N, C, H, W) are images as the network takes them, in the dtype of ``params``."""
+    check_array(name, X, (2, 4), "(N, C, H, W)")
+    wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not say it
+    if X.shape[1:] != wanted:
+        raise ValueError(f"{name}: images of shape {X.shape[1:]}; the network takes {wanted}")
+    if params and X.dtype != params[0].dtype:
+        raise ValueError(
+            f"{name} is {X.dtype} and the parameters are {params[0].dtype}; convert one "
+            "(d2l.to_float(images) makes float32 of uint8 images)"
+        )
+
+
+def is_random(network):
+    """Whether a layer of the list of layers draws random numbers in training."""
+    return any(layer.random for layer in network)
+
+
+def check_drawing(network, draws):
+    """Raise ValueError unless ``draws`` are there, if a layer of the list of layers draws random numbers."""
+    if draws is None and is_random(network):
+        raise ValueError("the network has dropout: give draws=Draws(seed, epoch, step), from which it draws")
