@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import signals
 from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import several
-from .options import add_input, add_option, add_output, listed, number, whole, write_results
+from .options import add_input, add_option, add_output, listed, number, taken, whole, write_results
 from .outlet import say_last
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
@@ -28,12 +28,9 @@ def add_to(command):
     add_output(command, "--json", "write the same as JSON")
     hints = "write all verdicts, with hints, in a file for each student"
     add_output(command, "--hints", hints, "DIR", check_folder, "*.txt")
-    command.add_argument(
-        "--exercises", type=listed(str), metavar="NAME,...", help="the exercises that count (default: all)"
-    )
-    command.add_argument(
-        "--points", type=listed(_worth), metavar="NAME=X,...", help="what exercises are worth (default: 1 each)"
-    )
+    exercises, points = "the exercises that count (default: all)", "what exercises are worth (default: 1 each)"
+    command.add_argument("--exercises", type=listed(str), metavar="NAME,...", help=exercises)
+    command.add_argument("--points", type=listed(_worth), metavar="NAME=X,...", help=points)
     command.add_argument("--seed", type=whole, metavar="N", help="try other numbers, and more cases, drawn by a seed")
     add_option(command, "--seconds", number, 20.0, "how long an answer may take")
     add_option(command, "--student-seconds", number, 300.0, "how long all answers of a student may take")
@@ -55,9 +52,8 @@ def run(options):
     """Write all marks after each student, and say how many of each student's answers are right."""
     from ..exercises.grading import grade
 
-    points = dict(options.points or ())
-    limits = {"seconds": options.seconds, "student_seconds": options.student_seconds, "seed": options.seed}
-    marks = grade(options.folder, options.exercises, points, **limits, isolate=options.isolate)
+    how = taken(options, "seconds", "student_seconds", "seed", "isolate")
+    marks = grade(options.folder, options.exercises, dict(options.points or ()), **how)
     if options.hints:
         Path(options.hints).mkdir(parents=True, exist_ok=True)
     rows, names, code = {}, {}, 0

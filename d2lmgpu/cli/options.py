@@ -51,6 +51,11 @@ def file_name(text):
     return text
 
 
+def taken(options, *names):
+    """The options of these names, as arguments by name."""
+    return {name: getattr(options, name) for name in names}
+
+
 class NamedFile(NamedTuple):
     """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of them, or None.
 
@@ -121,9 +126,8 @@ def find_devices(options, default=None, environment=None):
     ``environment``: another than the options have.
     """
     text = default if options.devices is None else options.devices
-    environment, devices = choose_devices(
-        environment or options.environment, None if text is None else parse_devices(text)
-    )
+    asked = None if text is None else parse_devices(text)
+    environment, devices = choose_devices(environment or options.environment, asked)
     limit_memory(options, devices)
     cards = [device.card for device in devices if device.kind == "gpu"]
     if len(set(cards)) < len(cards):  # their times are no measure of several GPUs

@@ -18,7 +18,7 @@ from ..devices import cpu
 from ..output import check_plot, save_figure, write_json
 from ..training.checks import check_statistics, find_network
 from ..training.splits import EXAMPLE, SPLITS, make_plan
-from .options import add_option, add_output, number, whole, write_results
+from .options import add_option, add_output, number, taken, whole, write_results
 from .own_file import network_from
 from .settings import add_settings
 
@@ -46,17 +46,17 @@ def add_to(command):
 def run(options):
     """Prove, simulate, print, write what was asked for; returns the exit code."""
     name, network = find_network(network_from(options.network), width=options.width)
-    plan = make_plan(
-        options.split, options.devices, options.pipeline, options.micro_batches, network, options.allreduce
-    )
+    split = options.split, options.devices, options.pipeline, options.micro_batches
+    plan = make_plan(*split, network, options.allreduce)
     check_statistics(options.batch_statistics, network, name)
     plan = plans.with_statistics(plan, options.batch_statistics)
     if plan.k > MANY:
         print(
             f"proving and timing a plan of {words.several(plan.k, 'device')}, which may take minutes", file=sys.stderr
         )
-    machine, costs, times = _machine(options, plan)
-    timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **_minibatch(options)}
+    minibatch = taken(options, "batch_size", "optimizer")
+    machine, costs, times = _machine(options, plan, minibatch)
+    timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}
     simulation = plans.simulate(plan, **timed)
     result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
     _print(result, plan)
@@ -68,11 +68,7 @@ def run(options):
     return 0
 
 
-def _minibatch(options):
-    return {"batch_size": options.batch_size, "optimizer": options.optimizer}
-
-
-def _machine(options, plan):
+def _machine(options, plan, minibatch):
     """The network, what computations cost (`Measured`), and a line that says where the numbers come from."""
     check_name("network", options.on, (*TOPOLOGIES, HERE))
     check_number("speed", options.speed, above=0)
@@ -84,7 +80,7 @@ def _machine(options, plan):
         )
         return network, plans.Measured(costs, [1.0], 0.0), times
     devices = [cpu(i) for i in range(plan.k)]
-    costs = plans.measure_costs(plan, devices, **_minibatch(options))
+    costs = plans.measure_costs(plan, devices, **minibatch)
     return plans.measure_messages(devices), costs, "predicted from computations and messages measured on this machine"
 
 
@@ -119,7 +115,7 @@ def _print(result, plan):
 def _result(options, plan, name, simulation, seconds, times):
     asked = ("split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
     return {
-        **{name: getattr(options, name) for name in asked},
+        **taken(options, *asked),
         "plan": plan.name,
         "devices": plan.k,
         "micro_batches": plan.micro_batches,

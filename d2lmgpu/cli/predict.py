@@ -26,15 +26,10 @@ def add_to(command):
     add_input(command, "files", "pictures, of any size", nargs="*", default=[])
     test_set = "with the test set, in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
     add_input(command, "--data", test_set, "FOLDER", picture_folders)
-    command.add_argument(
-        "--invert", action=BooleanOptionalAction, help="for dark things on a bright ground (default: as in training)"
-    )
-    add_input(
-        command,
-        "--network",
-        "of a checkpoint whose layers are functions of your own: the file that it was trained with",
-        "FILE.py",
-    )
+    invert = "for dark things on a bright ground (default: as in training)"
+    command.add_argument("--invert", action=BooleanOptionalAction, help=invert)
+    network = "of a checkpoint whose layers are functions of your own: the file that it was trained with"
+    add_input(command, "--network", network, "FILE.py")
     add_size(command, "with --network: width and height of what it takes (default: those of the test set)")
     add_devices(command, default="1")
     add_output(command, "--json", "write the result as JSON")

@@ -24,12 +24,8 @@ def add_ranks(command):
     """Add the options of this environment."""
     help = "with --environment parallel: what each process says, in a file each"
     add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
-    command.add_argument(
-        "--patience",
-        type=number,
-        metavar="S",
-        help=f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})",
-    )
+    help = f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})"
+    command.add_argument("--patience", type=number, metavar="S", help=help)
 
 
 def are_together(options):

@@ -14,7 +14,7 @@ from ..scaling import HOW, check_counts, measure_cluster_scaling, measure_scalin
 from ..scaling.machines import MORE
 from ..training import Settings
 from .data import add_data, find_data
-from .options import add_option, add_output, listed, whole, write_results
+from .options import add_option, add_output, listed, taken, whole, write_results
 from .own_file import network_from
 from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
@@ -27,27 +27,18 @@ def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--mode", str, "strong", "strong (the minibatch stays) or weak (each device's part stays)")
     add_option(command, "--environment", str, "auto", ", ".join((*ENVIRONMENTS, "parallel")))
-    command.add_argument(
-        "--devices",
-        type=listed(whole),
-        metavar="K",
-        help="how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)",
-    )
-    command.add_argument(
-        "--times",
-        type=listed(whole),
-        metavar="N,...",
-        help="with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)",
-    )
+    counts = "how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)"
+    command.add_argument("--devices", type=listed(whole), metavar="K", help=counts)
+    times = "with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)"
+    command.add_argument("--times", type=listed(whole), metavar="N,...", help=times)
     add_ranks(command)
     add_option(command, "--batch-size", whole, 256, "examples in a minibatch: in all if strong, on each device if weak")
     add_data(command)
     command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only")
     add_option(command, "--steps", whole, 20, "training steps in a turn")
     add_option(command, "--repeats", whole, 5, "rounds that count")
-    command.add_argument(
-        "--predict", action="store_true", help="predict the times, too, from devices that exchange nothing and messages"
-    )
+    predict = "predict the times, too, from devices that exchange nothing and messages"
+    command.add_argument("--predict", action="store_true", help=predict)
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)", check=check_plot)
     add_settings(command, names=(*WHAT, *HOW))
@@ -69,11 +60,8 @@ def _what(options):
     """What is timed, as both functions that measure take it."""
     data = find_data(options, options.limit)
     return {
-        "mode": options.mode,
-        "batch_size": options.batch_size,
+        **taken(options, "mode", "batch_size", "steps", "repeats"),
         **settings(options, WHAT) | {"network": network_from(options.network, data)},
-        "steps": options.steps,
-        "repeats": options.repeats,
         "data": data,
         "settings": Settings(**settings(options, HOW)),
     }

@@ -10,7 +10,7 @@ from ..devices import ENVIRONMENTS
 from ..output import check_folder, check_plot, save_figure, write_json
 from ..sweeps import MEASURES, MODES, Sparingly, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
-from .options import add_option, add_output, listed, whole, write_results
+from .options import add_option, add_output, listed, taken, whole, write_results
 from .own_file import find_networks
 from .settings import add_settings, settings
 
@@ -18,19 +18,12 @@ from .settings import add_settings, settings
 def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
-    command.add_argument(
-        "--devices", type=listed(whole), metavar="K", help="how many: 1,2,4 are three values of the grid (default: 1)"
-    )
+    devices = "how many: 1,2,4 are three values of the grid (default: 1)"
+    command.add_argument("--devices", type=listed(whole), metavar="K", help=devices)
     add_data(command)
     command.add_argument("--limit", type=listed(whole), metavar="N", help="train on N examples only, for a quick look")
-    add_option(
-        command,
-        "--mode",
-        str,
-        "simultaneous",
-        f"{' or '.join(MODES)}: a network on each core or GPU at the same time, whose devices share it, or one after "
-        "another, each on all of its devices",
-    )
+    mode = f"{' or '.join(MODES)}: a network on each core or GPU at the same time, whose devices share it, or one after"
+    add_option(command, "--mode", str, "simultaneous", f"{mode} another, each on all of its devices")
     command.add_argument("--workers", type=whole, metavar="N", help="networks at a time (default: one a core or GPU)")
     add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
     keep = "keep a checkpoint of each trained network here, for predict"
@@ -38,12 +31,8 @@ def add_to(command):
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
     plot = "plot --y by --x, a line for each --by (.png, .svg or .pdf), anew as trials end"
     add_output(command, "--plot", plot, check=check_plot)
-    add_output(
-        command,
-        "--curves",
-        "plot accuracy and loss by epoch, a line for each trial (.png, .svg or .pdf), as they go on",
-        check=check_plot,
-    )
+    curves = "plot accuracy and loss by epoch, a line for each trial (.png, .svg or .pdf), as they go on"
+    add_output(command, "--curves", curves, check=check_plot)
     add_option(command, "--x", str, "lr", "a setting, as the table calls it")
     add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES))
     add_option(command, "--by", str, "devices", "another")
@@ -55,8 +44,7 @@ def run(options):
     check_axes(options.x, options.y, options.by)
     data = find_data(options)
     own = {"network": find_networks(options.network, data)}
-    chosen = {"devices": options.devices, "environment": options.environment, "limit": options.limit}
-    trials = grid(**chosen, **settings(options) | own)
+    trials = grid(**taken(options, "devices", "environment", "limit"), **settings(options) | own)
     if options.data:
         say_pictures(data[0])
     sparingly = Sparingly()
@@ -66,16 +54,8 @@ def run(options):
             with contextlib.suppress(OSError, ValueError), sparingly:  # raised when they are drawn last
                 write_results(*_plots(options, rows))
 
-    rows = sweep(
-        trials,
-        mode=options.mode,
-        workers=options.workers,
-        results=options.results,
-        keep_models=options.keep_models,
-        data=data if options.data else None,  # workers find Fashion-MNIST themselves
-        invert=options.invert,
-        watch=redraw,
-    )
+    how = taken(options, "mode", "workers", "results", "keep_models", "invert")
+    rows = sweep(trials, data=data if options.data else None, watch=redraw, **how)  # workers find Fashion-MNIST
     write_results((options.json, write_json, document(rows)), *_plots(options, rows))
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:

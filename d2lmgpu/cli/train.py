@@ -13,7 +13,7 @@ from ..timing import Timeline, chrome_trace
 from ..training import train
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
-from .options import add_devices, add_input, add_output, find_devices, whole, write_results
+from .options import add_devices, add_input, add_output, find_devices, taken, whole, write_results
 from .own_file import metrics_from, network_from
 from .ranks import Tell, add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
@@ -28,13 +28,10 @@ def add_to(command):
     add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
-    add_output(
-        command,
-        "--trace",
-        "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) or as a plot of the first "
-        "steps (.png, .svg or .pdf)",
-        check=_check_trace,
+    trace = (
+        "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) or as a plot of the first"
     )
+    add_output(command, "--trace", f"{trace} steps (.png, .svg or .pdf)", check=_check_trace)
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
     command.add_argument("--checkpoint-steps", type=whole, metavar="N", help="and after every N steps")
     add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
@@ -68,14 +65,11 @@ def _train(options, everybody=None):
     history, _ = train(
         devices,
         **settings(options) | {"network": network},
+        **taken(options, "checkpoint", "checkpoint_steps", "resume", "invert"),
         data=data,
-        checkpoint=options.checkpoint,
-        checkpoint_steps=options.checkpoint_steps,
-        resume=options.resume,
         callbacks=callbacks,
         timeline=timeline,
         environment=environment,
-        invert=options.invert,
         metrics=metrics,
     )
     if history.peak_memory:
