@@ -8,7 +8,7 @@ import collections
 
 from ..cluster import begin_together, cluster, measure_across
 from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
-from ..output import check_plot, save_figure, write_json
+from ..output import check_plot
 from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 
@@ -59,5 +59,4 @@ def _report(options, devices, measured):
         speeds = (f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}")
         print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
         rows.append(row)
-    result = {"rows": [row.as_dict() for row in rows]}
-    write_results((options.json, write_json, result), (options.plot, save_figure, lambda: plot_measurements(rows)))
+    write_results(options, {"rows": [row.as_dict() for row in rows]}, plot=lambda: plot_measurements(rows))

@@ -4,7 +4,6 @@ Check the answer to an exercise: a Python file with a function of the exercise's
 its own. Without a name: the list of exercises; without a file: what the exercise asks for.
 """
 
-from ..output import write_json
 from .options import add_input, add_output, number, write_results
 
 
@@ -33,6 +32,5 @@ def run(options):
     if verdict.output:
         print(f"It printed:\n{verdict.output.rstrip()}\n")
     print(verdict.says)
-    result = {"exercise": options.exercise, "right": verdict.right, "says": verdict.says}
-    write_results((options.json, write_json, result))
+    write_results(options, {"exercise": options.exercise, "right": verdict.right, "says": verdict.says})
     return 0 if verdict.right else 1

@@ -4,7 +4,6 @@ Put the notebooks of the course, without outputs, the data that they read, and m
 Files that are there already stay as they are.
 """
 
-from ..output import write_json
 from .options import add_input, add_output, write_results
 
 
@@ -26,6 +25,5 @@ def run(options):
     if missing:
         print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
-    result = {"folder": options.folder, "written": written, "kept": kept, "missing": missing}
-    write_results((options.json, write_json, result))
+    write_results(options, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
     return 0

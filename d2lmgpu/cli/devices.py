@@ -2,7 +2,6 @@
 
 from ..checkup import check_machine
 from ..devices import device_table, find_gpus
-from ..output import write_json
 from .options import add_output, write_results
 
 
@@ -18,7 +17,7 @@ def run(options):
     cards, reason = find_gpus()
     if not cards:
         print(f"no GPU: {reason}.")
-    write_results((options.json, write_json, result))
+    write_results(options, result)
     return code
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import signals
 from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import several
-from .options import add_input, add_option, add_output, listed, number, taken, whole, write_results
+from .options import add_input, add_option, add_output, listed, number, taken, whole, write_all
 from .outlet import say_last
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
@@ -66,19 +66,19 @@ def run(options):
                     if options.hints:
                         attempt(_hint, Path(options.hints), mine, names)
                     with contextlib.suppress(OSError):  # the error is reported at the end
-                        write_results(*_files(options, rows, again=True))
+                        write_all(*_files(options, rows, again=True))
         except KeyboardInterrupt:
             if not rows or not (options.csv or options.json):
                 raise
             code = signals.exit_code()
-        attempt(write_results, *_files(options, rows))
+        attempt(write_all, *_files(options, rows))
     if code:
         say_last(f"d2lmgpu grade: interrupted; the marks of {several(len(rows), 'student')} are written")
     return code
 
 
 def _files(options, rows, again=False):
-    """The rows so far as `write_results` takes them; with ``again`` not for pipes, which cannot be written again."""
+    """The rows so far as `write_all` takes them; with ``again`` not for pipes, which cannot be written again."""
     rows = [row for _, own in sorted(rows.items()) for row in own]
     files = (options.csv, _write_table, rows), (options.json, write_json, rows)
     return [(path, *what) for path, *what in files if path and not (again and is_stream(path))]

@@ -11,7 +11,7 @@ from ..arguments import as_number, check_path, shown
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..fashion_mnist import FILES
-from ..output import check_apart, check_writable, each_output
+from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
 def add_option(command, flag, kind, default, help):
@@ -104,7 +104,16 @@ def check_files(options):
         named.check(path)
 
 
-def write_results(*results):
+def write_results(options, result=None, *others, **figures):
+    """Write a ``result`` as JSON, ``figures``, and ``others`` as of `write_all`: those that the options name files for.
+
+    ``figures``: functions that draw them, by the options' names.
+    """
+    drawn = [(getattr(options, name), save_figure, draw) for name, draw in figures.items()]
+    write_all((result is not None and options.json, write_json, result), *drawn, *others)
+
+
+def write_all(*results):
     """``write(path, result)`` for each (path, write, result) with a path; errors are raised last, see `each_output`."""
     with each_output() as attempt:
         for path, write, result in results:

@@ -15,7 +15,7 @@ from ..arguments import check_name, check_number
 from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
-from ..output import check_plot, save_figure, write_json
+from ..output import check_plot
 from ..training.checks import check_statistics, find_network
 from ..training.splits import EXAMPLE, SPLITS, make_plan
 from .options import add_option, add_output, number, taken, whole, write_results
@@ -60,11 +60,8 @@ def run(options):
     simulation = plans.simulate(plan, **timed)
     result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
     _print(result, plan)
-    write_results(
-        (options.json, write_json, result),
-        (options.plot, save_figure, lambda: plans.draw(plan, **timed)),
-        (options.html, lambda path, plan: plans.write_html(plan, path, **timed), plan),
-    )
+    page = options.html, lambda path, plan: plans.write_html(plan, path, **timed), plan
+    write_results(options, result, page, plot=lambda: plans.draw(plan, **timed))
     return 0
 
 

@@ -12,7 +12,7 @@ from ..checkpoints import load_checkpoint
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..images import class_names, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
-from ..output import check_plot, save_figure, write_json
+from ..output import check_plot
 from ..plots import plot_confusion, plot_mistakes
 from ..training import confusion_matrix, load_model
 from .data import add_size, picture_folders
@@ -54,11 +54,9 @@ def run(options):
         X, y = _test_set(options, model, names)
         probabilities = model.predict(X, devices)
         result = _say_accuracy(y, probabilities, names)
-    write_results(
-        (options.json, write_json, result),
-        (options.confusion, save_figure, lambda: plot_confusion(np.array(result["confusion"]), names)),
-        (options.mistakes, save_figure, lambda: plot_mistakes(X, y, probabilities, names)),
-    )
+    figures = {"confusion": lambda: plot_confusion(np.array(result["confusion"]), names)}
+    figures["mistakes"] = lambda: plot_mistakes(X, y, probabilities, names)
+    write_results(options, result, **figures)
     return 0
 
 

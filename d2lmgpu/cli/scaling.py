@@ -9,7 +9,7 @@ import sys
 
 from .. import words
 from ..devices import ENVIRONMENTS, choose_devices
-from ..output import check_plot, save_figure, write_json
+from ..output import check_plot
 from ..scaling import HOW, check_counts, measure_cluster_scaling, measure_scaling, plot_extrapolation, plot_scaling
 from ..scaling.machines import MORE
 from ..training import Settings
@@ -53,7 +53,8 @@ def run(options):
     environment, devices = choose_devices(options.environment, max(counts))
     scaling = measure_scaling(devices, counts, **_what(options), predict=options.predict, after_round=_tell)
     _print(scaling)
-    return _write(options, environment, scaling, lambda: plot_scaling(scaling))
+    write_results(options, {"environment": environment, **scaling.as_dict()}, plot=lambda: plot_scaling(scaling))
+    return 0
 
 
 def _what(options):
@@ -65,13 +66,6 @@ def _what(options):
         "data": data,
         "settings": Settings(**settings(options, HOW)),
     }
-
-
-def _write(options, environment, scaling, draw):
-    """Write what was asked for; returns the exit code."""
-    result = {"environment": environment, **scaling.as_dict()}
-    write_results((options.json, write_json, result), (options.plot, save_figure, draw))
-    return 0
 
 
 def _run_on_a_cluster(options):
@@ -89,7 +83,8 @@ def _measure_cluster(options, everybody):
     scaling = measure_cluster_scaling(everybody, times, **_what(options))
     _print_cluster(scaling)
     lines = {f"{scaling.allreduce}, processes like these": scaling.predicted}
-    return _write(options, "parallel", scaling, lambda: plot_extrapolation(lines))
+    write_results(options, {"environment": "parallel", **scaling.as_dict()}, plot=lambda: plot_extrapolation(lines))
+    return 0
 
 
 def _print_cluster(scaling):

@@ -7,7 +7,7 @@ a network is trained for every combination.
 import contextlib
 
 from ..devices import ENVIRONMENTS
-from ..output import check_folder, check_plot, save_figure, write_json
+from ..output import check_folder, check_plot
 from ..sweeps import MEASURES, MODES, Sparingly, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
 from .options import add_option, add_output, listed, taken, whole, write_results
@@ -52,20 +52,17 @@ def run(options):
     def redraw(rows):
         if sparingly.due():
             with contextlib.suppress(OSError, ValueError), sparingly:  # raised when they are drawn last
-                write_results(*_plots(options, rows))
+                write_results(options, **_figures(options, rows))
 
     how = taken(options, "mode", "workers", "results", "keep_models", "invert")
     rows = sweep(trials, data=data if options.data else None, watch=redraw, **how)  # workers find Fashion-MNIST
-    write_results((options.json, write_json, document(rows)), *_plots(options, rows))
+    write_results(options, document(rows), **_figures(options, rows))
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:
         return 130
     return 1 if "failed" in statuses else 0
 
 
-def _plots(options, rows):
+def _figures(options, rows):
     """The plots as `write_results` takes them."""
-    return (
-        (options.plot, save_figure, lambda: plot_sweep(rows, options.x, options.y, options.by)),
-        (options.curves, save_figure, lambda: plot_curves(rows)),
-    )
+    return {"plot": lambda: plot_sweep(rows, options.x, options.y, options.by), "curves": lambda: plot_curves(rows)}

@@ -78,11 +78,8 @@ def _train(options, everybody=None):
     if len(devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
         print(history.balance())
     print(history.summary(), flush=True)  # before anything that could fail
-    write_results(
-        (options.json, write_json, history.as_dict()),
-        (options.plot, save_figure, lambda: plot_history(history)),
-        (options.trace, _save_trace, timeline.all_spans()),
-    )
+    trace = options.trace, _save_trace, timeline.all_spans()
+    write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))
     if history.diverged:
         return 1
     return signals.exit_code() if history.interrupted else 0
