@@ -224,8 +224,7 @@ def chrome_trace(spans):
     """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it."""
     rows = rows_of(spans)
     events = [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": row}}
-        for number, row in enumerate(rows)
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": row}} for i, row in enumerate(rows)
     ]
     for row, name, begin, end in spans:  # in microseconds
         tid = rows.index(row)

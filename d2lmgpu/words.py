@@ -25,12 +25,7 @@ def name_of(function):
     return getattr(function, "__name__", type(function).__name__)
 
 
-REACHED = {
-    "train_loss": "loss",
-    "train_accuracy": "train acc",
-    "test_accuracy": "test acc",
-    "test_loss": "test loss",
-}
+REACHED = {"train_loss": "loss", "train_accuracy": "train acc", "test_accuracy": "test acc", "test_loss": "test loss"}
 """The lists of a history that say how good a network is, and their names in printed lines."""
 
 

@@ -25,27 +25,21 @@ def add_to(command):
 
 
 def run(options):
-    """Time all algorithms for all sizes, a line each; returns the exit code."""
+    """Time all algorithms for all sizes, a line each."""
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
     several = begin_together()
     everybody = join(options) if several else cluster(find_devices(options, "2")[1])
     if everybody is None:
-        return 0
+        return
     for algorithm in algorithms:
         everybody.across(algorithm)  # or an error before anything is measured
-    rows = _measure(everybody, algorithms, sizes)
+    what = algorithms, sizes
+    rows = measure_across(everybody, *what) if everybody.size > 1 else measure_allreduce(everybody.mine, *what)
     if everybody.rank == 0:
         _report(options, everybody.places if several else everybody.mine, rows)
     else:
         collections.deque(rows, maxlen=0)
-    return 0
-
-
-def _measure(everybody, algorithms, sizes):
-    if everybody.size == 1:
-        return measure_allreduce(everybody.mine, algorithms, sizes)
-    return measure_across(everybody, algorithms, sizes)
 
 
 def _report(options, devices, measured):

@@ -26,4 +26,3 @@ def run(options):
         print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
     write_results(options, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
-    return 0

@@ -44,14 +44,14 @@ def say_last(text):
 
 
 def with_patient_output(command, options):
-    """The exit code of ``command(options)``, which goes on to its end even if its output fails.
+    """The exit code of ``command(options)``, 0 for None, which goes on to its end even if its output fails.
 
     Raises OSError at the end if standard output has failed.
     """
     with open(os.devnull, "w") as nowhere:  # for a stream that is missing, as after ``2>&-``
         out, err = _Patient(sys.stdout or nowhere), _Patient(sys.stderr or nowhere)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = command(options)
+            code = command(options) or 0
             out.flush()
     if out.error:
         error = out.error

@@ -44,7 +44,7 @@ def add_to(command):
 
 
 def run(options):
-    """Prove, simulate, print, write what was asked for; returns the exit code."""
+    """Prove, simulate, print, write what was asked for."""
     name, network = find_network(network_from(options.network), width=options.width)
     split = options.split, options.devices, options.pipeline, options.micro_batches
     plan = make_plan(*split, network, options.allreduce)
@@ -62,7 +62,6 @@ def run(options):
     _print(result, plan)
     page = options.html, lambda path, plan: plans.write_html(plan, path, **timed), plan
     write_results(options, result, page, plot=lambda: plans.draw(plan, **timed))
-    return 0
 
 
 def _machine(options, plan, minibatch):

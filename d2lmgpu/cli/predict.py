@@ -38,7 +38,7 @@ def add_to(command):
 
 
 def run(options):
-    """Print what the network says; returns the exit code."""
+    """Print what the network says."""
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
     model = _load(options)
@@ -57,7 +57,6 @@ def run(options):
     figures = {"confusion": lambda: plot_confusion(np.array(result["confusion"]), names)}
     figures["mistakes"] = lambda: plot_mistakes(X, y, probabilities, names)
     write_results(options, result, **figures)
-    return 0
 
 
 def _load(options):

@@ -41,7 +41,7 @@ def check_alone(options, *others):
 
 
 def run_together(options, run):
-    """The exit code of ``run(options, everybody)`` on the `Cluster` of all processes, in each of them.
+    """The exit code of ``run(options, everybody)``, or None, on the `Cluster` of all processes, in each of them.
 
     Rank 0 reports an error that all have; an error that only some have ends all processes.
     """
@@ -52,7 +52,7 @@ def run_together(options, run):
         tell(over=True)  # the error says all
         raise
     if everybody is None:
-        return 0
+        return None
     speaks = everybody.rank == 0
     try:
         if speaks:
@@ -61,15 +61,12 @@ def run_together(options, run):
             vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
             return run(options, everybody)
-    except DriftError as error:  # raised in all processes
+    except (DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
         everybody.failed(error)
         if speaks:
             raise
-        return 1
-    except (ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
-        everybody.failed(error)
-        if speaks:
-            raise
+        if isinstance(error, DriftError):  # raised in all processes
+            return 1
         return signals.exit_code() if isinstance(error, KeyboardInterrupt) else 2
 
 

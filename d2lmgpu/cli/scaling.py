@@ -45,7 +45,7 @@ def add_to(command):
 
 
 def run(options):
-    """Measure, print a line for each number of devices, write what was asked for; returns the exit code."""
+    """Measure, print a line for each number of devices, write what was asked for."""
     if are_together(options):
         return _run_on_a_cluster(options)
     check_alone(options, "times")
@@ -54,7 +54,6 @@ def run(options):
     scaling = measure_scaling(devices, counts, **_what(options), predict=options.predict, after_round=_tell)
     _print(scaling)
     write_results(options, {"environment": environment, **scaling.as_dict()}, plot=lambda: plot_scaling(scaling))
-    return 0
 
 
 def _what(options):
@@ -84,7 +83,6 @@ def _measure_cluster(options, everybody):
     _print_cluster(scaling)
     lines = {f"{scaling.allreduce}, processes like these": scaling.predicted}
     write_results(options, {"environment": "parallel", **scaling.as_dict()}, plot=lambda: plot_extrapolation(lines))
-    return 0
 
 
 def _print_cluster(scaling):

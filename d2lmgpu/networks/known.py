@@ -54,11 +54,9 @@ def deep_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
     `lenet_network`. Padding keeps the images' size, which the pooling halves.
     """
     *channels, units = _widened(width, 16, 32, 64, 128)
-    pairs = [
-        recipe
-        for C in channels
-        for recipe in (Conv2d(C, 3, padding=1), ReLU(), Conv2d(C, 3, padding=1), ReLU(), MaxPool2d())
-    ]
+    pairs = []
+    for C in channels:
+        pairs += [Conv2d(C, 3, padding=1), ReLU(), Conv2d(C, 3, padding=1), ReLU(), MaxPool2d()]
     return sequential(input_shape, *pairs, *(Flatten(), Dense(units), ReLU(), Dense(classes)))
 
 

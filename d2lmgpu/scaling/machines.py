@@ -45,19 +45,17 @@ def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **wh
         contenders[n] = _in_turn(cluster, alone)
     one = Contender([cluster.mine[:1]], network, batch_size, steps, data, how=how) if cluster.rank == 0 else None
     contenders["one"] = _in_turn(cluster, one)
-    seconds = {
-        what: gather(cluster, [[turn.seconds / steps if turn else 0.0 for turn in mine]] * d)
-        for what, mine in take_rounds(contenders, repeats).items()
-    }
+    seconds = {}
+    for name, mine in take_rounds(contenders, repeats).items():
+        seconds[name] = gather(cluster, [[turn.seconds / steps if turn else 0.0 for turn in mine]] * d)
     own = {batch_size: float(np.median(seconds["one"][0]))} | {n: float(np.median(seconds[n])) for n in sizes}
     compute = Compute(sorted(own), [own[size] for size in sorted(own)], busy=k)
     wires = measure_wires(cluster)
     measured = seconds["together"].max(axis=0).tolist()
     scaling.measured = [float(np.median(measured)), min(measured), max(measured)]
     network = network_of(wires, d, per_host)
-    scaling.predicted = predict_scaling(
-        compute, list(batches), batch_size, scaling.parameters, network, mode, algorithm
-    )
+    step = batch_size, scaling.parameters, network, mode, algorithm
+    scaling.predicted = predict_scaling(compute, list(batches), *step)
     scaling.compute, scaling.wires = compute.as_dict(), wires.as_dict()
     return scaling
 

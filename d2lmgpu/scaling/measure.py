@@ -82,15 +82,13 @@ def _predict(scaling, shards, turns, devices, epoch):
     ``shards``: for each number of devices how many are busy, and the examples on each, which names their turns.
     """
     exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
-    settings = scaling.mode, scaling.allreduce, scaling.places
+    step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places
     for row in scaling.rows[1:]:
         busy, n = shards[row.devices]
         steps = []
         for turn in turns[busy, n]:
             compute = Compute([n], [turn.seconds / scaling.steps], busy)
-            steps += predict_scaling(
-                compute, [row.devices], scaling.batch_size, scaling.parameters, exchange, *settings
-            )
+            steps += predict_scaling(compute, [row.devices], *step)
         row.enter_prediction(
             [step.seconds_per_step / row.batch_size * epoch for step in steps],
             [turn.seconds / scaling.steps / row.batch_size * epoch for turn in turns[row.devices]],

@@ -89,16 +89,9 @@ def _train(settings, data, watch, invert, checkpoint):
     environment, devices = choose_devices(settings.pop("environment"), settings.pop("devices"))
     data = first_examples(data, settings.pop("limit"))
     settings["network"] = network_of(settings["network"])
+    settings |= {"checkpoint": checkpoint, "resume": _to_go_on_from(checkpoint)}
     history, _ = train(
-        devices,
-        data=data,
-        environment=environment,
-        checkpoint=checkpoint,
-        resume=_to_go_on_from(checkpoint),
-        callbacks=[watch],
-        invert=invert,
-        progress=False,
-        **settings,
+        devices, data=data, environment=environment, callbacks=[watch], invert=invert, progress=False, **settings
     )
     return history.as_dict()
 
