@@ -117,8 +117,7 @@ def plot_mistakes(X, y, probabilities, names, count=20):
     columns = 5
     rows = max(1, -(-len(worst) // columns))
     figure, panels = figure_of((1.9 * columns, 2.2 * rows), rows, columns, squeeze=False)
-    places = [*worst, *[None] * (columns * rows - len(worst))]
-    for axes, i in zip(panels.flat, places, strict=True):
+    for axes, i in itertools.zip_longest(panels.flat, worst):
         axes.axis("off")
         if i is not None:
             axes.imshow(X[i].transpose(1, 2, 0), cmap="gray")

@@ -2,6 +2,7 @@
 
 import argparse
 
+from .. import __version__
 from ..arguments import perhaps_meant, shown
 
 
@@ -26,7 +27,7 @@ def make_parser(modules):
     ``add_to`` the parser is given, and its ``run`` is called with the options.
     """
     parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"d2lmgpu {__version__}")
     commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND", parser_class=_Parser)
     for module in modules:
         about, _, more = (module.__doc__ or "").partition("\n\n")  # with -OO there is none
@@ -35,12 +36,6 @@ def make_parser(modules):
         command.set_defaults(command=module.run)
         module.add_to(command)
     return parser, commands
-
-
-def _version():
-    from d2lmgpu import __version__
-
-    return f"d2lmgpu {__version__}"
 
 
 class _Parser(argparse.ArgumentParser):

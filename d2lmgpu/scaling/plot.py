@@ -1,5 +1,7 @@
 """Scaling experiments as figures: what was measured, what was predicted, and what would be ideal."""
 
+import numpy as np
+
 from ..collectives.draw import COLOURS, MARKERS, figure_of
 from ..plots import PHASE_COLOURS
 from ..timing import PHASES
@@ -82,31 +84,29 @@ def plot_extrapolation(lines, published=()):
 
 
 def _draw_measure(axes, rows, measure, counts, ideal):
-    middle = [getattr(row, measure) for row in rows]
-    least, most = ([getattr(row, f"{measure}_{end}") for row in rows] for end in ("min", "max"))
-    below = [m - low for m, low in zip(middle, least, strict=True)]
-    above = [high - m for m, high in zip(middle, most, strict=True)]
+    each = (np.array([getattr(row, measure + end) for row in rows]) for end in ("", "_min", "_max"))
+    middle, least, most = each
     axes.plot(counts, ideal, color="#555555", ls="--", lw=1, label="ideal")
-    axes.errorbar(counts, middle, [below, above], color=COLOURS[0], marker="o", capsize=4, label="measured")
+    axes.errorbar(
+        counts, middle, [middle - least, most - middle], color=COLOURS[0], marker="o", capsize=4, label="measured"
+    )
     axes.set_xticks(counts, map(str, counts))
     axes.grid(alpha=0.3)
 
 
 def _draw_phases(axes, rows, labels):
     """Stacked bars of milliseconds a step."""
-    bottoms = [0.0] * len(rows)
-    scales = [1000 * row.seconds_per_step / row.seconds_per_epoch for row in rows]
-    places = range(len(rows))
+    scales = np.array([1000 * row.seconds_per_step / row.seconds_per_epoch for row in rows])
+    bottoms, places = np.zeros(len(rows)), np.arange(len(rows))
     for name in STACKED:
-        heights = [scale * row.phases.get(name, 0.0) for scale, row in zip(scales, rows, strict=True)]
-        if any(heights):
+        heights = scales * [row.phases.get(name, 0.0) for row in rows]
+        if heights.any():
             style = {"color": SHADES[name], "edgecolor": "white", "linewidth": 0.5}
             axes.bar(places, heights, 0.6, bottoms, label=name, **style)
-        bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    data = [scale * row.phases.get("data", 0.0) for scale, row in zip(scales, rows, strict=True)]
-    if any(data):
-        beside = [place + 0.37 for place in places]
-        axes.bar(beside, data, 0.1, color=SHADES["data"], label="data (host,\nmeanwhile)")
+        bottoms = bottoms + heights
+    data = scales * [row.phases.get("data", 0.0) for row in rows]
+    if data.any():
+        axes.bar(places + 0.37, data, 0.1, color=SHADES["data"], label="data (host,\nmeanwhile)")
     axes.set_xticks(places, labels)
     axes.set(ylabel="milliseconds per step")
     axes.set_axisbelow(True)

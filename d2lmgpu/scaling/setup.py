@@ -10,7 +10,7 @@ from ..arguments import check_list, check_name, check_whole, shown
 from ..data import check_parts
 from ..devices import count_cores, device_table
 from ..fashion_mnist import load_fashion_mnist
-from ..networks import check_width, init_params
+from ..networks import init_params
 from ..parallel import check_precision
 from ..training import Settings
 from ..training.checks import check_data, check_statistics, find_network, image_shape
@@ -77,7 +77,6 @@ def find_subject(data, network, width):
     ``width``: times the usual channels of a network by name. Raises ValueError where these do not go together.
     """
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
-    check_width(width)
     name, network = find_network(network, data[4] if len(data) > 4 else None, image_shape(data[0]), width=width)
     check_data(*data[:2], network)
     return data, name, network

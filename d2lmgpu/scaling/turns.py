@@ -12,7 +12,7 @@ the ratio of the step times.
 
 import statistics
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -113,8 +113,6 @@ class Row:
     measured_over_predicted: float = None
     measured_over_predicted_min: float = None
     measured_over_predicted_max: float = None
-
-    as_dict = asdict
 
     def enter_prediction(self, predicted, measured):
         """Take the seconds of an epoch that were predicted and measured in each round."""
