@@ -171,8 +171,13 @@ def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, "max pooling", 2)
     seen = []
-    arguments = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device), network
-    device.run(loss_and_grads, *arguments, ready=seen.append).result()
+    X, y, params = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device)
+
+    def compute():
+        raws = [param.raw for param in params]
+        to_the_end(cuda.in_parts(X.raw, y.raw, raws, network, [raw.copy() for raw in raws], seen.append))
+
+    device.submit(compute).result()
     assert seen == [4, 2, 2, 0]
 
 

@@ -168,18 +168,3 @@ def to_the_end(parts):
             next(parts)
         except StopIteration as end:
             return end.value
-
-
-def no_images(X, grads, ready, sync_statistics):
-    """Loss and gradients on a device that has no images: a generator that pauses as often as those of the others.
-
-    ``X`` has none. Returns a loss and a number of right answers, both 0, as an array.
-    """
-    for share in [sync.moments for sync in sync_statistics] + [sync.sums for sync in reversed(sync_statistics)]:
-        share[...] = 0
-        yield
-    for grad in grads:
-        grad[...] = 0
-    if ready is not None:
-        ready(0)
-    return array_module(X).zeros(2, X.dtype)

@@ -16,7 +16,7 @@ from .build import (
     sequential,
 )
 from .checks import check_drawing, check_images, check_network, check_params, check_running, is_random
-from .compute import count_correct, in_parts, kernels_work, lenet, logits, loss_and_grads
+from .compute import count_correct, kernels_work, lenet, logits, loss_and_grads
 from .describe import described, layer_rows, layer_table, restored
 from .initial import INITS, init_params, init_statistics
 from .known import CNN, DEEP, FASHION_MNIST, LENET, LENET_BN, NETWORKS, check_width, known_network, lenet_network

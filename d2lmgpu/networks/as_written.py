@@ -38,21 +38,24 @@ def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, d
     """As `loss_and_grads`, computed by the layers as they are written: the reference for kernels/."""
     grads = zeros_in_one_buffer(params)
     sync_statistics = make_sync_statistics(channels(network), array_module(X))
-    parts = as_written(X, y, params, network, grads, None, sync_statistics, draws=draws, loss=loss)
+    parts = as_written(X, y, params, network, grads, sync_statistics, draws=draws, loss=loss)
     sums = to_the_end(parts)
     return sums[..., 0].copy(), grads
 
 
-def as_written(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
-    """`in_parts` as one thinks of it, without its gradients: through the layers one by one, and back."""
+def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
+    """`loss_and_grads` as one thinks of it, to ``grads``: through the layers one by one, and back. A generator.
+
+    It pauses where ``sync_statistics`` are to be summed: forward from the first batch norm layer to the last, then
+    backward from the last to the first. Returns an array of two: the loss, and how many images have their label as the
+    largest logit.
+    """
     outputs, caches = yield from forward_in_parts(network, X, params, sync_statistics, draws)
     sums, cache = loss_forward(outputs, y, loss)
     for grad in grads:
         grad[...] = 0
     dy = loss_backward(cache, loss, scale)
     yield from backward_in_parts(network, dy, caches, params, grads, sync_statistics)
-    if ready is not None:
-        ready(0)
     return sums
 
 

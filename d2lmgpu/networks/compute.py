@@ -6,12 +6,12 @@ as_written.py. They are tried on a small network, against the layers that they s
 
 import numpy as np
 
-from ..arguments import check_array, check_function, check_list, check_number, shown
+from ..arguments import check_array, check_number, shown
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
-from ..kernels.stages import no_images, to_the_end
+from ..kernels.stages import to_the_end
 from ..layers import Draws, batch_norm_fixed, make_sync_statistics
 from ..layers.labels import right_answers
 from .as_written import as_written, loss_and_grads_as_written
@@ -19,7 +19,7 @@ from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
 from .checks import check_drawing, check_images, check_layers, check_params
 from .initial import init_params
 from .known import LENET
-from .losses import CROSS_ENTROPY, as_targets, find_loss, on_host
+from .losses import as_targets, find_loss, on_host
 
 USE_CUDA_KERNELS = True
 """Whether GPUs compute with the CUDA kernels; False leaves them to the layers, which is slow but simple."""
@@ -61,18 +61,14 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(
-    X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0, draws=None, loss="cross_entropy"
-):
+def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None, loss="cross_entropy"):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, C, H, W) in the parameters' dtype, labels or targets ``y``, see `check_targets`. ``loss``: a name of
     `LOSSES`, or a pair of functions, see `find_loss`. N may be 0:
     then loss and gradients are zero, as sums over no examples are. The gradients
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
-    like ``params``. ``ready``: a function that is called with an index as soon
-    as the gradients from that one on are final; 0 at the end. ``sync_statistics``: a
-    `SyncStatistics` for each batch norm layer, to be written. ``scale``: what all gradients
+    like ``params``. ``scale``: what all gradients
     are multiplied by (see parallel/loss_scale.py). ``draws``: from what layers draw that are
     random; a network with dropout needs `Draws`, and the same ones leave out the same inputs.
 
@@ -88,42 +84,24 @@ def loss_and_grads(
     check_array("loss_and_grads: y", y)
     if out is not None:
         check_params("loss_and_grads: out", out, network)
-    if ready is not None:
-        check_function("loss_and_grads: ready", ready)
-    if sync_statistics is not None:
-        check_list("sync_statistics", sync_statistics, of="SyncStatistics", length=len(channels(network)))
     check_number("loss_and_grads: scale", scale, above=0)
     if not isinstance(draws, (Draws, type(None))):
         raise ValueError(f"loss_and_grads: draws is {shown(draws)}; it should be Draws(seed, epoch, step)")
-    sums, grads = to_the_end(in_parts(X, y, params, network, out, ready, sync_statistics, scale, draws, loss))
-    return sums[..., 0].copy(), grads
-
-
-def in_parts(
-    X, y, params, network=LENET, out=None, ready=None, sync_statistics=None, scale=1.0, draws=None, loss=CROSS_ENTROPY
-):
-    """`loss_and_grads` of plain arrays as a generator, which pauses where ``sync_statistics`` are to be summed.
-
-    Every device pauses as often, also one without images: forward from the first
-    batch norm layer to the last, then backward from the last to the first.
-
-    In place of the loss it gives an array of two: the loss, and how many images have their label as the largest logit.
-    """
     loss.check(y, len(X), getattr(network, "classes", None))
-    y = as_targets(y, X.dtype)
-    if sync_statistics is None:
-        sync_statistics = make_sync_statistics(channels(network), array_module(X))
     check_drawing(network, draws)
+    xp, y = array_module(X), as_targets(y, X.dtype)
     grads = zeros_in_one_buffer(params) if out is None else out
     if len(X) == 0:
-        return (yield from no_images(X, grads, ready, sync_statistics)), grads
-    kernels = kernels_for(X, params)
-    arguments = X, y, params, network, grads, ready, sync_statistics, scale
-    if kernels is None:
-        sums = yield from as_written(*arguments, draws=draws, loss=loss)
-    else:
-        sums = yield from kernels.in_parts(*arguments, draws=draws, loss=loss.for_kernels(y))
-    return array_module(X).asarray(sums, X.dtype), grads
+        for grad in grads:
+            grad[...] = 0
+        return xp.zeros((), X.dtype), grads
+    kernels, how = kernels_for(X, params), {"sync_statistics": make_sync_statistics(channels(network), xp)}
+    how |= {"scale": scale, "draws": draws, "loss": loss if kernels is None else loss.for_kernels(y)}
+    compute = as_written if kernels is None else kernels.in_parts
+    sums = to_the_end(
+        compute(X, y, params, network, grads, **how)
+    )  # the loss, and how many labels are the largest logit
+    return xp.asarray(sums, X.dtype)[..., 0].copy(), grads
 
 
 @on_device

@@ -13,10 +13,9 @@ import functools
 import numpy as np
 
 from ..data import to_float
-from ..kernels.stages import to_the_end
 from ..layers import Draws
 from ..measuring import repeated, seconds_of, take_rounds
-from ..networks import CROSS_ENTROPY, LENET, in_parts
+from ..networks import CROSS_ENTROPY, LENET, loss_and_grads
 from .data import get_params, split_batch
 from .shards import shard_bounds
 
@@ -72,4 +71,4 @@ def _seconds(X, y, copies, devices, network, loss, loads):
 
 def _timed(X, y, params, finish, **how):
     """Runs on the device. Dropout takes time, too."""
-    return seconds_of(lambda: to_the_end(in_parts(X, y, params, **how)), finish)
+    return seconds_of(lambda: loss_and_grads(X, y, params, **how), finish)

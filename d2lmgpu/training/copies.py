@@ -5,11 +5,10 @@ import itertools
 import numpy as np
 
 from ..devices import DeviceArray, put
-from ..kernels.stages import to_the_end
 from ..language.plan import all_of
 from ..language.split import in_shapes
 from ..layers import Draws
-from ..networks import in_parts
+from ..networks import loss_and_grads
 from ..plans.whole import whole_state
 
 
@@ -22,7 +21,7 @@ def warm_up(store, size, labels):
     y = np.zeros((size, *labels.shape[1:]), labels.dtype if labels.dtype.kind != "f" else store.dtype)
     arrays = [array.raw for array in (put(X, store.device), put(y, store.device))]
     raws = [param.raw for param in params]
-    store.device.submit(lambda: to_the_end(in_parts(*arrays, raws, network, draws=Draws(0), loss=store.loss))).result()
+    store.device.submit(lambda: loss_and_grads(*arrays, raws, network, draws=Draws(0), loss=store.loss)).result()
 
 
 def has_copies(plan):
