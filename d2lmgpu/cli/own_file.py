@@ -4,9 +4,8 @@ The first defines ``network(input_shape, classes)``, the second ``metrics = {"to
 """
 
 import contextlib
-import importlib.util
+import runpy
 import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from ..devices.errors import one_line
@@ -112,11 +111,8 @@ def _defined_in(path, name):
 
     Raises whatever goes wrong in the file.
     """
-    loader = SourceFileLoader(f"{name}_of_ones_own", path)  # whatever the file's name ends in
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(loader.name, path, loader=loader))
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        loader.exec_module(module)
+        return runpy.run_path(path, run_name=f"{name}_of_ones_own").get(name)
     finally:
         sys.path.pop(0)
-    return getattr(module, name, None)

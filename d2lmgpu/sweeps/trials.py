@@ -126,9 +126,7 @@ def _as_data(network, name=None):
 
 def network_of(setting):
     """What `Settings` takes as the network that a trial's setting tells: the name of one, or what the data describe."""
-    if not isinstance(setting, dict):
-        return setting
-    return restored({name: setting[name] for name in ("input_shape", "layers")})
+    return restored(_without_name(setting)) if isinstance(setting, dict) else setting
 
 
 def _without_name(setting):
