@@ -150,14 +150,14 @@ def check_array(name, value, ndim=None, shape="", kinds="biuf"):
         raise ValueError(f"{name} is {shown(value)}; it should be an array {shape + ' ' if shape else ''}of {what}")
 
 
-def as_array(name, value, ndim=None, shape="", kinds="biuf"):
+def as_array(name, value, kinds="biuf"):
     """`check_array` of an array, or of a list that NumPy makes one of; returns it."""
     if not hasattr(value, "dtype"):
         try:
             value = np.asarray(value)
         except (TypeError, ValueError, OverflowError):  # a ragged list, or a number beyond all dtypes
-            raise ValueError(f"{name} is {shown(value)}; it should be an array{shape and ' ' + shape}") from None
-    check_array(name, value, ndim, shape, kinds)
+            raise ValueError(f"{name} is {shown(value)}; it should be an array") from None
+    check_array(name, value, kinds=kinds)
     return value
 
 

@@ -109,9 +109,8 @@ class TensorBoard(Callback):
         except ImportError:
             raise ValueError(f"TensorBoard needs a package: {in_a_clone('tensorboard')}") from None
         os.makedirs(folder, exist_ok=True)
-        self._open = lambda: event_file_writer.EventsWriter(
-            os.path.join(folder, "events"), f".{os.getpid()}.{time.time_ns()}"
-        )
+        events = os.path.join(folder, "events")
+        self._open = lambda: event_file_writer.EventsWriter(events, f".{os.getpid()}.{time.time_ns()}")
         self._writer = self._open()
 
     def on_start(self, history, steps):

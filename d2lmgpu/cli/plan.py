@@ -51,9 +51,8 @@ def run(options):
     check_statistics(options.batch_statistics, network, name)
     plan = plans.with_statistics(plan, options.batch_statistics)
     if plan.k > MANY:
-        print(
-            f"proving and timing a plan of {words.several(plan.k, 'device')}, which may take minutes", file=sys.stderr
-        )
+        devices = words.several(plan.k, "device")
+        print(f"proving and timing a plan of {devices}, which may take minutes", file=sys.stderr)
     minibatch = taken(options, "batch_size", "optimizer")
     machine, costs, times = _machine(options, plan, minibatch)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}
@@ -71,10 +70,8 @@ def _machine(options, plan, minibatch):
     if options.on != HERE:
         network = topology(options.on, plan.k)
         costs = plans.estimate_costs(plan, options.batch_size, options.speed)
-        times = (
-            f"simulated, not measured: devices of {options.speed:g} multiplications a second{_wires(network, plan.k)}"
-        )
-        return network, plans.Measured(costs, [1.0], 0.0), times
+        times = f"simulated, not measured: devices of {options.speed:g} multiplications a second"
+        return network, plans.Measured(costs, [1.0], 0.0), times + _wires(network, plan.k)
     devices = [cpu(i) for i in range(plan.k)]
     costs = plans.measure_costs(plan, devices, **minibatch)
     return plans.measure_messages(devices), costs, "predicted from computations and messages measured on this machine"

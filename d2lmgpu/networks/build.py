@@ -155,9 +155,8 @@ def Dense(outputs):  # noqa: N802
 @_recipe
 def BatchNorm():  # noqa: N802
     """Batch normalisation of every channel."""
-    return lambda shape: Layer(
-        layers.batch_norm, layers.batch_norm_grad, ((shape[0],), (shape[0],)), ("ones", "zeros"), shape[0]
-    )
+    norm = layers.batch_norm, layers.batch_norm_grad
+    return lambda shape: Layer(*norm, shapes=(shape[:1], shape[:1]), initial=("ones", "zeros"), channels=shape[0])
 
 
 @_recipe

@@ -1,7 +1,7 @@
 """What a scaling experiment is about: what is trained, checked before, and the machine on which it is trained."""
 
 import platform
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import date
 
 import numpy as np
@@ -105,10 +105,9 @@ def begin(
     Raises ValueError where these do not go together, DeviceError for what the devices cannot do.
     """
     data, name, network = find_subject(data, network, width)
-    settings = settings or Settings()
+    settings, usual = settings or Settings(), Settings()
     check_statistics(settings.batch_statistics, network, name)
     check_precision(settings.precision, devices)
-    chosen = {about.name: getattr(settings, about.name) for about in fields(Settings) if about.name in HOW}
     scaling = Scaling(
         mode=mode,
         network=name,
@@ -121,7 +120,7 @@ def begin(
         machine=machine(devices),
         versions=versions(devices),
         date=date.today().isoformat(),
-        settings={name: value for name, value in chosen.items() if value != getattr(Settings(), name)},
+        settings={name: getattr(settings, name) for name in HOW if getattr(settings, name) != getattr(usual, name)},
     )
     return scaling, data, network
 

@@ -19,9 +19,8 @@ from ..training import Settings
 from ..training.checks import check_statistics, find_network
 from ..training.splits import check_number_of_devices
 
-DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
-    about.name: about.default for about in fields(Settings)
-}
+DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
+DEFAULTS |= {about.name: about.default for about in fields(Settings)}
 """All settings of a trial: `Settings`, how many devices (or which), their environment, and `limit`."""
 
 
