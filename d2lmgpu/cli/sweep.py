@@ -22,8 +22,9 @@ def add_to(command):
     command.add_argument("--devices", type=listed(whole), metavar="K", help=devices)
     add_data(command)
     command.add_argument("--limit", type=listed(whole), metavar="N", help="train on N examples only, for a quick look")
-    mode = f"{' or '.join(MODES)}: a network on each core or GPU at the same time, whose devices share it, or one after"
-    add_option(command, "--mode", str, "simultaneous", f"{mode} another, each on all of its devices")
+    at_once = "a network on each core or GPU at the same time, whose devices share it"
+    modes = f"{' or '.join(MODES)}: {at_once}, or one after another, each on all of its devices"
+    add_option(command, "--mode", str, "simultaneous", modes)
     command.add_argument("--workers", type=whole, metavar="N", help="networks at a time (default: one a core or GPU)")
     add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
     keep = "keep a checkpoint of each trained network here, for predict"
@@ -55,7 +56,8 @@ def run(options):
                 write_results(options, **_figures(options, rows))
 
     how = taken(options, "mode", "workers", "results", "keep_models", "invert")
-    rows = sweep(trials, data=data if options.data else None, watch=redraw, **how)  # workers find Fashion-MNIST
+    given = data if options.data else None  # workers find Fashion-MNIST themselves
+    rows = sweep(trials, data=given, watch=redraw, **how)
     write_results(options, document(rows), **_figures(options, rows))
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:

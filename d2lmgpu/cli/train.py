@@ -28,10 +28,9 @@ def add_to(command):
     add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
-    trace = (
-        "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev) or as a plot of the first"
-    )
-    add_output(command, "--trace", f"{trace} steps (.png, .svg or .pdf)", check=_check_trace)
+    trace = "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev)"
+    steps = "or as a plot of the first steps (.png, .svg or .pdf)"
+    add_output(command, "--trace", f"{trace} {steps}", check=_check_trace)
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
     command.add_argument("--checkpoint-steps", type=whole, metavar="N", help="and after every N steps")
     add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
