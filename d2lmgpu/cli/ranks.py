@@ -127,13 +127,11 @@ def _saying(folder, everybody):
 
     Errors always go to the job's output, too.
     """
-    with contextlib.ExitStack() as stack:
-        path = os.devnull
-        if folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            path = Path(folder, f"rank{everybody.rank}.log")
-        log = stack.enter_context(open(path, "w", encoding="utf-8"))
+    path = os.devnull
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        path = Path(folder, f"rank{everybody.rank}.log")
+    with open(path, "w", encoding="utf-8") as log:
         out = _Also(sys.stdout, log) if everybody.rank == 0 else log
-        stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(contextlib.redirect_stderr(_Also(sys.stderr, log)))
-        yield
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Also(sys.stderr, log)):
+            yield

@@ -7,7 +7,7 @@ processes that mpiexec or srun starts, of each as many.
 from .. import signals, words
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
-from ..output import check_folder, check_plot, check_writable, is_plot, same_file, save_figure, write_json
+from ..output import check_folder, check_plot, is_plot, same_file, save_figure, write_json
 from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
 from ..training import train
@@ -30,7 +30,7 @@ def add_to(command):
     add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
     trace = "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev)"
     steps = "or as a plot of the first steps (.png, .svg or .pdf)"
-    add_output(command, "--trace", f"{trace} {steps}", check=_check_trace)
+    add_output(command, "--trace", f"{trace} {steps}")
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
     command.add_argument("--checkpoint-steps", type=whole, metavar="N", help="and after every N steps")
     add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
@@ -88,10 +88,6 @@ def _only_read(options):
     """The checkpoint to go on from; None if the run is also written to it."""
     goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
     return None if goes_on else options.resume
-
-
-def _check_trace(path):
-    check_plot(path) if is_plot(path) else check_writable(path)
 
 
 def _save_trace(path, spans):
