@@ -35,11 +35,10 @@ def stop_on_interrupt(stop=None):
     elsewhere nothing changes.
     """
     stop = stop or Stop()
-    previous = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, *listened_to())}
     in_main = threading.current_thread() is threading.main_thread()
-    for signum in list(previous):
-        if not in_main or previous[signum] in (signal.SIG_IGN, None):  # None: what is not Python's, it cannot put back
-            del previous[signum]
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, *listened_to()) if in_main}
+    # None: what is not Python's, it cannot put back
+    previous = {signum: handler for signum, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
     def request(signum, frame):
         if signum == signal.SIGINT or not stop.listening:

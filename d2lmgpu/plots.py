@@ -30,7 +30,7 @@ def plot_history(history, losses=()):
         counted = [math.nan if value is None else value for value in history.train_accuracy]
         tested.plot(epochs, counted, "s-", color=ORANGE, label="training, while it learned")
         above = bool(counted) and counted[-1] > history.test_accuracy[-1]
-        _plot_tested(tested, history.test_accuracy, "accuracy", (0, 1), "below" if above else "above", label="test")
+        _plot_tested(tested, history.test_accuracy, "accuracy", (0, 1), -15 if above else 8, label="test")
         tested.legend(frameon=False, loc="lower right")
     for axes, (name, values) in zip(metrics, history.metrics.items(), strict=True):
         _plot_tested(axes, values, f"{name}, test set", (None, None))
@@ -51,14 +51,13 @@ def plot_history(history, losses=()):
     return figure
 
 
-def _plot_tested(axes, values, ylabel, limits, where="above", **line):
-    """What was found on the test set after each epoch, with the last value in figures ``where`` no line is."""
+def _plot_tested(axes, values, ylabel, limits, away=8, **line):
+    """What was found on the test set after each epoch, with the last value in figures, so many points above it."""
     epochs = range(1, len(values) + 1)
     axes.plot(epochs, values, "o-", color=BLUE, **line)
     axes.set(xlabel="epoch", ylabel=ylabel, ylim=limits)
     if values:
         place = len(values), values[-1]
-        away = {"above": 8, "below": -15}[where]
         style = {"textcoords": "offset points", "xytext": (0, away), "ha": "center", "color": BLUE}
         axes.annotate(f"{values[-1]:.3f}", place, **style)
 
