@@ -8,25 +8,18 @@ import warnings
 
 from ..checkpoints import CheckpointError
 from ..data import first_examples
-from ..devices import choose_devices, in_forked_process
+from ..devices import choose_devices
 from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Callback
 from ..training import load_run, train
 from .trials import network_of
 
-_turn = None  # a lock: trials in threads of one process would train on the same devices, in the same memory
+_turns = {}
+"""A lock by process: trials in threads of one would train on the same devices, in the same memory.
 
-
-@in_forked_process
-def _begin_turns():
-    """In a forked process a lock that another thread of the parent holds would never be released."""
-    global _turn
-    _turn = threading.Lock()
-
-
-_begin_turns()
-
+A forked process has a lock of its own: one that another thread of the parent holds would never be released.
+"""
 
 CURVES = ("train_loss", "test_accuracy", "seconds_per_epoch")
 """What is reported of a trial as it goes on, by epoch."""
@@ -61,7 +54,7 @@ def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, rep
 
     Whatever is wrong is in the row.
     """
-    with _turn, warnings.catch_warnings():
+    with _turns.setdefault(os.getpid(), threading.Lock()), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about runs that diverge
         begin = time.perf_counter()
         try:
