@@ -8,6 +8,7 @@ import threading
 import time
 
 from .arguments import in_a_clone
+from .locks import naming
 from .signals import listened_to, note
 from .words import figures, several
 
@@ -154,10 +155,8 @@ class TensorBoard(Callback):
         self._attempt(self._writer.write_event, Event(wall_time=time.time(), step=step, summary=summary))
 
     def _attempt(self, action, *arguments):
-        try:
+        with naming(self._writer._file_name):
             action(*arguments)
-        except OSError as error:
-            raise OSError(f"cannot write {self._writer._file_name}: {error.strerror or error}") from error
 
 
 class Progress:
