@@ -19,8 +19,6 @@ def plot_history(history, losses=()):
 
     ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
     """
-    from matplotlib.ticker import MaxNLocator
-
     columns = 2 + len(history.metrics)
     figure, (tested, *metrics, loss) = figure_of((4.5 * columns, 3.6), 1, columns)
     epochs = range(1, len(history.train_loss) + 1)
@@ -38,11 +36,9 @@ def plot_history(history, losses=()):
     if losses:
         loss.plot(*zip(*losses, strict=True), color=ORANGE, alpha=0.5, linewidth=1, label="the epoch so far")
         loss.legend(frameon=False)
-    loss.set(xlabel="epoch", ylabel="training loss per example", ylim=(0, None))
+    loss.set(ylabel="training loss per example", ylim=(0, None))
     for axes in (tested, *metrics, loss):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlim(0 if losses else 0.5, history.epochs + 0.5)
-        axes.grid(alpha=0.3)
+        show_epochs(axes, 0 if losses else 0.5, history.epochs)
     how = f"split {history.split}" if history.split else f"{history.allreduce} allreduce"
     figure.suptitle(
         f"{history.network} on {listed(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
@@ -51,11 +47,20 @@ def plot_history(history, losses=()):
     return figure
 
 
+def show_epochs(axes, begin, epochs):
+    """Make the x-axis one of ``epochs``, counted from 1."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set(xlabel="epoch", xlim=(begin, epochs + 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
+
 def _plot_tested(axes, values, ylabel, limits, away=8, **line):
     """What was found on the test set after each epoch, with the last value in figures, so many points above it."""
     epochs = range(1, len(values) + 1)
     axes.plot(epochs, values, "o-", color=BLUE, **line)
-    axes.set(xlabel="epoch", ylabel=ylabel, ylim=limits)
+    axes.set(ylabel=ylabel, ylim=limits)
     if values:
         place = len(values), values[-1]
         style = {"textcoords": "offset points", "xytext": (0, away), "ha": "center", "color": BLUE}

@@ -5,6 +5,7 @@ import statistics
 
 from ..arguments import check_name
 from ..collectives.draw import COLOURS, MARKERS, figure_of
+from ..plots import show_epochs
 from ..words import several
 from .results import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
@@ -186,8 +187,6 @@ def plot_curves(rows):
     ``rows`` as `sweep` returns them, or ``watch`` is given, or `load_sweep`. Lines of trials that have not ended are
     dashed.
     """
-    from matplotlib.ticker import MaxNLocator
-
     longest = max(row["settings"]["num_epochs"] for row in rows)
     names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
     rows = [row for row in rows if row["history"]]  # trials that failed have none
@@ -202,9 +201,7 @@ def plot_curves(rows):
     accuracy.set(ylabel="test accuracy", ylim=(0, 1))
     loss.set(ylabel="training loss per example", ylim=(0, _most(rows)))
     for axes in (accuracy, loss):
-        axes.set(xlabel="epoch", xlim=(0.5, longest + 0.5))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
+        show_epochs(axes, 0.5, longest)
     if 0 < len(rows) <= MOST_NAMED:
         loss.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
