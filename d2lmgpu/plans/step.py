@@ -4,12 +4,7 @@ receive       comes after the device's work up to the send; then it copies
 free          of what was sent comes after the copies
 collective    as collectives/execute.py does it, on arrays that come into being by the work before it
 
-With *overlap* (Li et al. 2020, PyTorch DDP) gradients are exchanged while others are still being computed: on a second
-queue of each device, its comm stream, which waits for these gradients alone. A run of several stages (language/ways.py)
-says while it goes on which are final.
-
-    device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
-    comm stream               | allreduce 1 .. | allreduce 0 |
+What overlaps: see overlap.py.
 """
 
 import functools
@@ -18,15 +13,15 @@ import threading
 from ..cluster import add_gather
 from ..collectives import allreduce
 from ..collectives.execute import add_exchange, needs_staging
-from ..devices import DeviceArray, Task
+from ..devices import DeviceArray
 from ..devices.records import note_transfer
 from ..devices.transfer import raw_result_to_host
-from ..language.ways import INNER, SCRATCH
 from .chains import Chains
 from .exchanged import Exchanged, compiled
+from .overlap import Overlap
 
 
-class Step:
+class Step(Overlap):
     """A step of an `Execution` as a ``batch``, made in the constructor; ``minibatch``: for each device a `Minibatch`.
 
     ``ends``: events, when each device is done with it.
@@ -97,41 +92,6 @@ class Step:
             if self.execution.overlap and self._begins_run(i, store, action):
                 return
             self.kernels(store, self.do, store.do, action, *numbers)
-
-    def _begins_run(self, i, store, action):
-        """With overlap: whether it is a run, which is submitted; other actions wait for what they have to do with."""
-        s, m = action.stage, action.micro_batch
-        way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
-        if action.what == "F" and way == SCRATCH:
-            self._await_exchanges(i)
-            values = store.runs[s, m]
-            events = [Task(places=(store.device,)) for _ in values]
-            self.final |= {(i, value): event for value, event in zip(values, events, strict=True)}
-            self.run(store, action, events)
-            return True
-        if action.what != "F" and way not in (SCRATCH, INNER):
-            for value in action.value, action.target:
-                self._await_exchanges(i, value)
-                self.final.pop((i, value), None)
-        return False
-
-    def run(self, store, action, events):
-        """The device does a run next, in which gradients become final: then these ``events`` happen."""
-        self.batch.submit(store.device, self._run, store, action, events)
-
-    def _run(self, store, action, events):
-        """Runs on a device: the ``events`` happen, whatever goes wrong."""
-        try:
-            self.do(store.do, action, events)
-        finally:
-            for event in events:
-                if not event.done():
-                    event.finish(store.device.mark())
-
-    def _await_exchanges(self, i, *values):
-        """The device's work waits for its exchanges of these gradients, or of all."""
-        for key in [key for key in self.exchanged if key[0] == i and (not values or key[1] in values)]:
-            self.batch.wait(self.execution.store[i].device, self.exchanged.pop(key))
 
     def _agree(self):
         """In mixed precision: have all devices finite gradients?"""
@@ -208,15 +168,6 @@ class Step:
                 queues[-1] = store.device.comm_stream
                 self.batch.wait(queues[-1], final or self.batch.record(store.device))
         return stores, queues
-
-    def _is_overlapped(self, event):
-        return self.execution.overlap and event.action.value[0] == "grads"
-
-    def _note_exchange(self, event, queues):
-        """In these queues, of the devices that are here, a collective has been submitted."""
-        if self._is_overlapped(event):
-            here = [i for i in event.devices if i in self.execution.store]
-            self.exchanged |= {(i, event.action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}
 
     def _extent(self, action, store):
         """Of the flat arrays of a collective: the size, its first element in the schedule, elements for one of it."""

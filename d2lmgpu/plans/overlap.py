@@ -1,0 +1,69 @@
+"""Exchanges of gradients while others are still being computed.
+
+On a second queue of each device, its comm stream, which waits for these gradients alone. A run of several stages
+(language/ways.py) says while it goes on which are final.
+
+    device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
+    comm stream               | allreduce 1 .. | allreduce 0 |
+
+Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
+"""
+
+from ..devices import Task
+from ..language.ways import INNER, SCRATCH
+
+
+class Overlap:
+    """What a `Step` has for it. ``final`` and ``exchanged``: events by (device, gradients)."""
+
+    def _begins_run(self, i, store, action):
+        """With overlap: whether it is a run, which is submitted; other actions wait for what they have to do with."""
+        s, m = action.stage, action.micro_batch
+        way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
+        if action.what == "F" and way == SCRATCH:
+            self._await_exchanges(i)
+            values = store.runs[s, m]
+            events = [Task(places=(store.device,)) for _ in values]
+            self.final |= {(i, value): event for value, event in zip(values, events, strict=True)}
+            self.run(store, action, events)
+            return True
+        if action.what != "F" and way not in (SCRATCH, INNER):
+            for value in action.value, action.target:
+                self._await_exchanges(i, value)
+                self.final.pop((i, value), None)
+        return False
+
+    def run(self, store, action, events):
+        """The device does a run next, in which gradients become final: then these ``events`` happen."""
+        self.batch.submit(store.device, self._run, store, action, events)
+
+    def _run(self, store, action, events):
+        """Runs on a device: the ``events`` happen, whatever goes wrong."""
+        try:
+            self.do(store.do, action, events)
+        finally:
+            self.let_happen(events, store.device)
+
+    def let_happen(self, events, device):
+        """Runs on a device: those that have not happened do so now, with an error if there is one."""
+        for event in events:
+            if not event.done():
+                try:
+                    event.finish(device.mark())
+                except Exception as error:
+                    self.fail(error)
+                    event.finish(None, error)
+
+    def _await_exchanges(self, i, *values):
+        """The device's work waits for its exchanges of these gradients, or of all."""
+        for key in [key for key in self.exchanged if key[0] == i and (not values or key[1] in values)]:
+            self.batch.wait(self.execution.store[i].device, self.exchanged.pop(key))
+
+    def _is_overlapped(self, event):
+        return self.execution.overlap and event.action.value[0] == "grads"
+
+    def _note_exchange(self, event, queues):
+        """In these queues, of the devices that are here, a collective has been submitted."""
+        if self._is_overlapped(event):
+            here = [i for i in event.devices if i in self.execution.store]
+            self.exchanged |= {(i, event.action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}
