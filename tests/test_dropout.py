@@ -13,6 +13,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, networks
+from d2lmgpu.cluster import as_cluster
 from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
@@ -347,7 +348,7 @@ def _predictions_after_a_step(device, params):
 def test_on_a_gpu_with_kernels_for_the_others(standin, precision, tolerance):
     """The step is no graph, and dropout is the layer. The kernels of the others are compiled: 10 s."""
     settings = {"network": PLAIN, "batch_size": 9, "num_epochs": 1, "precision": precision}
-    assert not can_use_graphs(*TRAIN, [d2l.gpu(0)], PLAIN, d2l.Settings(**settings))
+    assert not can_use_graphs(*TRAIN, as_cluster([d2l.gpu(0)]), PLAIN, d2l.Settings(**settings))
     gpus, cpus = (quick([make(0), make(1)], DATA, **settings) for make in (d2l.gpu, d2l.cpu))
     for one, other in zip(gpus.params, cpus.params, strict=True):
         assert_close(one, other, tolerance)
