@@ -6,23 +6,12 @@ import numpy as np
 import pytest
 import standin_cupy
 from clusters_in_threads import in_each
-from conftest import few, forget_gpus, long
+from conftest import few, long
 from test_cluster_gpus import nccl_world
+from test_gpu_rules import machine  # noqa: F401
 from test_graphs_of_plans import NETWORK, NORMED, SPLITS, same, settings
 
 import d2lmgpu as d2l
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    """A function that makes a machine of the stand-in, see `standin_driver.Machine`."""
-
-    def make(cards=2, **properties):
-        forget_gpus()
-        return standin_cupy.install(monkeypatch, cards, **properties)
-
-    yield make
-    forget_gpus()
 
 
 def gpus(k):
@@ -49,14 +38,14 @@ EVERY = ["default", *SPLITS]
 @pytest.mark.parametrize(
     "split, splits", [*few([(s, (2, 1)) for s in EVERY], ("1f1b", (2, 1))), *long(("zero3", (1, 1, 1)))]
 )
-def test_processes(machine, rng, split, splits):
+def test_processes(machine, rng, split, splits):  # noqa: F811
     machine(sum(splits))
     given = settings(rng, optimizer="momentum")
     same(in_processes(splits, **given, **SPLITS.get(split, {})), alone(given), 2e-5)
 
 
 @pytest.mark.parametrize("split, k", [*few([(s, 2) for s in EVERY], ("zero2", 2)), *long(("default", 3), ("gpipe", 3))])
-def test_through_the_host(machine, rng, split, k):
+def test_through_the_host(machine, rng, split, k):  # noqa: F811
     """Of three cards two use each other's memory."""
     made = machine(3, peers=[(1, 2)])
     given = settings(rng, optimizer="adam", lr=0.01)
@@ -64,14 +53,14 @@ def test_through_the_host(machine, rng, split, k):
     assert made.staged
 
 
-def test_nccl(machine, rng, monkeypatch):
+def test_nccl(machine, rng, monkeypatch):  # noqa: F811
     machine(2)
     calls, given = standin_cupy.install_nccl(monkeypatch), settings(rng)
     same(d2l.train(gpus(2), algorithm="nccl", **given), alone(given), 2e-5)
     assert len(calls) == 2 * 9  # and nothing is summed to record a step
 
 
-def test_nccl_between_processes(machine, rng, monkeypatch):
+def test_nccl_between_processes(machine, rng, monkeypatch):  # noqa: F811
     machine(2)
     standin_cupy.install_nccl(monkeypatch)
     given, join = settings(rng), nccl_world((1, 1), [])
@@ -85,7 +74,7 @@ def test_nccl_between_processes(machine, rng, monkeypatch):
 
 @pytest.mark.parametrize("more", [{"overlap": True}, *long({"flat": False}, {"overlap": True, "split": "zero1"})])
 @pytest.mark.parametrize("where", ["processes", "through the host"])
-def test_other_ways_to_exchange(machine, rng, where, more):
+def test_other_ways_to_exchange(machine, rng, where, more):  # noqa: F811
     machine(3, peers=[])
     given = settings(rng)
     run = in_processes((1, 2), **given, **more) if where == "processes" else d2l.train(gpus(3), **given, **more)
@@ -96,14 +85,14 @@ TRIED = [("zero1", "mixed"), ("default", "mixed"), ("1f1b", "mixed"), ("channels
 
 
 @pytest.mark.parametrize("split, precision", few(TRIED, ("zero1", "mixed")))
-def test_precisions(machine, rng, split, precision):
+def test_precisions(machine, rng, split, precision):  # noqa: F811
     machine(2)
     given = settings(rng, lr=0.02, optimizer="adam")
     same(in_processes((1, 1), precision=precision, **given, **SPLITS.get(split, {})), alone(given), 1e-2)
 
 
 @pytest.mark.parametrize("split", long("zero1", "default", "1f1b"))
-def test_an_overflow_anywhere_keeps_all_from_updating(machine, rng, monkeypatch, split):
+def test_an_overflow_anywhere_keeps_all_from_updating(machine, rng, monkeypatch, split):  # noqa: F811
     machine(2)
     monkeypatch.setattr("d2lmgpu.parallel.loss_scale.FIRST_SCALE", 2.0**120)
     run = in_processes((1, 1), **settings(rng, num_epochs=1, precision="mixed"), **SPLITS.get(split, {}))
@@ -114,7 +103,7 @@ def test_an_overflow_anywhere_keeps_all_from_updating(machine, rng, monkeypatch,
 
 @pytest.mark.parametrize("statistics", ["synchronised", *long("local", "aggregated")])
 @pytest.mark.parametrize("split", few(["default", "zero1", "channels", "gpipe"], "gpipe"))
-def test_batch_norm(machine, rng, split, statistics):
+def test_batch_norm(machine, rng, split, statistics):  # noqa: F811
     """Of two images' statistics rounding may turn a ReLU: then the reference has the same kernels, one by one."""
     machine(2)
     given = settings(rng, NORMED, batch_statistics=statistics, **SPLITS.get(split, {}))
@@ -123,14 +112,14 @@ def test_batch_norm(machine, rng, split, statistics):
 
 
 @pytest.mark.parametrize("loads", [[1, 0.5, 0], *long([0, 1, 1])])
-def test_loads(machine, rng, loads):
+def test_loads(machine, rng, loads):  # noqa: F811
     machine(3)
     given = settings(rng)
     same(in_processes((2, 1), loads=loads, **given), alone(given), 2e-5)
 
 
 @pytest.mark.parametrize("split", long("1f1b", "default", "zero3"))
-def test_going_on_from_a_checkpoint(machine, rng, tmp_path, split):
+def test_going_on_from_a_checkpoint(machine, rng, tmp_path, split):  # noqa: F811
     """In the middle of an epoch, bit for bit, also of a run in one process whose cards use no other's memory."""
     machine(2, peers=[])
     given = settings(rng, optimizer="adam", **SPLITS.get(split, {}))
