@@ -98,10 +98,8 @@ def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None,
     kernels, how = kernels_for(X, params), {"sync_statistics": make_sync_statistics(channels(network), xp)}
     how |= {"scale": scale, "draws": draws, "loss": loss if kernels is None else loss.for_kernels(y)}
     compute = as_written if kernels is None else kernels.in_parts
-    sums = to_the_end(
-        compute(X, y, params, network, grads, **how)
-    )  # the loss, and how many labels are the largest logit
-    return xp.asarray(sums, X.dtype)[..., 0].copy(), grads
+    found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels are the largest logit
+    return xp.asarray(found, X.dtype)[..., 0].copy(), grads
 
 
 @on_device
