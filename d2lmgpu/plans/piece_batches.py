@@ -67,7 +67,7 @@ class Pieces(Batch):
         """Do them; returns a task, which is done."""
         if store.device in self.stores:
             with store.device.as_current(), working_for(store.device):
-                self._begin(store)
+                self.begin(store)
                 function(*args)
         return HAPPENED
 
@@ -75,12 +75,12 @@ class Pieces(Batch):
         """Do a run."""
         if store.device not in self.stores:
             return
-        self._end(store.device)
+        self.end(store.device)
         before, self.found = self.found, []
         with store.device.as_current(), working_for(store.device):
-            self._begin(store)
+            self.begin(store)
             run([_Cut(self, store, number) for number in range(len(events))])
-        self._end(store.device)
+        self.end(store.device)
         self.found = [*before, self.found]
 
     def note(self, store, value):
@@ -88,6 +88,25 @@ class Pieces(Batch):
         if store.device in self.stores:
             with store.device.as_current(), working_for(store.device):
                 store.expect(value)
+
+    def begin(self, store):
+        """The device's piece begins here, if it has none."""
+        if self.capture and store.device not in self.open:
+            store.device.stream.begin_capture()
+        self.open.add(store.device)
+
+    def end(self, device):
+        """The device's piece ends here, if it has one."""
+        if device not in self.open:
+            return
+        store, stream, graph = self.stores[device], device.stream, None
+        with device.as_current(), working_for(device):
+            store.branches.join()
+            self.open.remove(device)
+            if self.capture:
+                graph = stream.end_capture()
+                graph.upload(stream)
+        self.found.append(store.piece(graph))  # without a graph, too: it keeps its arrays, and so others are taken
 
     def close(self):
         """Nothing is being recorded any more."""
@@ -100,7 +119,7 @@ class Pieces(Batch):
     def submit_to_all(self, devices, function, *args):
         """As of `Batch`."""
         for device in devices:
-            self._end(device)
+            self.end(device)
         return HAPPENED
 
     def chain(self, device, function, *args):
@@ -109,24 +128,7 @@ class Pieces(Batch):
 
     def wait(self, device, event):
         """As of `Batch`."""
-        self._end(device)
-
-    def _begin(self, store):
-        if self.capture and store.device not in self.open:
-            store.device.stream.begin_capture()
-        self.open.add(store.device)
-
-    def _end(self, device):
-        if device not in self.open:
-            return
-        store, stream, graph = self.stores[device], device.stream, None
-        with device.as_current(), working_for(device):
-            store.branches.join()
-            self.open.remove(device)
-            if self.capture:
-                graph = stream.end_capture()
-                graph.upload(stream)
-        self.found.append(store.piece(graph))  # without a graph, too: it keeps its arrays, and so others are taken
+        self.end(device)
 
 
 class _Cut:
@@ -137,6 +139,6 @@ class _Cut:
 
     def finish(self, mark):
         """Now."""
-        self.pieces._end(self.store.device)
+        self.pieces.end(self.store.device)
         self.pieces.found[-1] = self.pieces.found[-1]._replace(final=self.number)
-        self.pieces._begin(self.store)
+        self.pieces.begin(self.store)

@@ -80,8 +80,8 @@ class PieceExecution(GraphExecution):
         super().__init__(*arguments, **options)
         self.make_step = PiecesAcross if self.across is not None else InPieces
 
-    def record(self, sizes, steps=1):
-        """Record the pieces of a step, for `submit_step`; the rest is as of `GraphExecution`, for one step."""
+    def record(self, sizes):
+        """Record the pieces of a step, for `submit_step`; the rest is as of `GraphExecution`."""
         minibatch, found = self.minibatch(sizes), {}
         with self.trying(lambda: self._issue(minibatch, self.stores)):
             for store in self.stores:  # one after the other: a thread records one stream at a time
@@ -96,7 +96,7 @@ class PieceExecution(GraphExecution):
         try:
             self.make_step(self, minibatch, 0.0, 0.0)
             for store in stores:
-                self.recording.wait(store.device, None)
+                self.recording.end(store.device)
             return self.recording.found
         finally:
             self.recording.close()
