@@ -13,6 +13,9 @@ from ..networks import layer_rows
 BUCKET = 2**16
 """Elements of gradients that are exchanged together, at least: 256 kB of float32."""
 
+SLACK = 1 / 8
+"""By how much more than the largest layer's parameters a stage may have that is to need little memory."""
+
 
 def blocks(network):
     """Where a stage may begin: the numbers of the layers that have parameters, with 0 for the first of them."""
@@ -54,7 +57,22 @@ def cut(network, count, costs=None):
 def in_buckets(network):
     """The network in stages of `BUCKET` parameters at least, from its end on; the first has the rest."""
     edges = [len(network)]
-    for start in reversed(blocks(network)):
-        if start == 0 or stage_of(network, start, edges[-1]).params >= BUCKET:
+    for start in reversed(blocks(network)[1:]):
+        if stage_of(network, start, edges[-1]).params >= BUCKET:
             edges.append(start)
-    return tuple(stage_of(network, a, b) for b, a in itertools.pairwise(edges))[::-1]
+    return _between(edges, network)
+
+
+def by_largest(network):
+    """The network in few stages, from its end on, of which none has many more parameters than its largest layer."""
+    starts, edges = [*blocks(network), len(network)], [len(network)]
+    largest = max(stage_of(network, *each).params for each in itertools.pairwise(starts))
+    for start, stop in reversed(list(itertools.pairwise(starts))):
+        if stage_of(network, start, edges[-1]).params > (1 + SLACK) * largest:
+            edges.append(stop)
+    return _between(edges, network)
+
+
+def _between(edges, network):
+    """The stages between the edges, which descend, and 0."""
+    return tuple(stage_of(network, a, b) for b, a in itertools.pairwise([*edges, 0]))[::-1]

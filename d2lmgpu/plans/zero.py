@@ -12,8 +12,8 @@ updated. Each device then *owns* elements i·n/k to (i+1)·n/k of the parameters
 
 An allreduce is a reduce-scatter and an all-gather, so that zero1 sends no more than data parallelism. During a step,
 zero1 holds n gradients, zero2 n/k and those of the stage that goes backward, zero3 likewise one stage's parameters.
-With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is a layer that has parameters, and what
-follows.
+With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is as many layers as together have about as
+many parameters as the largest has alone: fewer would save no memory, and each costs an exchange.
 
 Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"; zero3 is what
 PyTorch calls "fully sharded data parallel".
@@ -24,7 +24,7 @@ from ..language.actions import Transfer, chunk_bound, place
 from ..language.plan import Compute, Part, Plan, all_of
 from ..networks import LENET
 from .compose import without_nothing
-from .cut import blocks, cut, in_buckets
+from .cut import by_largest, cut, in_buckets
 
 
 def zero1(k, micro_batches=1, network=LENET, buckets=False):
@@ -46,7 +46,7 @@ def zero1(k, micro_batches=1, network=LENET, buckets=False):
 
 def zero2(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose optimiser state and gradients are sharded."""
-    zero = _Zero(k, cut(network, len(blocks(network))))
+    zero = _Zero(k, by_largest(network))
     for j in range(micro_batches):
         for s in zero.each:
             zero.compute("F", s, j, micro_batches)
@@ -54,13 +54,14 @@ def zero2(k, micro_batches=1, network=LENET):
             zero.backward_and_reduce(s, j, micro_batches)
     for s in zero.each:
         zero.update(s)
+    for s in zero.each:
         zero.collective(all_gather, ("params", s))
     return zero.plan("zero2", network, micro_batches, lambda whole, own: (whole, own))
 
 
 def zero3(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, whose state, gradients and parameters are sharded."""
-    zero = _Zero(k, cut(network, len(blocks(network))))
+    zero = _Zero(k, by_largest(network))
     for j in range(micro_batches):
         for s in zero.each:
             zero.collective(all_gather, ("params", s))
