@@ -117,7 +117,7 @@ def tables(result):
         f"{result['machine']}, {result['date']}, commit {result['commit']}; batch {result['batch_size']}, SGD, "
         f"float32, 2 virtual devices. Errors, their median: {summary}."
     )
-    head = "| network | split | measured, ms | from one device alone | contention: times as long | with contention |"
+    head = "| network | split | measured, ms | from one device alone | contention, a factor | with contention |"
     lines = [about + (f" **{result['note']}**" if result["note"] else ""), "", head, "|---|---|---|---|---|---|"]
     return "\n".join([*lines, *map(line, result["rows"])])
 
