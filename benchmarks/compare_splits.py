@@ -170,7 +170,8 @@ def tables(result):
 
 def answers(result):
     """For each network and number of devices: the fastest, and the one that needs least memory."""
-    lines = ["| network | devices | fastest | least memory, and its time as a factor of the fastest |", "|---|---|---|---|"]
+    head = "| network | devices | fastest | least memory, and its time as a factor of the fastest |"
+    lines = [head, "|---|---|---|---|"]
     for (name, k), rows in groups(result["rows"]).items():
         split = [row for row in rows if row["split"] != "one device"]
         fast = min(split, key=lambda row: row["seconds"]["median"])
