@@ -9,12 +9,6 @@ class PieceStep(GraphStep):
 
     kind_of_execution, in_one_graph = PieceExecution, False
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
-        """As of `GraphStep`."""
-        super().start_epoch(order, lr, done, losses, epoch, correct)
-        if self.are_copies:
-            self.known = done, 0.0, 0  # nobody reads it: what is on GPUs cannot be saved while they wait
-
     def step(self):
         """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
         n = self.counts[self.number]

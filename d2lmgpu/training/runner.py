@@ -53,7 +53,7 @@ def all_of_them(everybody, here):
 def make_test_set(X, y, runner, devices, network, settings, metrics):
     """The test set for what a ``runner`` trains: a `TestSet`, or a `SplitTestSet` where no device has everything."""
     loss = find_loss(settings.loss)
-    if isinstance(runner, PlanStep) and (runner.limited or not runner.are_copies):
+    if runner.limited or not runner.are_copies:
         return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics)
     return TestSet(X, y, devices, network, loss, metrics)
 

@@ -61,7 +61,7 @@ class Saver:
 
     def begin(self, epoch, steps, begin, counted):
         """Steps of an epoch begin, after so many of it; ``begin``: when they would have, had all been done now."""
-        if self.path is not None and self.runner.known is not None:
+        if self.path is not None:
             self.before = [store.finished - steps for store in self.execution.stores]
             self.time, self.counted, self.epoch = begin, counted, epoch
 
@@ -88,7 +88,7 @@ class Saver:
 
     def _why_none(self, known):
         """Why there cannot be an emergency checkpoint, or None; ``known``: the runner's."""
-        if known is None:
+        if not self.runner.are_copies:
             return "with a split no process has all parameters, and not all answer"
         if self.epoch is None:
             return "no step was under way; the last checkpoint that was written stands"
