@@ -11,8 +11,11 @@ from conftest import few, long, traced_memory
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.language.check import check_plan
 from d2lmgpu.language.lives import lives_of
+from d2lmgpu.language.plan import stage_of
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
+from d2lmgpu.networks.known import NETWORKS
 from d2lmgpu.plans import PLANS, Compute, Part, Plan, PlanError, Stage, compose, copies_of, cut, prove
+from d2lmgpu.plans.cut import SLACK, blocks
 from d2lmgpu.plans.product import ORDERS
 
 DEEP = sequential(
@@ -353,3 +356,16 @@ def test_sizes_of_stages_are_plain_data():
     plan = PLANS["gpipe"](2, 1)
     assert isinstance(plan.stages[0], Stage) and plan == PLANS["gpipe"](2, 1)
     assert plan._replace(name="mine").name == "mine"
+
+
+@pytest.mark.parametrize("network", [*NETWORKS.values(), DEEP], ids=[*NETWORKS, "eight layers"])
+def test_zeros_stages_are_few_and_need_as_little_memory_as_one_for_each_layer(network):
+    layers = [stage_of(network, *each).params for each in itertools.pairwise([*blocks(network), len(network)])]
+    most = (1 + SLACK) * max(layers)
+    for name in ("zero2", "zero3"):
+        plan = PLANS[name](3, 1, network=network)
+        params = [stage.params for stage in plan.stages]
+        assert sum(params) == sum(layers) and max(params) <= most
+        assert all(one + next_one > most for one, next_one in itertools.pairwise(params)), "two could be one"
+        gradients = max(held["gradients"] for held in prove(plan, 9).peak_of)
+        assert gradients <= 4 * (sum(layers) / 3 + len(params) + most)  # parts are even up to an element for each stage
