@@ -45,7 +45,7 @@ class Ways:
         self.computed = [[] for _ in plan.layout]
         for device, s, m in self.of:
             self.computed[device].append((s, m))
-        self._runs = [_Run() for _ in plan.layout]
+        self._runs = {}  # by device, where one has F's that may still go back
         for number, (each, moves) in enumerate(columns, 1):
             for one in moves:
                 self._cut(one)
@@ -62,28 +62,29 @@ class Ways:
     def _cut(self, moves):
         """Transfers end the runs of their devices, unless they are of another micro-batch."""
         kind, *numbers = moves.value
-        for device in np.unique((moves.source, moves.destination)).tolist():
-            run = self._runs[device]
-            if run.forward and (kind not in ("y", "dy") or numbers[1] == run.forward[-1].micro_batch):
-                self._runs[device] = _Run()
+        for device in np.unique((moves.source, moves.destination)).tolist() if self._runs else ():
+            run = self._runs.get(device)
+            if run and (kind not in ("y", "dy") or numbers[1] == run.forward[-1].micro_batch):
+                del self._runs[device]
 
     def _compute(self, compute, number):
         what, device, s, m, _ = compute
-        run = self._runs[device]
+        run = self._runs.get(device)
         if what == "F":
-            follows = run.forward and not run.back and run.forward[-1][2:4] == (s - 1, m)
+            follows = run and not run.back and run.forward[-1][2:4] == (s - 1, m)
             if not follows:
                 run = self._runs[device] = _Run()
             run.forward.append(compute)
             run.steps.append(number)
             return
-        goes_back = run.forward and run.forward[-1][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
+        goes_back = run and run.forward[-1][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
         if what == "B" and goes_back and self.of[device, s, m] == KEPT:
             run.forward.pop()
             run.back.append((compute, run.steps.pop(), number))
             self._note(run)
-        else:
-            self._runs[device] = _Run()
+            if run.forward:
+                return
+        self._runs.pop(device, None)
 
     def _note(self, run):
         """What is known so far: the run has these B's, and begins with the F of the last of them."""
