@@ -12,8 +12,8 @@ updated. Each device then *owns* elements i·n/k to (i+1)·n/k of the parameters
 
 An allreduce is a reduce-scatter and an all-gather, so that zero1 sends no more than data parallelism. During a step,
 zero1 holds n gradients, zero2 n/k and those of the stage that goes backward, zero3 likewise one stage's parameters.
-With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is as many layers as together have about as
-many parameters as the largest has alone: fewer would save no memory, and each costs an exchange.
+With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is as many layers as together have hardly
+more parameters than the largest has alone: smaller stages would save next to no memory, and each costs an exchange.
 
 Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"; zero3 is what
 PyTorch calls "fully sharded data parallel".
