@@ -76,6 +76,10 @@ NETWORKS = {
         [conv(32, 1, 3, 3), RELU, MAX, FLATTEN, dense(32 * 81, 64), RELU, dense(64, 10)],
     ),
     "tiles beyond the image": ((24, 15, 17), [conv(23, 24, 3, 3), RELU, AVERAGE, FLATTEN, dense(23 * 42, 3)]),
+    "many tiles": (
+        (1, 21, 26),
+        [conv(16, 1, 2, 2), RELU, conv(16, 16, 3, 5), RELU, AVERAGE, FLATTEN, dense(16 * 9 * 10, 4)],
+    ),
     "Winograd and max pooling": ((32, 14, 9), [conv(28, 32, 3, 2), RELU, MAX, FLATTEN, dense(28 * 24, 5)]),
     "squares of 3": ((3, 13, 12), [conv(16, 3, 2, 3), RELU, MAX_3, FLATTEN, dense(16 * 12, 5)]),
     "no ReLU, no pooling": ((10, 11, 8), [conv(30, 10, 4, 3), conv(28, 30, 3, 3), FLATTEN, dense(28 * 6 * 4, 7)]),
@@ -164,8 +168,13 @@ def test_both_ways_of_convolution_are_in_use(rng):
     for name in NETWORKS:
         X, _, params, network = make(rng, name, 3, np.float32)
         stages += Program(network, params, X.shape[1:], X.dtype, 3).stages
-    for kind in (Convolution, WinogradConvolution):
-        assert {stage.squares.kind for stage in stages if type(stage) is kind} == {None, "average", "max"}
+    kinds = {None, "average", "max"}
+    assert {stage.squares.kind for stage in stages if type(stage) is Convolution} == kinds
+    winograd_stages = [stage for stage in stages if type(stage) is WinogradConvolution]
+    assert {row.squares.kind for stage in winograd_stages for row in stage.rows_of_tiles} == kinds
+    # The gradients of few tiles are added up by one product, those of many by several, with seams between them.
+    staircases = {tuple(len(side.staircases) for side in (s.along_h, s.along_w)) for s in winograd_stages}
+    assert {(0, 0), (1, 1), (3, 2)} <= staircases
     assert sum(type(stage) is AsWritten for stage in stages) == 3
     lenet = Program(LENET, init_params(), (1, 28, 28), np.dtype(np.float32), 4).stages
     assert [type(stage) for stage in lenet[:2]] == [Convolution, WinogradConvolution]
