@@ -190,6 +190,21 @@ def test_equal_inputs_of_a_max_pooling(rng):
         assert_close(grad, value, 1e-13)
 
 
+@pytest.mark.parametrize("name", ["LeNet", "wider LeNet", "Winograd and max pooling", "many tiles"])
+def test_black_patches_and_biases_of_0(rng, name):
+    """There outputs are exactly 0, and so is ReLU's slope. (As float64, in which no other output is as near to 0.)"""
+    X, y, params, network = make(rng, name, 33, np.float64)
+    X = np.maximum(X, 0)
+    X[:, :, X.shape[2] * 2 // 5 :] = X[::2, :, :, : X.shape[3] // 2] = 0
+    X[7] = 0
+    for i, param in enumerate(params):
+        if param.ndim == 1:
+            param[...] = 0 if i == 1 else np.arange(len(param)) % 3 % 2  # only some of the other layers'
+    expected = loss_and_grads_as_written(X, y, params, network)[1]
+    for grad, value in zip(loss_and_grads(X, y, params, network)[1], expected, strict=True):
+        assert_close(grad, value, TOLERANCE[X.dtype] * 4)
+
+
 def test_arrays_that_a_kernel_would_read_beyond_are_refused():
     """NumPy would stretch them over the other numbers."""
     network = sequential((2, 5, 5), Conv2d(3, 3), Flatten(), Dense(4))
@@ -205,6 +220,7 @@ def test_arrays_that_a_kernel_would_read_beyond_are_refused():
 def test_a_step_allocates_nothing(rng):
     """In the steady state: arrays are made by the first step only, also for a ragged batch and for evaluation."""
     X, y, params = rng.random((80, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 80), init_params()
+    params[3][...] = 0.1  # biases of exactly 0 are the first step's
     grads = [np.empty_like(p) for p in params]
 
     def steps():

@@ -11,6 +11,9 @@
 A row of tiles is done from its products to its pooled outputs before the next one, so that the products, which are
 many, stay in the core's cache. Backward goes the same way up, each matrix transposed.
 ../winograd.py has the method and its matrices.
+
+One output must not be rounded: where all of its inputs and its bias are exactly 0, as on the black background of the
+first step's images, it is 0 and ReLU's slope there 0; rounding would make it ±1e-9, and the slope a coin's toss.
 """
 
 from collections import namedtuple
@@ -70,6 +73,7 @@ class WinogradConvolution:
         self.y = y[:rows, :columns].transpose(2, 0, 1, 3)
         self.dy, self.outside = dy[:rows, :columns], [dy[rows:], dy[:, columns:]]  # outputs that there are not
 
+        self.relu, self.kernel, self.pixels = relu, kernel, pixels
         self.scale = dtype.type(self.rows_of_tiles[0].squares.scale)
         self.to_kernels = np.kron(G_h, G_w) * self.scale
         self.kernels, self.biases = scratch((t_h, 1, t_w, O, C), dtype), scratch((O, 1), dtype)
@@ -82,6 +86,7 @@ class WinogradConvolution:
         flat = weight.reshape(weight.shape[0] * weight.shape[1], -1)
         np.matmul(self.to_kernels, flat.T, out=self.kernels.reshape(len(self.to_kernels), -1))
         np.multiply(bias[:, None], self.scale, out=self.biases)
+        self.without_bias = np.flatnonzero(bias == 0) if self.relu else np.array([], int)
         self.kernel_grads.begin()
         self.bias_grads.begin()
 
@@ -91,12 +96,22 @@ class WinogradConvolution:
         self.along_w.forward()
         products, half = self.products, self.half
         at_one = products[ONE, :, ONE]  # where the bias is added
-        for row in self.rows_of_tiles:
+        lit = self._lit() if self.without_bias.size else None
+        for a, row in enumerate(self.rows_of_tiles):
             np.matmul(self.kernels, row.values, out=products)
             np.add(at_one, self.biases, out=at_one)
             np.matmul(self.A_h.T, _matrix(products), out=_matrix(half))
             np.matmul(self.A_w.T, half, out=row.z)
+            if lit is not None:
+                row.squares.z[:, :, self.without_bias] *= lit[a * len(half) : (a + 1) * len(half)]
             row.squares.forward(row.y)
+
+    def _lit(self):
+        """1 for outputs some of whose inputs are not 0, and 0 for the others: (T·m, T·m, 1, n)."""
+        bits = self.pixels.view(f"i{self.pixels.itemsize}")  # much faster than numbers
+        bits = np.bitwise_or.reduce(bits, axis=2, keepdims=True)
+        windows = np.lib.stride_tricks.sliding_window_view(bits, self.kernel, axis=(0, 1))
+        return windows.any(axis=(-2, -1)).astype(self.pixels.dtype)
 
     def backward(self, dy):
         """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
