@@ -77,8 +77,8 @@ NETWORKS = {
     ),
     "tiles beyond the image": ((24, 15, 17), [conv(23, 24, 3, 3), RELU, AVERAGE, FLATTEN, dense(23 * 42, 3)]),
     "many tiles": (
-        (1, 21, 26),
-        [conv(16, 1, 2, 2), RELU, conv(16, 16, 3, 5), RELU, AVERAGE, FLATTEN, dense(16 * 9 * 10, 4)],
+        (1, 46, 26),
+        [conv(16, 1, 2, 2), RELU, conv(16, 16, 3, 5), RELU, AVERAGE, FLATTEN, dense(16 * 21 * 10, 4)],
     ),
     "Winograd and max pooling": ((32, 14, 9), [conv(28, 32, 3, 2), RELU, MAX, FLATTEN, dense(28 * 24, 5)]),
     "squares of 3": ((3, 13, 12), [conv(16, 3, 2, 3), RELU, MAX_3, FLATTEN, dense(16 * 12, 5)]),
@@ -273,7 +273,9 @@ def test_winograd_is_a_correlation(rng, m, r):
 
 def test_winograd_is_chosen_where_it_saves_work():
     assert winograd.choose_tile((5, 5), (8, 8), 2, C=20, O=50) == (4, 4)
+    assert winograd.choose_tile((3, 3), (28, 28), 2, C=16, O=16) == (4, 4)
     assert winograd.choose_tile((3, 3), (26, 26), 2, C=1, O=20) is None
+    assert winograd.choose_tile((3, 3), (32, 32), 2, C=3, O=32) is None  # too few channels for the transforms
     assert winograd.choose_tile((1, 1), (20, 20), 1, C=64, O=64) is None
     assert winograd.choose_tile((9, 9), (20, 20), 1, C=64, O=64) is None
 
