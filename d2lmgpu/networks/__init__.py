@@ -1,6 +1,6 @@
 """Networks: how they are composed, those with a name, what training starts from, what is computed."""
 
-from .as_written import loss_and_grads_as_written
+from .as_written import logits_as_written, loss_and_grads_as_written
 from .build import (
     AvgPool2d,
     BatchNorm,

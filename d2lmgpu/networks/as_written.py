@@ -18,7 +18,7 @@ import itertools
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels.stages import function_of, to_the_end
-from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_sums, make_sync_statistics
+from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed, batch_norm_sums, make_sync_statistics
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
 from ..layers.labels import with_right_answers
@@ -41,6 +41,18 @@ def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, d
     parts = as_written(X, y, params, network, grads, sync_statistics, draws=draws, loss=loss)
     sums = to_the_end(parts)
     return sums[..., 0].copy(), grads
+
+
+def logits_as_written(X, params, network=LENET, statistics=()):
+    """As `logits`, computed by the layers as they are written, of plain arrays: the reference for kernels/."""
+    rest, fixed = iter(params), iter(statistics)
+    for layer in network:
+        own = [next(rest) for _ in layer.shapes]
+        if layer.channels and statistics:
+            X = batch_norm_fixed(X, *own, next(fixed), next(fixed))
+        else:
+            X, _ = layer.forward(X, *own)
+    return X
 
 
 def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):

@@ -6,7 +6,7 @@ from ..cluster import gather
 from ..data import to_float
 from ..devices import put, to_host
 from ..language.plan import Compute, norms_of, shapes_of
-from ..networks import CROSS_ENTROPY, HALF, logits
+from ..networks import CROSS_ENTROPY, HALF, logits, logits_as_written
 from ..timing import span
 from .accuracy import PREDICTION_BATCH, TestSet, sums_of
 from .splits import limits_of
@@ -34,9 +34,9 @@ class SplitTestSet(TestSet):
     def _place(self, X, y):
         """Only find out which of the devices have each stage."""
         self.X, self.y, plan = X, y, self.plan
-        limited = any(limits_of(self.everybody))
-        self.batch = PREDICTION_BATCH
-        if limited:
+        self.batch, self.logits = PREDICTION_BATCH, logits
+        if any(limits_of(self.everybody)):
+            self.logits = logits_as_written  # kernels' programs would keep a GPU's memory
             self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
         computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}
         self.holders = [  # of each stage the devices that compute it
@@ -78,16 +78,16 @@ class SplitTestSet(TestSet):
                 if holders:
                     device = holders[i % len(holders)]
                     here = [[put(array, device) for array in some] for some in arrays]
-                    tasks.append(device.run(_forward, put(batch, device), *here, layers))
+                    tasks.append(device.run(_forward, self.logits, put(batch, device), *here, layers))
                 else:
                     device = self.devices[i % len(self.devices)]  # any, since none has the stage
-                    tasks.append(device.submit(_forward, to_host(batch), *arrays, layers))
+                    tasks.append(device.submit(_forward, self.logits, to_host(batch), *arrays, layers))
             batches = [task.result() for task in tasks]
         each = zip(map(to_host, batches), parts, strict=True)
         return [sums_of(outputs, self.y[part], self.loss, self.metrics) for outputs, part in each]
 
 
-def _forward(x, params, statistics, layers):
+def _forward(logits, x, params, statistics, layers):
     """Runs on a device."""
     with span("evaluate"):
         return logits(x, params, layers, statistics)

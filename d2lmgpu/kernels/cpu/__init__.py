@@ -7,6 +7,6 @@ to n neighbours in memory.
 
 from .choose import EACH_BY_ITSELF
 from .passes import Pass
-from .program import MICRO_BATCH, count_correct, in_parts
+from .program import MICRO_BATCH, in_parts, outputs
 
-__all__ = ["EACH_BY_ITSELF", "MICRO_BATCH", "Pass", "count_correct", "in_parts"]
+__all__ = ["EACH_BY_ITSELF", "MICRO_BATCH", "Pass", "in_parts", "outputs"]

@@ -111,8 +111,8 @@ class PooledOutputs(_Stage):
 
 
 class Winograd(_Stage):
-    """4. Winograd's method: 64 multiplications a tile instead of 400, and tiles instead of patches to copy
-    (winograd_convolution.py). What a program does."""
+    """4. Winograd's method: 64 multiplications a tile instead of 400, tiles read where they lie instead of patches
+    that are copied, and a row of tiles finished in the cache (winograd_convolution.py). What a program does."""
 
     def make(self, x, shape):
         return make_convolution(x, shape, 2, "average", True, True)

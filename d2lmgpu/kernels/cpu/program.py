@@ -59,7 +59,7 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
         rounds = rounds_of(programs, len(X))
         for assigned in rounds:
             value += yield from forward_together(assigned, X, y, sync_statistics, draws)
-            right += _count_correct(assigned, labels)
+            right += sum(program.count_correct(labels[part]) for program, part in assigned)
             written = grads if assigned is rounds[-1] else None
             yield from backward_together(assigned, sync_statistics, scale, written, ready)
             for program, part in assigned if dx is not None else ():
@@ -67,24 +67,21 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     return np.array([value, right], X.dtype)
 
 
-def count_correct(X, y, params, network, statistics=()):
-    """How many of the images have their label as the largest logit.
+def outputs(X, params, network, statistics=()):
+    """The network's outputs (N, ...), a new array.
 
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    right = 0
     with borrowed_programs(network, params, X, one_by_one=len(statistics) > 0) as programs:
         sync_statistics = () if statistics else make_sync_statistics([len(norm.x) for norm in programs[0].norms])
         for program in programs:
             program.use_statistics(sync_statistics, statistics)
+        Y = np.empty((len(X), *programs[0].logits.shape[:-1]), X.dtype)
         for assigned in rounds_of(programs, len(X)):
             to_the_end(forward_together(assigned, X, None, sync_statistics))
-            right += _count_correct(assigned, y)
-    return right
-
-
-def _count_correct(assigned, y):
-    return sum(program.count_correct(y[part]) for program, part in assigned)
+            for program, part in assigned:
+                Y[part] = np.moveaxis(program.logits[..., : program.m], -1, 0)
+    return Y
 
 
 def rounds_of(programs, N):

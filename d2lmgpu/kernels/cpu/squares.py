@@ -16,7 +16,7 @@ that, a byte each; otherwise it is as fast to find it in the outputs.
 
 import numpy as np
 
-from .scratch import is_shared, scratch
+from .scratch import is_shared, scratch, scratch_of_zeros
 
 
 class Squares:
@@ -34,7 +34,7 @@ class Squares:
 
     def __init__(self, z, places, kind, relu, computed_again=False):
         self.z, self.places, self.kind, self.relu = z, places, kind, relu
-        self.zeros = np.zeros_like(z[0]) if relu and kind != "max" else None
+        self.zeros = scratch_of_zeros(z[0].shape, z.dtype) if relu and kind != "max" else None
         keeps = relu and kind != "max" and is_shared() and not computed_again
         self.positive = [np.empty_like(place, bool) for place in places] if keeps else None
         self.found = scratch(places[0].shape, bool) if kind == "max" else None

@@ -23,7 +23,7 @@ import numpy as np
 from ..winograd import ONE, transforms
 from .overlapping_tiles import OverlappingTiles
 from .products import RunningSum
-from .scratch import scratch
+from .scratch import scratch, scratch_of_zeros
 from .squares import Squares
 
 RowOfTiles = namedtuple("RowOfTiles", "values z squares y dy")
@@ -46,15 +46,14 @@ class WinogradConvolution:
 
         # Tiles may reach beyond the image, where they find zeros, and need not reach its end.
         reach_h, reach_w = (T_h - 1) * m_h + t_h, (T_w - 1) * m_w + t_w
-        pixels = scratch((reach_h, reach_w, C, n), dtype)
-        pixels[...] = 0
+        within = reach_h <= H and reach_w <= W
+        pixels = scratch_of_zeros((reach_h, reach_w, C, n), dtype)
         between = scratch((T_h, t_h, reach_w, C * n), dtype)  # the two sides' transforms
         values = np.empty((T_h, t_h, T_w, t_w, C, n), dtype)
         self.dx = self.dpixels = None
         if input_grad:
-            self.dx, self.dpixels = scratch(x.shape, dtype), scratch(pixels.shape, dtype)
-            self.dx[...] = 0
-        # Back, the gradients of what lies between and of the values take the memory of what they are gradients of.
+            self.dx, self.dpixels = scratch_of_zeros(x.shape, dtype), pixels if within else scratch(pixels.shape, dtype)
+        # Back, gradients take the memory of what they are gradients of (not of pixels beyond the image, which stay 0).
         dpixels, dbetween = (_matrix(self.dpixels), between) if input_grad else (None, None)
         self.along_h = OverlappingTiles(Bt_h, m_h, _matrix(pixels), between.reshape(T_h, t_h, -1), dpixels)
         self.along_w = OverlappingTiles(Bt_w, m_w, between, values.reshape(T_h, t_h, T_w, t_w, C * n), dbetween)

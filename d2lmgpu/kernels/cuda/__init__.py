@@ -5,6 +5,6 @@ from .capture import capture, graphs_work
 from .convolution import Convolution
 from .launch import Launch
 from .passes import Pass
-from .program import Program, count_correct, in_parts
+from .program import Program, in_parts, outputs
 from .run import current_card, finish_card, read, run, sources
 from .stages import PRECISIONS, has_kernels

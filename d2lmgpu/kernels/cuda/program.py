@@ -80,17 +80,17 @@ def timed(name, parts):
         yield
 
 
-def count_correct(X, y, params, network, statistics=()):
-    """How many of the images have their label as the largest logit, a new 0-d array.
+def outputs(X, params, network, statistics=()):
+    """The network's outputs (N, ...), a new array.
 
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    with borrowed_program(network, params, X) as program:
+    with borrowed_program(network, params, X, with_loss=False) as program:
         program.use_statistics(() if statistics else program.own_sync_statistics(), statistics)
         program.use_draws(None)
-        program.take(X, y)
+        program.take(X, None)
         to_the_end(program.forward(params))
-        return program.correct[0].copy()
+        return program.logits.copy()
 
 
 @contextlib.contextmanager
