@@ -9,7 +9,8 @@ import pytest
 from conftest import long
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, execute, hierarchical, naive
+from d2lmgpu.collectives import ALGORITHMS, Transfer, execute, hierarchical, naive
+from d2lmgpu.collectives.program import compile_schedule
 
 EXECUTE = sys.modules["d2lmgpu.collectives.execute"]  # the module, whose name the function hides
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
@@ -65,6 +66,21 @@ def test_at_random(block, monkeypatch):
             wide = values.astype(float)
             error = np.abs(results[0] - wide.sum(axis=0))
             assert (error <= k * np.finfo(dtype).eps * np.abs(wide).sum(axis=0)).all(), where
+
+
+def test_what_a_step_overwrites_is_staged(rng):
+    """As the definition says: a transfer reads where some transfer of its step writes."""
+    for _ in range(200):
+        step = []
+        for _ in range(rng.integers(1, 12)):
+            source, destination = rng.choice(4, 2, replace=False).tolist()
+            start, stop = sorted(rng.integers(0, 9, 2).tolist())
+            step.append(Transfer(source, destination, start, stop + 1, "add"))
+        staged = [any(w.destination == r.source and w.start < r.stop and r.start < w.stop for w in step) for r in step]
+        program = compile_schedule([step], 4)
+        actions = [action for _, phase in program.order for action in phase.actions]
+        fetched = {action.number for action in actions if action.kind == "fetch"}
+        assert fetched == {number for number, each in enumerate(staged) if each}
 
 
 @pytest.mark.parametrize("algorithm", SUMMING)

@@ -29,11 +29,10 @@ Two devices that exchange all they hold follow rule 3:
 2  after 1.1: apply copy 0:6 of 1   after 0.1: apply copy 0:6 of 0
 """
 
+import bisect
 import functools
 import itertools
 from typing import NamedTuple
-
-from ..language.actions import is_overwritten
 
 
 class Action(NamedTuple):
@@ -108,7 +107,7 @@ def compile_schedule(schedule, k, stage_all=False):
     numbers = itertools.count()
     for step in schedule:
         transfers = [t for t in step if t.size]  # an empty chunk need not be sent
-        overwritten = [is_overwritten(t, transfers) for t in transfers]
+        overwritten = _overwritten(transfers)
         compiler.steps.append((transfers, any(overwritten)))
         fetches, writes, filled = {}, {}, [0] * k
         for t, staged in zip(transfers, overwritten, strict=True):
@@ -123,6 +122,21 @@ def compile_schedule(schedule, k, stage_all=False):
         compiler.add(fetches, writing=False)  # rule 3: first ...
         compiler.add(writes, writing=True)
     return compiler.finish()
+
+
+def _overwritten(step):
+    """For each transfer of a ``step`` whether another one writes where it reads: a list."""
+    written = {}  # for each device the starts, sorted, of what is written there, and the furthest stop up to each
+    for t in sorted(step, key=lambda t: t.start):
+        starts, stops = written.setdefault(t.destination, ([], []))
+        starts.append(t.start)
+        stops.append(max(t.stop, stops[-1]) if stops else t.stop)
+    found = []
+    for t in step:
+        starts, stops = written.get(t.source, ((), ()))
+        begin_before = bisect.bisect_left(starts, t.stop)
+        found.append(begin_before > 0 and stops[begin_before - 1] > t.start)
+    return found
 
 
 class _Compiler:

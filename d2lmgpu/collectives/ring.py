@@ -23,6 +23,8 @@ Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
 """
 
+import functools
+
 from ..language.actions import Transfer, chunk_bounds
 
 
@@ -34,10 +36,20 @@ def ring(k, n):
 def reduce_scatter(k, n):
     """The first half: device i ends with the complete sum of chunk i."""
     chunks = chunk_bounds(n, k)
-    return [[Transfer(i, (i + 1) % k, *chunks[(i - 1 - step) % k], "add") for i in range(k)] for step in range(k - 1)]
+    return [
+        [Transfer(i, right, *chunks[(i - 1 - step) % k], "add") for i, right in _neighbours(k)] for step in range(k - 1)
+    ]
 
 
 def all_gather(k, n):
     """The second half: device i's chunk i goes to all."""
     chunks = chunk_bounds(n, k)
-    return [[Transfer(i, (i + 1) % k, *chunks[(i - step) % k], "copy") for i in range(k)] for step in range(k - 1)]
+    return [
+        [Transfer(i, right, *chunks[(i - step) % k], "copy") for i, right in _neighbours(k)] for step in range(k - 1)
+    ]
+
+
+@functools.cache  # so that a million transfers of a thousand devices share a thousand numbers
+def _neighbours(k):
+    """Each device, and the one to its right."""
+    return [(i, (i + 1) % k) for i in range(k)]

@@ -14,6 +14,7 @@ still reads it; what no later step reads is gone. Both follow from the list.
 The readers of steps, which prove, order, time, execute and draw them, need no more than this.
 """
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -81,9 +82,10 @@ def chunk_bound(n, k, chunk):
 
 def place(schedule, members, start=0, value=ALONE):
     """A schedule for others: device i becomes ``members[i]``, element e is element ``start + e`` of ``value``."""
+    members, moved = list(members), functools.cache(lambda element: start + element)  # a number is made only once
     return [
         [
-            Transfer(members[source], members[destination], start + first, start + last, op, value)
+            Transfer(members[source], members[destination], moved(first), moved(last), op, value)
             for source, destination, first, last, op, *_ in step
         ]
         for step in schedule
@@ -93,8 +95,3 @@ def place(schedule, members, start=0, value=ALONE):
 def together(*schedules):
     """One schedule that carries out several at the same time, step by step; shorter ones end earlier."""
     return [list(itertools.chain(*steps)) for steps in itertools.zip_longest(*schedules, fillvalue=())]
-
-
-def is_overwritten(transfer, step):
-    """Whether another transfer of the ``step`` writes where this one reads."""
-    return any(t.destination == transfer.source and t.start < transfer.stop and transfer.start < t.stop for t in step)
