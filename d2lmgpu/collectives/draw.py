@@ -20,7 +20,7 @@ COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A
 BLUE, ORANGE = COLOURS[:2]
 MARKERS = "os^vDP*X<"
 MOST_NAMED = 8
-"""Up to so many devices the shares that are held are named; with more they are only counted."""
+"""Up to so many devices the shares that are held are named; with more a cell's colour says how many there are."""
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
@@ -37,7 +37,8 @@ def draw_steps(schedule, k, n):
 
     A row is a device, a column a piece of the array; the darker a cell, the more
     shares are in it, and with up to eight devices they are named. Arrows are the
-    step's messages: blue ones are added, orange ones copied.
+    step's messages: blue ones are added, orange ones copied. Of many devices hundreds of cells are drawn, and little is
+    written, since text takes most of a picture's time.
 
     Raises ValueError for what is no schedule for k devices and n elements.
     """
@@ -47,7 +48,7 @@ def draw_steps(schedule, k, n):
     width, height = _cell_size(k, len(cuts) - 1)
     figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)
     for number, (axes, held) in enumerate(zip(panels.flat, states, strict=False)):
-        _draw_state(axes, held, k, cuts)
+        _draw_state(axes, held, k, cuts, labelled=k <= MOST_NAMED or number % columns == 0)
         axes.set_title(f"after step {number}" if number else "at the start", fontsize=10)
         _draw_arrows(axes, schedule[number - 1] if number else (), cuts)
     for axes in panels.flat[len(states) :]:
@@ -166,17 +167,18 @@ def plot_predictions(measurements, predicted):
     return figure
 
 
-def _draw_state(axes, held, k, cuts):
+def _draw_state(axes, held, k, cuts, labelled):
     count = len(cuts) - 1
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
-    for device in range(k):
-        for piece in range(count):
-            text, _ = named_shares(held[device, piece])
-            axes.text(piece, device, text, ha="center", va="center", fontsize=8)
-    axes.set(xticks=range(count), yticks=_ticks(k), xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
-    axes.set_xticklabels(piece_names(cuts) if count <= 8 else [""] * count, fontsize=7)
+    for device, piece in np.ndindex(k, count) if k <= MOST_NAMED else ():
+        text, _ = named_shares(held[device, piece])
+        # Within a cell, so that the layout need not look at it.
+        axes.text(piece, device, text, ha="center", va="center", fontsize=8, in_layout=False)
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
+    axes.set_xticks(range(count) if count <= 8 else [], piece_names(cuts) if count <= 8 else [], fontsize=7)
+    axes.set_yticks(_ticks(k) if labelled else [])
     axes.set_xlabel("elements", fontsize=8)
-    axes.set_ylabel("device", fontsize=8)
+    axes.set_ylabel("device" if labelled else "", fontsize=8)
 
 
 def named_shares(counts):
@@ -205,11 +207,15 @@ def _draw_arrows(axes, step, cuts):
                 taken.append([])
             taken[number].append(rows)
             places.append((t, x, down, number))
-    for t, x, down, number in places:
-        bend = 0.42 - number * min(0.06, 0.2 / len(lanes[x, down]))
-        place = x + bend if down else x - bend
-        style = {"arrowstyle": "-|>", "color": OP_COLOURS[t.op], "lw": 1.3, "shrinkA": 4, "shrinkB": 4}
-        axes.annotate("", (place, t.destination), (place, t.source), arrowprops=style)
+    if not places:
+        return
+    bends = [0.42 - number * min(0.06, 0.2 / len(lanes[x, down])) for _, x, down, number in places]
+    across = [x + bend if down else x - bend for (_, x, down, _), bend in zip(places, bends, strict=True)]
+    begin, end = np.array([(t.source, t.destination) for t, *_ in places], float).T
+    shorter = 0.15 * np.sign(end - begin)  # so that an arrow does not touch the next
+    style = {"units": "inches", "width": 0.018, "headwidth": 5, "headlength": 6, "headaxislength": 6, "minlength": 0}
+    style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "color": [OP_COLOURS[t.op] for t, *_ in places]}
+    axes.quiver(across, begin + shorter, np.zeros(len(places)), end - begin - 2 * shorter, zorder=3, **style)
 
 
 def _columns(t, cuts):
