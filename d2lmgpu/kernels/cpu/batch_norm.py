@@ -31,9 +31,11 @@ class BatchNorm:
         self.sync = self.statistics = None
         count = max(1, min(C, BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
-        z = np.empty((size * size, count, *self.y.shape[1:]), x.dtype)
+        z = np.empty((size, size, count, *self.y.shape[1:]), x.dtype)
         parts = {block.stop - block.start for block in self.blocks}
-        self.squares = {part: Squares(z[:, :part], z[:, :part], kind, relu, computed_again=True) for part in parts}
+        self.squares = {
+            part: Squares(z[:, :, :part], z[:, :, :part], kind, relu, computed_again=True) for part in parts
+        }
         self.work = np.empty((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x
         self.ragged = any(side % size for side in sides)
@@ -70,8 +72,7 @@ class BatchNorm:
         """The normalised channels, sorted by place in the square, before ReLU and pooling."""
         squares = self.squares[block.stop - block.start]
         scale = self.x.dtype.type(squares.scale)
-        for place, x in zip(squares.places, self.x_places, strict=True):
-            np.subtract(x[block], self.mean[block], out=place)
+        np.subtract(self.x_places[:, :, block], self.mean[block], out=squares.z)
         np.multiply(squares.z, self.slope[block] * scale, out=squares.z)
         np.add(squares.z, self.bias[block] * scale, out=squares.z)
         return squares
@@ -83,8 +84,7 @@ class BatchNorm:
             squares.backward(self.y[block], dy[block])
             if self.ragged:
                 self.dz[block] = 0  # for what is in no square
-            for dz, place in zip(self.dz_places, squares.places, strict=True):
-                np.multiply(place, self.x.dtype.type(squares.scale), out=dz[block])
+            np.multiply(squares.z, self.x.dtype.type(squares.scale), out=self.dz_places[:, :, block])
             work, dz = self._centred(block, self.mean[block]), self.dz[block]
             np.multiply(work, dz, out=work)
             self.sums[0, block] = _sums(dz)

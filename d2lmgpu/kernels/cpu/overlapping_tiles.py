@@ -46,6 +46,8 @@ class OverlappingTiles:
 
     def backward(self):
         for B, values, target, seam, saved in self.staircases:
-            np.copyto(saved, seam)
+            if seam.size:
+                np.copyto(saved, seam)
             np.matmul(B, values, out=target)
-            np.add(seam, saved, out=seam)
+            if seam.size:
+                np.add(seam, saved, out=seam)

@@ -22,8 +22,8 @@ from .scratch import is_shared, scratch, scratch_of_zeros
 class Squares:
     """ReLU (or none) and pooling over squares of ``size``: ``kind`` "average", "max", or None with size 1.
 
-    ``z`` is the convolution's output in any shape, ``places`` are views of it, one for each of the size² places of a
-    square: places[q] are the outputs at place q of all squares.
+    ``z`` is the convolution's output in any shape, ``places`` a view of it whose
+    first two axes are the places of a square: places[i, j] are the outputs at place (i, j) of all squares.
     ``computed_again``: before `backward` z is as it was before `forward`.
     """
 
@@ -36,50 +36,39 @@ class Squares:
         self.z, self.places, self.kind, self.relu = z, places, kind, relu
         self.zeros = scratch_of_zeros(z[0].shape, z.dtype) if relu and kind != "max" else None
         keeps = relu and kind != "max" and is_shared() and not computed_again
-        self.positive = [np.empty_like(place, bool) for place in places] if keeps else None
-        self.found = scratch(places[0].shape, bool) if kind == "max" else None
-        self.left = scratch(places[0].shape, bool) if kind == "max" else None
+        self.positive = np.empty(places.shape, bool) if keeps else None
+        self.found = scratch(places[0, 0].shape, bool) if kind == "max" else None
+        self.left = scratch(places[0, 0].shape, bool) if kind == "max" else None
 
     @property
     def scale(self):
         """The factor of weights and bias that makes a sum a mean."""
-        return 1 / len(self.places) if self.kind == "average" else 1.0
+        return 1 / len(self.places) ** 2 if self.kind == "average" else 1.0
 
     def forward(self, y):
         """``y``, of a place's shape, becomes the pooled output; ``z`` keeps what backward needs."""
         if self.kind == "max":
-            self._combine(np.maximum, y)
+            np.maximum.reduce(self.places, axis=(0, 1), out=y)
             if self.relu:
                 np.maximum(y, 0, out=y)  # the same as ReLU first, on a quarter of the numbers
             return
         if self.relu:
             np.maximum(self.z, self.zeros, out=self.z)
-            for positive, place in zip(self.positive or (), self.places, strict=False):
-                np.greater(place, 0, out=positive)
-        self._combine(np.add, y)
-
-    def _combine(self, function, y):
-        """``y`` becomes the sum, or what else ``function`` makes of two, of all places."""
-        first, *others = self.places
-        if not others:
-            np.copyto(y, first)
-        for place in others:
-            function(first, place, out=y)
-            first = y
+            if self.positive is not None:
+                np.greater(self.places, 0, out=self.positive)
+        np.add.reduce(self.places, axis=(0, 1), out=y)
 
     def backward(self, y, dy):
         """``z`` becomes its own gradient (the mean's 1/s² left out, as in forward)."""
         if self.kind == "max":
             self._backward_max(y, dy)
-            return
-        slopes = self.positive or self.places
-        if self.relu and self.positive is None:
+        elif self.positive is not None:
+            np.multiply(self.positive, dy, out=self.places)
+        elif self.relu:
             np.greater(self.z, 0, out=self.z)  # 0 or 1, by which the gradient is multiplied
-        for slope, place in zip(slopes, self.places, strict=True):
-            if self.relu:
-                np.multiply(slope, dy, out=place)
-            else:
-                np.copyto(place, dy)
+            np.multiply(self.places, dy, out=self.places)
+        else:
+            np.copyto(self.places, dy)
 
     def _backward_max(self, y, dy):
         """The whole gradient goes to the first of the largest, and with ReLU only where that is positive."""
@@ -87,7 +76,8 @@ class Squares:
             np.greater(y, 0, out=self.left)  # squares whose gradient is still to be given
         else:
             self.left[...] = True
-        for place in self.places:
+        for i, j in np.ndindex(self.places.shape[:2]):
+            place = self.places[i, j]
             np.equal(place, y, out=self.found)
             np.logical_and(self.found, self.left, out=self.found)
             np.logical_xor(self.left, self.found, out=self.left)
@@ -101,8 +91,14 @@ def pooled_shape(x, size):
 
 
 def places_of(x, size):
-    """Views of ``x`` (C, H, W, n): the inputs at place (i, j) of all squares. With size 1 all of any ``x``."""
+    """The view of ``x`` (C, H, W, n) whose first two axes are the places of a square. With size 1 of any ``x``."""
     if size == 1:
-        return [x]
-    H, W = x.shape[1] // size * size, x.shape[2] // size * size
-    return [x[:, i:H:size, j:W:size] for i in range(size) for j in range(size)]
+        return x[None, None]
+    C, H, W, n = x.shape
+    whole = x[:, : H // size * size, : W // size * size]
+    step_c, step_h, step_w, step_n = x.strides
+    return np.lib.stride_tricks.as_strided(
+        whole,
+        (size, size, C, H // size, W // size, n),
+        (step_h, step_w, step_c, size * step_h, size * step_w, step_n),
+    )

@@ -70,13 +70,15 @@ class WinogradConvolution:
         ]
         y, dy = (a.reshape(-1, *y.shape[2:]) for a in (y, dy))
         self.y = y[:rows, :columns].transpose(2, 0, 1, 3)
-        self.dy, self.outside = dy[:rows, :columns], [dy[rows:], dy[:, columns:]]  # outputs that there are not
+        self.dy = dy[:rows, :columns]
+        self.outside = [part for part in (dy[rows:], dy[:, columns:]) if part.size]  # outputs that there are not
 
         self.relu, self.kernel, self.pixels = relu, kernel, pixels
         self.scale = dtype.type(self.rows_of_tiles[0].squares.scale)
         self.to_kernels = np.kron(G_h, G_w) * self.scale
         self.kernels, self.biases = scratch((t_h, 1, t_w, O, C), dtype), scratch((O, 1), dtype)
-        self.kernel_grads, self.bias_grads = RunningSum((t_h, t_w, C, O), dtype), RunningSum(O, dtype)
+        self.kernel_grads, self.bias_grads = RunningSum((t_h, T_w, t_w, C, O), dtype), RunningSum(O, dtype)
+        self.summed_grads = scratch((t_h, t_w, C, O), dtype)
         self.taps = scratch((kernel[0] * kernel[1], C * O), dtype)  # of the kernels' gradients
 
     def load(self, params):
@@ -123,9 +125,8 @@ class WinogradConvolution:
             row.squares.backward(row.y, row.dy)  # z now holds its own gradient
             np.matmul(self.A_w, row.z, out=half)
             np.matmul(self.A_h, _matrix(half), out=_matrix(products))
-            for b in range(products.shape[1]):
-                np.matmul(row.values[:, b], products_T[:, b], out=self.kernel_grads.term)
-                self.kernel_grads.add()
+            np.matmul(row.values, products_T, out=self.kernel_grads.term)
+            self.kernel_grads.add()
             np.add.reduce(products[ONE, :, ONE], axis=(0, 2), out=self.bias_grads.term)
             self.bias_grads.add()
             if self.dx is not None:
@@ -139,15 +140,18 @@ class WinogradConvolution:
     def store(self, grads):
         """Write the sums of the parameters' gradients."""
         dweight, dbias = grads
-        t_h, t_w, C, O = self.kernel_grads.total.shape
-        np.matmul(self.to_kernels.T, self.kernel_grads.total.reshape(t_h * t_w, C * O), out=self.taps)
+        np.add.reduce(self.kernel_grads.total, axis=1, out=self.summed_grads)
+        t_h, t_w, C, O = self.summed_grads.shape
+        np.matmul(self.to_kernels.T, self.summed_grads.reshape(t_h * t_w, C * O), out=self.taps)
         np.copyto(dweight, self.taps.reshape(*dweight.shape[2:], C, O).transpose(3, 2, 0, 1))
         np.multiply(self.bias_grads.total, self.scale, out=dbias)
 
 
 def _squares(z, size, kind, relu):
     """Of rows of outputs z (rows, columns, O, n), which the squares divide."""
-    return Squares(z, [z[i::size, j::size] for i, j in np.ndindex(size, size)], kind, relu)
+    rows, columns, *rest = z.shape
+    places = z.reshape(rows // size, size, columns // size, size, *rest).transpose(1, 3, 0, 2, 4, 5)
+    return Squares(z, places, kind, relu)
 
 
 def _matrix(array):
