@@ -30,7 +30,7 @@ class ProcessPart:
     owners: tuple
     rank: int
 
-    @property
+    @functools.cached_property
     def mine(self):
         """The numbers of this process's devices."""
         return [device for device, owner in enumerate(self.owners) if owner == self.rank]

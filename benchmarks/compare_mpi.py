@@ -1,0 +1,88 @@
+"""What does the way through this package add to MPI's own call? Allreduces of LeNet's gradients between two processes.
+
+    mpiexec -n 2 python benchmarks/compare_mpi.py --json benchmarks/results/cpu_mpi.json
+
+Beside each other, in turns of ten calls after a barrier: MPI_Allreduce itself, called by mpi4py from the host program
+(the raw call); the same from a device's queue; and `d2l.allreduce` with "mpi" and with "ring", where the host program
+waits for each (the time of `d2lmgpu allreduce`), or only for the last, as in training, where it is ahead of the devices.
+Quoted are milliseconds of one call, medians with quartiles, and factors of the raw call's, round by round.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from compare_splits import circumstances
+from mpi4py import MPI
+
+import d2lmgpu as d2l
+
+N = 129_068
+"""Numbers, float32, of LeNet's gradients."""
+CALLS = 10
+
+
+def variants(cluster):
+    """What is timed: functions of no arguments, by name; and what is called after the last of several calls."""
+    plain, device = np.zeros(N, np.float32), cluster.mine[0]
+    data = [d2l.put(plain, device) for device in cluster.mine]
+
+    def raw():
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, plain, MPI.SUM)
+
+    def wait():
+        d2l.synchronize(cluster.mine)
+
+    found = {"the raw call": (raw, wait), "the raw call, in a queue": (lambda: device.submit(raw).result(), wait)}
+    for name in ("mpi", "ring"):
+        across = cluster.across(name)
+
+        def alone(across=across):
+            d2l.allreduce(data, across)
+            wait()
+
+        found[f"{name}, one by one"] = alone, wait
+        found[f"{name}, in a row"] = lambda across=across: d2l.allreduce(data, across), wait
+    return found
+
+
+def seconds_of(function, finish):
+    """Of one call."""
+    MPI.COMM_WORLD.Barrier()
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        function()
+    finish()
+    return (time.perf_counter() - begin) / CALLS
+
+
+def main():
+    parser = argparse.ArgumentParser(description="This package's allreduces beside MPI's own call.")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    cluster = d2l.cluster()
+    timed = variants(cluster)
+    rounds = [{name: seconds_of(*each) for name, each in timed.items()} for _ in range(1 + options.rounds)][1:]
+    if cluster.rank:
+        return
+    result = circumstances("") | {"bytes": 4 * N, "processes": cluster.size, "milliseconds": {}, "factors": {}}
+    for name in timed:
+        seconds = np.array([each[name] for each in rounds])
+        factors = seconds / [each["the raw call"] for each in rounds]
+        for what, values in (("milliseconds", 1000 * seconds), ("factors", factors)):
+            low, median, high = np.percentile(values, [25, 50, 75]).tolist()
+            result[what][name] = {"median": median, "quartiles": [low, high]}
+        low, high = result["factors"][name]["quartiles"]
+        print(
+            f"{name:26s} {result['milliseconds'][name]['median']:.3f} ms, "
+            f"{result['factors'][name]['median']:.2f} times the raw call's (quartiles {low:.2f} to {high:.2f})"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
