@@ -2,16 +2,16 @@
 
     pip install torch==2.13.0
     python benchmarks/compare_pytorch.py --json FILE --plot FILE
+    python benchmarks/compare_pytorch.py --before FOLDER --rounds 20
     python benchmarks/compare_pytorch.py --environment gpu --json FILE --plot FILE
     python benchmarks/compare_pytorch.py --environment gpu --precision mixed --batch 2048 --json FILE --plot FILE
 
 Every contender (contenders.py) has a process of its own. They take turns: in
 every round each trains the same minibatches, a tenth of an epoch (on a GPU all
 of it), while the others sleep, so that a machine whose speed drifts treats all alike. The first
-round is a warm-up. Quoted are medians and spread over the rounds, and of every
-ratio the median, least and largest of the rounds' own ratios (above 1: ours is
-faster). Before the race three steps' losses are compared: a race counts only if
-all run the same course.
+round is a warm-up. Quoted are medians and spread over the rounds, and of every ratio
+those of the rounds' own ratios (above 1: ours is faster). Before the race three steps'
+losses are compared: a race counts only if all run the same course.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from contenders import BATCH, DDP, SGEMM, Copy, Ours, PyTorch, Worker
+from contenders import BATCH, DDP, SGEMM, Before, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.discovery import processor_name
@@ -79,6 +79,7 @@ def main():
     parser.add_argument("--environment", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--precision", choices=tuple(TOLERANCE), default="float32", help="other than float32: on GPUs")
     parser.add_argument("--batch", type=int, default=BATCH, help="images of a minibatch, on GPUs")
+    parser.add_argument("--before", metavar="FOLDER", help="an earlier version of this repository, which takes part")
     parser.add_argument("--rounds", type=int, default=10, help="counted rounds")
     parser.add_argument("--json", metavar="FILE", help="write the result here")
     parser.add_argument("--plot", metavar="FILE", help="plot the result here")
@@ -93,6 +94,10 @@ def main():
             kinds = {name: kind for name, kind in kinds.items() if name not in NO_TF32}
     elif (options.batch, options.precision) != (BATCH, "float32"):
         parser.error("--batch and --precision are for --environment gpu")
+    if options.before:
+        earlier = [name for name in kinds if name in ("ours, 1 device", "ours, 2 devices")]
+        kinds |= {f"{name}, before": (Before, kinds[name][1] | {"folder": options.before}) for name in earlier}
+        ratios = [*ratios, *((f"{name}, before", name, None) for name in earlier)]
     workers = {name: Worker(kind, (X, y), **settings) for name, (kind, settings) in kinds.items()}
     workers, failed = same_course(workers, options)
     steps = EXAMPLES // options.batch // PART[options.environment]
@@ -174,13 +179,16 @@ def plot(result):
     figure = Figure(figsize=(8, 0.8 + 0.4 * len(names)), layout="constrained")
     axes = figure.subplots()
     middles = [s["median"] for s in spreads]
-    errors = [[s["median"] - s["min"] for s in spreads], [s["max"] - s["median"] for s in spreads]]
+    errors = [
+        [s["median"] - s["lower quartile"] for s in spreads],
+        [s["upper quartile"] - s["median"] for s in spreads],
+    ]
     colours = ["#0072B2" if name.startswith("ours") else "#E69F00" for name in names]
     bars = axes.barh(names, middles, xerr=errors, color=colours, capsize=3)
     axes.bar_label(bars, [f" {m:.3g} s" for m in middles], padding=8)
     axes.margins(x=0.15)
     axes.invert_yaxis()
-    axes.set(xlabel="seconds per epoch of 60,000 images: median, least and largest")
+    axes.set(xlabel="seconds per epoch of 60,000 images: median and quartiles")
     axes.set_title(f"LeNet, {result['course']}: {result['machine']}", fontsize=10)
     return figure
 
@@ -216,7 +224,9 @@ def git(*arguments):
 
 
 def spread(values):
-    numbers = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    low, high = np.percentile(values, [25, 75])
+    numbers = {"median": statistics.median(values), "lower quartile": low, "upper quartile": high}
+    numbers |= {"min": min(values), "max": max(values)}
     return {name: float(f"{number:.4g}") for name, number in numbers.items()} | {"n": len(values)}
 
 

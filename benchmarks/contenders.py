@@ -6,7 +6,9 @@ arrays), wait until all work is done, and return the mean loss per example.
 
 import multiprocessing as mp
 import os
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +41,20 @@ class Ours:
             sizes = self.runner.several(left)
             examples, left = examples + sum(sizes), left - len(sizes)
         return sum(self.runner.pause()) / examples
+
+
+class Before(Ours):
+    """An earlier version, in the repository ``folder``."""
+
+    def __init__(self, data, folder, **settings):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "d2lmgpu"]:
+            del sys.modules[name]  # the current version, which the main program has imported
+        sys.path.insert(0, folder)
+        import d2lmgpu
+
+        if not Path(d2lmgpu.__file__).is_relative_to(Path(folder).resolve()):
+            raise RuntimeError(f"{folder} has no d2lmgpu: {d2lmgpu.__file__} was imported")
+        super().__init__(data, **settings)
 
 
 class PyTorch:
