@@ -4,7 +4,7 @@
 
 Beside each other, in turns of ten calls after a barrier: MPI_Allreduce itself, called by mpi4py from the host program
 (the raw call); the same from a device's queue; and `d2l.allreduce` with "mpi" and with "ring", where the host program
-waits for each (the time of `d2lmgpu allreduce`), or only for the last, as in training, where it is ahead of the devices.
+waits for each (as `d2lmgpu allreduce` does), or for the last only, as in training, where it is ahead of the devices.
 Quoted are milliseconds of one call, medians with quartiles, and factors of the raw call's, round by round.
 """
 
