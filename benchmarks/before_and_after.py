@@ -97,10 +97,8 @@ def main():
         low, median, high = np.percentile(before / after, [25, 50, 75]).tolist()
         row = {"before": 1000 * float(np.median(before)), "after": 1000 * float(np.median(after))}
         result["rows"][name] = row | {"times as fast": median, "quartiles": [low, high]}
-        print(
-            f"{name:40s} {row['before']:9.2f} → {row['after']:9.2f} ms: {median:.2f} ({low:.2f} to {high:.2f})",
-            flush=True,
-        )
+        times = f"{row['before']:9.2f} → {row['after']:9.2f} ms"
+        print(f"{name:40s} {times}: {median:.2f} ({low:.2f} to {high:.2f})", flush=True)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
