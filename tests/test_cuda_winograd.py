@@ -162,6 +162,20 @@ def test_a_black_tile_gives_exactly_the_bias(machine, rng):
             np.testing.assert_array_equal(mask[0, :, row, column], np.where(positive, 15, 0))
 
 
+@pytest.mark.parametrize("C", [3, 20])
+def test_an_output_that_sees_only_black_is_exactly_its_bias_of_0(machine, rng, C):
+    """In tiles that are black in part, in some channels or images only, where rounding would decide on ReLU's slope."""
+    conv, N = LENET_2._replace(C=C), 5
+    x, weight, bias = arrays(rng, N, conv)
+    x[:, :, 6:] = x[1, :, :, 7:] = x[2, 1:] = x[3, :-1, 5:] = x[4] = 0
+    x[4, C - 1, 12, 12] = 1  # seen by no output
+    bias[::2] = 0
+    y, mask, _ = forward(machine, Winograd(conv, 4, 4, N), x, weight, bias)
+    y_expected, mask_expected = references.conv_relu_pool(x, weight, bias, 2, False, True)
+    np.testing.assert_array_equal(mask, mask_expected)
+    close(y, y_expected, tolerance(conv, (4, 4)))
+
+
 def test_what_is_not_a_number_shows_in_the_output(machine, rng):
     x, weight, bias = arrays(rng, 1, LENET_2)
     x[0, 3, 5, 5] = np.nan

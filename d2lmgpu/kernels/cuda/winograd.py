@@ -22,6 +22,9 @@ MOST_CHANNELS = 13
 
 LEAST_CHANNELS = 4
 
+LIT_BYTES = 8 * TILES * 8 + 16
+"""Shared memory in which the forward kernel notes, for 8 channels of each tile, which pixels are not 0."""
+
 DEPTH = 8
 """Steps by which a thread reads beyond what it uses, at most."""
 
@@ -99,7 +102,7 @@ class Winograd(NamedTuple):
 
     def round(self, Q, RO):
         """How many of a thread's channels change hands at a time: 16 rows for each of Q, in whole warps."""
-        rows = min(self.threads(Q), SHARED_BYTES // 4 // (self.points + 2)) // 32 * 32
+        rows = min(self.threads(Q), (SHARED_BYTES - LIT_BYTES) // 4 // (self.points + 2)) // 32 * 32
         return evenly(RO, rows // (16 * Q))
 
 
@@ -169,7 +172,7 @@ def _channels_of_x(winograd):
     conv, (rows, columns, images) = winograd.conv, winograd.region()
     plane = (rows * winograd.MH + conv.KH - 1) * (columns * winograd.MW + conv.KW - 1)
     plane = ceil_div(plane, 8) * 8 | 8
-    room = SHARED_BYTES // 4 - 64 * images
+    room = (SHARED_BYTES - LIT_BYTES) // 4 - 64 * images
     most = min(8, room // (TILES * winograd.points + TILES + 2 * images * plane))
     return evenly(conv.C, most) if most else 0
 
