@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import REAL_GPU, assert_close, without_black
+from conftest import REAL_GPU, assert_close
 from test_loads import BEFORE_NORM, five_steps
 from test_training import quick
 
@@ -60,7 +60,7 @@ def test_k_devices_equal_one(make_both, monkeypatch, name):
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_training(make_both, small, overlap):
-    data = without_black(small[0][:60]), small[1][:60], small[2][:20], small[3][:20]
+    data = small[0][:60], small[1][:60], small[2][:20], small[3][:20]
     settings = {"batch_size": 16, "loads": [2, 1, 1], "precision": "float32", "overlap": overlap}
     both = quick(make_both(3), data, **settings)
     alone = quick([d2l.cpu(5)], data, batch_size=16)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from clusters_in_threads import ThreadsCluster, in_each
-from conftest import few, long, without_black
+from conftest import few, long
 from mpi_in_threads import comms
 from test_across import some
 from test_splits import SMALL, StopAfter
@@ -40,8 +40,7 @@ OFTEN = [(name, split) for number, (name, split) in enumerate(CASES) if number %
 
 @pytest.fixture(scope="module")
 def data(small):
-    X, y, X_test, y_test = some(small, 67, 41)
-    return without_black(X), y, without_black(X_test), y_test
+    return some(small, 67, 41)
 
 
 def minibatches(sizes):

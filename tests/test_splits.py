@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN, assert_close, few, long, without_black
+from conftest import LONG_ON_STANDIN, assert_close, few, long
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -35,7 +35,7 @@ WAYS = [  # split, pipeline, micro-batches, devices
 def data(small):
     """Of 123 examples, which no number of devices divides."""
     X, y, X_test, y_test = small
-    return without_black(X[:123]), y[:123], without_black(X_test), y_test
+    return X[:123], y[:123], X_test, y_test
 
 
 def cpus(k, first=0):

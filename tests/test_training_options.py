@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN, without_black
+from conftest import LONG_ON_STANDIN
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -18,9 +18,8 @@ from d2lmgpu.training.history import PATIENCE, why_slow
 
 @LONG_ON_STANDIN
 def test_loads_equal_an_even_split(make_devices, small):
-    data = without_black(small[0]), *small[1:]
-    even, params = quick(make_devices(3), data, num_epochs=1)
-    uneven, others = quick(make_devices(3), data, num_epochs=1, loads=[1, 0, 0.5])
+    even, params = quick(make_devices(3), small, num_epochs=1)
+    uneven, others = quick(make_devices(3), small, num_epochs=1, loads=[1, 0, 0.5])
     assert uneven.loads == [1, 0, 0.5] and even.loads is None
     assert uneven.train_loss == pytest.approx(even.train_loss, rel=1e-4)
     for param, other in zip(params, others, strict=True):
