@@ -214,9 +214,7 @@ def test_the_figures_beside_pytorch():
         (row,) = (row for row in rows(section("performance.md", "### Speed beside PyTorch")) if text in row[0])
         (ratio,) = (entry["ratio"] for entry in ratios if entry["than"] == than)
         shown = numbers(row[1]) + numbers(row[2])
-        assert shown == [
-            as_shown(ratio[name], text) for name, text in zip(QUARTILES, shown, strict=True)
-        ]
+        assert shown == [as_shown(ratio[name], text) for name, text in zip(QUARTILES, shown, strict=True)]
 
 
 @pytest.mark.parametrize(
