@@ -278,11 +278,6 @@ def small():
     return X_train[:600], y_train[:600], X_test[:100], y_test[:100]
 
 
-def without_black(images):
-    """uint8 images with no pixel of 0: in a black patch, with bias 0, rounding decides on ReLU (docs/design.md)."""
-    return np.maximum(images, 1)
-
-
 @pytest.fixture
 def rng():
     return np.random.default_rng(20171031)

@@ -24,6 +24,8 @@ from d2lmgpu.networks import (
     ReLU,
     count_correct,
     init_params,
+    logits,
+    logits_as_written,
     loss_and_grads,
     loss_and_grads_as_written,
     sequential,
@@ -86,12 +88,11 @@ def test_as_the_layers(make_gpus, rng, name, N):
         assert float(loss) == pytest.approx(float(expected_loss), rel=TOLERANCE[X.dtype])
         for grad, value in zip(grads, expected, strict=True):
             assert_close(grad, value, TOLERANCE[X.dtype])
-    logits = X
-    rest = iter(params)
-    for layer in network:
-        logits, _ = layer.forward(logits, *(next(rest) for _ in layer.shapes))
+    expected_logits = logits_as_written(X, params, network)
+    if N:
+        assert_close(logits(d2l.put(X, device), device_params, network), expected_logits, TOLERANCE[X.dtype])
     correct = count_correct(d2l.put(X, device), d2l.put(y, device), device_params, network)
-    assert int(correct) == (logits.argmax(axis=1) == y).sum()
+    assert int(correct) == (expected_logits.argmax(axis=1) == y).sum()
 
 
 @pytest.mark.parametrize("name", few((name for name in NETWORKS if has_kernels(NETWORKS[name][1])), *ALWAYS))
@@ -497,5 +498,7 @@ def test_results_are_arrays_of_their_own(make_gpus, rng):
     (gpu,) = make_gpus(1)
     X, y = rng.random((3, 1, 9, 8), np.float32), rng.integers(0, 4, 3)
     arrays = d2l.put(X, gpu), d2l.put(y, gpu), d2l.get_params(init_params(1, network=TINY_NETWORK), gpu)
+    outputs = logits(arrays[0], arrays[2], TINY_NETWORK)
+    assert outputs.shape == (3, TINY_NETWORK.classes) and outputs.raw.base is None
     for result in (count_correct(*arrays, TINY_NETWORK), loss_and_grads(*arrays, TINY_NETWORK)[0]):
         assert result.shape == () and result.raw.base is None

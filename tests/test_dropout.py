@@ -337,7 +337,7 @@ def test_a_step_without_draws():
 def _predictions_after_a_step(device, params):
     """The program for as many images, which has just left out inputs, is used again, and leaves out none."""
     X = TEST[0].astype(np.float32) / 255
-    labels = networks.logits(X, params, PLAIN).argmax(axis=1)
+    labels = networks.logits_as_written(X, params, PLAIN).argmax(axis=1)
     X, y, params = d2l.put(X, device), d2l.put(labels, device), d2l.get_params(params, device)
     networks.loss_and_grads(X, y, params, PLAIN, draws=Draws(0))
     assert int(networks.count_correct(X, y, params, PLAIN)) == len(labels)

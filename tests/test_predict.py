@@ -27,7 +27,9 @@ def test_probabilities_in_the_images_order(make_devices, small, monkeypatch, net
     assert found.shape == (30, 10)
     np.testing.assert_allclose(found.sum(axis=1), 1)
     for i in (0, 12, 13, 29):
-        scores = d2l.networks.logits(d2l.to_float(X[i : i + 1]), params, network, statistics)[0].astype(float)
+        scores = d2l.networks.logits_as_written(d2l.to_float(X[i : i + 1]), params, network, statistics)[0].astype(
+            float
+        )
         np.testing.assert_allclose(found[i], np.exp(scores) / np.exp(scores).sum(), rtol=1e-4)
     assert (found.argmax(axis=1) == small[3][:30]).mean() == d2l.evaluate(
         params, X, small[3][:30], devices, network, statistics
