@@ -175,7 +175,8 @@ def _draw_state(axes, held, k, cuts, labelled):
         # Within a cell, so that the layout need not look at it.
         axes.text(piece, device, text, ha="center", va="center", fontsize=8, in_layout=False)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
-    axes.set_xticks(range(count) if count <= 8 else [], piece_names(cuts) if count <= 8 else [], fontsize=7)
+    names = piece_names(cuts) if count <= 8 else []
+    axes.set_xticks(range(len(names)), names, fontsize=7)
     axes.set_yticks(_ticks(k) if labelled else [])
     axes.set_xlabel("elements", fontsize=8)
     axes.set_ylabel("device" if labelled else "", fontsize=8)

@@ -90,15 +90,14 @@ def pooled_shape(x, size):
     return first, *(side // size for side in sides), n
 
 
-def places_of(x, size):
-    """The view of ``x`` (C, H, W, n) whose first two axes are the places of a square. With size 1 of any ``x``."""
+def places_of(x, size, axis=1):
+    """The view of ``x`` whose first two axes are the places of a square; without those that fill no whole square.
+
+    ``x`` has its sides at ``axis`` and the next: (C, H, W, n) unless given. With size 1 it may be of any shape.
+    """
     if size == 1:
         return x[None, None]
-    C, H, W, n = x.shape
-    whole = x[:, : H // size * size, : W // size * size]
-    step_c, step_h, step_w, step_n = x.strides
-    return np.lib.stride_tricks.as_strided(
-        whole,
-        (size, size, C, H // size, W // size, n),
-        (step_h, step_w, step_c, size * step_h, size * step_w, step_n),
-    )
+    H, W = (side // size for side in x.shape[axis : axis + 2])
+    whole = x[(*axis * [slice(None)], slice(H * size), slice(W * size))]
+    cut = whole.reshape(*x.shape[:axis], H, size, W, size, *x.shape[axis + 2 :])
+    return np.moveaxis(cut, (axis + 1, axis + 3), (0, 1))

@@ -24,7 +24,7 @@ from ..winograd import ONE, transforms
 from .overlapping_tiles import OverlappingTiles
 from .products import RunningSum
 from .scratch import scratch, scratch_of_zeros
-from .squares import Squares
+from .squares import Squares, places_of
 
 RowOfTiles = namedtuple("RowOfTiles", "values z squares y dy")
 
@@ -64,8 +64,9 @@ class WinogradConvolution:
         z = Squares.outputs((T_h, m_h, T_w, m_w, O * n), dtype, kind)
         y = np.empty((T_h, m_h // size, T_w * m_w // size, O, n), dtype)
         dy = scratch(y.shape, dtype)
+        images = z.reshape(T_h, m_h, T_w * m_w, O, n)
         self.rows_of_tiles = [
-            RowOfTiles(values[a], z[a], _squares(z[a].reshape(m_h, -1, O, n), size, kind, relu), y[a], dy[a])
+            RowOfTiles(values[a], z[a], Squares(images[a], places_of(images[a], size, 0), kind, relu), y[a], dy[a])
             for a in range(T_h)
         ]
         y, dy = (a.reshape(-1, *y.shape[2:]) for a in (y, dy))
@@ -145,13 +146,6 @@ class WinogradConvolution:
         np.matmul(self.to_kernels.T, self.summed_grads.reshape(t_h * t_w, C * O), out=self.taps)
         np.copyto(dweight, self.taps.reshape(*dweight.shape[2:], C, O).transpose(3, 2, 0, 1))
         np.multiply(self.bias_grads.total, self.scale, out=dbias)
-
-
-def _squares(z, size, kind, relu):
-    """Of rows of outputs z (rows, columns, O, n), which the squares divide."""
-    rows, columns, *rest = z.shape
-    places = z.reshape(rows // size, size, columns // size, size, *rest).transpose(1, 3, 0, 2, 4, 5)
-    return Squares(z, places, kind, relu)
 
 
 def _matrix(array):
