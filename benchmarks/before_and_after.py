@@ -13,7 +13,6 @@ import importlib
 import io
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -21,21 +20,16 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is imported
 
 import numpy as np
 from compare_splits import circumstances
+from contenders import import_from
 
 IMAGES, TESTED = 256, 1024
 
 
 def package(folder):
-    """The package in ``folder``, imported anew."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "d2lmgpu"]:
-        del sys.modules[name]
-    sys.path.insert(0, str(folder))
-    found = importlib.import_module("d2lmgpu")
+    """The package in ``folder``, and modules of it."""
+    found = import_from(folder)
     modules = ["networks.known", "collectives", "collectives.program", "collectives.network", "language.prove"]
     modules = {name: importlib.import_module(f"d2lmgpu.{name}") for name in modules}
-    sys.path.pop(0)
-    if not Path(found.__file__).is_relative_to(Path(folder).resolve()):
-        raise SystemExit(f"{folder} has no d2lmgpu: {found.__file__} was imported")
     return found, modules
 
 

@@ -9,6 +9,7 @@ Quoted are milliseconds of one call, medians with quartiles, and factors of the 
 """
 
 import argparse
+import functools
 import json
 import time
 from pathlib import Path
@@ -25,36 +26,33 @@ CALLS = 10
 
 
 def variants(cluster):
-    """What is timed: functions of no arguments, by name; and what is called after the last of several calls."""
+    """What is timed: functions of no arguments, by name."""
     plain, device = np.zeros(N, np.float32), cluster.mine[0]
     data = [d2l.put(plain, device) for device in cluster.mine]
 
     def raw():
         MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, plain, MPI.SUM)
 
-    def wait():
-        d2l.synchronize(cluster.mine)
-
-    found = {"the raw call": (raw, wait), "the raw call, in a queue": (lambda: device.submit(raw).result(), wait)}
+    found = {"the raw call": raw, "the raw call, in a queue": lambda: device.submit(raw).result()}
     for name in ("mpi", "ring"):
         across = cluster.across(name)
 
         def alone(across=across):
             d2l.allreduce(data, across)
-            wait()
+            d2l.synchronize(cluster.mine)
 
-        found[f"{name}, one by one"] = alone, wait
-        found[f"{name}, in a row"] = lambda across=across: d2l.allreduce(data, across), wait
+        found[f"{name}, one by one"] = alone
+        found[f"{name}, in a row"] = functools.partial(d2l.allreduce, data, across)
     return found
 
 
-def seconds_of(function, finish):
-    """Of one call."""
+def seconds_of(function, devices):
+    """Of one call, of several after which the devices are waited for."""
     MPI.COMM_WORLD.Barrier()
     begin = time.perf_counter()
     for _ in range(CALLS):
         function()
-    finish()
+    d2l.synchronize(devices)
     return (time.perf_counter() - begin) / CALLS
 
 
@@ -65,7 +63,9 @@ def main():
     options = parser.parse_args()
     cluster = d2l.cluster()
     timed = variants(cluster)
-    rounds = [{name: seconds_of(*each) for name, each in timed.items()} for _ in range(1 + options.rounds)][1:]
+    rounds = [
+        {name: seconds_of(each, cluster.mine) for name, each in timed.items()} for _ in range(1 + options.rounds)
+    ][1:]
     if cluster.rank:
         return
     result = circumstances("") | {"bytes": 4 * N, "processes": cluster.size, "milliseconds": {}, "factors": {}}

@@ -15,6 +15,18 @@ import numpy as np
 BATCH, LR = 256, 0.05
 
 
+def import_from(folder):
+    """The package d2lmgpu of the repository ``folder``, from now on in the place of any other that was imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "d2lmgpu"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+    import d2lmgpu
+
+    if not Path(d2lmgpu.__file__).is_relative_to(Path(folder).resolve()):
+        raise RuntimeError(f"{folder} has no d2lmgpu: {d2lmgpu.__file__} was imported")
+    return d2lmgpu
+
+
 class Ours:
     """d2lmgpu on k devices, as `train` does it; ``precision`` and ``graphs`` matter on a GPU only."""
 
@@ -47,13 +59,7 @@ class Before(Ours):
     """An earlier version, in the repository ``folder``."""
 
     def __init__(self, data, folder, **settings):
-        for name in [name for name in sys.modules if name.partition(".")[0] == "d2lmgpu"]:
-            del sys.modules[name]  # the current version, which the main program has imported
-        sys.path.insert(0, folder)
-        import d2lmgpu
-
-        if not Path(d2lmgpu.__file__).is_relative_to(Path(folder).resolve()):
-            raise RuntimeError(f"{folder} has no d2lmgpu: {d2lmgpu.__file__} was imported")
+        import_from(folder)  # in the place of the current version, which the main program has imported
         super().__init__(data, **settings)
 
 
