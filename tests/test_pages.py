@@ -197,9 +197,6 @@ def test_the_textbooks_recipe():
     ]
 
 
-QUARTILES = ("median", "lower quartile", "upper quartile")
-
-
 def test_the_figures_beside_pytorch():
     ratios = json.loads(read(RESULTS / "cpu_pytorch.json"))["times_as_fast"]
     pairs = {
@@ -214,7 +211,8 @@ def test_the_figures_beside_pytorch():
         (row,) = (row for row in rows(section("performance.md", "### Speed beside PyTorch")) if text in row[0])
         (ratio,) = (entry["ratio"] for entry in ratios if entry["than"] == than)
         shown = numbers(row[1]) + numbers(row[2])
-        assert shown == [as_shown(ratio[name], text) for name, text in zip(QUARTILES, shown, strict=True)]
+        names = "median", "lower quartile", "upper quartile"
+        assert shown == [as_shown(ratio[name], text) for name, text in zip(names, shown, strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ MICRO_BATCH = 64
 
 Fewer stay in the cache; more spend less time under the interpreter's lock, for
 which threads of several devices wait (benchmarks/results/cpu_what_it_brings.json:
-for two devices 64 are best, for one 16 to 128 are alike).
+for two devices 32 to 128 are alike, for one 32 and 64).
 """
 
 MOST_OUTPUTS = 2**24
