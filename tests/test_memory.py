@@ -1,6 +1,7 @@
 """Limits to the memory of devices: what is counted, and what happens to one too many."""
 
 import gc
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,10 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.kernels.cpu import Pass
+from d2lmgpu.kernels.stages import with_shapes
+from d2lmgpu.language.sizes import owned_arrays
+from d2lmgpu.networks import NETWORKS, init_params
 
 
 @pytest.fixture
@@ -59,6 +64,23 @@ def test_no_limit_any_more(limited):
     for wrong in (0, -1, 1.5, "4G"):
         with pytest.raises(ValueError, match="a limit in bytes is .*; it should be a whole number"):
             limited.limit_memory(wrong)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_kernels_keep_is_what_they_hold(name):
+    """As Python's tracing of memory counts it: each array once, and no view."""
+    network, papers = NETWORKS[name], {}
+    params = init_params(network=network)
+    arguments = with_shapes(network, params), params, network.input_shape, np.float32, 70, False, True, None
+    Pass(*arguments, {})  # what is made once and kept for ever
+    tracemalloc.start()
+    try:
+        kept = Pass(*arguments, papers)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper.arrays)]
+    assert sum(array.nbytes for array in counted) == pytest.approx(held, rel=0.01)
 
 
 def test_training_within_a_limit(small):

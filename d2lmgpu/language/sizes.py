@@ -98,9 +98,11 @@ def examples_in_each(batch_size, micro_batches):
 
 def memory_of(array):
     """The array whose memory it is: itself, or what it is a view of."""
-    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
-        array = array.base
-    return array
+    owner = array
+    while (array := getattr(array, "base", None)) is not None:  # of NumPy's strided views the first is no array
+        if hasattr(array, "nbytes"):
+            owner = array
+    return owner
 
 
 @functools.lru_cache(maxsize=256)
