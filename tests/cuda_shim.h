@@ -19,6 +19,7 @@
 #include <cstring>
 #include <functional>
 #include <type_traits>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -63,6 +64,10 @@ static const std::function<void()>* kernel;
 static bool misaligned;
 static double exchange[1024];  // what each thread of a block shows to its warp
 
+// Copies of async_copy.cuh that are under way, of each thread, in groups; the last group is still open.
+struct Copy { float* to; float value; };
+static std::vector<std::vector<Copy>> under_way[1024];
+
 static void wait(State state, int line) {
     Fiber& fiber = fibers[current];
     fiber.state = state, fiber.line = line;
@@ -101,8 +106,10 @@ static const char* run_block(int threads) {
     static char message[200];
     misaligned = false;
     memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, or -1
-    for (int i = 0; i < threads; ++i)
+    for (int i = 0; i < threads; ++i) {
         if (fibers[i].state != NEW) fibers[i].state = READY;
+        under_way[i].assign(1, {});
+    }
     // Threads take turns upwards or downwards by turns, so that who must wait for another but does not, shows.
     for (unsigned turn = blockIdx.x + blockIdx.y + blockIdx.z;; ++turn) {
         int done = 0, line = 0;
@@ -157,4 +164,24 @@ extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) { cuda_shim::misal
 #define __shfl_down_sync(mask, value, n) cuda_shim::from_lane(value, LANE + (n) < 32 ? LANE + (n) : LANE, __LINE__)
 static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <typename T> static T __ldg(const T* address) { return *address; }
+
+// Every other thread's asynchronous copies arrive at once, those of the others as late as they may: so that who reads too
+// early, and who lets a copy overwrite what is still read, shows.
+typedef float* Shared;
+typedef float Unit;
+static inline Shared address(float* shared) { return shared; }
+static inline void copy(Shared to, int i, const float* from, bool there) {
+    float value = there ? *from : 0.0f;
+    if (cuda_shim::current % 2) to[i] = value;
+    else cuda_shim::under_way[cuda_shim::current].back().push_back({to + i, value});
+}
+static inline void end_of_group() { cuda_shim::under_way[cuda_shim::current].emplace_back(); }
+template <int LEFT> static void wait_for_groups() {
+    auto& groups = cuda_shim::under_way[cuda_shim::current];
+    while ((int)groups.size() - 1 > LEFT) {
+        for (cuda_shim::Copy& copy : groups.front()) *copy.to = copy.value;
+        groups.erase(groups.begin());
+    }
+}
+
 static inline int atomicAdd(int* address, int value) { return (*address += value) - value; }
