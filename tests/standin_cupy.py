@@ -303,6 +303,7 @@ class RawModule:
     def __init__(self, *, code, options):
         call("moduleLoad", current_stream().capture)
         self.module, self.card = cuda_on_cpu.RawModule(code=code, options=options), current_card()
+        self.options = options
 
     def get_function(self, name):
         call("moduleGetFunction", current_stream().capture)

@@ -12,8 +12,9 @@ from test_cuda_winograd import CASES, arrays
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels import cuda
-from d2lmgpu.kernels.cuda import batch_norm, choose, launch, tensor_cores, winograd
+from d2lmgpu.kernels.cuda import batch_norm, choose, launch, winograd
 from d2lmgpu.kernels.cuda.batch_norm import BatchNorm, Norm
+from d2lmgpu.kernels.cuda.dense import dense as dense_launches
 from d2lmgpu.kernels.cuda.head import Head
 from d2lmgpu.kernels.cuda.launch import rounding
 from d2lmgpu.kernels.cuda.stages import Convolution, Dense
@@ -125,7 +126,7 @@ def test_images_and_pooling(machine, rng):
 def test_a_dense_layers_input_grad(machine, rng, relu):
     N, D, O = 33, 70, 10
     dy, y, weight = normal(rng, N, O), normal(rng, N, O), normal(rng, D, O)
-    how = tensor_cores.dense("float16", D, O, N, relu).input_grad
+    how = dense_launches(D, O, N, relu, "float16").input_grad
     assert_writes_rounded(machine, how, (dy, y, weight), unwritten(N, D), np.int32(N))
 
 

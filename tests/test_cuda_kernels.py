@@ -22,6 +22,7 @@ from d2lmgpu.kernels.cuda import (
     tensor_cores,
     winograd,
 )
+from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.head import head
 from d2lmgpu.kernels.cuda.launch import ceil_div
 
@@ -43,8 +44,8 @@ def compilations():
         *(convolution.conv_input_grad(conv, 256) for conv in (LENET_2, ODD)),
         *(convolution.conv_weight_grad(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
         *(convolution.conv_weight_grad_tiles(conv, 256) for conv in (LENET_1, LENET_2, ODD)),
-        *launch.dense(800, 128, 256, relu=True),
-        *launch.dense(128, 10, 256),
+        *dense(800, 128, 256, relu=True),
+        *dense(128, 10, 256),
         *(batch_norm.over_images("moments", norm, 256) for norm in NORMS),
         launch.softmax_cross_entropy(10, 256),
         *(head(128, 10, 256, kind=kind) for kind in (None, *tensor_cores.TYPES)),
@@ -65,7 +66,7 @@ def compilations():
         launches += [winograd.weights(how, True), winograd.conv_forward(how)]
         launches += [winograd.conv_input_grad(how), winograd.conv_weight_grad(how)]
     for kind in tensor_cores.TYPES:
-        launches += tensor_cores.dense(kind, 800, 128, 256, relu=True)
+        launches += dense(800, 128, 256, relu=True, kind=kind)
     launches += [tensor_cores.mixed_precision("check_finite", kind, 100) for kind in ("float16", "bfloat16")]
     launches += [*choose.convolution("float16", LENET_2, 256, True, True, 132)[:2], launch.rounding(launch.relu(100))]
     launches += choose.convolution("float16", LENET_1, 256, True, True, 132)[:2]
@@ -78,7 +79,7 @@ def test_every_file_is_compiled_here():
 
 def first_architecture(file, options):
     kind = next((kind for kind, number in tensor_cores.TYPES.items() if f"-DTYPE={number}" in options), None)
-    return tensor_cores.OLDEST[kind] if "tensor_cores" in file or file == "head.cu" and kind else 70
+    return tensor_cores.OLDEST[kind] if kind else 70
 
 
 @pytest.mark.long
@@ -227,14 +228,15 @@ def test_frame(machine, rng, planes, H, W, P):
         (5, 800, 128, True),
         (3, 128, 10, False),
         (1, 1, 1, True),
-        *long((97, 3, 750, True), (97, 750, 3, True), (3, 750, 97, False)),  # large tiles for each of the three kernels
+        *long((97, 3, 750, True), (97, 750, 3, True), (3, 750, 97, False)),  # larger tiles for each kernel
+        *long((97, 70, 1500, True), (97, 1500, 70, True), (70, 1500, 97, True)),  # the largest, and several chunks
     ],
 )
 def test_dense(machine, rng, N, D, O, relu):
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
     z = references.dense(x.astype(float), weight.astype(float), bias)
     y_expected = np.where(z > 0, z, 0) if relu else z
-    how, n = launch.dense(D, O, N, relu), np.int32(N)
+    how, n = dense(D, O, N, relu), np.int32(N)
     for step in (how.forward._replace(name="dense_forward_v1", grid=(ceil_div(N * O, 256),)), how.forward):
         y = unwritten(N, O)
         machine.run(step, x, weight, bias, y, n)

@@ -1,7 +1,5 @@
 """One training step of LeNet, from bytes in memory to new parameters, with nothing but the CUDA kernels."""
 
-import functools
-
 import numpy as np
 import pytest
 import references
@@ -10,7 +8,8 @@ from cuda_machines import close, unwritten
 from test_cuda_kernels import LENET_1, LENET_2
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import PRECISIONS, convolution, launch, tensor_cores
+from d2lmgpu.kernels.cuda import PRECISIONS, convolution, launch
+from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.head import head
 
 
@@ -28,8 +27,6 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     dW1, db1, dW2, db2, dW3, db3, dW4, db4 = split(flat_grads, before)
     N = np.int32(n)
 
-    dense = launch.dense if precision == "float32" else functools.partial(tensor_cores.dense, precision)
-
     x, y, count = unwritten(n, 784), unwritten(n, dtype=np.int32), unwritten(1, dtype=np.int32)
     machine.run(launch.gather(784, n), images, labels, order, starts, step, x, y, count, N)
     p1, mask1 = unwritten(n, 20, 13, 13), unwritten(n, 20, 13, 13, dtype=np.uint16)
@@ -37,7 +34,7 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
     p2, mask2 = unwritten(n, 50, 4, 4), unwritten(n, 50, 4, 4, dtype=np.uint16)
     machine.run(convolution.conv_forward(LENET_2, n), p1, W2, b2, p2, mask2, N)
     h, dh, logits, dlogits = unwritten(n, 128), unwritten(n, 128), unwritten(n, 10), unwritten(n, 10)
-    machine.run(dense(800, 128, n, True).forward, p2, W3, b3, h, N)
+    machine.run(dense(800, 128, n, True, PRECISIONS[precision]).forward, p2, W3, b3, h, N)
     losses, hits, scale = unwritten(n), unwritten(n, dtype=np.int32), np.ones(1, np.float32)
     arguments = h, W4, b4, y, count, scale, logits, losses, hits, dlogits, dh, N
     machine.run(head(128, 10, n, kind=PRECISIONS[precision]), *arguments)
@@ -47,8 +44,8 @@ def test_a_step_of_lenet(machine, rng, precision, tolerance):
 
     dp2, dp1 = unwritten(*p2.shape), unwritten(*p1.shape)
     machine.run(dense(128, 10, n).weight_grad, h, dlogits, logits, dW4, db4, N)
-    machine.run(dense(800, 128, n, True).weight_grad, p2, dh, h, dW3, db3, N)
-    machine.run(dense(800, 128, n, True).input_grad, dh, h, W3, dp2, N)
+    machine.run(dense(800, 128, n, True, PRECISIONS[precision]).weight_grad, p2, dh, h, dW3, db3, N)
+    machine.run(dense(800, 128, n, True, PRECISIONS[precision]).input_grad, dh, h, W3, dp2, N)
     machine.run(convolution.conv_input_grad(LENET_2, n), dp2, mask2, W2, dp1, N)
     for conv, inputs, dy, mask, dweight, dbias in [
         (LENET_2, p1, dp2, mask2, dW2, db2),

@@ -11,6 +11,7 @@ from cuda_machines import OnGPU, close, normal, rounded, unwritten
 
 from d2lmgpu.devices import find_gpus
 from d2lmgpu.kernels.cuda import read, sources, tensor_cores
+from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.launch import Launch, macros
 
 
@@ -66,7 +67,7 @@ def test_dense(machine, kind, rng, N, D, O, relu):
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
     x_r, weight_r = double(rounded(x, kind), rounded(weight, kind))
     z, y = references.dense(x_r, weight_r, bias), unwritten(N, O)
-    how = tensor_cores.dense(kind, D, O, N, relu)
+    how = dense(D, O, N, relu, kind)
     machine.run(how.forward, x, weight, bias, y, np.int32(N))
     close(y, np.where(z > 0, z, 0) if relu else z)
     dz = np.where(y > 0, rounded(dy, kind), 0) if relu else rounded(dy, kind)

@@ -17,7 +17,8 @@ rounded as they are read.
 from typing import NamedTuple
 
 from . import convolution as plain
-from . import launch, tensor_cores, winograd
+from . import winograd
+from .dense import dense as dense_launches
 from .launch import Launch, rounding
 
 
@@ -58,7 +59,5 @@ def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
 
 def dense(kind, D, O, N, relu):
     """The `DenseLaunches` for N examples. ``kind`` is a value of `stages.PRECISIONS`."""
-    if kind is None:
-        return launch.dense(D, O, N, relu)
-    launches = tensor_cores.dense(kind, D, O, N, relu)
+    launches = dense_launches(D, O, N, relu, kind)
     return launches._replace(input_grad=rounding(launches.input_grad, out=kind == "float16"))

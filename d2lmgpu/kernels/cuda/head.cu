@@ -15,7 +15,7 @@
 //
 // Macros: D; O = 1 to 32, as the logits are in registers; INPUT_GRAD 0 (dx is not wanted) or 1; ROWS, those of a block;
 // CHUNK, a multiple of 32: how many rows of weight are in shared memory at a time; TYPE: what factors of products are
-// rounded to, -1 for float32, else as in tensor_cores.cuh, so that the results are those of the kernels on tensor cores;
+// rounded to, -1 for float32, else as in mma.cuh, so that the results are those of the kernels on tensor cores;
 // HALF_OUT of half.cuh, for logits and dx.
 // Grid: N / ROWS rounded up. Block: 32 * ROWS.
 

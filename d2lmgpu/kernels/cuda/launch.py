@@ -63,33 +63,6 @@ def streaming(file, name, n, options=()):
     return Launch(file, name, options, (min(ceil_div(n, 1024), 1024),), (256,))
 
 
-class DenseLaunches(NamedTuple):
-    """The launches of a dense layer, x (N, D) → y (N, O). Without ReLU the gradients' kernels do not read y.
-
-    Arguments, forward: x, weight, bias, y, N; input_grad: dy, y, weight, dx, N;
-    weight_grad: x, dy, y, dweight, dbias, N.
-    """
-
-    forward: Launch
-    input_grad: Launch
-    weight_grad: Launch
-
-
-def dense_products(D, O, N):
-    """The names of a dense layer's kernels, as in `DenseLaunches`, and the rows and columns of what each writes."""
-    return {"dense_forward": (N, O), "dense_input_grad": (N, D), "dense_weight_grad": (D + 1, O)}
-
-
-def dense(D, O, N, relu=False):
-    """The `DenseLaunches` in float32; large tiles, with fewer loads, where enough of them keep the GPU busy."""
-    launches = []
-    for name, (rows, columns) in dense_products(D, O, N).items():
-        tile = 32 if ceil_div(rows, 32) * ceil_div(columns, 32) >= 96 else 16
-        grid = ceil_div(columns, tile), ceil_div(rows, tile)
-        launches.append(Launch("dense.cu", name, macros(D=D, O=O, RELU=relu, TILE=tile), grid, (256,)))
-    return DenseLaunches(*launches)
-
-
 def softmax_cross_entropy(classes, N):
     """Arguments: logits, labels, count, scale, dlogits, losses, hits, N."""
     options = macros(CLASSES=classes)
