@@ -21,7 +21,7 @@
 #define PER_VECTOR (16 / (int)sizeof(NUMBER))
 #define ROUND 4  // vectors that a thread asks for at a time
 
-extern "C" __global__ void __launch_bounds__(256) add(NUMBER* __restrict__ dst, const NUMBER* __restrict__ src, int n)
+extern "C" __global__ void __launch_bounds__(256) add(NUMBER* dst, const NUMBER* src, int n)
 {
     int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
     int dst_offset = (unsigned long long)dst % 16 / sizeof(NUMBER);

@@ -74,8 +74,7 @@ static __device__ __forceinline__ void write_sums(double first, double second, i
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) moments(
-    const float* __restrict__ x, const int* __restrict__ count, double* __restrict__ workspace, int N)
+extern "C" __global__ void __launch_bounds__(256) moments(const float* x, const int* count, double* workspace, int N)
 {
     PLACE;
     unsigned total = there ? min(count[0], N) * IN : 0;
@@ -112,7 +111,7 @@ static __device__ __forceinline__ double column(const double* workspace, int c, 
 }
 
 extern "C" __global__ void __launch_bounds__(256) moments_sum(
-    const double* __restrict__ workspace, const int* __restrict__ count, double* __restrict__ moments, int rows, int N)
+    const double* workspace, const int* count, double* moments, int rows, int N)
 {
     int c = blockIdx.y * 8 + threadIdx.x / 32;
     if (c >= C) return;  // the whole warp
@@ -183,9 +182,8 @@ static __device__ __forceinline__ void normalise_channel(
 }
 
 extern "C" __global__ void __launch_bounds__(256) normalise(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    const double* __restrict__ moments, const int* __restrict__ count, float* __restrict__ y,
-    unsigned short* __restrict__ mask, int N)
+    const float* x, const float* weight, const float* bias, const double* moments, const int* count, float* y,
+    unsigned short* mask, int N)
 {
     PLACE;
     Channel channel = shared_channel(moments, c, there);
@@ -193,9 +191,8 @@ extern "C" __global__ void __launch_bounds__(256) normalise(
 }
 
 extern "C" __global__ void __launch_bounds__(256) normalise_fixed(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    const float* __restrict__ mean, const float* __restrict__ variance, const int* __restrict__ count,
-    float* __restrict__ y, unsigned short* __restrict__ mask, int N)
+    const float* x, const float* weight, const float* bias, const float* mean, const float* variance, const int* count,
+    float* y, unsigned short* mask, int N)
 {
     PLACE;
     if (!there) return;
@@ -212,8 +209,8 @@ static __device__ __forceinline__ unsigned bits_of(const unsigned short* mask, i
 #define SHARE (MAX_POOL ? 1.0f : 1.0f / (S * S))  // of dy, for each z whose bit is set
 
 extern "C" __global__ void __launch_bounds__(256) gradient_sums(
-    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    const double* __restrict__ moments, const int* __restrict__ count, double* __restrict__ workspace, int N)
+    const float* x, const float* dy, const unsigned short* mask, const double* moments, const int* count,
+    double* workspace, int N)
 {
     PLACE;
     float mean = shared_channel(moments, c, there).mean;
@@ -245,8 +242,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient_sums(
 }
 
 extern "C" __global__ void __launch_bounds__(256) gradient_sums_sum(
-    const double* __restrict__ workspace, const double* __restrict__ moments, double* __restrict__ sums,
-    float* __restrict__ dweight, float* __restrict__ dbias, int rows)
+    const double* workspace, const double* moments, double* sums, float* dweight, float* dbias, int rows)
 {
     int c = blockIdx.y * 8 + threadIdx.x / 32;
     if (c >= C) return;  // the whole warp
@@ -259,9 +255,8 @@ extern "C" __global__ void __launch_bounds__(256) gradient_sums_sum(
 }
 
 extern "C" __global__ void __launch_bounds__(256) input_grad(
-    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    const float* __restrict__ weight, const double* __restrict__ moments, const double* __restrict__ sums,
-    const int* __restrict__ count, float* __restrict__ dx, int N)
+    const float* x, const float* dy, const unsigned short* mask, const float* weight, const double* moments,
+    const double* sums, const int* count, float* dx, int N)
 {
     PLACE;
     // y depends on x also through mean and variance: what they take away is the part of dz along 1 and along x^.
@@ -300,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(256) input_grad(
 // Moves by MOMENTUM towards the moments' mean and variance, the unbiased one, with n - 1 for n. Moments of no images change
 // nothing.
 extern "C" __global__ void __launch_bounds__(256) track(
-    const double* __restrict__ moments, float* __restrict__ running_mean, float* __restrict__ running_variance)
+    const double* moments, float* running_mean, float* running_variance)
 {
     int c = blockIdx.x * 256 + threadIdx.x;
     if (c >= C || !(moments[c] > 0.0)) return;

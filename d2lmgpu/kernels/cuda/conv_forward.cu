@@ -31,8 +31,7 @@
 #include "squares.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    float* __restrict__ y, unsigned short* __restrict__ mask, int N)
+    const float* x, const float* weight, const float* bias, float* y, unsigned short* mask, int N)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= N * O * PH * PW) return;
@@ -57,8 +56,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
 #define PATCH_W (T * S + KW - 1)
 
 extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    float* __restrict__ y, unsigned short* __restrict__ mask, int N)
+    const float* x, const float* weight, const float* bias, float* y, unsigned short* mask, int N)
 {
     __shared__ float patch[PATCH_H][PATCH_W], kernel[KH * KW];
     int thread = threadIdx.y * T + threadIdx.x, o = blockIdx.y, n = blockIdx.z;
@@ -104,8 +102,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
 #define QUADS (OB / 4 | 1)                           // an odd row length in vectors avoids bank conflicts
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_forward(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    float* __restrict__ y, unsigned short* __restrict__ mask, int N)
+    const float* x, const float* weight, const float* bias, float* y, unsigned short* mask, int N)
 {
     __shared__ float4 weight_s[CB * KH * KW * QUADS];  // [c, ki, kj][o]: a vector is the weights of 4 output channels
     __shared__ __align__(16) float x_s[CB * XH * XW];

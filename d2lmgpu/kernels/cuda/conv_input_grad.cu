@@ -28,7 +28,7 @@
 
 // dz[n, o, i, j]; zero outside.
 static __device__ __forceinline__ float unpool(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, int n, int o, int i, int j)
+    const float* dy, const unsigned short* mask, int n, int o, int i, int j)
 {
     if (i < 0 || i >= ZH || j < 0 || j >= ZW || o >= O) return 0.0f;
     int index = ((n * O + o) * PH + i / S) * PW + j / S;
@@ -37,8 +37,7 @@ static __device__ __forceinline__ float unpool(
 }
 
 extern "C" __global__ void __launch_bounds__(256) conv_input_grad_v1(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
-    float* __restrict__ dx, int N)
+    const float* dy, const unsigned short* mask, const float* weight, float* dx, int N)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= N * C * H * W) return;
@@ -57,8 +56,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_input_grad_v1(
 #define PATCH_W (T + KW - 1)
 
 extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
-    float* __restrict__ dx, int N)
+    const float* dy, const unsigned short* mask, const float* weight, float* dx, int N)
 {
     __shared__ float patch[PATCH_H][PATCH_W], kernel[KH * KW];
     int thread = threadIdx.y * T + threadIdx.x, c = blockIdx.y, n = blockIdx.z;
@@ -95,8 +93,7 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
 #define PLANES (CB * H * W)                          // and for dx, when all chunks are done
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ weight,
-    float* __restrict__ dx, int N)
+    const float* dy, const unsigned short* mask, const float* weight, float* dx, int N)
 {
     __shared__ __align__(16) float shared[CHUNK > PLANES ? CHUNK : PLANES];
     float* weight_s = shared;                          // [o][c][ki, kj]

@@ -31,7 +31,7 @@
 
 // dz[n, o, i, j]; zero outside.
 static __device__ __forceinline__ float unpool(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, int n, int o, int i, int j)
+    const float* dy, const unsigned short* mask, int n, int o, int i, int j)
 {
     if (i >= ZH || j >= ZW || o >= O) return 0.0f;
     int index = ((n * O + o) * PH + i / S) * PW + j / S;
@@ -40,8 +40,7 @@ static __device__ __forceinline__ float unpool(
 }
 
 extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
-    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ dweight, float* __restrict__ dbias, int N)
+    const float* x, const float* dy, const unsigned short* mask, float* dweight, float* dbias, int N)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= O * C * K + O) return;
@@ -85,7 +84,7 @@ static __device__ __forceinline__ int image_of(int tile)
     return blockIdx.x + tile / TILES * gridDim.x;
 }
 
-static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int tile0, int c0, int N)
+static __device__ __forceinline__ void stage_x(float* x_s, const float* x, int tile0, int c0, int N)
 {
     const int count = SLOTS * CB * X_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
     for (int b = 0; b < batches; ++b) {
@@ -107,8 +106,8 @@ static __device__ __forceinline__ void stage_x(float* x_s, const float* __restri
     }
 }
 
-static __device__ __forceinline__ void stage_dz(float* dz_s, const float* __restrict__ dy,
-    const unsigned short* __restrict__ mask, int tile0, int o0, int N)
+static __device__ __forceinline__ void stage_dz(float* dz_s, const float* dy,
+    const unsigned short* mask, int tile0, int o0, int N)
 {
     const int count = SLOTS * OB * DZ_PLANE, batches = BATCHES(count), batch = CEIL_DIV(EACH(count), batches);
     for (int b = 0; b < batches; ++b) {
@@ -135,8 +134,7 @@ static __device__ __forceinline__ void stage_dz(float* dz_s, const float* __rest
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad(
-    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ workspace, int N)
+    const float* x, const float* dy, const unsigned short* mask, float* workspace, int N)
 {
     __shared__ __align__(16) float x_s[SLOTS * CB * X_PLANE], dz_s[SLOTS * OB * DZ_PLANE];
     __shared__ float bias_s[THREADS];
@@ -197,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
 // Adds up the rows of the workspace, of the kernel above, conv_weight_grad_strips and winograd_weight_grad, 32 columns a
 // block. Block: (32, PARTS). Threads of one x share a sum; their parts meet in shared memory, and one thread adds those.
 extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_sum(
-    const float* __restrict__ workspace, float* __restrict__ dweight, float* __restrict__ dbias, int rows)
+    const float* workspace, float* dweight, float* dbias, int rows)
 {
     __shared__ float parts[PARTS][33];
     int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;

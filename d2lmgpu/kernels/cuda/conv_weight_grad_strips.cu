@@ -64,7 +64,7 @@ static __device__ __forceinline__ void load(float* to, const float* from)
 #define BATCH(count) CEIL_DIV(EACH(count), CEIL_DIV(EACH(count), 8))
 
 // The rows of x that the tile needs, the first at x[start]; ``size``: of x.
-static __device__ __forceinline__ void stage_x(float* x_s, const float* __restrict__ x, int start, unsigned size)
+static __device__ __forceinline__ void stage_x(float* x_s, const float* x, int start, unsigned size)
 {
     const int count = IMAGES * C * XH * W, batch = BATCH(count);
     for (int first = threadIdx.x; first < count; first += batch * THREADS) {
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void stage_x(float* x_s, const float* __restri
 }
 
 // The tile's squares. Those of images and rows that are not there are zero, those of channels are never used.
-static __device__ __forceinline__ void stage_squares(Square* squares, const float* __restrict__ dy,
-    const unsigned short* __restrict__ mask, int n0, int o0, int row0, int N)
+static __device__ __forceinline__ void stage_squares(Square* squares, const float* dy,
+    const unsigned short* mask, int n0, int o0, int row0, int N)
 {
     const int count = SQUARES, batch = BATCH(SQUARES), start = (n0 * O + o0) * (PH * PW) + row0 * PW;
     const unsigned size = N * O * (PH * PW);
@@ -110,8 +110,7 @@ static __device__ __forceinline__ void stage_squares(Square* squares, const floa
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_weight_grad_strips(
-    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ workspace, int N)
+    const float* x, const float* dy, const unsigned short* mask, float* workspace, int N)
 {
     __shared__ __align__(16) float shared[SHARED];
     Square* squares = (Square*)(shared + X_FLOATS);

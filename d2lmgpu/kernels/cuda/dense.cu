@@ -30,8 +30,7 @@
 
 #if PRODUCT == 0
 extern "C" __global__ void __launch_bounds__(256) dense_forward_v1(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    float* __restrict__ y, int N)
+    const float* x, const float* weight, const float* bias, float* y, int N)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x, n = index / O, o = index % O;
     if (n >= N) return;
@@ -41,8 +40,7 @@ extern "C" __global__ void __launch_bounds__(256) dense_forward_v1(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_forward(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    float* __restrict__ y, int N)
+    const float* x, const float* weight, const float* bias, float* y, int N)
 {
     typedef Factor<TM, D, 1, false> Rows;
     typedef Factor<TN, 1, O, false> Columns;
@@ -62,8 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_forward(
 
 #if PRODUCT == 1
 extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_input_grad(
-    const float* __restrict__ dy, const float* __restrict__ y, const float* __restrict__ weight,
-    float* __restrict__ dx, int N)
+    const float* dy, const float* y, const float* weight, float* dx, int N)
 {
     typedef Factor<TM, O, 1, RELU> Rows;
     typedef Factor<TN, O, 1, false> Columns;
@@ -82,8 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_input_grad(
 // dbias is the gradient of one more row of weights, whose input is always 1.
 #if PRODUCT == 2
 extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_weight_grad(
-    const float* __restrict__ x, const float* __restrict__ dy, const float* __restrict__ y,
-    float* __restrict__ dweight, float* __restrict__ dbias, int N)
+    const float* x, const float* dy, const float* y, float* dweight, float* dbias, int N)
 {
     typedef Factor<TM, 1, D, false, true> Rows;
     typedef Factor<TN, 1, O, RELU> Columns;

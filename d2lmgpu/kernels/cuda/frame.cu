@@ -13,14 +13,13 @@ static __device__ __forceinline__ int framed_place(int i)
     return (i / (H * W) * FH + i / W % H + P) * FW + i % W + P;
 }
 
-extern "C" __global__ void __launch_bounds__(256) frame(const float* __restrict__ x, float* __restrict__ framed, int planes)
+extern "C" __global__ void __launch_bounds__(256) frame(const float* x, float* framed, int planes)
 {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < planes * H * W; i += gridDim.x * blockDim.x)
         framed[framed_place(i)] = x[i];
 }
 
-extern "C" __global__ void __launch_bounds__(256) frame_grad(
-    const float* __restrict__ dframed, float* __restrict__ dx, int planes)
+extern "C" __global__ void __launch_bounds__(256) frame_grad(const float* dframed, float* dx, int planes)
 {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < planes * H * W; i += gridDim.x * blockDim.x)
         dx[i] = dframed[framed_place(i)];

@@ -19,9 +19,8 @@
 #include "half.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) gather(
-    const unsigned char* __restrict__ images, const unsigned char* __restrict__ labels, const int* __restrict__ order,
-    const int* __restrict__ starts, const int* __restrict__ step, float* __restrict__ x, int* __restrict__ y,
-    int* __restrict__ count, int n)
+    const unsigned char* images, const unsigned char* labels, const int* order, const int* starts, const int* step,
+    float* x, int* y, int* count, int n)
 {
     int i = blockIdx.x, start = starts[step[0]], size = min(starts[step[0] + 1] - start, n);
     bool there = i < size;

@@ -52,17 +52,15 @@ static __device__ __forceinline__ float rounded(float value)
 }
 
 // Rows d0, d0 + 1, ... of weight into shared memory; zeros beyond the last.
-static __device__ __forceinline__ void fetch(const float* __restrict__ weight, int d0, float* weight_s)
+static __device__ __forceinline__ void fetch(const float* weight, int d0, float* weight_s)
 {
     for (int i = threadIdx.x; i < CHUNK * O; i += 32 * ROWS)
         weight_s[i / O * ROW + i % O] = d0 + i / O < D ? rounded(weight[d0 * O + i]) : 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
-    const float* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
-    const int* __restrict__ labels, const int* __restrict__ count, const float* __restrict__ scale,
-    float* __restrict__ logits, float* __restrict__ losses, int* __restrict__ hits, float* __restrict__ dlogits,
-    float* __restrict__ dx, int N)
+    const float* x, const float* weight, const float* bias, const int* labels, const int* count, const float* scale,
+    float* logits, float* losses, int* hits, float* dlogits, float* dx, int N)
 {
     __shared__ float weight_s[CHUNK * ROW];
     int lane = threadIdx.x % 32, n = blockIdx.x * ROWS + threadIdx.x / 32;

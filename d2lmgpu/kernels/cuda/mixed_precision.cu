@@ -34,28 +34,25 @@
 
 #define FOR_EACH(i, n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
 
-extern "C" __global__ void __launch_bounds__(256) cast_from_float(
-    const float* __restrict__ x, ELEMENT* __restrict__ y, int n)
+extern "C" __global__ void __launch_bounds__(256) cast_from_float(const float* x, ELEMENT* y, int n)
 {
     FOR_EACH(i, n) y[i] = TO_ELEMENT(x[i]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) cast_to_float(
-    const ELEMENT* __restrict__ x, float* __restrict__ y, int n)
+extern "C" __global__ void __launch_bounds__(256) cast_to_float(const ELEMENT* x, float* y, int n)
 {
     FOR_EACH(i, n) y[i] = TO_FLOAT(x[i]);
 }
 
 // x - x is 0 for every number, and not a number for the others. All threads that write, write the same.
-extern "C" __global__ void __launch_bounds__(256) check_finite(
-    const float* __restrict__ grad, int* __restrict__ overflow, int n)
+extern "C" __global__ void __launch_bounds__(256) check_finite(const float* grad, int* overflow, int n)
 {
     FOR_EACH(i, n) if (!(grad[i] - grad[i] == 0.0f)) overflow[0] = 1;
 }
 
 extern "C" __global__ void __launch_bounds__(256) scaled_sgd(
-    float* __restrict__ param, const float* __restrict__ grad, const float* __restrict__ rates,
-    const int* __restrict__ step, const float* __restrict__ scale, const int* __restrict__ overflow, int n)
+    float* param, const float* grad, const float* rates, const int* step, const float* scale, const int* overflow,
+    int n)
 {
     if (overflow[0]) return;
     float rate = rates[step[0]] / scale[0];

@@ -13,9 +13,8 @@
 #define FOR_EACH(i, n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
 
 extern "C" __global__ void __launch_bounds__(256) momentum(
-    float* __restrict__ param, const float* __restrict__ grad, float* __restrict__ velocity,
-    const float* __restrict__ rates, const float* __restrict__ sizes, const int* __restrict__ step,
-    const float* __restrict__ scale, const int* __restrict__ overflow, int n)
+    float* param, const float* grad, float* velocity, const float* rates, const float* sizes, const int* step,
+    const float* scale, const int* overflow, int n)
 {
     if (overflow[0]) return;
     float size = sizes[step[0]], lr = rates[step[0]] * size, to_mean = 1.0f / (size * scale[0]);
@@ -27,9 +26,8 @@ extern "C" __global__ void __launch_bounds__(256) momentum(
 }
 
 extern "C" __global__ void __launch_bounds__(256) adam(
-    float* __restrict__ param, const float* __restrict__ grad, float* __restrict__ mean, float* __restrict__ square,
-    const float* __restrict__ rates, const float* __restrict__ sizes, const int* __restrict__ step,
-    const float* __restrict__ scale, const int* __restrict__ overflow, const int* __restrict__ taken, int n)
+    float* param, const float* grad, float* mean, float* square, const float* rates, const float* sizes,
+    const int* step, const float* scale, const int* overflow, const int* taken, int n)
 {
     if (overflow[0]) return;
     float size = sizes[step[0]], lr = rates[step[0]] * size, to_mean = 1.0f / (size * scale[0]);

@@ -13,8 +13,7 @@
 
 #include "half.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) pool(
-    const float* __restrict__ x, float* __restrict__ y, unsigned short* __restrict__ mask, int planes)
+extern "C" __global__ void __launch_bounds__(256) pool(const float* x, float* y, unsigned short* mask, int planes)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= planes * PH * PW) return;
@@ -32,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) pool(
 }
 
 extern "C" __global__ void __launch_bounds__(256) pool_grad(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, float* __restrict__ dx, int planes)
+    const float* dy, const unsigned short* mask, float* dx, int planes)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= planes * H * W) return;

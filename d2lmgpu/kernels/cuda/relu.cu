@@ -6,14 +6,13 @@
 
 #include "half.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) relu(const float* __restrict__ x, float* __restrict__ y, int n)
+extern "C" __global__ void __launch_bounds__(256) relu(const float* x, float* y, int n)
 {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
         y[i] = x[i] <= 0.0f ? 0.0f : OUT_OF(x[i]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) relu_grad(
-    const float* __restrict__ dy, const float* __restrict__ x, float* __restrict__ dx, int n)
+extern "C" __global__ void __launch_bounds__(256) relu_grad(const float* dy, const float* x, float* dx, int n)
 {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
         dx[i] = x[i] > 0.0f ? dy[i] : 0.0f;

@@ -11,8 +11,7 @@
 // Grid: any number of blocks. Block: 256.
 
 extern "C" __global__ void __launch_bounds__(256) sgd(
-    float* __restrict__ param, const float* __restrict__ grad, const float* __restrict__ rates,
-    const int* __restrict__ step, int n)
+    float* param, const float* grad, const float* rates, const int* step, int n)
 {
     float rate = rates[step[0]];
     int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;

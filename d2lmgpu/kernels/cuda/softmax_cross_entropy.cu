@@ -20,9 +20,8 @@
 #define LOWEST -3.402823466e38f
 
 extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
-    const float* __restrict__ logits, const int* __restrict__ labels, const int* __restrict__ count,
-    const float* __restrict__ scale, float* __restrict__ dlogits, float* __restrict__ losses, int* __restrict__ hits,
-    int N)
+    const float* logits, const int* labels, const int* count, const float* scale, float* dlogits, float* losses,
+    int* hits, int N)
 {
     int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (n >= N) return;  // the whole warp
@@ -61,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
 // what comes before it in a step finds the old number there, and what waits for it the new one.
 // Grid: 1. Block: 1024.
 extern "C" __global__ void __launch_bounds__(1024) softmax_cross_entropy_sum(
-    const float* __restrict__ losses, const int* __restrict__ hits, float* __restrict__ loss, int* __restrict__ correct,
-    float* __restrict__ epoch_loss, int* __restrict__ epoch_correct, int* __restrict__ step, int N)
+    const float* losses, const int* hits, float* loss, int* correct, float* epoch_loss, int* epoch_correct, int* step,
+    int N)
 {
     __shared__ float loss_s[32];
     __shared__ int hits_s[32];

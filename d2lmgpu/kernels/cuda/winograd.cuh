@@ -148,19 +148,19 @@ static __device__ __forceinline__ int place(int f, int tile)
 // hundred cycles to answer. DEPTH is CB, so that each step makes room for that of the next chunk, or less. It may read
 // CB steps beyond the end, for which u has room.
 
-static __device__ __forceinline__ const float* my_u(const float* __restrict__ u, int part, int K)
+static __device__ __forceinline__ const float* my_u(const float* u, int part, int K)
 {
     return u + (part * K * PART + threadIdx.x / (2 * POINTS)) * POINTS + threadIdx.x % POINTS;
 }
 
-static __device__ __forceinline__ void load(const float* __restrict__ u, int k, float numbers[RO])
+static __device__ __forceinline__ void load(const float* u, int k, float numbers[RO])
 {
 #pragma unroll
     for (int r = 0; r < RO; ++r) numbers[r] = u[(k * PART + r * Q) * POINTS];
 }
 
 // The first steps of a chunk: best long before `multiply`. With DEPTH = CB only of the first chunk.
-static __device__ __forceinline__ void load_first(const float* __restrict__ u, float ahead[DEPTH][RO])
+static __device__ __forceinline__ void load_first(const float* u, float ahead[DEPTH][RO])
 {
 #pragma unroll
     for (int k = 0; k < DEPTH; ++k) load(u, k, ahead[k]);
@@ -179,7 +179,7 @@ static __device__ __forceinline__ int second_vector()
 // sum[r][i] += sum over k < count of u(k) * v(k): a chunk. All places in registers are known to the compiler, so that
 // no number that is still on its way is ever moved.
 static __device__ __forceinline__ void multiply(
-    const float* __restrict__ u, float ahead[DEPTH][RO], const float* first, const float* second, int count,
+    const float* u, float ahead[DEPTH][RO], const float* first, const float* second, int count,
     float sum[RO][8])
 {
     float4 v[2][2];

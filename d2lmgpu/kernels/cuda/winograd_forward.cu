@@ -95,8 +95,7 @@ static __device__ __forceinline__ Bits window()
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_forward(
-    const float* __restrict__ x, const float* __restrict__ u, const float* __restrict__ bias, float* __restrict__ y,
-    unsigned short* __restrict__ mask, int N)
+    const float* x, const float* u, const float* bias, float* y, unsigned short* mask, int N)
 {
     __shared__ __align__(16) float shared[SUMMING > EXCHANGE ? SUMMING : EXCHANGE];
     __shared__ Bits lit[CB * TILES];  // of each tile and channel of a chunk: pixels of all chunks

@@ -95,8 +95,7 @@ static __device__ __forceinline__ void store(const float* m_s, float* to, int h,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_input_grad(
-    const float* __restrict__ dy, const unsigned short* __restrict__ mask, const float* __restrict__ u,
-    float* __restrict__ dx, int N)
+    const float* dy, const unsigned short* mask, const float* u, float* dx, int N)
 {
     __shared__ __align__(16) float shared[2 * CB * PLANE > EXCHANGE ? 2 * CB * PLANE : EXCHANGE];
     int n0 = blockIdx.x * IMAGES, part = blockIdx.y;

@@ -110,8 +110,7 @@ static __device__ __forceinline__ void finish(const float* plane, float taps[KH]
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) winograd_weight_grad(
-    const float* __restrict__ x, const float* __restrict__ dy, const unsigned short* __restrict__ mask,
-    float* __restrict__ workspace, int N)
+    const float* x, const float* dy, const unsigned short* mask, float* workspace, int N)
 {
     __shared__ __align__(16) float shared[SUMMING > EXCHANGE ? SUMMING : EXCHANGE];
     float *bias_s = shared, *d_s = bias_s + CEIL_DIV(THREADS, 4) * 4;  // a number for each thread, to spare a register

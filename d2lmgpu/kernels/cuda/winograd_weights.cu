@@ -14,8 +14,7 @@
 #define O_UP (CEIL_DIV(O, OP) * OP)
 #define C_UP (BACK ? CEIL_DIV(C, CP) * CP : C)
 
-extern "C" __global__ void __launch_bounds__(256) winograd_weights(
-    const float* __restrict__ weight, float* __restrict__ u, float* __restrict__ u_back)
+extern "C" __global__ void __launch_bounds__(256) winograd_weights(const float* weight, float* u, float* u_back)
 {
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     int i = index % TH, c = index / TH % C_UP, o = index / TH / C_UP;
