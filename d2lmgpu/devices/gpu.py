@@ -144,7 +144,11 @@ class GPU(Device):
             for device in event.places:
                 device.finish()
         elif hasattr(event.value, "synchronize"):  # a CUDA event; a CPU's task has left nothing running
-            self.stream.wait_event(event.value)
+            try:
+                self.stream.wait_event(event.value)
+            except Exception:
+                event.value.synchronize()  # the error is told, and what comes next runs after the event all the same
+                raise
 
     def mark(self):
         """Called on this device's thread: a CUDA event at the end of its stream."""
