@@ -19,7 +19,7 @@ import numpy as np
 from compare_pytorch import git
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import capture
+from d2lmgpu.kernels.cuda import capture, early
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.output import write_json
 from d2lmgpu.training.graph_step import TOGETHER, GraphStep
@@ -45,6 +45,7 @@ class Noted:
             launches.append((name, grid, block, arguments, kernel))
             kernel(grid, block, arguments)
 
+        launch.kernel = kernel.kernel
         return launch
 
 
@@ -128,8 +129,14 @@ def measure_step(network, batch, precision):
     rows = gpu.submit(kernels).result()
     runner.start_epoch(order, 1e-6)
     whole = gpu.submit(step).result()
+    cards = {*early.cards}
+    early.cards.clear()
+    waiting = gpu.submit(runner.execution._record, runner._sizes(batch), 1).result()
+    early.cards.update(cards)
+    usual = gpu.submit(time_graph, gpu.stream, waiting, 1, lambda: part.number.fill(0)).result()
     nothing = gpu.submit(empty).result()
-    return {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
+    found = {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
+    return found | {"step_without_early_launches": usual}
 
 
 def measure_epochs(runner, order):
@@ -152,7 +159,9 @@ def measure_epochs(runner, order):
 
 def show(title, found, predicted):
     step = " and ".join(f"{value['median']:.1f} (graph of {name})" for name, value in found["step"].items())
-    print(f"\n{title}: {step} us a step, measured; empty kernel {found['empty_kernel']['median']:.2f} us")
+    usual = found["step_without_early_launches"]["median"]
+    print(f"\n{title}: {step} us a step, measured; {usual:.1f} if no kernel is launched before the one before it ends;")
+    print(f"empty kernel {found['empty_kernel']['median']:.2f} us")
     epoch = found["epoch"]
     print(
         "epoch, us: " + ", ".join(f"{name} {value['median']:.0f}" for name, value in epoch.items() if name != "steps")

@@ -26,6 +26,7 @@ MESSAGES = {
 
 LEGAL_IN_CAPTURE = {
     "launchKernel",
+    "launchKernelEx",
     "memcpyAsync device to device",
     "memsetAsync",
     "eventCreate",

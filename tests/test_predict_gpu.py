@@ -127,8 +127,8 @@ def test_blocks_that_fit():
 
 
 def test_nodes_wait_for_each_other_and_share_a_card():
-    def row(seconds, after, part=1.0, card=0):
-        return {"seconds": seconds, "after": after, "part_of_the_card": part, "card": card}
+    def row(seconds, after, part=1.0, card=0, early=()):
+        return {"seconds": seconds, "after": after, "early": early, "part_of_the_card": part, "card": card}
 
     us = 1e-6
     alone = [row(10 * us, []), row(10 * us, [0])]
@@ -139,6 +139,9 @@ def test_nodes_wait_for_each_other_and_share_a_card():
     assert 19 * us < step.schedule(full) <= 20 * us
     apart = [row(10 * us, [], card=0), row(10 * us, [], card=1)]
     assert step.schedule(apart) == pytest.approx(10 * us)
+    chain = [row(10 * us, []), row(10 * us, [0], early=[0]), row(10 * us, [0, 1], early=[1])]
+    assert step.schedule(chain) == pytest.approx(30 * us + 2 * step.NODE)
+    assert step.schedule(chain, gained=1 * us) == pytest.approx(30 * us + 2 * (step.NODE - 1 * us))
 
 
 @pytest.mark.parametrize("precision, cards", [("float32", 1), ("mixed", 2)])

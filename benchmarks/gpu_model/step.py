@@ -15,8 +15,10 @@ LINK, LINK_LATENCY = 450e9, 1.5e-6
 
 
 def predict_step(nodes, predictor):
-    """A row for each node, with its "start" and "seconds", and when the step ends, in seconds.
+    """A row for each node, with its "start" and "seconds", and two times in seconds at which the step ends.
 
+    The first if kernels that are launched early gain nothing by it, the second if they begin as soon as those end that
+    they follow: somewhere between them the truth should lie, which no model knows before it is measured.
     A row of a kernel that does not compile has an "error", and counts for nothing.
     """
     footprint = {}
@@ -28,6 +30,7 @@ def predict_step(nodes, predictor):
     rows = []
     for node in nodes:
         row = {"name": node.name, "kind": node.kind, "card": node.card, "after": list(node.after)}
+        row["early"] = list(node.early)
         row["part_of_the_card"] = 0.1
         if node.kind == "kernel":
             touched = [memory for memory in node.arguments if isinstance(memory, Memory)]
@@ -47,7 +50,8 @@ def predict_step(nodes, predictor):
         else:
             row["seconds"] = KERNEL_START + node.nbytes / DRAM
         rows.append(row)
-    return rows, schedule(rows)
+    at_best = schedule(rows, NODE)
+    return rows, schedule(rows), at_best
 
 
 def _first_error(error):
@@ -55,18 +59,23 @@ def _first_error(error):
     return lines[0][:200]
 
 
-def schedule(rows):
+def schedule(rows, gained=0.0):
     """Sets each row's "start", and returns the end of the last.
 
-    A node begins `NODE` after those that it waits for. Kernels that run on one card
+    A node begins `NODE` after those that it waits for, and ``gained`` earlier after those that it is launched before
+    the end of. Kernels that run on one card
     at the same time share it: who came first keeps its part, others get what is left.
     """
     ends, running, left = {}, [], {i: row["seconds"] for i, row in enumerate(rows)}
     waiting, now = dict(enumerate(rows)), 0.0
+
+    def begins(row):
+        return max((ends[j] + NODE - gained * (j in row["early"]) for j in row["after"]), default=0.0)
+
     while waiting or running:
         for i, row in list(waiting.items()):
             if all(j in ends for j in row["after"]):
-                begin = max((ends[j] + NODE for j in row["after"]), default=0.0)
+                begin = begins(row)
                 if begin <= now + 1e-12:
                     row["start"] = now
                     running.append(i)
@@ -77,12 +86,8 @@ def schedule(rows):
             rest = free.get(rows[i]["card"], 1.0)
             speeds[i] = max(0.05, min(1.0, rest / part))
             free[rows[i]["card"]] = max(0.0, rest - part)
-        begins = [
-            max((ends[j] + NODE for j in row["after"]), default=0.0)
-            for row in waiting.values()
-            if all(j in ends for j in row["after"])
-        ]
-        step = min([left[i] / speeds[i] for i in running] + [begin - now for begin in begins])
+        to_come = [begins(row) for row in waiting.values() if all(j in ends for j in row["after"])]
+        step = min([left[i] / speeds[i] for i in running] + [begin - now for begin in to_come])
         now += step
         for i in list(running):
             left[i] -= step * speeds[i]

@@ -23,7 +23,7 @@ from ..cluster import gather
 from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
-from ..kernels.cuda import capture, finish_card
+from ..kernels.cuda import capture, finish_card, graphs_work
 from ..language.plan import COMPUTES, all_of
 from ..language.ways import KEPT, WRITTEN
 from ..timing import paused
@@ -117,6 +117,8 @@ class GraphExecution(Execution):
         so that all kernels are compiled and loaded, and all memory is there; that changes nothing. Raises what CuPy
         raises if it cannot be recorded, and the devices are as they were.
         """
+        for device in self.devices:  # tried once: whether kernels can be launched early there
+            device.submit(graphs_work).result()
         return self.devices[0].submit(self._record, sizes, steps).result()
 
     def _record(self, sizes, steps):

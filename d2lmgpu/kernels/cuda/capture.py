@@ -5,11 +5,18 @@ import contextlib
 import numpy as np
 
 from ...devices.trials import works
+from . import early
 from .add import add
-from .run import current_card
+from .run import current_card, recorded
 
 LAUNCHES = 3
 """How often the graph in the trial is launched."""
+
+IN_A_ROW = 3
+"""Its kernels that follow one another in one stream."""
+
+LENGTH = 10_000
+"""Elements of its arrays."""
 
 
 def capture(stream, issue):
@@ -20,7 +27,8 @@ def capture(stream, issue):
     """
     stream.begin_capture()
     try:
-        issue()
+        with recorded():
+            issue()
     except BaseException:
         with contextlib.suppress(Exception):  # it may say that nothing can come of this: that is known
             stream.end_capture()  # otherwise all streams would go on recording, for ever
@@ -29,8 +37,30 @@ def capture(stream, issue):
 
 
 def graphs_work():
-    """Whether a graph of two streams can be recorded on the current card and does what it should; tried once."""
-    return works(f"gpu({current_card()})", "a CUDA graph", "steps are launched kernel by kernel", _try_graph)
+    """Whether a graph of two streams can be recorded on the current card and does what it should; tried once.
+
+    If so, it is also tried whether its kernels can be launched early.
+    """
+    import cupy
+
+    card = current_card()
+    if not works(f"gpu({card})", "a CUDA graph", "steps are launched kernel by kernel", lambda: _try_with(set())):
+        return False
+    properties, instead = cupy.cuda.runtime.getDeviceProperties(card), "each kernel waits for the one before it to end"
+    is_new = (properties["major"], properties["minor"]) >= early.SINCE
+    if is_new and works(f"gpu({card})", "launching kernels early", instead, lambda: _try_with({card})):
+        early.cards.add(card)
+    return True
+
+
+def _try_with(cards):
+    """With kernels launched early on no card but these; afterwards not on the current one."""
+    early.cards.discard(current_card())
+    early.cards.update(cards)
+    try:
+        _try_graph()
+    finally:
+        early.cards.discard(current_card())
 
 
 def _try_graph():
@@ -38,10 +68,12 @@ def _try_graph():
     import cupy
 
     main, side = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
-    x, y, one = cupy.zeros(100, np.float32), cupy.zeros(100, np.float32), cupy.ones(100, np.float32)
+    x, y, one = cupy.zeros(LENGTH, np.float32), cupy.zeros(LENGTH, np.float32), cupy.ones(LENGTH, np.float32)
 
     def issue():
-        add(x, one)
+        one.fill(1)
+        for _ in range(IN_A_ROW):
+            add(x, one)
         side.wait_event(main.record())
         with side:
             add(y, x)
@@ -55,9 +87,9 @@ def _try_graph():
     expected = sums = 0
     for _ in range(LAUNCHES):
         graph.launch(main)
-        expected += 1
+        expected += IN_A_ROW
         sums += expected
         expected += sums
     found = x.get()
-    if not np.array_equal(found, np.full(100, expected, np.float32)):
+    if not np.array_equal(found, np.full(LENGTH, expected, np.float32)):
         raise RuntimeError(f"launched {LAUNCHES} times it gives {found.min()} to {found.max()} instead of {expected}")
