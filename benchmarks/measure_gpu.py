@@ -202,7 +202,9 @@ def main(arguments=None):
 
     note_launches()
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    files = sorted((Path(__file__).parent / "results").glob("predicted_*.json"))
+    files = sorted(
+        (Path(__file__).parent / "results").glob("predicted_*.json"), key=lambda file: "now" not in file.name
+    )
     steps = []
     for precision in options.precision.split(","):
         for batch in map(int, options.batch.split(",")):

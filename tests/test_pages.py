@@ -254,6 +254,22 @@ def test_the_predicted_and_the_measured_figures_of_a_gpu():
     assert f"LeNet's step in float32 has {len(kernels)} kernels" in read(ROOT / "docs" / "gpu.md")
 
 
+def test_the_figures_of_the_kernels_as_they_are_now():
+    steps = json.loads(read(RESULTS / "predicted_h100_now.json"))["steps"]
+    table = rows(section("gpu.md", "## The kernels as they are now: predicted only"))
+    found = {(step["batch"], step["cards"], step["precision"]): step for step in steps}
+    for row, (batch, cards) in zip(table, [(256, 1), (256, 2), (2048, 1), (2048, 2)], strict=True):
+        for shown, precision in zip(row[1:], PRECISIONS, strict=True):
+            step = found[batch, cards, precision]
+            usual, at_best = step["predicted_seconds"], step["predicted_seconds_at_best"]
+            assert shown == f"{1e6 * usual:.0f}, at best {1e6 * at_best:.0f}"
+    ratios = {
+        round(found[2048, 2, precision]["predicted_seconds"] / found[2048, 1, precision]["predicted_seconds"], 2)
+        for precision in PRECISIONS
+    }
+    assert ratios <= {0.57, 0.58} and found[256, 1, "float32"]["predicted"][2]["early"] == [1]
+
+
 def test_the_launches_that_took_what_was_predicted():
     """Of all that were measured, by name and grid, in order."""
     near = count = 0
