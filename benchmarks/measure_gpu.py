@@ -202,9 +202,8 @@ def main(arguments=None):
 
     note_launches()
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    files = sorted(
-        (Path(__file__).parent / "results").glob("predicted_*.json"), key=lambda file: "now" not in file.name
-    )
+    results = Path(__file__).parent / "results"
+    files = [results / "predicted_h100_now.json", *sorted(results.glob("predicted_*.json"))]
     steps = []
     for precision in options.precision.split(","):
         for batch in map(int, options.batch.split(",")):
