@@ -5,6 +5,7 @@ import contextlib
 import numpy as np
 
 from ...devices.trials import works
+from ...devices.workers import current_device
 from . import early
 from .add import add
 from .run import current_card, recorded
@@ -39,15 +40,12 @@ def capture(stream, issue):
 def graphs_work():
     """Whether a graph of two streams can be recorded on the current card and does what it should; tried once.
 
-    If so, it is also tried whether its kernels can be launched early.
+    If so, it is also tried whether its kernels can be launched early. Called on a device's thread.
     """
-    import cupy
-
-    card = current_card()
+    card, instead = current_card(), "each kernel waits for the one before it to end"
     if not works(f"gpu({card})", "a CUDA graph", "steps are launched kernel by kernel", lambda: _try_with(set())):
         return False
-    properties, instead = cupy.cuda.runtime.getDeviceProperties(card), "each kernel waits for the one before it to end"
-    is_new = (properties["major"], properties["minor"]) >= early.SINCE
+    is_new = current_device().compute_capability >= early.SINCE
     if is_new and works(f"gpu({card})", "launching kernels early", instead, lambda: _try_with({card})):
         early.cards.add(card)
     return True

@@ -12,8 +12,8 @@ import os
 
 import numpy as np
 
-SINCE = 9, 0
-"""Compute capability."""
+SINCE = 90
+"""Compute capability, times ten."""
 
 HEADER = '#include "early.cuh"'
 """What is in the files whose kernels may be launched early."""
