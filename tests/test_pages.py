@@ -214,6 +214,23 @@ def test_the_figures_beside_pytorch():
         names = "median", "lower quartile", "upper quartile"
         assert shown == [as_shown(ratio[name], text) for name, text in zip(names, shown, strict=True)]
 
+    other = json.loads(read(RESULTS / "cpu_pytorch_intel.json"))["times_as_fast"]
+    page = section("performance.md", "### Speed beside PyTorch")
+    sentence = " ".join(page.split("cpu_pytorch_intel.json)")[1].split("\n\n")[0].split())
+    contenders = {
+        ("ours, 1 device", "PyTorch eager, 1 thread"): "PyTorch eager",
+        ("ours, 1 device", "torch.compile, 1 thread"): "`torch.compile`",
+        ("ours, 2 devices", "PyTorch DDP, 2 processes"): "DDP",
+        ("ours, 2 devices", "ours, 1 device"): "as one",
+        ("ours, 1 device", "ours, 1 device, before"): "one device",
+        ("ours, 2 devices", "ours, 2 devices, before"): "times on two",
+    }
+    for (ours, than), text in contenders.items():
+        (ratio,) = (entry["ratio"] for entry in other if (entry["is"], entry["than"]) == (ours, than))
+        before, after = sentence.split(f"{text} (")
+        shown = numbers(before)[-1:] + numbers(after.split(")")[0])
+        assert shown == [as_shown(ratio[name], text) for name, text in zip(names, shown, strict=True)], than
+
 
 @pytest.mark.parametrize(
     "script, name, results",
