@@ -197,8 +197,9 @@ def test_the_textbooks_recipe():
     ]
 
 
-def test_the_figures_beside_pytorch():
-    ratios = json.loads(read(RESULTS / "cpu_pytorch.json"))["times_as_fast"]
+@pytest.mark.parametrize("results, column", [("cpu_pytorch", 1), ("cpu_pytorch_intel", 3)])
+def test_the_figures_beside_pytorch(results, column):
+    ratios = json.loads(read(RESULTS / f"{results}.json"))["times_as_fast"]
     pairs = {
         "PyTorch eager, one thread": "PyTorch eager, 1 thread",
         "`torch.compile`, one thread": "torch.compile, 1 thread",
@@ -206,30 +207,15 @@ def test_the_figures_beside_pytorch():
         "`torch.compile`, two threads": "torch.compile, 2 threads",
         "two devices against one": "ours, 1 device",
         "eight devices against two": "ours, 2 devices",
+        "one device against one of the version before": "ours, 1 device, before",
+        "two devices against two of the version before": "ours, 2 devices, before",
     }
     for text, than in pairs.items():
         (row,) = (row for row in rows(section("performance.md", "### Speed beside PyTorch")) if text in row[0])
         (ratio,) = (entry["ratio"] for entry in ratios if entry["than"] == than)
-        shown = numbers(row[1]) + numbers(row[2])
+        shown = numbers(row[column]) + numbers(row[column + 1])
         names = "median", "lower quartile", "upper quartile"
         assert shown == [as_shown(ratio[name], text) for name, text in zip(names, shown, strict=True)]
-
-    other = json.loads(read(RESULTS / "cpu_pytorch_intel.json"))["times_as_fast"]
-    page = section("performance.md", "### Speed beside PyTorch")
-    sentence = " ".join(page.split("cpu_pytorch_intel.json)")[1].split("\n\n")[0].split())
-    contenders = {
-        ("ours, 1 device", "PyTorch eager, 1 thread"): "PyTorch eager",
-        ("ours, 1 device", "torch.compile, 1 thread"): "`torch.compile`",
-        ("ours, 2 devices", "PyTorch DDP, 2 processes"): "DDP",
-        ("ours, 2 devices", "ours, 1 device"): "as one",
-        ("ours, 1 device", "ours, 1 device, before"): "one device",
-        ("ours, 2 devices", "ours, 2 devices, before"): "times on two",
-    }
-    for (ours, than), text in contenders.items():
-        (ratio,) = (entry["ratio"] for entry in other if (entry["is"], entry["than"]) == (ours, than))
-        before, after = sentence.split(f"{text} (")
-        shown = numbers(before)[-1:] + numbers(after.split(")")[0])
-        assert shown == [as_shown(ratio[name], text) for name, text in zip(names, shown, strict=True)], than
 
 
 @pytest.mark.parametrize(
