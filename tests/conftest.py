@@ -192,6 +192,7 @@ def sampled(values, parts):
 
     All of them are tried with D2LMGPU_SAMPLE=all, and those of a word with D2LMGPU_SAMPLE=word.
     """
+    values = list(values)
     word = os.environ.get("D2LMGPU_SAMPLE") or _commit()
     chosen = values if word == "all" else random.Random(word).sample(values, -(-len(values) // parts))
     return long(*chosen)
@@ -205,9 +206,10 @@ def _commit():
     return found.stdout.strip()
 
 
-def few(values, *kept):
-    """All ``values`` for ``parametrize``, of which those not ``kept`` are tried by ``pytest --all`` only."""
-    return [value if value in kept else long(value)[0] for value in values]
+def few(values, *kept, parts=1):
+    """The values ``kept`` for ``parametrize``, and of the others those `sampled`: ``pytest --all`` only tries them."""
+    values = list(values)
+    return [*(v for v in values if v in kept), *sampled([v for v in values if v not in kept], parts)]
 
 
 LONG_ON_STANDIN = pytest.mark.parametrize("device_kind", ["cpu", *long("standin"), REAL_GPU], indirect=True)

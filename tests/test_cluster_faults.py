@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import kills
 import pytest
-from conftest import few
+from conftest import few, sampled
 from mpi_in_threads import comms
 from mpiexec import mpiexec
 
@@ -62,7 +62,7 @@ BLAMED = (
 )
 
 
-@pytest.mark.parametrize("how", few(list(FAULTS), "kill"))
+@pytest.mark.parametrize("how", few(FAULTS, "kill", parts=3))
 def test_a_fault_is_told_and_ends_the_job(how):
     where = list(FAULTS).index(how) % 4
     done = mpiexec(4, Path(__file__).with_name("faults.py"), how, where)
@@ -246,8 +246,7 @@ DIFFERENT = {
 """Options that one rank has; what is said."""
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("what", DIFFERENT)
+@pytest.mark.parametrize("what", sampled(DIFFERENT, 2))
 def test_a_rank_that_trains_something_else_is_named(what):
     words, said = DIFFERENT[what]
     where = list(DIFFERENT).index(what) % 4
@@ -256,8 +255,7 @@ def test_a_rank_that_trains_something_else_is_named(what):
     assert len(re.findall(said.format(where), done.stderr)) == 1, done.stderr
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("split", ["data", "layers", "zero3"])  # with several micro-batches layers are 1f1b
+@pytest.mark.parametrize("split", sampled(["data", "layers", "zero3"], 3))  # with several micro-batches layers are 1f1b
 def test_killed_and_stopped_at_random_moments(tmp_path, split):
     """What goes on afterwards ends with the bits of an undisturbed run. `python tests/kills.py` does it 20 times."""
     words = () if split == "data" else ("--split", split, "--micro-batches", "3")

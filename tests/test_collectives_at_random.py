@@ -1,4 +1,4 @@
-"""Twenty thousand random allreduces on virtual devices: any k, n, algorithm, dtype, and uneven groups."""
+"""Twelve thousand random allreduces on virtual devices: any k, n, algorithm, dtype, and uneven groups."""
 
 import sys
 import threading
@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import long
+from conftest import sampled
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute, hierarchical, naive
@@ -36,7 +36,7 @@ def random_groups(rng, k):
     return [order[start:stop] for start, stop in zip([0, *cuts], [*cuts, k], strict=True)]
 
 
-@pytest.mark.parametrize("block", long(*range(12)))  # some 4 seconds each
+@pytest.mark.parametrize("block", sampled(range(12), 3))  # some 4 seconds each
 def test_at_random(block, monkeypatch):
     rng = np.random.default_rng([2025, block])
     for case in range(CASES_A_BLOCK):

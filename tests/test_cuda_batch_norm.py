@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import few
+from conftest import few, sampled
 from cuda_machines import close, normal, unwritten
 from plan_steps import copies, execution_of, step
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
@@ -229,9 +229,7 @@ def make(rng, name, N):
     return X.astype(np.float32), y, [p.astype(np.float32) for p in params], network
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("N", [6, 0, 1])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name, N", sampled([(name, N) for name in NETWORKS for N in (6, 0, 1)], 3))
 def test_as_the_layers(make_gpus, rng, name, N):  # noqa: F811
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, name, N)

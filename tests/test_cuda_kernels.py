@@ -7,7 +7,7 @@ CuPy ("gpu") where there is one.
 import numpy as np
 import pytest
 import references
-from conftest import few, long
+from conftest import few, long, sampled
 from cuda_compilers import compile_for_gpus
 from cuda_machines import TOLERANCE, close, normal, rounded, unwritten
 
@@ -82,8 +82,9 @@ def first_architecture(file, options):
     return tensor_cores.OLDEST[kind] if kind else 70
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("file, options", compilations(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "file, options", sampled(compilations(), 3), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_compiles_for_every_architecture_without_warnings_or_spills(tmp_path, file, options):
     assert compile_for_gpus(read(file), options, first_architecture(file, options), tmp_path) == ""
 
@@ -158,7 +159,7 @@ def test_conv_forward(machine, rng, N, conv):
         np.testing.assert_array_equal(mask, mask_expected)
 
 
-@pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, CONVOLUTIONS[1]), ids=conv_id)
+@pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, CONVOLUTIONS[1], parts=3), ids=conv_id)
 def test_conv_grads(machine, rng, N, conv):
     x, weight, _, _, mask, dy = conv_arrays(rng, N, conv)
     dz = references.unpool(dy, mask, (conv.H - conv.KH + 1, conv.W - conv.KW + 1), conv.S, conv.max_pool)

@@ -109,7 +109,7 @@ def assert_near(found, expected, tolerance):
 
 @pytest.mark.parametrize(
     "network, precision, optimizer_rate, loads, statistics",
-    few(PAIRS, PAIRS[0]),
+    few(PAIRS, PAIRS[0], parts=3),
 )
 def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads, statistics):  # noqa: F811
     """What was learned, not where it began. A sum of float32 may be rounded to the next factor, 2^-11 away."""

@@ -76,7 +76,7 @@ def make(rng, name, N):
 
 
 @pytest.mark.parametrize("N", [3, *long(0, 1)])
-@pytest.mark.parametrize("name", few(NETWORKS, *ALWAYS))
+@pytest.mark.parametrize("name", few(NETWORKS, *ALWAYS, parts=3))
 def test_as_the_layers(make_gpus, rng, name, N):
     (device,) = make_gpus(1)
     X, y, params, network = make(rng, name, N)
