@@ -157,7 +157,7 @@ def test_arguments_that_do_not_fit(make_devices):
         (lambda: d2l.split_batch(X, y[:3], devices), "4 examples in X and 3 labels"),
         (lambda: d2l.split_batch(X, y, []), "empty"),
         (lambda: d2l.split_batch(X, y, [devices[0]] * 2), "twice"),
-        (lambda: d2l.split_batch(X, y, ["cpu(0)"]), "no device"),
+        (lambda: d2l.split_batch(X, y, ["cpu0"]), "a name such as cpu:0"),
         (lambda: d2l.split_batch(X, y, devices, loads=[1]), "2 numbers"),
         (lambda: d2l.split_batch(X, y, devices, loads=[1, -1]), "below 0"),
         (lambda: d2l.split_batch(X, y, devices, loads=[0, 0]), "not all 0"),

@@ -68,9 +68,9 @@ def test_a_grid_is_all_combinations_in_order():
     [
         ([], {}, "no trials"),
         (
-            [{"lr": 0.1}, {"rate": 0.1, "epochs": 3}],
+            [{"lr": 0.1}, {"rate": 0.1, "passes": 3}],
             {},
-            "trial 2: rate, epochs: no such setting; choose from devices, ",
+            "trial 2: rate, passes: no such setting; choose from devices, ",
         ),
         ([{"progress": True}], {}, "progress: no such setting"),
         ([{"lr": 0.1, "seed": 0}, {"lr": 0.2}, {"lr": 0.1}], {}, "trials 1 and 3 are the same"),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..arguments import as_number, check_path, shown
 from ..collectives import parse_size
-from ..devices import ENVIRONMENTS, choose_devices, parse_devices
+from ..devices import ENVIRONMENTS, choose_devices
 from ..fashion_mnist import FILES
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
@@ -134,8 +134,7 @@ def find_devices(options, default=None, environment=None):
 
     ``environment``: another than the options have.
     """
-    text = default if options.devices is None else options.devices
-    asked = None if text is None else parse_devices(text)
+    asked = default if options.devices is None else options.devices
     environment, devices = choose_devices(environment or options.environment, asked)
     limit_memory(options, devices)
     cards = [device.card for device in devices if device.kind == "gpu"]

@@ -10,14 +10,17 @@ from pathlib import Path
 
 from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES
-from ..networks import FASHION_MNIST, Network
+from ..networks import FASHION_MNIST, INITS, NETWORKS, Network
 from ..training.metrics import check_metrics
 from .options import declare
 
 
-def declare_network(command, action):
-    """Declare that an option for networks reads those that are files."""
-    declare(command, action, lambda options: [text for text in _texts(options.network) if is_file(text)])
+def declare_files(command, action):
+    """Declare that an option, of networks or of initial weights, reads what is a file."""
+    known = INITS if action.dest == "init" else NETWORKS
+    declare(
+        command, action, lambda options: [text for text in _texts(getattr(options, action.dest)) if text not in known]
+    )
 
 
 def is_file(text):

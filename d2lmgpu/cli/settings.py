@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from ..training.settings import Settings, called, meaning
 from .options import add_option, listed, number, whole
-from .own_file import declare_network
+from .own_file import declare_files
 
 READ = {int: whole, float: number, str: str}
 ALL = [about.name for about in fields(Settings)]
@@ -26,8 +26,8 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
             read = as_splits if about.name == "split" and as_type is listed else as_type(READ[about.type])
             also = ", or a file FILE.py" if about.name == "network" else ""
             action = add_option(group, flag, read, about.default, meaning(about) + also)
-            if about.name == "network":
-                declare_network(group, action)
+            if about.name in ("network", "init"):
+                declare_files(group, action)
 
 
 def _add_flag(group, flag, about):

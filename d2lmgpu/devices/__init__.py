@@ -5,11 +5,13 @@ from .batch import Batch
 from .choose import (
     ENVIRONMENTS,
     MOST_DEVICES,
+    can_use_gpu,
     check_devices,
     choose_devices,
     choose_indices,
     cpu,
     gpu,
+    num_gpus,
     parse_devices,
     try_all_gpus,
     try_gpu,

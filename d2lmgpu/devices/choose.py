@@ -69,16 +69,28 @@ def try_all_gpus():
     return [try_gpu(i) for i in range(max(1, find_gpus()[0]))]
 
 
+def num_gpus():
+    """How many GPUs the machine has that can be used; 0 where there is none, or no CuPy. The textbook's name."""
+    return find_gpus()[0]
+
+
+def can_use_gpu():
+    """Whether there is a GPU that can be used: MATLAB's ``canUseGPU``."""
+    return num_gpus() > 0
+
+
 def choose_devices(environment="auto", devices=None):
     """The environment and the devices for a request, as a pair (environment, list of devices).
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all
     GPUs unless told how many. ``devices``: how many (1 unless given), a list of indices such as [0, 2], or a list of
-    names such as ["gpu:0", "cpu:0"]. With names ``environment`` must be "auto"; they may be of both kinds, and the
-    environment returned is then "gpu+cpu".
+    names such as ["gpu:0", "cpu:0"]; or all that as a text, as on the command line. With names ``environment`` must be
+    "auto"; they may be of both kinds, and the environment returned is then "gpu+cpu".
 
     Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot serve.
     """
+    if isinstance(devices, str):
+        devices = parse_devices(devices)
     if isinstance(devices, (list, tuple)) and any(isinstance(name, str) for name in devices):
         return _named(environment, devices)
     environment, indices = choose_indices(environment, devices)
@@ -125,15 +137,23 @@ def _named(environment, names):
         raise ValueError(f"devices {shown(names)} have their kinds in their names; leave out environment {environment}")
     found = []
     for name in names:
-        kind, _, index = str(name).partition(":")
-        if kind not in ("cpu", "gpu") or not re.fullmatch("[0-9]{1,4}", index):
+        named = re.fullmatch(r"([cg]pu)(?::([0-9]{1,4})|\(([0-9]{1,4})\))", str(name))  # the second as devices print it
+        if named is None:
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
-        found.append((cpu if kind == "cpu" else gpu)(int(index)))
+        kind, *index = named.groups("")
+        found.append((cpu if kind == "cpu" else gpu)(int("".join(index))))
     return "+".join(sorted({device.kind for device in found}, reverse=True)), check_devices(found)
 
 
 def check_devices(devices):
-    """The list of devices, checked. Raises ValueError if it is empty, or has a device twice or what is not a device."""
+    """The list of devices, checked; of a number, names or indices those of `choose_devices`; of one device a list.
+
+    A text is read as on the command line. Raises ValueError if it is empty, or has a device twice or what is not a
+    device, and whatever `choose_devices` does.
+    """
+    if are_asked_for(devices):
+        return choose_devices(devices=devices)[1]
+    devices = [devices] if isinstance(devices, Device) else devices
     devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
@@ -143,6 +163,13 @@ def check_devices(devices):
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")
     return devices
+
+
+def are_asked_for(devices):
+    """Whether they are to be chosen: a number of them, indices, or names."""
+    if isinstance(devices, (list, tuple)) and devices:
+        return all(type(device) in (int, str) for device in devices)
+    return is_number(devices) or isinstance(devices, str)
 
 
 def given_devices(devices):

@@ -8,7 +8,6 @@ import warnings
 
 from ..checkpoints import CheckpointError
 from ..data import first_examples
-from ..devices import choose_devices
 from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Callback
@@ -79,13 +78,10 @@ def _how_it_ended(history):
 
 def _train(settings, data, watch, invert, checkpoint):
     settings = dict(settings)
-    environment, devices = choose_devices(settings.pop("environment"), settings.pop("devices"))
     data = first_examples(data, settings.pop("limit"))
     settings["network"] = network_of(settings["network"])
     settings |= {"checkpoint": checkpoint, "resume": _to_go_on_from(checkpoint)}
-    history, _ = train(
-        devices, data=data, environment=environment, callbacks=[watch], invert=invert, progress=False, **settings
-    )
+    history, _ = train(data=data, callbacks=[watch], invert=invert, progress=False, **settings)
     return history.as_dict()
 
 

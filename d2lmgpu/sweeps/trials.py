@@ -17,6 +17,7 @@ from ..networks import Network, described, restored
 from ..parallel import check_loads
 from ..training import Settings
 from ..training.checks import check_statistics, find_network
+from ..training.settings import by_own_names
 from ..training.splits import check_number_of_devices
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
@@ -84,6 +85,7 @@ def complete_trial(trial):
     """
     if not isinstance(trial, dict):
         raise ValueError(f"{shown(trial)} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
+    trial = by_own_names(trial)
     strangers = [str(name) for name in trial if name not in DEFAULTS]
     if strangers:
         raise ValueError(f"{shown(', '.join(strangers))[1:-1]}: no such setting; choose from {', '.join(DEFAULTS)}")

@@ -5,14 +5,13 @@ import inspect
 from dataclasses import fields, replace
 
 from ..arguments import check_path, perhaps_meant, plain, shown
-from ..cluster import as_cluster
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
 from ..locks import holding
 from ..monitor import Progress, Stop
-from ..networks import find_loss, init_params, try_loss
+from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
 from .checks import (
@@ -20,6 +19,7 @@ from .checks import (
     check_data,
     check_statistics,
     check_ways,
+    find_everybody,
     find_network,
     image_shape,
     number_of_outputs,
@@ -32,7 +32,8 @@ from .model import Model, model_state
 from .resume import Position, data_checksum, load_run, restore
 from .runner import make_runner, make_test_set
 from .saving import Saver
-from .settings import Settings
+from .settings import Settings, by_own_names
+from .start import start_from
 from .together import SharedStop, check_together, compare, share_times
 
 SETTINGS = [about.name for about in fields(Settings)]
@@ -55,6 +56,7 @@ def takes_settings(function):
         settings = Settings()
         if len(args) == 2 and isinstance(args[1], Settings):
             *args, settings = args
+        named = by_own_names(named)
         for name in named:
             if name not in public.parameters:
                 meant = perhaps_meant(name, public.parameters)
@@ -80,19 +82,26 @@ def train(
     callbacks=(),
     timeline=None,
     environment=None,
+    num_gpus=None,
     invert=False,
     progress=True,
     metrics=None,
 ):
     """Train a network, data-parallel unless ``split`` says otherwise; returns a `Result`: ``history, params``.
 
-    ``devices``: a list of devices (``[try_gpu(0)]`` unless given), or a `Cluster`: see below. Then the settings, each
-    described in `Settings`: by name, ``train(devices, lr=0.1)``, or as one value,
+    ``devices``: a list of devices (``[try_gpu(0)]`` unless given); how many, ``train(2)``: GPUs where there are some,
+    otherwise CPU devices; names, ``train(["cpu:0", "cpu:1"])``; or a `Cluster`: see below. Or ``num_gpus``, as the
+    textbook has it (0: one CPU device), or an ``environment``, with or without a number of devices: "auto", "cpu",
+    "gpu", or "multi-gpu", all GPUs. Then the settings, each described in `Settings`: by name, ``train(devices,
+    lr=0.1)`` (``epochs`` and ``allreduce`` as on the command line are known, too), or as one value,
     ``train(devices, settings)``. The same seed on the same number of devices gives the same history, bit
     for bit. ``data``: X_train, y_train, X_test, y_test, and
     maybe the names of the classes, as `load_image_data` gives them (Fashion-MNIST
     unless given); a network by name then has as many classes. Labels are whole numbers (N,), or, as the
     ``loss`` takes them, floats (N, K): one-hot or soft labels, or other targets, for K outputs.
+
+    ``init``: where training starts: initial weights by name, or what one has: parameters, a `Model` or a `Result`, or a
+    file of one; see start.py.
 
     ``checkpoint``: a file that is written after every epoch, after every
     ``checkpoint_steps`` steps if given, and when training is stopped; it must not
@@ -105,7 +114,7 @@ def train(
 
     ``callbacks``: `monitor.Callback` objects, which are called as training goes on
     and may end it. ``timeline``: a `Timeline` that records what the devices did when.
-    ``environment``: a name for the history. ``invert``: whether the pictures in ``data``
+    ``invert``: whether the pictures in ``data``
     were inverted when they were read: it is kept in the history, and so in a checkpoint,
     so that ``d2lmgpu predict`` does the same with others. ``progress``: show a bar and a
     line an epoch; in a notebook with ipywidgets a `LivePlot`, which has a Stop button.
@@ -126,10 +135,10 @@ def train(
     was given up, OSError for one that cannot be read or written, DriftError where ``check_every`` finds devices with
     different parameters.
     """
-    everybody = as_cluster(devices)
+    check_ways(callbacks, timeline, progress=progress, invert=invert)
+    everybody, environment = find_everybody(devices, environment, num_gpus)
     devices, settings, checkpoint_steps = everybody.mine, settings.on(everybody), plain(checkpoint_steps)
     check_together(everybody, settings)
-    check_ways(callbacks, timeline, environment, progress=progress, invert=invert)
     invert, metrics = bool(invert), check_metrics(metrics)
     if checkpoint is not None:
         check_path("checkpoint", checkpoint)
@@ -142,6 +151,7 @@ def train(
         X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else check_parts(data)
         classes = names[0] if names else None
         shape, outputs = image_shape(X_train), number_of_outputs(y_train)
+        begin, settings = start_from(settings, X_train, y_train, classes)
         name, network = find_network(settings.network, classes, shape, outputs, settings.width)
         check_statistics(settings.batch_statistics, network, name)
         loss = find_loss(settings.loss)
@@ -152,14 +162,17 @@ def train(
         size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
         bar = Progress(settings.num_epochs, size, progress and speaks)
         stop = Stop() if everybody.size == 1 else SharedStop(everybody)
-        params = init_params(settings.seed, init=settings.init, network=network)
+        params = begin.params(network)
         how = {"note": bar.note, "saved_loads": start and start.state["history"]["loads"], "stop": stop}
         runner, settings = make_runner(X_train, y_train, params, everybody, network, settings, **how)
+        begin.give_statistics(runner)
+        if begin.note and resume is None:
+            bar.note(begin.note)
         test_set = make_test_set(X_test, y_test, runner, everybody, network, settings, metrics)
         history = History(
             devices=everybody.names,
             processes=everybody.size,
-            environment=environment or "+".join(sorted({device.kind for device in devices}, reverse=True)),
+            environment=environment,
             settings=settings.recorded(),
             classes=classes,
             invert=invert,

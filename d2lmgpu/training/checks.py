@@ -1,14 +1,19 @@
 """Settings and data are checked before the work begins."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 
-from ..arguments import check_flag, check_list, check_name, check_path, check_text, check_whole, shown
+from ..arguments import check_flag, check_list, check_name, check_path, check_whole, plain, shown
+from ..cluster import Cluster, as_cluster
+from ..devices import MOST_DEVICES, choose_devices
+from ..devices.choose import are_asked_for
 from ..monitor import Callback
 from ..networks import (
     CROSS_ENTROPY,
     FASHION_MNIST,
+    INITS,
     LENET,
     NETWORKS,
     Network,
@@ -46,14 +51,45 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
     return network, known_network(network, outputs, input_shape, width)
 
 
+class Given(tuple):
+    """Parameters to start from. As a setting's value they are equal to themselves alone, and printed in a word."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __repr__(self):
+        return f"<{len(self)} arrays>"
+
+
+def as_init(init):
+    """A setting ``init``: a name or a file as a text, a `Model` (also that of a `Result`), or arrays as `Given`."""
+    if isinstance(init, os.PathLike):
+        return os.fspath(init)
+    model = getattr(init, "model", init)
+    is_list = isinstance(model, (list, tuple)) and not isinstance(model, Given)
+    return Given(model) if is_list else plain(model)
+
+
+def check_init(init):
+    """Raise ValueError unless training can start from it; `start.Start` compares it with the network."""
+    if isinstance(init, str):
+        if init not in INITS and not Path(init).is_file():
+            also = ", or give a model or its file (there is none of this name)"
+            check_name("init", init, INITS, also=also)
+    elif not isinstance(init, Given) and not hasattr(init, "params"):
+        raise ValueError(
+            f"init is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as of init_params, a Model, a "
+            "Result of train, or the name of a model's file"
+        )
+
+
 def image_shape(X):
     """The shape (C, H, W) for which a network by name is made: that of the images, if they are some."""
     return tuple(X.shape[1:]) if getattr(X, "ndim", 0) == 4 else FASHION_MNIST
 
 
-def number_of_outputs(y):
-    """The outputs of a network by name without names of classes: as many as targets (N, K) have numbers, or 10."""
-    return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else 10
+def number_of_outputs(y, usual=10):
+    """The outputs of a network without names of classes: as many as targets (N, K) have numbers, or the usual ones."""
+    return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else usual
 
 
 def check_statistics(batch_statistics, network, name):
@@ -65,7 +101,27 @@ def check_statistics(batch_statistics, network, name):
         )
 
 
-def check_ways(callbacks, timeline, environment, **flags):
+def find_everybody(devices, environment, num_gpus):
+    """The `Cluster` to train on, and its environment's name, for what `train` was given.
+
+    Raises ValueError for what does not fit together, and as `choose_devices` does.
+    """
+    if num_gpus is not None:
+        if devices is not None:
+            raise ValueError("num_gpus and devices are both given; give one of them")
+        check_whole("num_gpus", num_gpus, least=0, most=MOST_DEVICES)
+        devices = num_gpus or "cpu:0"
+    if environment is not None and (devices is None or are_asked_for(devices)):
+        environment, devices = choose_devices(environment, devices)
+    everybody = as_cluster(devices)
+    kinds = "+".join(sorted({device.kind for device in everybody.mine}, reverse=True))
+    known = ["auto", kinds] + ["multi-gpu"] * (kinds == "gpu") + ["parallel"] * isinstance(devices, Cluster)
+    if environment is not None and not (isinstance(environment, str) and environment in known):
+        raise ValueError(f"environment is {shown(environment)}, but {shown(devices)} are given; leave one of them out")
+    return everybody, kinds if environment in (None, "auto") else environment
+
+
+def check_ways(callbacks, timeline, **flags):
     """Raise ValueError unless `train` can be given these, of which none is a setting; ``flags`` are True or False."""
     for name, value in flags.items():
         check_flag(name, value)
@@ -74,8 +130,6 @@ def check_ways(callbacks, timeline, environment, **flags):
             raise ValueError(f"callbacks: {shown(callback)} is no Callback; derive its class from d2lmgpu.Callback")
     if timeline is not None and not isinstance(timeline, Timeline):
         raise ValueError(f"timeline is {shown(timeline)}; it should be a timing.Timeline")
-    if environment is not None:
-        check_text("environment", environment)
 
 
 def check_data(X, y, network=LENET, loss=CROSS_ENTROPY):

@@ -1,20 +1,23 @@
 """A trained network, with all that is needed to use it: what `train` makes, and a checkpoint holds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..arguments import check_list
+from ..arguments import check_list, check_whole, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..devices.choose import given_devices
 from ..images import read_images
 from ..networks import (
     LOSSES,
+    Dense,
     check_network,
     check_params,
     check_running,
     described,
     find_loss,
+    init_params,
     layer_table,
     restored,
+    sequential,
 )
 from ..networks.losses import missing_loss
 from ..words import several
@@ -59,6 +62,25 @@ class Model:
         as `predict`, and unless there is a label for each.
         """
         return evaluate(self.params, X, y, given_devices(devices), self.network, self.statistics, self.loss, metrics)
+
+    def with_classes(self, classes, init="normal", seed=0):
+        """This model for other ``classes``, a number or names: the same, with another last layer, drawn at random.
+
+        For ``train(init=…)``: what was learned of one set of images is where the next begins. ``init``, ``seed``: as of
+        `init_params`. What fits is kept, so also a last layer for as many classes.
+
+        Raises ValueError unless the last layer is a `Dense` of `networks.sequential`.
+        """
+        names = None if is_number(classes) else check_list("classes", classes, of="names")
+        number = classes if names is None else len(names)
+        check_whole("the number of classes", number, least=2)
+        *others, last = self.network.recipes or [None]
+        if getattr(last, "name", None) != Dense.__name__:
+            raise ValueError(f"with_classes: the last layer is {shown(last)}; it can only be exchanged if it is Dense")
+        network = sequential(self.network.input_shape, *others, Dense(int(number)))
+        pairs = zip(self.params, init_params(seed, init=init, network=network), strict=True)
+        params = [(mine if mine.shape == new.shape else new).copy() for mine, new in pairs]
+        return replace(self, network=network, params=params, classes=names)
 
     def read(self, paths):
         """Pictures from files as `predict` takes them, uint8 (N, C, H, W). Raises as `images.read_images` does."""

@@ -20,7 +20,7 @@ from ..plans import BATCH_STATISTICS, MOST_MICRO_BATCHES
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
-from .checks import find_network
+from .checks import as_init, check_init, find_network
 from .splits import (
     EXAMPLE,
     PIPELINES,
@@ -36,16 +36,17 @@ MAX_EPOCHS, MAX_NUMBER = 10**6, 1e6
 """Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
 
 
-def setting(default, help, allowed, check=None, within=None, called=None, same=False, recorded=True, without=None):
+def setting(default, help, allowed, check=None, within=None, called=None, same=False, recorded=True, **others):
     """A field of `Settings`.
 
     ``allowed``: its names, or in words what else it may be; ``check(value)``, or of numbers ``within(name, value)``,
     raises ValueError for anything else (flags and names need none). ``called``: its name in the command line and in a
     history, if it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
-    tells it: not what only decides how the same is computed.
+    tells it: not what only decides how the same is computed. ``without``: see `flag`. ``read(value)``: what is kept of
+    what is given.
     """
-    about = {"help": help, "allowed": allowed, "check": check, "within": within, "called": called}
-    return field(default=default, metadata=about | {"same": same, "recorded": recorded, "without": without})
+    about = {"help": help, "allowed": allowed, "check": check, "within": within, "called": called, "same": same}
+    return field(default=default, metadata=about | {"recorded": recorded, "without": None, "read": plain} | others)
 
 
 def flag(help, without=None, **about):
@@ -103,7 +104,13 @@ class Settings:
         most=MAX_SEED,
         same=True,
     )
-    init: str = setting("normal", "initial weights (normal: the textbook's)", tuple(INITS))
+    init: str = setting(
+        "normal",
+        "initial weights (normal: the textbook's), or a model's file (in a program also a model, or parameters)",
+        tuple(INITS),
+        check_init,
+        read=as_init,
+    )
     network: str = setting(
         "lenet",
         "what is trained (in a program also what networks.sequential makes)",
@@ -203,7 +210,8 @@ class Settings:
 
     def __post_init__(self):
         for about in fields(self):
-            value, known = plain(getattr(self, about.name)), about.metadata
+            known = about.metadata
+            value = known["read"](getattr(self, about.name))
             if about.type is bool:
                 check_flag(about.name, value)
                 value = bool(value)
@@ -262,12 +270,26 @@ def called(about):
     return about.metadata["called"] or about.name
 
 
+NAMES = {called(about): about.name for about in fields(Settings)}
+
+
+def by_own_names(given):
+    """A dict of settings in which those that go by a `called` name, ``epochs`` or ``allreduce``, have their own."""
+    named = {NAMES.get(name, name): value for name, value in given.items()}
+    if len(named) < len(given):
+        twice = next(name for name in given if NAMES.get(name, name) != name and NAMES[name] in given)
+        raise TypeError(f"{twice} and {NAMES[twice]} are the same; give one of them")
+    return named
+
+
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
 SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
 """What a history tells, and of that what must be the same in a run that goes on; devices, loads, … may change."""
 
 
 def _recorded(name, value):
+    if name == "init":
+        return value if isinstance(value, str) and value in INITS else "given"
     if name == "loss":
         return find_loss(value).name
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
