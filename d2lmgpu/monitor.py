@@ -76,7 +76,7 @@ class Callback:
     only_shows = False
 
     def on_start(self, history, steps):
-        """Training begins, with so many ``steps`` an epoch."""
+        """Training begins, with so many ``steps`` an epoch; ``history.learning_rate`` will be that of the last step."""
 
     def on_step(self, epoch, step, loss):
         """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far per example, or None.
@@ -118,7 +118,7 @@ class TensorBoard(Callback):
 
         if self._writer is None:  # another run
             self._writer = self._open()
-        self._steps = steps
+        self._history, self._steps = history, steps
         settings = {name: value for name, value in history.as_dict().items() if isinstance(value, (int, float, str))}
         described = "  \n".join(f"{name}: {value}" for name, value in settings.items())
         self._write(0, text("settings", described))
@@ -126,6 +126,7 @@ class TensorBoard(Callback):
     def on_step(self, epoch, step, loss):
         if loss is not None:
             self._write_number("loss/so_far", loss, epoch * self._steps + step)
+            self._write_number("learning_rate", self._history.learning_rate, epoch * self._steps + step)
 
     def on_epoch(self, history):
         step = len(history.train_loss) * self._steps

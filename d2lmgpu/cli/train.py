@@ -33,6 +33,7 @@ def add_to(command):
     add_output(command, "--trace", f"{trace} {steps}")
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
     command.add_argument("--checkpoint-steps", type=whole, metavar="N", help="and after every N steps")
+    add_output(command, "--keep-best", "write the best model so far, by the test set")
     add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)
     add_settings(command)
@@ -64,7 +65,7 @@ def _train(options, everybody=None):
     history, _ = train(
         devices,
         **settings(options) | {"network": network},
-        **taken(options, "checkpoint", "checkpoint_steps", "resume", "invert"),
+        **taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert"),
         data=data,
         callbacks=callbacks,
         timeline=timeline,

@@ -15,6 +15,7 @@ from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
 from .checks import (
+    check_best,
     check_checkpoint,
     check_data,
     check_statistics,
@@ -77,6 +78,7 @@ def train(
     data=None,
     checkpoint=None,
     checkpoint_steps=None,
+    keep_best=None,
     resume=None,
     changed=(),
     callbacks=(),
@@ -106,6 +108,8 @@ def train(
     ``checkpoint``: a file that is written after every epoch, after every
     ``checkpoint_steps`` steps if given, and when training is stopped; it must not
     exist, unless it is the one to resume, and no other run may be writing it.
+    ``keep_best``: a file in which the best model so far is kept, by the test set (`History.best`), for `load_model`; it
+    must not exist, unless a run is resumed.
     ``resume``: a checkpoint to go on from, with the same settings; on as many
     devices the run then ends as it would have without the break, bit for bit. A
     network, a schedule, a ``preprocess`` and a ``loss`` of your own are compared by what they
@@ -140,12 +144,14 @@ def train(
     devices, settings, checkpoint_steps = everybody.mine, settings.on(everybody), plain(checkpoint_steps)
     check_together(everybody, settings)
     invert, metrics = bool(invert), check_metrics(metrics)
-    if checkpoint is not None:
-        check_path("checkpoint", checkpoint)
+    for name, path in (("checkpoint", checkpoint), ("keep_best", keep_best)):
+        if path is not None:
+            check_path(name, path)
     speaks = everybody.rank == 0
     with nothing_left_behind(devices), holding(checkpoint if speaks else None):
         if speaks:
             check_checkpoint(checkpoint, checkpoint_steps, resume)
+            check_best(keep_best, checkpoint, resume)
         check_changed(changed)
         start = None if resume is None else load_run(resume)
         X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else check_parts(data)
@@ -192,11 +198,12 @@ def train(
         if resume:
             position = restore(start, history, runner, everybody, checksum, fingerprint, changed)
             params = start.arrays["params"]
-        files = {"checkpoint": checkpoint is not None, "checkpoint_steps": checkpoint_steps, "position": position}
+        files = {"checkpoint": checkpoint is not None, "keep_best": keep_best is not None}
+        files |= {"checkpoint_steps": checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
         compare(everybody, settings, test_set, params, **checked, **files)
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics)
+        saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics, keep_best)
         loop = Loop(
             history=history,
             settings=settings,

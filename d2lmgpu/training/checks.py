@@ -21,7 +21,7 @@ from ..networks import (
     check_network,
     known_network,
 )
-from ..output import check_writable
+from ..output import check_apart, check_writable
 from ..timing import Timeline
 
 SUM_TOLERANCE = 1e-3
@@ -178,3 +178,13 @@ def check_checkpoint(checkpoint, checkpoint_steps, resume):
     file = Path(checkpoint)
     if file.exists() and (resume is None or not file.samefile(resume)):
         raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
+
+
+def check_best(keep_best, checkpoint, resume):
+    """The same of the file for the best model, which is another than the checkpoint."""
+    if keep_best is None:
+        return
+    check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume}, {})
+    check_writable(keep_best)
+    if Path(keep_best).exists() and resume is None:
+        raise ValueError(f"keep_best {keep_best} exists, and may hold another run's model; give another name")

@@ -31,6 +31,8 @@ class History:
     in its place. ``metrics``: lists for those of one's own, by name. Seconds exclude the evaluation. ``phases``: in all
     seconds of the run's epochs (see `Timeline.phases`), and after them those in which the
     test set was evaluated, "evaluate". ``batch_size`` and ``lr`` are those of a step, after scaling.
+    ``learning_rate``: that of the last step that was submitted, after warm-up and schedule; ``learning_rates``: of each
+    epoch's last step.
     ``classes`` are the names of the
     classes or None where the data came without, ``invert`` whether pictures were
     inverted when they were read. ``processes``: how many the devices belong to. ``interrupted`` is None, or for a
@@ -54,10 +56,12 @@ class History:
     test_accuracy: list[float] = field(default_factory=list)
     test_loss: list[float] = field(default_factory=list)
     metrics: dict = field(default_factory=dict)
+    learning_rates: list[float] = field(default_factory=list)
     seconds_per_epoch: list[float] = field(default_factory=list)
     examples_per_second: float = None
     phases: dict = field(default_factory=dict)
     utilisation: dict = field(default_factory=dict)
+    learning_rate: float = None
     interrupted: dict = None
     diverged: str = None
     peak_memory: list[int] = None
@@ -89,6 +93,7 @@ class History:
             getattr(self, name).append(reached[name])
         for name, value in reached.get("metrics", {}).items():
             self.metrics[name].append(value)
+        self.learning_rates.append(self.learning_rate)
         self.seconds_per_epoch.append(seconds)
         self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
 
@@ -99,6 +104,18 @@ class History:
         last = {name: getattr(self, name)[-1] for name in REACHED if getattr(self, name)}
         metrics = {name: values[-1] for name, values in self.metrics.items() if values}
         return last | ({"metrics": metrics} if metrics else {})
+
+    @property
+    def best(self):
+        """The epoch, from 1, that did best on the test set, and what was reached in it: a dict; None before the first.
+
+        That is the highest ``test_accuracy``, or the lowest ``test_loss``; of equal ones the first.
+        """
+        reached = self.test_accuracy or [-math.inf if math.isnan(loss) else -loss for loss in self.test_loss]
+        if not reached:
+            return None
+        number = reached.index(max(reached))
+        return {"epoch": number + 1} | {name: getattr(self, name)[number] for name in REACHED if getattr(self, name)}
 
     def balance(self):
         """A line on how busy the devices were."""

@@ -77,6 +77,7 @@ class Loop:
         after = Position(position.epoch + 1) if complete else position
         self.saver.save(after)  # before anything is said, which may fail
         if complete:
+            self.saver.keep_best()
             self._say_epoch(reached, position.seconds)
         self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
@@ -118,6 +119,7 @@ class Loop:
 
         while steps < self.runner.steps and not self.stop.requested:
             for examples in self.runner.several(self._unwatched(before, steps)):
+                self.history.learning_rate = float(rates[steps])
                 self.bar.step(examples, self.runner.mean_loss, self.runner.accuracy if counted else None)
                 steps += 1
                 self.tell("on_step", epoch, steps, self.runner.mean_loss)

@@ -148,7 +148,7 @@ def restore(checkpoint, history, runner, everybody, checksum, fingerprint, chang
         raise CheckpointError(f"resume: the checkpoint is at step {position.steps} of an epoch of {runner.steps}")
     runner.set_state(checkpoint.arrays["params"], state, statistics, checkpoint.state["optimizer_steps"])
     runner.set_scaling(scaling)
-    for name in (*REACHED, "metrics", "seconds_per_epoch", "examples_per_second"):
+    for name in (*REACHED, "metrics", "learning_rates", "learning_rate", "seconds_per_epoch", "examples_per_second"):
         setattr(history, name, getattr(saved, name))
     return position
 

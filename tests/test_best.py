@@ -1,0 +1,102 @@
+"""The best model so far is kept in a file, and a history knows the learning rate of each step."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.data import first_examples
+from d2lmgpu.schedules import learning_rates
+from d2lmgpu.training import History
+
+
+class Watch(d2l.Callback):
+    """Keeps what is learned after each epoch, and the learning rate of each step."""
+
+    def __init__(self, evaluate):
+        self.evaluate, self.rates, self.reached = evaluate, [], []
+
+    def on_start(self, history, steps):
+        self.history = history
+
+    def on_step(self, epoch, step, loss):
+        self.rates.append(self.history.learning_rate)
+
+    def on_epoch(self, history):
+        self.reached.append(self.evaluate())
+
+
+@pytest.mark.parametrize("split", [None, "layers", "zero3"])
+def test_the_best_model_is_kept(small, tmp_path, split):
+    """With a rate at which what was learned is lost again; batch norm's statistics are those of the same epoch."""
+    file = tmp_path / "best"
+    watch = Watch(lambda: d2l.load_model(file).evaluate(*small[2:]))
+    how = {"init": "he", "lr": 0.6, "num_epochs": 6, "network": "lenet-bn", "split": split}
+    devices = [d2l.cpu(0), d2l.cpu(1)]
+    history, _ = quick(devices, small, keep_best=file, callbacks=[watch], **how)
+    best = np.maximum.accumulate(history.test_accuracy)
+    assert watch.reached == pytest.approx(best, abs=0.011)  # on the host one image may be taken for another
+    assert history.best["epoch"] == 1 + int(np.argmax(history.test_accuracy)) < 6
+    assert history.best["train_loss"] == history.train_loss[history.best["epoch"] - 1]
+    at_best = quick(devices, small, **how | {"num_epochs": history.best["epoch"]})
+    model = d2l.load_model(file)
+    for one, other in zip([*model.params, *model.statistics], [*at_best.params, *at_best.statistics], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_resumed_run_knows_what_was_best(small, tmp_path):
+    how = {"init": "he", "lr": 0.6, "keep_best": tmp_path / "best", "checkpoint": tmp_path / "run"}
+    history, _ = quick([d2l.cpu(0)], small, num_epochs=6, init="he", lr=0.6)
+    best = history.best["epoch"]
+    quick([d2l.cpu(0)], small, num_epochs=best, **how)
+    before = (tmp_path / "best").read_bytes()
+    resumed, _ = quick([d2l.cpu(0)], small, num_epochs=6, resume=tmp_path / "run", **how)
+    assert resumed.best == history.best and resumed.learning_rates == history.learning_rates
+    assert best < 6 and (tmp_path / "best").read_bytes() == before
+
+
+def history(**lists):
+    return History(["cpu(0)"], "cpu", {}, train_loss=[1.0] * 4, train_accuracy=[0.5] * 4, **lists)
+
+
+def test_what_is_best():
+    assert history().best is None
+    assert history(test_accuracy=[0.2, 0.4, 0.4, 0.3]).best["epoch"] == 2
+    found = history(test_loss=[3.0, 1.0, 2.0, float("nan")]).best
+    assert (found["epoch"], found["test_loss"]) == (2, 1.0) and "test_accuracy" not in found
+    assert history(test_loss=[float("nan"), 1.0, 2.0, 0.5]).best["epoch"] == 4
+
+
+def test_files_that_cannot_be(small, tmp_path):
+    (tmp_path / "there").write_text("")
+    for given, message in (
+        ({"keep_best": tmp_path / "there"}, "exists, and may hold another run's model"),
+        ({"keep_best": tmp_path / "one", "checkpoint": tmp_path / "one"}, "would be written over checkpoint"),
+        ({"keep_best": 3}, "keep_best is 3; it should be the name of a file"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quick([d2l.cpu(0)], small, num_epochs=1, **given)
+    assert (tmp_path / "there").read_text() == ""
+
+
+def test_the_option(tmp_path):
+    words = ["train", "--limit", "600", "--epochs", "2", "--environment", "cpu", "--init", "he"]
+    assert cli.main([*words, "--keep-best", str(tmp_path / "best")]) == 0
+    assert len(d2l.load_model(tmp_path / "best").params) == 8
+
+
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_learning_rates(small, prefetch):
+    """Of each step, as callbacks see them, and of each epoch's last."""
+    watch = Watch(lambda: None)
+    how = {"lr": 0.1, "warmup": 1.5, "schedule": "cosine", "num_epochs": 3, "batch_size": 64, "prefetch": prefetch}
+    found, _ = quick(2, first_examples(small, 300), callbacks=[watch], **how)
+    expected = [learning_rates(0.1, epoch, 5, 3, 1.5, "cosine") for epoch in range(3)]
+    assert watch.rates == pytest.approx(np.concatenate(expected))
+    assert found.learning_rates == pytest.approx([rates[-1] for rates in expected])
+    assert found.learning_rate == found.learning_rates[-1]
+    assert found.as_dict()["learning_rates"] == found.learning_rates
+    assert {"learning_rate", "learning_rates"} <= {about.name for about in dataclasses.fields(History)}
