@@ -38,6 +38,7 @@ TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "def absolute": r"epoch 1/2: loss .*epoch 2/2: .*\n\[0\.\d+ +0\.\d+ *\]\n",
     "def top_3": r"epoch 1/2: .*epoch 2/2: .*\[0\.\d+, 0\.\d+\] of the test set\n\{'accuracy': .*, 'top 3': .*\}\n",
     "Dropout(0.5)": r"1 (\d\.\d\d)\n3 \1\n",
+    "second.model.with_classes": r"(epoch 1/1: .*\n){3}\[0\.\d+\]\n",
     "model.summary()": r"Dense.*\n0\.\d+\n",
     "def my_ring": r"\[\d+, \d+\]\nepoch 1/1: .*\n",
     "my zero1": r"\[5, 5, 5\]\nepoch 1/1: .*\n",
