@@ -11,15 +11,13 @@ and are then downloaded to the user's cache. A file is used only if its MD5 sum
 is right. A wrong file is never replaced, and never passed over in silence.
 """
 
-import gzip
 import hashlib
 import os
 import time
 from pathlib import Path
 
-import numpy as np
-
 from .devices.errors import message_of
+from .idx import read_idx
 from .output import check_writable, write_file
 
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -57,7 +55,7 @@ def load_fashion_mnist():
 
     The arrays are read-only. Raises DataError if a file is missing, truncated or altered.
     """
-    X_train, y_train, X_test, y_test = (_read_idx(find_file(name)) for name in FILES)
+    X_train, y_train, X_test, y_test = (read_idx(find_file(name)) for name in FILES)
     return X_train[:, None], y_train, X_test[:, None], y_test
 
 
@@ -160,11 +158,3 @@ def download(url, most, seconds, name):
 
 def _by_hand():
     return f"Put the original file into {cache_folder()}, or into a folder that you name in D2LMGPU_DATA"
-
-
-def _read_idx(path):
-    """An array from an IDX file: two zero bytes, the type (8: uint8), the number of axes, their sizes, the data."""
-    data = gzip.decompress(Path(path).read_bytes())
-    axes = data[3]
-    shape = np.frombuffer(data, ">i4", axes, offset=4)
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from .arguments import check_flag, check_path
+from .idx import find_idx, read_idx
 from .networks.build import check_input_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -175,9 +176,15 @@ def load_image_data(folder, input_shape=None, invert=False):
 
     Each part is read as `load_image_folder` does; ``input_shape`` is `picture_shape` of the first unless given.
 
-    Raises ValueError if a part is missing or has other classes than the other.
+    Or the four files of MNIST, or of a data set in its form (idx.py), as they were published: images of one channel, in
+    their own size; the classes' names are their numbers.
+
+    Raises ValueError if a part is missing or has other classes than the other, or for files that do not fit together.
     """
     check_folder(folder)
+    files = find_idx(folder)
+    if files:
+        return _from_idx(*map(read_idx, files), input_shape, invert)
     train, test = parts = Path(folder, "train"), Path(folder, "test")
     if not all(part.is_dir() for part in parts):
         raise ValueError(f"{folder} should have two folders in it, train and test, each with a folder for each class")
@@ -189,6 +196,19 @@ def load_image_data(folder, input_shape=None, invert=False):
     X_train, y_train, names = load_image_folder(train, input_shape, invert)
     X_test, y_test, _ = load_image_folder(test, input_shape, invert)
     return X_train, y_train, X_test, y_test, names
+
+
+def _from_idx(X_train, y_train, X_test, y_test, input_shape, invert):
+    """The arrays of IDX files as `load_image_data` gives them."""
+    for X, y in ((X_train, y_train), (X_test, y_test)):
+        if X.ndim != 3 or y.ndim != 1 or len(X) != len(y) or not len(X) or X.shape[1:] != X_train.shape[1:]:
+            raise ValueError(f"images {X.shape} and labels {y.shape} do not fit together; give files of one data set")
+    found = (1, *X_train.shape[1:])
+    if input_shape is not None and tuple(input_shape) != found:
+        raise ValueError(f"images in IDX files are taken as they are, {found}; leave out another size")
+    check_flag("invert", invert)
+    X_train, X_test = (255 - X[:, None] if invert else X[:, None] for X in (X_train, X_test))
+    return X_train, y_train, X_test, y_test, list(map(str, range(1 + int(max(y_train.max(), y_test.max())))))
 
 
 def _is_picture(path):

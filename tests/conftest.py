@@ -50,7 +50,7 @@ def _once(read):
     return lambda path: (once if Path(path).parent == SHIPPED else read)(path)
 
 
-fashion_mnist._read_idx = _once(fashion_mnist._read_idx)
+fashion_mnist.read_idx = _once(fashion_mnist.read_idx)
 
 REAL_GPU = pytest.param("gpu", marks=pytest.mark.real_gpu)
 """A fixture's parameter, left out where there is no GPU."""

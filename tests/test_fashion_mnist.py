@@ -156,4 +156,4 @@ def test_debians_files_are_known():
         pytest.skip("Debian's package dataset-fashion-mnist is not installed")
     for name in fashion_mnist.FILES:
         assert fashion_mnist._md5(folder / name) in fashion_mnist.FILES[name]
-        np.testing.assert_array_equal(fashion_mnist._read_idx(folder / name), fashion_mnist._read_idx(SHIPPED / name))
+        np.testing.assert_array_equal(fashion_mnist.read_idx(folder / name), fashion_mnist.read_idx(SHIPPED / name))

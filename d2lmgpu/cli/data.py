@@ -7,6 +7,7 @@ from pathlib import Path
 from ..arguments import shown
 from ..data import check_limit, first_examples
 from ..fashion_mnist import load_fashion_mnist
+from ..idx import find_idx
 from ..images import load_image_data, picture_shape
 from .options import add_input, whole
 
@@ -16,7 +17,7 @@ MOST_PIXELS = 2**14
 
 def add_data(command):
     """Add the options that say what is trained on."""
-    pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/ (default: Fashion-MNIST)"
+    pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
     add_input(command, "--data", pictures, "FOLDER", picture_folders)
     add_size(command, "width and height to which these are resized (default: theirs, or 28x28 if they differ)")
     command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
@@ -63,10 +64,14 @@ def _input_shape(options):
         return options.channels, *options.image_size
     if not options.channels and not options.image_size:
         return None
+    if find_idx(options.data):
+        raise ValueError("--image-size and --channels are for pictures; IDX files are taken as they are")
     C, H, W = picture_shape(Path(options.data, "train"))
     return options.channels or C, *(options.image_size or (H, W))
 
 
 def picture_folders(options):
-    """The folders from which pictures are read: those in the --data folder; None without it."""
-    return [str(Path(options.data, part)) for part in ("train", "test")] if options.data else None
+    """The folders from which pictures are read: those in the --data folder, or its IDX files; None without it."""
+    if not options.data:
+        return None
+    return find_idx(options.data) or [str(Path(options.data, part)) for part in ("train", "test")]

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..checkpoints import load_checkpoint
 from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..images import class_names, load_image_folder, picture_shape
+from ..idx import find_idx, read_idx
+from ..images import class_names, load_image_data, load_image_folder, picture_shape
 from ..networks import FASHION_MNIST
 from ..output import check_plot
 from ..plots import plot_confusion, plot_mistakes
@@ -69,21 +70,27 @@ def _load(options):
         return load_model(options.checkpoint)
     model = load_checkpoint(options.checkpoint).state.get("model")
     names = model.get("classes") if isinstance(model, dict) else None
-    C, H, W = picture_shape(Path(options.data, "test")) if options.data else FASHION_MNIST
+    C, H, W = _shape_of(options.data) if options.data else FASHION_MNIST
     input_shape = options.channels or C, *(options.image_size or (H, W))
     network = made_by(options.network, input_shape, len(names) if isinstance(names, list) else len(CLASSES))
     return load_model(options.checkpoint, network=network)
 
 
+def _shape_of(folder):
+    """The shape (C, H, W) of the images in a --data folder."""
+    files = find_idx(folder)
+    return (1, *read_idx(files[2]).shape[1:]) if files else picture_shape(Path(folder, "test"))
+
+
 def _test_set(options, model, names):
     """The test set of the classes of these names, and its labels."""
     if options.data:
-        folder = Path(options.data, "test")
-        if class_names(folder) != names:
-            raise ValueError(
-                f"{folder} has classes {', '.join(class_names(folder))}; the network was trained on {', '.join(names)}"
-            )
-        X, y, _ = load_image_folder(folder, model.network.input_shape, model.invert)
+        folder, how = Path(options.data, "test"), (model.network.input_shape, model.invert)
+        idx = load_image_data(options.data, *how) if find_idx(options.data) else None
+        found = idx[4] if idx else class_names(folder)
+        if found != names:
+            raise ValueError(f"{folder} has classes {', '.join(found)}; the network was trained on {', '.join(names)}")
+        X, y = idx[2:4] if idx else load_image_folder(folder, *how)[:2]
     elif model.classes is None and names == list(CLASSES):
         _, _, X, y = load_fashion_mnist()
     else:
