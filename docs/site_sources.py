@@ -17,7 +17,7 @@ import tables
 REPOSITORY = Path(__file__).parent.parent
 
 PAGES = "player guide commands settings splits performance gpu cluster sweeps".split()
-PAGES += "teaching comparison design reference".split()
+PAGES += "pytorch teaching comparison design reference".split()
 
 SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'
 """What stands on the website for the comment <!-- the slides -->: site_slides.py makes them when all pages are made."""

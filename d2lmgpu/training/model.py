@@ -1,8 +1,12 @@
 """A trained network, with all that is needed to use it: what `train` makes, and a checkpoint holds."""
 
+import io
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ..arguments import check_list, check_whole, is_number, shown
+import numpy as np
+
+from ..arguments import check_list, check_path, check_whole, in_a_clone, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..devices.choose import given_devices
 from ..images import read_images
@@ -20,6 +24,7 @@ from ..networks import (
     sequential,
 )
 from ..networks.losses import missing_loss
+from ..output import write_file
 from ..words import several
 from .accuracy import evaluate, predict
 from .resume import check_kind
@@ -95,6 +100,44 @@ class Model:
         arrays = {"params": self.params, "statistics of 0": self.statistics}
         model = model_state(self.network, self.classes, self.invert, self.loss)
         save_checkpoint(path, Checkpoint({"model": model}, arrays))
+
+    def export(self, path):
+        """Write the arrays to a file that other frameworks read: ``.npz``, NumPy's, or ``.safetensors``.
+
+        Names and shapes are those of a ``torch.nn.Sequential`` of the same layers: "0.weight", "0.bias", of batch norm
+        also "1.running_mean" and "1.running_var"; a dense layer's weight is (outputs, inputs). Raises ValueError for
+        another ending, without the package safetensors, and for layers that have other than two parameters; OSError if
+        it cannot be written.
+        """
+        check_path("export: path", path)
+        ending = Path(path).suffix
+        if ending not in (".npz", ".safetensors"):
+            raise ValueError(f"export: {shown(str(path))} should end with .npz or .safetensors")
+        arrays, content = self._exported(), io.BytesIO()
+        if ending == ".npz":
+            np.savez(content, **arrays)
+        else:
+            try:
+                from safetensors.numpy import save
+            except ImportError:
+                raise ValueError(f"export: .safetensors needs a package: {in_a_clone('export')}") from None
+            content.write(save(arrays))
+        write_file(path, lambda file: file.write(content.getvalue()))
+
+    def _exported(self):
+        """The arrays by name, as `export` writes them."""
+        params, running, arrays = iter(self.params), iter(self.statistics), {}
+        for i, layer in enumerate(self.network):
+            if len(layer.shapes) not in (0, 2):
+                raise ValueError(
+                    f"export: layer {i} has {len(layer.shapes)} parameters; it should have weight and bias"
+                )
+            for name in ("weight", "bias")[: len(layer.shapes)]:
+                param = next(params)
+                arrays[f"{i}.{name}"] = np.ascontiguousarray(param.T if param.ndim == 2 else param)
+            if layer.channels:
+                arrays |= {f"{i}.running_mean": next(running), f"{i}.running_var": next(running)}
+        return arrays
 
 
 def model_state(network, classes, invert, loss):
