@@ -58,6 +58,9 @@ class Network(tuple):
         network.input_shape, network.classes, network.recipes = tuple(input_shape), classes, tuple(recipes)
         return network
 
+    def __getnewargs__(self):  # for pickle and copy
+        return tuple(self), self.input_shape, self.classes, self.recipes
+
 
 class Recipe(NamedTuple):
     """How a layer is made from the shape of its input: the name of a function here, and its arguments."""
@@ -75,6 +78,9 @@ class Recipe(NamedTuple):
         if min(shape[1:], default=side) + 2 * self.arguments.get("padding", 0) < side:
             raise ValueError(f"they are smaller than {side} × {side}, as {self!r} needs them")
         return self.make(shape)
+
+    def __reduce__(self):  # for pickle and copy: made anew, since ``make`` is a function within another
+        return functools.partial(RECIPES[self.name], **self.arguments), ()
 
     def __repr__(self):
         usual = inspect.signature(RECIPES[self.name]).parameters

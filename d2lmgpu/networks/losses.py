@@ -10,6 +10,7 @@ Targets are what the data have as labels: whole numbers (n,), or floats (n, ...)
 A user's own loss is tried before training: what goes wrong with it would go wrong in each step.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ def find_loss(loss):
     Raises ValueError for anything else.
     """
     if isinstance(loss, Loss):
-        return loss
+        return loss if loss.is_own else LOSSES[loss.name]  # the very same, also of one from a pickle
     if isinstance(loss, str) and loss in LOSSES:
         return LOSSES[loss]
     if isinstance(loss, (list, tuple)) and len(loss) == 2 and all(map(callable, loss)):
@@ -78,14 +79,14 @@ def find_loss(loss):
 
 def missing_loss(name):
     """A user's own `Loss`, of which only the name is known: computing it raises a ValueError that says so."""
+    return Loss(name, *[functools.partial(_missing, name)] * 2)
 
-    def forward(outputs, y):
-        raise ValueError(
-            f"the loss {name} is a function of your own, which no file holds: give "
-            f"load_model(FILE, loss=({name}, its gradient))"
-        )
 
-    return Loss(name, forward, forward)
+def _missing(name, *arguments):
+    raise ValueError(
+        f"the loss {name} is a function of your own, which no file holds: give "
+        f"load_model(FILE, loss=({name}, its gradient))"
+    )
 
 
 def as_targets(y, dtype):

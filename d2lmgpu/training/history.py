@@ -156,6 +156,9 @@ class Result(tuple):
         result.params, result.statistics, result.network = model.params, model.statistics, model.network
         return result
 
+    def __getnewargs__(self):  # for pickle and copy
+        return self.history, self.model
+
     def __repr__(self):
         return f"<Result: {self.history!r}, {several(sum(param.size for param in self.params), 'parameter')}>"
 

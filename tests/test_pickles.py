@@ -1,0 +1,123 @@
+"""What `pickle` and `copy` make of networks, models, results, devices and arrays: the same again, in its place."""
+
+import copy
+import functools
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_training import quick
+
+import d2lmgpu as d2l
+from d2lmgpu import networks
+from d2lmgpu.layers import relu, relu_grad, squared_error, squared_error_grad
+from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, Layer, MaxPool2d, ReLU, described, sequential
+
+
+def pickled(value, protocol=pickle.HIGHEST_PROTOCOL):
+    return pickle.loads(pickle.dumps(value, protocol))
+
+
+WAYS = {
+    "pickle": pickled,
+    "pickle, protocol 2": functools.partial(pickled, protocol=2),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+}
+
+
+def rectifier(shape):
+    """A layer of one's own, which pickle finds by its name."""
+    return Layer(relu, relu_grad)
+
+
+def absolute(outputs, targets):
+    return abs(outputs - targets).sum(), outputs - targets
+
+
+def absolute_grad(difference):
+    return np.sign(difference)
+
+
+@pytest.fixture(scope="module")
+def trained(small):
+    """Of LeNet with batch norm, on three devices, with names of classes."""
+    data = *small, list("abcdefghij")
+    return quick([d2l.cpu(i) for i in range(3)], data, network="lenet-bn", num_epochs=1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_result_again(way, trained, small):
+    X, y = small[2:]
+    again = WAYS[way](trained)
+    history, params = again
+    assert type(again) is type(trained) and history is again.history and params is again.params is again.model.params
+    assert history == trained.history and history.lr == 0.1 and again.network is again.model.network
+    assert (again.model.classes, repr(again)) == (list("abcdefghij"), repr(trained))
+    np.testing.assert_array_equal(again.model.predict(X), trained.model.predict(X))
+    assert again.model.evaluate(X, y) == trained.model.evaluate(X, y)
+    pairs = zip(again.params + again.statistics, trained.params + trained.statistics, strict=True)
+    assert all((one is other) == (way == "copy") for one, other in pairs)
+
+
+def test_a_model_in_another_process(trained, small, tmp_path):
+    (tmp_path / "model").write_bytes(pickle.dumps((trained.model, small[2])))
+    program = """if True:
+        import pickle, sys
+        from d2lmgpu.training.history import sha256
+        model, X = pickle.load(open(sys.argv[1], "rb"))
+        print(sha256([model.predict(X)]))
+    """
+    command = [sys.executable, "-c", program, str(tmp_path / "model")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    expected = trained.model.predict(small[2])
+    assert said.strip() == d2l.training.history.sha256([expected])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", [*networks.NETWORKS, "own"])
+def test_a_network_again(way, name, rng):
+    own = [Conv2d(3, 3, stride=2, padding=1), rectifier, MaxPool2d(3), Flatten(), Dropout(0.5), Dense(10), ReLU()]
+    network = networks.NETWORKS.get(name) or sequential((1, 28, 28), *own)
+    again = WAYS[way](network)
+    assert (type(again), again.input_shape, again.classes) == (networks.Network, (1, 28, 28), 10)
+    assert described(again) == described(network) and repr(again.recipes) == repr(network.recipes)
+    X, y, draws = rng.random((5, 1, 28, 28)), np.arange(5), d2l.layers.Draws(1, 2, 3)
+    params = d2l.init_params(1, init="he", dtype=np.float64, network=network)
+    one, other = (d2l.loss_and_grads(X, y, params, each, draws=draws) for each in (network, again))
+    for a, b in zip([one[0], *one[1]], [other[0], *other[1]], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_network_from_a_file_again(way, trained, tmp_path):
+    trained.model.save(tmp_path / "model")
+    network = d2l.load_model(tmp_path / "model").network
+    assert described(WAYS[way](network)) == described(trained.network)
+    assert WAYS[way](network.recipes[0])((1, 28, 28)).shapes == network[0].shapes
+
+
+def test_pickle_names_the_function_that_it_cannot_find():
+    network = sequential((1, 4, 4), Flatten(), lambda shape: Layer(relu, relu_grad), Dense(3))
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(network)
+    assert len(copy.deepcopy(network)) == 3
+
+
+@pytest.mark.parametrize(
+    "loss", ["squared_error", networks.CROSS_ENTROPY, (squared_error, squared_error_grad), (absolute, absolute_grad)]
+)
+def test_a_model_with_its_loss(loss, small, tmp_path):
+    network = sequential((1, 28, 28), Flatten(), Dense(10))
+    model = d2l.Model(network, d2l.init_params(3, network=network), loss=loss)
+    again, X, y = pickled(model), small[2], np.eye(10, dtype=np.float32)[small[3]]
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.evaluate(X, y) == model.evaluate(X, y)
+    model.save(tmp_path / "model")
+    loaded = pickled(d2l.load_model(tmp_path / "model"))  # a loss of one's own is missing there
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    if loss == (absolute, absolute_grad):
+        with pytest.raises(ValueError, match=r"the loss absolute is .* load_model\(FILE, loss="):
+            loaded.evaluate(X, y)
