@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
+from d2lmgpu.devices import choose
 from d2lmgpu.layers import relu, relu_grad, squared_error, squared_error_grad
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, Layer, MaxPool2d, ReLU, described, sequential
 
@@ -121,3 +123,82 @@ def test_a_model_with_its_loss(loss, small, tmp_path):
     if loss == (absolute, absolute_grad):
         with pytest.raises(ValueError, match=r"the loss absolute is .* load_model\(FILE, loss="):
             loaded.evaluate(X, y)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_device_again(way, make_devices):
+    devices = make_devices(3)
+    assert WAYS[way]({"mine": devices})["mine"] == devices  # the very same
+
+
+def of_odd_shapes(device):
+    """Arrays of a device: a matrix and a view of it, a number, nothing, others than floats."""
+    x = d2l.put(np.arange(35, dtype=np.float32).reshape(5, 7) + device.index, device)
+    others = (np.float64(device.index - 0.1), np.zeros((3, 0)), np.array([True, False]), np.array([1 + 2j]))
+    return [x, x.T, x[1::2, ::-3], *(d2l.put(other, device) for other in others)]
+
+
+@pytest.mark.parametrize("way", ["copy", "deepcopy"])
+def test_a_copy_is_made_on_the_device(way, make_devices):
+    each = [of_odd_shapes(device) for device in make_devices(3)]
+    with d2l.record_transfers() as transfers:
+        again = [[WAYS[way](x) for x in arrays] for arrays in each]
+    assert transfers == []
+    for arrays, copies in zip(each, again, strict=True):
+        hosts = [d2l.to_host(x) for x in arrays]
+        for x in arrays:
+            x.fill(-1)
+        for x, copied, host in zip(arrays, copies, hosts, strict=True):
+            assert copied.device is x.device and copied.dtype == x.dtype and copied.shape == x.shape
+            np.testing.assert_array_equal(d2l.to_host(copied), host)
+
+
+def test_the_best_parameters_kept_during_training(make_devices, rng):
+    devices = make_devices(2)
+    X, y = rng.random((6, 1, 28, 28)).astype(np.float32), np.arange(6)
+    device_params = [d2l.get_params(d2l.init_params(init="he"), device) for device in devices]
+    d2l.train_batch(X, y, device_params, devices, lr=0.1)
+    before = d2l.evaluate(device_params, X, y, devices), [d2l.to_host(param) for param in device_params[1]]
+    best = copy.deepcopy(device_params)
+    d2l.train_batch(X, y, device_params, devices, lr=0.1)
+    for kept, now, host in zip(best[1], device_params[1], before[1], strict=True):
+        np.testing.assert_array_equal(d2l.to_host(kept), host)
+        assert not np.array_equal(d2l.to_host(now), host)
+    assert d2l.evaluate(best, X, y, devices) == before[0]
+    d2l.train_batch(X, y, best, devices, lr=0.1)  # and training can go on from them
+    for one, other in zip(best[0] + best[1], device_params[0] + device_params[1], strict=True):
+        np.testing.assert_array_equal(d2l.to_host(one), d2l.to_host(other))
+
+
+def test_a_pickle_of_device_arrays_is_a_transfer_each_way(make_devices):
+    each = [of_odd_shapes(device) for device in make_devices(2)]
+    for protocol in (2, 5):
+        with d2l.record_transfers() as transfers:
+            content = pickle.dumps(each, protocol)
+        places = [(str(x.device), "host", x.nbytes) for arrays in each for x in arrays]
+        assert [(t.source, t.destination, t.nbytes) for t in transfers] == places
+        with d2l.record_transfers() as transfers:
+            again = pickle.loads(content)
+        assert [(t.destination, t.source, t.nbytes) for t in transfers] == places
+        for x, copied in zip(sum(each, []), sum(again, []), strict=True):
+            assert copied.device is x.device and copied.dtype == x.dtype
+            np.testing.assert_array_equal(d2l.to_host(copied), d2l.to_host(x))
+
+
+def test_a_copy_counts_as_memory():
+    device = d2l.cpu(11)
+    device.limit_memory(1000)
+    try:
+        x = d2l.put(np.zeros(100), device)
+        with pytest.raises(MemoryError, match=r"800 bytes asked for"):
+            copy.deepcopy([x])
+    finally:
+        device.limit_memory(None)
+
+
+def test_a_pickle_from_a_machine_with_other_devices(standin, monkeypatch):
+    content = pickle.dumps([d2l.put([1.0, 2.0], d2l.gpu(1))])
+    monkeypatch.setattr(choose, "find_gpus", lambda: (0, "no GPU is here"))
+    with pytest.raises(d2l.DeviceError) as error:
+        pickle.loads(content)
+    assert re.search(r"^gpu\(1\): no GPU is here\. .*is on gpu\(1\); .*to_host\(x\) can be read", str(error.value))

@@ -94,6 +94,11 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         """The transposed view."""
         return wrap(self.raw.T, self.device)
 
+    def __deepcopy__(self, memo=None):  # `copy.copy` of an array copies its elements, too, as in NumPy
+        return self.copy()
+
+    __copy__ = __deepcopy__
+
     # A Python number from a one-element array: an explicit, recorded transfer.
 
     def item(self):

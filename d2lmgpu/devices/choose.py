@@ -6,6 +6,7 @@ same rules, so a program that is right on two ``cpu`` devices should be right on
 which that has been tested.
 """
 
+import copyreg
 import re
 
 from ..arguments import as_number, check_list, check_name, check_whole, is_number, shown
@@ -53,6 +54,19 @@ def gpu(i=0):
         _devices.pop((GPU, i), None)  # without it, the others can still be used
         raise
     return device
+
+
+def _from_pickle(kind, index):
+    try:
+        return (cpu if kind == "cpu" else gpu)(index)
+    except DeviceError as error:
+        raise DeviceError(
+            f"{error} What was pickled is on {kind}({index}); a pickle of d2l.to_host(x) can be read anywhere."
+        ) from None
+
+
+for _kind in (CPU, GPU):
+    copyreg.pickle(_kind, lambda device: (_from_pickle, (device.kind, device.index)))
 
 
 def try_gpu(i=0):

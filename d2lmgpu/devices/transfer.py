@@ -10,6 +10,8 @@ So the copy sees the result of A, and B can safely overwrite the source. Between
 host program, which waits for them.
 """
 
+import copyreg
+
 import numpy as np
 
 from ..arguments import as_array, shown
@@ -50,6 +52,14 @@ def to_host(x):
     if not isinstance(x, DeviceArray):
         return np.array(as_array("to_host: x", x, kinds="biufcSU"))
     return read_back(x)
+
+
+def _pickled(x):
+    """A pickle holds a host copy of a device array, and the device to which it is put again: two transfers."""
+    return put, (to_host(x), x.device)
+
+
+copyreg.pickle(DeviceArray, _pickled)
 
 
 def result_to_host(x):
