@@ -4,9 +4,12 @@ Front doors check what they are given with these. All raise ValueError, and none
 looks at the elements of an array: that would be work.
 """
 
+import array
+import contextlib
 import difflib
 import math
 import numbers
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,6 +21,13 @@ MAX_SEED = 2**64 - 1
 
 MAX_SHOWN = 80
 """Characters of a value that an error shows at most."""
+
+
+PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
+"""By which NumPy makes an array of another library's."""
+
+ON_THE_HOST = (1, 3, 11)
+"""The host's memory, pinned or not, as DLPack numbers it: kDLCPU, kDLCUDAHost, kDLROCMHost."""
 
 
 def shown(value):
@@ -140,32 +150,75 @@ def check_list(name, value, of, length=None):
     return value
 
 
+def is_foreign(value):
+    """Whether it is an array of another library than NumPy, CuPy and this one, or one of Python's buffers."""
+    kind = type(value)  # whose attributes are no columns, as those of a table may be
+    cupy = getattr(sys.modules.get("cupy"), "ndarray", np.ndarray)
+    if issubclass(kind, (np.ndarray, np.generic, cupy)) or hasattr(kind, "raw"):
+        return False
+    return issubclass(kind, (array.array, memoryview)) or any(hasattr(kind, name) for name in PROTOCOLS)
+
+
+def as_numpy(name, value):
+    """An array of another library, or a buffer, as NumPy's, in the same memory where that can be; others as they are.
+
+    Raises ValueError for one that NumPy cannot read, or that is in a GPU's memory.
+    """
+    if not is_foreign(value):
+        return value
+    check_on_host(name, value)
+    try:
+        only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        return np.from_dlpack(value) if only_dlpack else np.asarray(value)
+    except Exception as error:  # whatever the other library raises
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(f"{name} is {shown(value)}, of which NumPy makes no array; convert it first ({why})") from None
+
+
+def check_on_host(name, value):
+    """Raise ValueError if an array is in a GPU's memory, which it leaves only if the program says so."""
+    on_gpu = False
+    with contextlib.suppress(Exception):  # PyTorch raises some for tensors that NumPy cannot read either
+        on_gpu = hasattr(value, "__cuda_array_interface__") or value.__dlpack_device__()[0] not in ON_THE_HOST
+    if on_gpu:
+        raise ValueError(
+            f"{name} is {shown(value)} in a GPU's memory; give a copy on the host, such as x.cpu() of PyTorch or "
+            "x.get() of CuPy"
+        )
+
+
 def check_array(name, value, ndim=None, shape="", kinds="biuf"):
-    """Raise ValueError unless ``value`` is an array, with ``ndim`` axes if given (``shape`` tells them), of numbers."""
+    """``value``, `as_numpy`. Raises ValueError unless it is an array of numbers, with ``ndim`` axes if given.
+
+    ``shape`` tells them.
+    """
+    value = as_numpy(name, value)
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ValueError(f"{name} is {shown(value)}; it should be an array{shape and ' ' + shape}")
     wrong = ndim is not None and value.ndim not in (ndim if isinstance(ndim, tuple) else (ndim,))
     if wrong or value.dtype.kind not in kinds:
         what = "numbers" if "f" in kinds else "whole numbers"
         raise ValueError(f"{name} is {shown(value)}; it should be an array {shape + ' ' if shape else ''}of {what}")
+    return value
 
 
 def as_array(name, value, kinds="biuf"):
-    """`check_array` of an array, or of a list that NumPy makes one of; returns it."""
-    if not hasattr(value, "dtype"):
+    """`check_array` of an array, or of a list that NumPy makes one of."""
+    if not hasattr(value, "dtype") and not is_foreign(value):
         try:
             value = np.asarray(value)
         except (TypeError, ValueError, OverflowError):  # a ragged list, or a number beyond all dtypes
             raise ValueError(f"{name} is {shown(value)}; it should be an array") from None
-    check_array(name, value, kinds=kinds)
-    return value
+    return check_array(name, value, kinds=kinds)
 
 
 def check_sized(name, value):
-    """Raise ValueError unless ``value`` has a length and can be indexed, as lists and arrays can."""
+    """``value``, `as_numpy`. Raises ValueError unless it has a length and can be indexed, as lists and arrays can."""
+    value = as_numpy(name, value)
     single = isinstance(value, (str, bytes, dict)) or getattr(value, "ndim", 1) == 0
     if single or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
         raise ValueError(f"{name} is {shown(value)}; it should be an array, or a list")
+    return value
 
 
 def check_path(name, value):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .arguments import as_array, check_list, check_whole
+from .arguments import as_array, as_numpy, check_list, check_whole
 from .devices import array_module
 from .words import several
 
@@ -14,6 +14,7 @@ def minibatches(X, y, batch_size, seed, epoch):
     and any epoch can be repeated. The last minibatch holds what is left
     (60000 mod 256 = 96 examples).
     """
+    X, y = as_numpy("minibatches: X", X), as_numpy("minibatches: y", y)
     order = epoch_order(len(X), seed, epoch)
     parts = (order[start : start + batch_size] for start in range(0, len(X), batch_size))
     return ((to_float(X[chosen]), y[chosen]) for chosen in parts)
@@ -41,8 +42,8 @@ def check_parts(data, least=4):
     data = check_list("data", data, of=f"arrays: {parts}")
     if not least <= len(data) <= 5:
         raise ValueError(f"data: {several(len(data), 'part')} given; it should be {parts}")
-    for i in range(1, min(4, len(data)), 2):
-        data[i] = as_array("labels", data[i])
+    for i in range(min(4, len(data))):
+        data[i] = as_array("labels", data[i]) if i % 2 else as_numpy(f"data: part {i + 1}", data[i])
     if len(data) == 5:
         names = data[4].tolist() if isinstance(data[4], np.ndarray) and data[4].ndim else data[4]
         data[4] = [str(name) for name in check_list("data: the names of the classes", names, of="names")]
@@ -84,6 +85,7 @@ def to_float(images, out=None):
 
     Plain arrays, of a device or the host's.
     """
+    images = as_numpy("to_float: images", images)
     if images.dtype == np.uint8:
         return array_module(images).divide(images, np.float32(255), out=out)
     if out is None:

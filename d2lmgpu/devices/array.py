@@ -14,6 +14,7 @@ import operator
 
 import numpy as np
 
+from ..arguments import as_numpy, is_foreign
 from .errors import HOST, DeviceMismatchError
 from .records import note_transfer, timed
 from .workers import current_device, moment
@@ -158,9 +159,11 @@ def on_device(function):
 
     @functools.wraps(function)
     def place(*args, **kwargs):
-        inside = current_device() is not None  # work that runs on a device has plain arrays
-        device = None if inside else first_device((args, kwargs))
+        if current_device() is not None:  # work that runs on a device has plain arrays
+            return function(*args, **kwargs)
+        device = first_device((args, kwargs))
         if device is None:
+            args, kwargs = _map(functools.partial(as_numpy, f"{function.__name__}: an argument"), (args, kwargs))
             return function(*args, **kwargs)
         return device.run(function, *args, **kwargs).result()
 
@@ -208,10 +211,10 @@ def unwrap(value, device, operation):
 
 
 def _place(leaf):
-    """An array's device, or HOST; None for anything else. CuPy arrays not in a `DeviceArray` count as the host's."""
+    """An array's device, or HOST; None for no array. All but `DeviceArray`s count as the host's, CuPy's, too."""
     if isinstance(leaf, DeviceArray):
         return leaf.device
-    if isinstance(leaf, np.ndarray) or hasattr(leaf, "__cuda_array_interface__"):
+    if isinstance(leaf, np.ndarray) or is_foreign(leaf) or hasattr(leaf, "__cuda_array_interface__"):
         return HOST
     return None
 

@@ -14,7 +14,7 @@ import copyreg
 
 import numpy as np
 
-from ..arguments import as_array, shown
+from ..arguments import as_array, check_on_host, shown
 from .array import DeviceArray, array_module, copy_to_host, read_back
 from .batch import Batch
 from .errors import HOST, DeviceError
@@ -36,6 +36,7 @@ def put(x, device):
         raise DeviceError(f"put: copies go to a device such as cpu(0), not to {shown(device)}")
     if not isinstance(x, DeviceArray):
         x = as_array("put: x", x, kinds="biufc")
+        check_on_host("put: x", x)  # CuPy's, too
         return _from_host(x, device, note_transfer(HOST, device, x.nbytes))
     done = note_transfer(x.device, device, x.nbytes)
     if x.device.kind != device.kind:
@@ -50,6 +51,7 @@ def to_host(x):
     part of a collective: because of it, ``x`` may be wrong. Raises ValueError if NumPy cannot make an array of ``x``.
     """
     if not isinstance(x, DeviceArray):
+        check_on_host("to_host: x", x)
         return np.array(as_array("to_host: x", x, kinds="biufcSU"))
     return read_back(x)
 

@@ -1,6 +1,6 @@
 """What goes into a network is checked: its parameters, running statistics, images, and from what it draws."""
 
-from ..arguments import check_array, shown
+from ..arguments import as_numpy, check_array, shown
 from .build import Layer, Network, channels
 
 
@@ -30,14 +30,14 @@ def _check_arrays(name, arrays, shapes, made_by):
     if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
         raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as of {made_by}")
     for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
-        raw = getattr(array, "raw", array)  # its attributes are quick to read
+        raw = as_numpy(name, getattr(array, "raw", array))  # whose attributes are quick to read
         if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype") or raw.dtype.kind != "f":
             raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
 
 
 def check_images(name, X, params, network):
     """Raise ValueError unless ``X`` (N, C, H, W) are images as the network takes them, in the dtype of ``params``."""
-    check_array(name, X, (2, 4), "(N, C, H, W)")
+    X = check_array(name, X, (2, 4), "(N, C, H, W)")
     wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not say it
     if X.shape[1:] != wanted:
         raise ValueError(f"{name}: images of shape {X.shape[1:]}; the network takes {wanted}")

@@ -13,7 +13,7 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 
 import numpy as np
 
-from ..arguments import check_array, check_flag, check_list, check_number, check_sized
+from ..arguments import as_numpy, check_array, check_flag, check_list, check_number, check_sized
 from ..cluster import as_cluster
 from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
@@ -32,8 +32,7 @@ def get_params(params, device):
     Raises ValueError unless ``params`` is a list of arrays, DeviceError for what is no device.
     """
     params = check_list("get_params: params", params, of="arrays, as of init_params")
-    for i, param in enumerate(params):
-        check_array(f"get_params: params: number {i}", param)
+    params = [check_array(f"get_params: params: number {i}", param) for i, param in enumerate(params)]
     if not params:
         raise ValueError("get_params: the list of parameters is empty; give those of init_params, or a network's")
     if len({param.dtype for param in params}) > 1:
@@ -54,8 +53,7 @@ def split_batch(X, y, devices, loads=None):
     make no sense.
     """
     everybody = as_cluster(devices)
-    for name, array in (("X", X), ("y", y)):
-        check_sized(f"split_batch: {name}", array)
+    X, y = check_sized("split_batch: X", X), check_sized("split_batch: y", y)
     if len(X) != len(y):
         raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
     if loads is not None:
@@ -78,6 +76,7 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
     Raises ValueError for arguments that do not fit together, for labels that are no classes, and without examples;
     DeviceMismatchError for parameters that are not on their devices.
     """
+    X, y = as_numpy("train_batch: X", X), as_numpy("train_batch: y", y)
     devices = check_devices(devices)
     _check_train_batch(X, y, device_params, devices, lr, algorithm, flat)
     with span("data"):
@@ -134,7 +133,7 @@ def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
         check_params(f"train_batch: the parameters on {device}", params, LENET)
         for param in params:
             if getattr(param, "device", None) is not device:
-                raise DeviceMismatchError("train_batch", device, getattr(param, "device", HOST))
+                raise DeviceMismatchError("train_batch", device, param.device if hasattr(param, "raw") else HOST)
         check_images("train_batch: X", X, params, LENET)
     check_labels(y, len(X), LENET.classes)
     if len(y) == 0:

@@ -10,6 +10,7 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
+from ..arguments import as_numpy
 from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray
@@ -59,6 +60,7 @@ class MinibatchQueue:
     """
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False):
+        X, y = as_numpy("MinibatchQueue: X", X), as_numpy("MinibatchQueue: y", y)
         if len(X) == 0:
             raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
         self.everybody = as_cluster(devices)

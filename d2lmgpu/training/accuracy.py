@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ..arguments import as_array, check_list
+from ..arguments import as_array, as_numpy, check_list
 from ..cluster import as_cluster, gather
 from ..data import to_float
 from ..devices import check_devices, put, to_host
@@ -46,7 +46,7 @@ def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(
     Raises ValueError if there are no examples, or not one label for each, a whole number below the network's classes,
     and for metrics that are not functions by name.
     """
-    y, loss, metrics = as_array("labels", y), find_loss(loss), check_metrics(metrics)
+    X, y, loss, metrics = as_numpy("X", X), as_array("labels", y), find_loss(loss), check_metrics(metrics)
     check_data(X, y, network, loss)
     tested = TestSet(X, y, devices, network, loss, metrics).evaluate(params_or_device_params, statistics)
     if not metrics:
@@ -136,6 +136,7 @@ def predict(params_or_device_params, X, devices, network=LENET, statistics=(), l
     Arguments are those of `evaluate`. With another ``loss`` than cross_entropy outputs need not be logits, and are
     returned as they are. Raises ValueError for images that do not fit the network.
     """
+    X = as_numpy("X", X)
     loss = find_loss(loss)
     devices = check_devices(devices)
     check_image_data(X, network)
@@ -158,6 +159,7 @@ def confusion_matrix(y, predicted, classes):
 
     Raises ValueError unless both are labels of so many classes.
     """
+    y, predicted = as_numpy("labels", y), as_numpy("labels", predicted)
     check_labels(y, len(y), classes)
     check_labels(predicted, len(y), classes)
     cells = np.asarray(y, np.intp) * classes + np.asarray(predicted, np.intp)
