@@ -396,3 +396,23 @@ def test_named_tuples_keep_their_names():
     assert {value.device for value in found} == {d2l.cpu(0)}
     np.testing.assert_array_equal(d2l.to_host(found.values), [1, 3])
     np.testing.assert_array_equal(d2l.to_host(found.counts), [1, 2])
+
+
+def test_a_number_as_text_is_a_transfer(make_devices):
+    (device,) = make_devices(1)
+    x, n = d2l.put(np.float32([[2.345]]), device), d2l.put(-7, device)
+    with d2l.record_transfers() as transfers:
+        texts = f"{x[0, 0]:.2f}", f"{x:8.1e}", f"{n:+05d}", format(n, "_>4"), f"{x:.1%}"
+        assert round(x, 2) == 2.35 and round(n, -1) == -10 and round(x[0]) == 2 and type(round(x)) is int
+    assert texts == ("2.35", " 2.3e+00", "-0007", "__-7", "234.5%")
+    assert [(t.source, t.destination) for t in transfers] == [(str(device), "host")] * 9
+    assert f"{x}" == format(x) == str(x) and f"@{device}" in f"{n}"
+    for wrong in (lambda: f"{square(device):.2f}", lambda: round(square(device), 2)):
+        with pytest.raises(ValueError, match="size 1"):
+            wrong()
+
+
+@pytest.mark.parametrize("name", ["get", "numpy"])
+def test_how_other_libraries_copy_to_the_host(name):
+    with pytest.raises(AttributeError, match=rf"no '{name}'; d2l\.to_host\(x\) copies it to the host"):
+        getattr(square(d2l.cpu(0)), name)()

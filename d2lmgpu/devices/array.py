@@ -49,6 +49,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         if name == "grad":  # which users of PyTorch expect
             raise AttributeError("a device array has no 'grad'; d2l.loss_and_grads(X, y, params) returns the gradients")
         works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
+        if name in ("get", "numpy"):  # of CuPy and PyTorch
+            works = "; d2l.to_host(x) copies it to the host, as a NumPy array"
         raise AttributeError(f"a device array has no {name!r}{works}")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
@@ -114,6 +116,12 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __bool__(self):
         return bool(self.item())
+
+    def __round__(self, digits=None):
+        return round(self.item(), digits)
+
+    def __format__(self, spec):
+        return format(self.item(), spec) if spec else str(self)
 
     def __repr__(self):
         return f"{read_back(self)} @{self.device}"
