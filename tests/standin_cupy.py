@@ -21,7 +21,7 @@ import standin_memory
 import standin_streams
 from standin_driver import CUDARuntimeError, Machine, call, current_card, set_device, thread
 from standin_memory import Block
-from standin_streams import Event, Stream, current_stream, elapsed_milliseconds, on_stream
+from standin_streams import Event, Stream, current_stream, elapsed_milliseconds, on_stream, stream_of
 
 import d2lmgpu.collectives.library as library_module
 from d2lmgpu.kernels.cuda import early
@@ -58,6 +58,21 @@ class ndarray:
     @property
     def __cuda_array_interface__(self):
         return {"shape": self.shape, "typestr": self.dtype.str, "version": 3, "data": (self.values.ctypes.data, False)}
+
+    def __dlpack_device__(self):
+        return DL_CUDA, self.card
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The array itself stands for a capsule. The reader's ``stream`` waits for what is current here, as with CuPy.
+
+        Stricter: CuPy takes any card as the current one, and copies to the host if the reader asks for that.
+        """
+        if type(stream) not in (int, type(None)) or stream == 0 or (stream or 0) < -1:
+            raise ValueError(f"the valid stream for the DLPack protocol is -1, 1, 2, or any larger value, not {stream}")
+        assert self.card == current_card() and copy is None and dl_device in (None, self.__dlpack_device__())
+        if stream != -1:
+            stream_of(stream or 1, self.card).wait_event(current_stream().record())
+        return self
 
     @property
     def data(self):
@@ -275,6 +290,18 @@ class Device:
         set_device(thread.outer_cards.pop())
 
 
+DL_CUDA = 2
+
+
+def _from_dlpack(array):
+    """As a reader of another library: the same memory, used on the current stream of its card."""
+    kind, card = array.__dlpack_device__()
+    assert kind == DL_CUDA
+    with Device(card):
+        given = array.__dlpack__(stream=current_stream().ptr or 1, max_version=(1, 0))
+    return given._view(given.values)
+
+
 MEMCPY_DEFAULT = 4
 
 
@@ -452,7 +479,7 @@ def install(monkeypatch, cards=2, **machine):
     )
     cupy.ndarray, cupy.__version__ = ndarray, "stand-in"
     cupy.RawModule = RawModule
-    cupy.asarray = _asarray
+    cupy.asarray, cupy.from_dlpack = _asarray, _from_dlpack
     cupy.array = lambda values, dtype=None: (
         _call(np.array, (values, dtype), {}) if isinstance(values, ndarray) else _asarray(values, dtype)
     )

@@ -8,6 +8,7 @@ which waits for the streams that are not ``non_blocking``, as they for it; the o
 
 import itertools
 import time
+import weakref
 
 import numpy as np
 import standin_memory
@@ -19,6 +20,7 @@ __all__ = ["Event", "Graph", "RaceError", "Stream", "current_stream", "elapsed_m
 _numbers = itertools.count(1)
 _null_streams = {}  # card: its null stream
 _blocking = []  # the streams that wait for the null stream
+_by_number = weakref.WeakValueDictionary()  # the streams that are not null, by their ``ptr``
 
 
 def restart():
@@ -52,6 +54,11 @@ def current_stream(card=None):
     return thread.current[card]
 
 
+def stream_of(ptr, card):
+    """The stream that a library names by its ``ptr``: 1 is the null stream."""
+    return _null_stream(card) if ptr == 1 else _by_number[ptr]
+
+
 class Stream:
     def __init__(self, null=False, non_blocking=False, card=None):
         self.card = current_card() if card is None else card
@@ -61,6 +68,7 @@ class Stream:
         self.depth = 0  # of what is captured: how many nodes follow one another up to here
         if not null:
             call("streamCreate")
+            _by_number[self.ptr] = self
             if not non_blocking:
                 _blocking.append(self)
 

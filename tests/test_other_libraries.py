@@ -1,6 +1,8 @@
 """Arrays of other libraries are taken wherever NumPy's are, unless they are in a GPU's memory."""
 
 import array
+import contextlib
+import time
 
 import numpy as np
 import pytest
@@ -273,3 +275,56 @@ def test_parameters_that_are_still_on_the_host():
             d2l.DeviceMismatchError, match=r"train_batch: one array is on cpu\(0\) and another on the host"
         ):
             d2l.train_batch(lenet_images(), labels(3), [host, host], two(), 0.1)
+
+
+def test_a_virtual_devices_memory_is_not_the_hosts():
+    x = d2l.put(images(), d2l.cpu(1))
+    for call in (np.from_dlpack, lambda x: x.__dlpack__(), lambda x: x.__dlpack_device__()):
+        with pytest.raises(
+            d2l.DeviceMismatchError, match=r"DLPack: one array is on the host .* d2l\.to_host\(x\) copies"
+        ):
+            call(x)
+    host = d2l.to_host(x)
+    np.testing.assert_array_equal(np.from_dlpack(host), images())
+    np.from_dlpack(host).fill(0)  # a copy
+    np.testing.assert_array_equal(d2l.to_host(x), images())
+
+
+def slow_fill(raw, value):
+    time.sleep(0.05)
+    raw.fill(value)
+
+
+def test_another_library_reads_a_gpus_memory_after_the_work_before(standin):
+    import cupy
+
+    for card in (0, 1):
+        x = d2l.put(images(), d2l.gpu(card))
+        streams = [contextlib.nullcontext()]  # the null stream, and one of its own
+        with cupy.cuda.Device(card):
+            streams.append(cupy.cuda.Stream(non_blocking=True))
+        for value, stream in enumerate(streams):
+            x.device.run(slow_fill, x[1:], value)
+            with d2l.record_transfers() as transfers, cupy.cuda.Device(card), stream:
+                y = cupy.from_dlpack(x)
+                np.testing.assert_array_equal(y[1:].get(), np.full((6, 1, 4, 4), value))
+                np.testing.assert_array_equal(y[0].get(), images()[0])
+            assert transfers == [] and y.block is x.raw.block
+    with pytest.raises(
+        d2l.DeviceMismatchError, match=r"d2l\.to_host\(x\) copies"
+    ):  # as np.from_dlpack(x, device="cpu")
+        x.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
+    d2l.synchronize([d2l.gpu(0), d2l.gpu(1)])
+
+
+@pytest.mark.real_gpu
+def test_cupy_reads_a_gpus_memory():
+    import cupy
+
+    x = d2l.put(images(), d2l.gpu(0))
+    x.device.run(slow_fill, x[1:], 7)
+    y = cupy.from_dlpack(x)
+    np.testing.assert_array_equal(y[1:].get(), np.full((6, 1, 4, 4), 7))
+    assert y.data.ptr == x.raw.data.ptr
+    with pytest.raises(d2l.DeviceMismatchError):
+        np.from_dlpack(x, device="cpu")

@@ -73,6 +73,19 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         # NumPy calls this where host code uses a device array as a NumPy array, without `to_host`.
         raise DeviceMismatchError("conversion to a NumPy array", HOST, self.device)
 
+    # Another library may use a GPU's memory as it is: the data stay there. The host's library may use no device's.
+
+    def __dlpack_device__(self):
+        if self.device.kind == "cpu":
+            raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
+        return self.raw.__dlpack_device__()
+
+    def __dlpack__(self, *, dl_device=None, **how):
+        # CuPy lets the reader's stream wait for the one that is current where it is asked: the device's, in its turn.
+        if self.device.kind == "cpu" or dl_device not in (None, self.__dlpack_device__()):
+            raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
+        return self.device.submit(functools.partial(self.raw.__dlpack__, **how)).result()
+
     def __getitem__(self, index):
         parts = index if isinstance(index, tuple) else (index,)
         if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
