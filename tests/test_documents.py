@@ -32,7 +32,8 @@ TESTED_APART = ("for X, y in d2l.minibatches", "split_batch(X, y, devices)\nbatc
 TESTED_APART += ("class Enough", "def flip", "d2l.plot_sweep(", "MPIPoolExecutor() as", "get_executor() as")
 TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "history.phases": r"epoch 3/3: .*\n(\[0\.\d+, 0\.\d+, 0\.\d+\] ?){2}\n\{'data': .*'evaluate': .*\}\n",
-    "record_transfers": r"\[2\. 4\.\]\nhost cpu\(0\) 16\ncpu\(0\) cpu\(1\) 16\ncpu\(1\) host 16\n",
+    "transfer.nbytes": r"\[2\. 4\.\]\nhost cpu\(0\) 16\ncpu\(0\) cpu\(1\) 16\ncpu\(1\) host 16\n",
+    "copy.deepcopy(": r"32 cpu\(0\) cpu\(1\)\nTrue\n",
     "own.ckpt": r"epoch 1/1: .*epoch 2/2: .*\n2 epochs\n",
     "def network(input_shape, classes)": r"^",
     "def absolute": r"epoch 1/2: loss .*epoch 2/2: .*\n\[0\.\d+ +0\.\d+ *\]\n",
