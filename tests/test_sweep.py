@@ -772,6 +772,17 @@ def test_a_trial_that_is_asked_to_stop(small):
     assert row["history"]["interrupted"]["steps"] == 1
 
 
+def test_a_trial_as_grid_makes_it(small):
+    """What it does not name is as by default, as in a sweep, one device included."""
+    trials = d2l.grid(network=linear(), lr=[0.05, 0.1], **QUICK)
+    row, other = d2l.run_trial(trials[1], small), d2l.sweep(trials, mode="sequential", data=small, progress=False)[1]
+    assert row["status"] == "done" and without_times(row["history"]) == without_times(other["history"])
+    assert row["settings"] == other["settings"] == complete_trials(trials)[1] != trials[1]
+    for wrong, message in (({"lrr": 1}, "lrr: no such setting; choose from devices, "), (7, "7 is no dict of")):
+        row = d2l.run_trial(wrong, small)
+        assert (row["status"], row["settings"], row["history"]) == ("failed", wrong, None) and message in row["message"]
+
+
 def test_a_table_that_is_redrawn(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((30, 7)))

@@ -12,7 +12,7 @@ from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Callback
 from ..training import load_run, train
-from .trials import network_of
+from .trials import complete_trial, network_of
 
 _turns = {}
 """A lock by process: trials in threads of one would train on the same devices, in the same memory.
@@ -38,11 +38,12 @@ class OnlyHere:
 
 
 def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, report=None):
-    """Train as ``settings`` say, all of those in `trials.DEFAULTS`; returns a row, a dict that JSON can hold.
+    """Train as ``settings`` say, a trial of `grid`; returns a row, a dict that JSON can hold.
 
-    The row has the ``settings``, a ``status``, a ``message`` (None, or one line on
-    why it is not "done"), ``seconds``, the ``history`` of `train` as a dict, and where
-    its ``model`` is kept (None, unless a sweep keeps it).
+    The row has the ``settings`` with the defaults of those that were not given, a
+    ``status``, a ``message`` (None, or one line on why it is not "done"), ``seconds``,
+    the ``history`` of `train` as a dict, and where its ``model`` is kept (None, unless
+    a sweep keeps it).
     "done": trained to the end; "diverged": given up by `train`; "interrupted":
     stopped from outside; "failed": an error, and no history. ``data``: as of
     `train`; else Fashion-MNIST, read once in each process. ``invert``: as of `train`.
@@ -57,6 +58,7 @@ def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, rep
         warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about runs that diverge
         begin = time.perf_counter()
         try:
+            settings = complete_trial(settings)
             watch = _Watch(stop or OnlyHere(), report or OnlyHere())
             history = _train(settings, _fashion_mnist() if data is None else data, watch, invert, checkpoint)
             status, message = _how_it_ended(history)
