@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from clusters_in_threads import in_each
+from conftest import long
 from PIL import Image
 from test_training import quick
 
@@ -37,6 +39,25 @@ def test_probabilities_in_the_images_order(make_devices, small, monkeypatch, net
     assert predict(params, X[:0], devices, network, statistics).shape == (0, 10)
     with pytest.raises(ValueError, match=r"the network takes \(1, 28, 28\)"):
         predict(params, X[:, :, 1:], devices, network)
+
+
+@pytest.mark.parametrize("split", [(1, 1), (1, 3, 1), *long([2, 1], [1, 1, 1])])
+def test_on_a_cluster_all_processes_get_all(small, monkeypatch, split):
+    """Parts of 13 images, then one of 4, which are fewer than five devices: what one process gives, bit for bit."""
+    monkeypatch.setattr("d2lmgpu.training.accuracy.PREDICTION_BATCH", 13)
+    (X, y), devices = (part[:30] for part in small[2:]), [d2l.cpu(i) for i in range(sum(split))]
+    params = init_params(1, init="he", network=LENET_BN)
+    model = d2l.Model(LENET_BN, params, [array + 0.3 for array in init_statistics(LENET_BN)])
+
+    def everything(cluster):
+        on_each = [d2l.get_params(params, device) for device in getattr(cluster, "mine", cluster)]
+        yield predict(on_each, X, cluster, LENET_BN, model.statistics).tobytes()
+        yield predict(params, X, cluster, LENET_BN, model.statistics, "squared_error").tobytes()
+        yield model.predict(X[:0], cluster).shape
+        yield model.evaluate(X, y, cluster)
+
+    expected = [*everything(devices)]
+    assert in_each(split, lambda cluster: [*everything(cluster)]) == [expected] * len(split)
 
 
 def test_confusion_matrix(rng):

@@ -7,12 +7,13 @@ import numpy as np
 from ..arguments import as_array, as_numpy, check_list
 from ..cluster import as_cluster, gather
 from ..data import to_float
-from ..devices import check_devices, put, to_host
+from ..devices import put, to_host
 from ..layers import check_labels
 from ..layers.labels import right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
+from ..parallel.shards import shard_bounds
 from ..timing import span
 from .checks import check_data, check_image_data
 from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
@@ -134,24 +135,36 @@ def predict(params_or_device_params, X, devices, network=LENET, statistics=(), l
     """The probability of each class for each image, float (N, classes) on the host, in the images' order.
 
     Arguments are those of `evaluate`. With another ``loss`` than cross_entropy outputs need not be logits, and are
-    returned as they are. Raises ValueError for images that do not fit the network.
+    returned as they are. On a `Cluster` all processes call it, and get all of them. Raises ValueError for images that
+    do not fit the network.
     """
     X = as_numpy("X", X)
-    loss = find_loss(loss)
-    devices = check_devices(devices)
+    loss, everybody = find_loss(loss), as_cluster(devices)
     check_image_data(X, network)
-    device_params, device_statistics = _on_each(params_or_device_params, statistics, devices, network)
-    tasks = []
+    device_params, device_statistics = _on_each(params_or_device_params, statistics, everybody.mine, network)
+    parts = []
     for start in range(0, len(X), PREDICTION_BATCH):
         part = X[start : start + PREDICTION_BATCH]
-        shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), devices)
-        for device, shard, params, fixed in zip(devices, shards, device_params, device_statistics, strict=True):
-            tasks.append(device.run(functools.partial(logits, network=network), shard, params, statistics=fixed))
-    scores = np.concatenate([np.zeros((0, network.classes)), *(to_host(task.result()) for task in tasks)])
+        shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), everybody)
+        each_device = zip(everybody.mine, shards, device_params, device_statistics, strict=True)
+        compute = functools.partial(logits, network=network)
+        tasks = [device.run(compute, shard, params, statistics=own) for device, shard, params, own in each_device]
+        parts.append((len(part), tasks))
+    found = (_in_order([task.result() for task in tasks], n, everybody) for n, tasks in parts)
+    scores = np.concatenate([np.zeros((0, network.classes)), *found])
     if loss is not CROSS_ENTROPY:
         return scores
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores / scores.sum(axis=1, keepdims=True)
+
+
+def _in_order(shards, n, everybody):
+    """The outputs (n, classes) of all devices, of which this process has its own ``shards``, on the host."""
+    bounds = shard_bounds(n, len(everybody))
+    most = bounds[0][1]  # the first shard is as large as any
+    rows = gather(everybody, [np.resize(to_host(shard), (most, shard.shape[1])).ravel() for shard in shards])
+    rows = rows.reshape(len(everybody), most, -1)
+    return np.concatenate([row[: stop - start] for row, (start, stop) in zip(rows, bounds, strict=True)])
 
 
 def confusion_matrix(y, predicted, classes):

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..arguments import check_list, check_path, check_whole, in_a_clone, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from ..devices.choose import given_devices
 from ..images import read_images
 from ..networks import (
     LOSSES,
@@ -56,9 +55,9 @@ class Model:
         Of a network trained with another loss than cross_entropy: its outputs, as they are.
 
         ``X``: uint8, or float32 from 0 to 1, (N, C, H, W), as in training. ``devices``:
-        [try_gpu(0)] unless given. Raises ValueError for images that do not fit the network.
+        a list or a `Cluster`, [try_gpu(0)] unless given. Raises ValueError for images that do not fit the network.
         """
-        return predict(self.params, X, given_devices(devices), self.network, self.statistics, self.loss)
+        return predict(self.params, X, devices, self.network, self.statistics, self.loss)
 
     def evaluate(self, X, y, devices=None, metrics=None):
         """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
@@ -66,7 +65,7 @@ class Model:
         Where targets are not classes, the loss per example; with ``metrics`` a dict: see `evaluate`. Raises ValueError
         as `predict`, and unless there is a label for each.
         """
-        return evaluate(self.params, X, y, given_devices(devices), self.network, self.statistics, self.loss, metrics)
+        return evaluate(self.params, X, y, devices, self.network, self.statistics, self.loss, metrics)
 
     def with_classes(self, classes, init="normal", seed=0):
         """This model for other ``classes``, a number or names: the same, with another last layer, drawn at random.
