@@ -16,7 +16,16 @@ from d2lmgpu.layers import (
     mean_and_variance,
     track_statistics,
 )
-from d2lmgpu.networks import LENET_BN, init_params
+from d2lmgpu.networks import (
+    LENET_BN,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    Flatten,
+    init_params,
+    init_statistics,
+    sequential,
+)
 
 SHAPES = [(4, 3, 5, 6), (7, 2, 1, 1), (9, 4)]
 
@@ -147,6 +156,23 @@ def steps(devices, batch_statistics, loads=None, sizes=(6, 5, 1)):
     for n in sizes:
         step(execution, rng.normal(0, 1, (n, 1, 28, 28)), rng.integers(0, 10, n), 0.1, loads)
     return [arrays[len(params) :] for arrays in copies(execution)]
+
+
+def test_running_statistics_of_ones_own_step(make_devices, rng):
+    """Those of the second layer's inputs, too; without images they stay as they are."""
+    network = sequential((3, 5, 4), BatchNorm(), Conv2d(2, 3), BatchNorm(), Flatten(), Dense(4))
+    (device,), X, y = make_devices(1), rng.normal(2, 3, (6, 3, 5, 4)), rng.integers(0, 4, 6)
+    params = init_params(1, init="he", dtype=np.float64, network=network)
+    running = d2l.get_params([array + 0.5 for array in init_statistics(network, np.float64)], device)
+    on_device = [d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device)]
+    d2l.loss_and_grads(*on_device, network, statistics=running)
+    d2l.loss_and_grads(on_device[0][:0], on_device[1][:0], on_device[2], network, statistics=running)
+    between = references.conv2d(references.batch_norm(X, *params[:2]), *params[2:4])
+    for x, mean, variance in zip((X, between), running[::2], running[1::2], strict=True):
+        assert_close(mean, 0.9 * 0.5 + 0.1 * x.mean((0, 2, 3)), 1e-12)
+        assert_close(variance, 0.9 * 1.5 + 0.1 * x.var((0, 2, 3), ddof=1), 1e-12)
+    with pytest.raises(ValueError, match="statistics: number 2 is .*; it should be an array of floats, of shape"):
+        d2l.loss_and_grads(X, y, params, network, statistics=init_statistics(network)[:2] * 2)
 
 
 @LONG_ON_STANDIN

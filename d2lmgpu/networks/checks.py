@@ -1,6 +1,7 @@
 """What goes into a network is checked: its parameters, running statistics, images, and from what it draws."""
 
 from ..arguments import as_numpy, check_array, shown
+from ..layers import Draws
 from .build import Layer, Network, channels
 
 
@@ -54,6 +55,8 @@ def is_random(network):
 
 
 def check_drawing(network, draws):
-    """Raise ValueError unless ``draws`` are there, if a layer of the list of layers draws random numbers."""
+    """Raise ValueError unless ``draws`` are `Draws`; or None, where no layer of the list of layers is random."""
+    if not isinstance(draws, (Draws, type(None))):
+        raise ValueError(f"draws is {shown(draws)}; it should be Draws(seed, epoch, step)")
     if draws is None and is_random(network):
         raise ValueError("the network has dropout: give draws=Draws(seed, epoch, step), from which it draws")

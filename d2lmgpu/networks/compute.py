@@ -6,17 +6,17 @@ as_written.py. They are tried on a small network, against the layers that they s
 
 import numpy as np
 
-from ..arguments import check_array, check_number, shown
+from ..arguments import check_array, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels
 from ..kernels import cuda as cuda_kernels
 from ..kernels.stages import to_the_end
-from ..layers import Draws, make_sync_statistics
+from ..layers import make_sync_statistics, track_statistics
 from ..layers.labels import right_answers
 from .as_written import as_written, logits_as_written, loss_and_grads_as_written
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
-from .checks import check_drawing, check_images, check_layers, check_params
+from .checks import check_drawing, check_images, check_layers, check_params, check_running
 from .initial import init_params
 from .known import LENET
 from .losses import as_targets, find_loss, on_host
@@ -58,7 +58,7 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None, loss="cross_entropy"):
+def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None, loss="cross_entropy", statistics=None):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, C, H, W) in the parameters' dtype, labels or targets ``y``, see `check_targets`. ``loss``: a name of
@@ -67,7 +67,8 @@ def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None,
     lie in one buffer (see devices/flat.py), or are written to ``out``, a list
     like ``params``. ``scale``: what all gradients
     are multiplied by (see parallel/loss_scale.py). ``draws``: from what layers draw that are
-    random; a network with dropout needs `Draws`, and the same ones leave out the same inputs.
+    random; a network with dropout needs `Draws`, and the same ones leave out the same inputs. ``statistics``: batch
+    norm's running means and variances (see `init_statistics`), which follow those of ``X``, in place.
 
     What is computed is `as_written`, by kernels/ several times as fast.
 
@@ -82,20 +83,23 @@ def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None,
     if out is not None:
         check_params("loss_and_grads: out", out, network)
     check_number("loss_and_grads: scale", scale, above=0)
-    if not isinstance(draws, (Draws, type(None))):
-        raise ValueError(f"loss_and_grads: draws is {shown(draws)}; it should be Draws(seed, epoch, step)")
     loss.check(y, len(X), getattr(network, "classes", None))
     check_drawing(network, draws)
+    if statistics is not None:
+        check_running("loss_and_grads: statistics", statistics, network)
     xp, y = array_module(X), as_targets(y, X.dtype)
     grads = zeros_in_one_buffer(params) if out is None else out
     if len(X) == 0:
         for grad in grads:
             grad[...] = 0
         return xp.zeros((), X.dtype), grads
-    kernels, how = kernels_for(X, params), {"sync_statistics": make_sync_statistics(channels(network), xp)}
-    how |= {"scale": scale, "draws": draws, "loss": loss if kernels is None else loss.for_kernels(y)}
+    kernels, sync = kernels_for(X, params), make_sync_statistics(channels(network), xp)
+    how = {"sync_statistics": sync, "scale": scale, "draws": draws}
+    how["loss"] = loss if kernels is None else loss.for_kernels(y)
     compute = as_written if kernels is None else kernels.in_parts
     found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels are the largest logit
+    for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
+        track_statistics(mean, variance, own.moments)
     return xp.asarray(found, X.dtype)[..., 0].copy(), grads
 
 
