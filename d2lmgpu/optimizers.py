@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import check_array, check_number, shown
-from .devices import array_module, on_device
+from .arguments import check_array, check_list, check_name, check_number, shown
+from .devices import DeviceArray, array_module, on_device
 from .timing import span
 
 PIECE = 2**18
@@ -102,12 +102,48 @@ OPTIMIZERS = {optimizer.name: optimizer for optimizer in (SGD, MOMENTUM, Optimiz
 
 def make_optimizer(settings):
     """The `Optimizer` for the settings of a run."""
-    optimizer = OPTIMIZERS[settings.optimizer]
-    return decaying(optimizer, settings.weight_decay) if settings.weight_decay else optimizer
+    return decaying(OPTIMIZERS[settings.optimizer], settings.weight_decay)
+
+
+class DeviceOptimizer:
+    """An `Optimizer` of one device's parameters, with its ``state`` there, and how many ``steps`` it has done."""
+
+    def __init__(self, optimizer, params):
+        self.optimizer, self.steps = optimizer, 0
+        self.state = [[np.zeros_like(param) for param in params] for _ in range(optimizer.states)]
+
+    def update(self, params, grads, lr, batch_size):
+        """Runs on the device, with plain arrays: the next step."""
+        state = [[array.raw for array in arrays] for arrays in self.state]
+        self.optimizer.update(params, grads, *state, self.steps + 1, lr, batch_size)
+        self.steps += 1
+
+
+def init_optimizer(name, device_params, weight_decay=0.0):
+    """An optimiser for `train_batch`, a name of `OPTIMIZERS`: a list with a `DeviceOptimizer` for each device.
+
+    ``device_params``: a list of parameters on each device, as of `get_params`. What the optimiser remembers of them
+    from step to step begins with zeros. ``weight_decay``: as of `decaying`.
+
+    Raises ValueError for an unknown name, a weight decay below 0, and what is no such list.
+    """
+    check_name("optimizer", name, OPTIMIZERS)
+    check_number("weight_decay", weight_decay, least=0)
+    device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
+    for params in device_params:
+        for param in check_list("device_params", params, of="arrays on a device, as of get_params"):
+            if not isinstance(param, DeviceArray):
+                raise ValueError(f"device_params: {shown(param)} is on no device; get_params copies arrays to one")
+    return [DeviceOptimizer(decaying(OPTIMIZERS[name], weight_decay), params) for params in device_params]
 
 
 def decaying(optimizer, weight_decay):
-    """The `Optimizer` with g + weight_decay · param for g, as in PyTorch: of the loss + weight_decay/2 · ‖params‖²."""
+    """The `Optimizer` with g + weight_decay · param for g, as in PyTorch: of the loss + weight_decay/2 · ‖params‖².
+
+    It is the same one if ``weight_decay`` is 0.
+    """
+    if not weight_decay:
+        return optimizer
 
     def update(params, grads, *rest):
         batch_size = rest[-1]

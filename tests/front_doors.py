@@ -51,6 +51,26 @@ def short_training():
     return with_defaults(d2l.train, devices=two(), batch_size=6, num_epochs=1, data=data, network=TINY, progress=False)
 
 
+def on_two(arrays):
+    return [d2l.get_params(arrays, device) for device in two()]
+
+
+def a_step():
+    network = networks.sequential((1, 4, 4), networks.BatchNorm(), networks.Flatten(), networks.Dense(3))
+    device_params = on_two(d2l.init_params(network=network))
+    return with_defaults(
+        d2l.train_batch,
+        X=images(),
+        y=labels(),
+        device_params=device_params,
+        devices=two(),
+        lr=0.1,
+        network=network,
+        optimizer=d2l.init_optimizer("momentum", device_params),
+        statistics=on_two(networks.init_statistics(network)),
+    )
+
+
 def make_files(folder):
     """A folder with pictures, a run's checkpoint and another one, and the rows of a sweep."""
     for part in ("train", "test"):
@@ -103,6 +123,10 @@ DOORS = {
     ),
     "get_params": (d2l.get_params, lambda folder: {"params": tiny_params(), "device": d2l.cpu(0)}),
     "gpu": (d2l.gpu, lambda folder: {"i": 0}),
+    "init_optimizer": (
+        d2l.init_optimizer,
+        lambda folder: {"name": "adam", "device_params": on_two(tiny_params()), "weight_decay": 0.1},
+    ),
     "init_params": (d2l.init_params, lambda folder: with_defaults(d2l.init_params, network=TINY)),
     "lenet": (d2l.lenet, lambda folder: {"X": images(2, (1, 28, 28)), "params": d2l.init_params()}),
     "load_checkpoint": (load_checkpoint, lambda folder: {"path": folder / "checkpoint"}),
@@ -143,18 +167,7 @@ DOORS = {
     ),
     "to_host": (d2l.to_host, lambda folder: {"x": d2l.put(images(), d2l.cpu(0))}),
     "train": (d2l.train, lambda folder: short_training()),
-    "train_batch": (
-        d2l.train_batch,
-        lambda folder: {
-            "X": images(4, (1, 28, 28)),
-            "y": labels(4),
-            "device_params": [d2l.get_params(d2l.init_params(), device) for device in two()],
-            "devices": two(),
-            "lr": 0.1,
-            "algorithm": "naive",
-            "flat": False,
-        },
-    ),
+    "train_batch": (d2l.train_batch, lambda folder: a_step()),
     "try_gpu": (d2l.try_gpu, lambda folder: {"i": 0}),
 }
 """Name -> (the function, a function that makes its arguments anew, since some are changed in place)."""

@@ -13,15 +13,23 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 
 import numpy as np
 
-from ..arguments import as_numpy, check_array, check_flag, check_list, check_number, check_sized
-from ..cluster import as_cluster
+from ..arguments import as_numpy, check_array, check_flag, check_list, check_name, check_number, check_sized, shown
+from ..cluster import as_cluster, gather
 from ..collectives import allreduce, check_algorithm
-from ..devices import Batch, DeviceArray, DeviceMismatchError, check_devices, parts_of, put, to_host
+from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to_host
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
-from ..layers import check_labels
-from ..networks import LENET, check_images, check_params, loss_and_grads
-from ..optimizers import sgd
+from ..networks import (
+    LENET,
+    check_drawing,
+    check_images,
+    check_network,
+    check_params,
+    check_running,
+    find_loss,
+    loss_and_grads,
+)
+from ..optimizers import OPTIMIZERS, DeviceOptimizer, init_optimizer
 from ..timing import span
 from .shards import check_loads, put_parts, shard_bounds
 
@@ -62,32 +70,54 @@ def split_batch(X, y, devices, loads=None):
     return put_parts(X, bounds, everybody.mine), put_parts(y, bounds, everybody.mine)
 
 
-def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False):
+def train_batch(
+    X,
+    y,
+    device_params,
+    devices,
+    lr,
+    algorithm="naive",
+    flat=False,
+    network=LENET,
+    optimizer="sgd",
+    statistics=None,
+    loss="cross_entropy",
+    draws=None,
+):
     """One training step on all devices, in place; returns the loss summed over the batch.
 
-    ``X`` (N, 1, 28, 28) in the parameters' dtype and ``y`` (N,) are on the host;
-    ``device_params`` holds a full copy of LeNet's parameters for each device. The
-    gradients are exchanged one by one, as in the textbook, or with ``flat`` as
-    one message.
+    ``X`` (N, C, H, W) in the parameters' dtype and ``y`` (N,) are on the host;
+    ``device_params`` holds a full copy of the network's parameters for each device. The
+    gradients are exchanged one by one, as in the textbook, or with ``flat`` as one message.
+
+    ``optimizer``: "sgd", or what `init_optimizer` made for these parameters. ``statistics``:
+    batch norm's running means and variances, a list on each device, which follow those of
+    its own images; None: they are not needed. ``loss``: as of `loss_and_grads`; ``draws``:
+    the whole minibatch's, for a network with dropout.
+
+    On a `Cluster` all processes call this, with the same batch and with what is on their
+    own devices, and get the loss of all.
 
     The step is submitted to the devices as a whole: an interrupt leaves all of it or nothing, and those of several host
     threads come one after the other. If the work of a device fails, no parameters change.
 
     Raises ValueError for arguments that do not fit together, for labels that are no classes, and without examples;
-    DeviceMismatchError for parameters that are not on their devices.
+    DeviceMismatchError for arrays that are not on their devices.
     """
     X, y = as_numpy("train_batch: X", X), as_numpy("train_batch: y", y)
-    devices = check_devices(devices)
-    _check_train_batch(X, y, device_params, devices, lr, algorithm, flat)
+    devices, loss = as_cluster(devices), find_loss(loss)
+    replicas = _replicas(devices.mine, device_params, network, optimizer, statistics)
+    _check_step(X, y, devices, replicas, lr, algorithm, flat, network, loss, draws)
+    for replica, (first, _) in zip(replicas, devices.part(shard_bounds(len(y), len(devices))), strict=True):
+        replica.how = {"network": network, "loss": loss, "draws": draws and draws.after(first)}
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices)
-    replicas = [Replica(params, device) for params, device in zip(device_params, devices, strict=True)]
     batch = Batch()  # of work
     each_device = zip(replicas, X_shards, y_shards, strict=True)  # which compute at the same time
     tasks = [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
     messages = [[replica.flat_grads] if flat else replica.grads for replica in replicas]
     for grads in zip(*messages, strict=True):  # each gradient: all now hold the sum
-        allreduce(grads, algorithm, batch)
+        allreduce(grads, devices.across(algorithm), batch)
     # every device steps its own copy
     updates = [batch.submit(replica.device, replica.update, tasks, lr, len(y)) for replica in replicas]
     batch.commit()
@@ -95,46 +125,88 @@ def train_batch(X, y, device_params, devices, lr, algorithm="naive", flat=False)
         task.asked = True  # if several fail, the first error speaks for all
     for update in updates:
         update.result()
-    return sum(float(result_to_host(loss)) for loss in [task.result() for task in tasks])
+    losses = [[float(result_to_host(loss))] for loss in [task.result() for task in tasks]]
+    return sum(gather(devices, losses).ravel().tolist())
 
 
 class Replica:
-    """A device's copy of LeNet's parameters, ``params`` of `get_params`, updated in place, and its gradients.
+    """What a device has of its own: ``params`` of `get_params`, updated in place, and their gradients.
 
     Gradients, in one buffer, lie in the same memory for all replicas of a device: a step uses them up.
+    ``optimizer``: a `DeviceOptimizer`; ``statistics``: batch norm's, or None. ``how``: other arguments of
+    `loss_and_grads`.
     """
 
-    def __init__(self, params, device):
-        self.device, self.params = device, params
+    def __init__(self, device, params, optimizer, statistics):
+        self.device, self.params, self.optimizer, self.statistics = device, params, optimizer, statistics
         flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
-        self.grads = [DeviceArray(part, device) for part in parts_of(flat, params)]
+        self.raw = [param.raw for param in params], parts_of(flat, params)  # plain arrays
+        self.grads = [DeviceArray(part, device) for part in self.raw[1]]
         self.flat_grads = DeviceArray(flat, device)
 
     def loss_and_grads(self, X, y):
         """Runs on the device, with plain arrays: the loss summed over the shard; gradients are written to ``grads``."""
-        loss, _ = loss_and_grads(X, y, [param.raw for param in self.params], out=[grad.raw for grad in self.grads])
+        self.moved = None if self.statistics is None else [array.raw.copy() for array in self.statistics]
+        params, grads = self.raw
+        loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, **self.how)
         return loss
 
     def update(self, tasks, lr, batch_size):
-        """Runs on the device, with the gradients summed: a step of SGD, unless one of ``tasks`` failed."""
+        """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
         if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
-        sgd([param.raw for param in self.params], [grad.raw for grad in self.grads], lr, batch_size)
+        self.optimizer.update(*self.raw, lr, batch_size)
+        for array, moved in zip(self.statistics or (), self.moved or (), strict=True):
+            array.raw[...] = moved
 
 
-def _check_train_batch(X, y, device_params, devices, lr, algorithm, flat):
-    check_algorithm(algorithm, training=True)
+def _replicas(devices, device_params, network, optimizer, statistics):
+    """A `Replica` on each device, of what is checked to be there."""
+    check_network(network)
+    params = _on_each(devices, "the parameters", device_params, check_params, network)
+    if isinstance(optimizer, str):
+        check_name("optimizer", optimizer, OPTIMIZERS)
+        if OPTIMIZERS[optimizer].states:
+            raise ValueError(
+                f"optimizer {optimizer!r} remembers numbers from step to step: make it once, with "
+                f"optimizer = d2l.init_optimizer({optimizer!r}, device_params), and give that to each step"
+            )
+        optimizer = init_optimizer(optimizer, params)
+    optimizer = check_list("optimizer", optimizer, of="what init_optimizer makes, for each device", length=len(devices))
+    for device, own in zip(devices, optimizer, strict=True):
+        if not isinstance(own, DeviceOptimizer):
+            raise ValueError(f"optimizer: {shown(own)} is none; give what init_optimizer makes")
+        for state in own.state:
+            _on_each([device], "the optimizer's state", [state], check_params, network)
+    if statistics is None:
+        statistics = [None] * len(devices)
+    else:
+        statistics = _on_each(devices, "the statistics", statistics, check_running, network)
+    return [Replica(*own) for own in zip(devices, params, optimizer, statistics, strict=True)]
+
+
+def _on_each(devices, what, lists, check, network):
+    """``lists`` of arrays as a list, checked: one on each device, as the network has them."""
+    lists = check_list(f"train_batch: {what}", lists, of="lists of arrays, one for each device")
+    if len(lists) != len(devices):
+        raise ValueError(f"train_batch: {len(lists)} copies of {what} for {len(devices)} devices")
+    for device, arrays in zip(devices, lists, strict=True):
+        check(f"train_batch: {what} on {device}", arrays, network)
+        for array in arrays:
+            place = array.device if isinstance(array, DeviceArray) else HOST
+            if place is not device:
+                raise DeviceMismatchError("train_batch", device, place)
+    return lists
+
+
+def _check_step(X, y, everybody, replicas, lr, algorithm, flat, network, loss, draws):
+    if everybody.size == 1 or str(algorithm) != "mpi":
+        check_algorithm(algorithm, training=True)
     check_number("lr", lr)
     check_flag("flat", flat)
-    device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
-    if len(device_params) != len(devices):
-        raise ValueError(f"train_batch: {len(device_params)} copies of the parameters for {len(devices)} devices")
-    for params, device in zip(device_params, devices, strict=True):
-        check_params(f"train_batch: the parameters on {device}", params, LENET)
-        for param in params:
-            if getattr(param, "device", None) is not device:
-                raise DeviceMismatchError("train_batch", device, param.device if hasattr(param, "raw") else HOST)
-        check_images("train_batch: X", X, params, LENET)
-    check_labels(y, len(X), LENET.classes)
+    check_drawing(network, draws)
+    for replica in replicas:
+        check_images("train_batch: X", X, replica.params, network)
+    loss.check(y, len(X), network.classes)
     if len(y) == 0:
         raise ValueError("the minibatch has no examples; a training step needs at least one")
