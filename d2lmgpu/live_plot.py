@@ -31,6 +31,68 @@ def in_notebook():
     return kernel and importlib.util.find_spec("ipywidgets") is not None
 
 
+class Panel:
+    """What a notebook shows of a loop: a line of text with a Stop button, and a picture beneath it.
+
+    ``figure()`` makes the picture, a matplotlib figure. ``stopping``: whether the button was pressed.
+    """
+
+    def __init__(self, figure, text, tooltip):
+        from IPython.display import display
+        from ipywidgets import Button, HBox, Label
+
+        self.stopping, self._figure = False, figure
+        narrow = {"width": "auto", "flex": "none"}
+        self._button = Button(description="Stop", icon="stop", tooltip=tooltip, layout=narrow)
+        self._button.on_click(self._press)
+        # ipykernel 7.4 hands a widget's messages to the thread that used it last, here the busy one; without this note
+        # of which thread that was it goes by the message itself, as other versions do
+        vars(self._button.comm).pop("_reply_subshell_id", None)
+        self._label = Label(text)
+        self._widgets = [HBox([self._button, self._label]), self._button, self._label]
+        self._controls = display(self._widgets[0], display_id=True)
+        self._picture = display(self._draw(), display_id=True)
+        self._spent = 0.0  # the first drawing takes longer than those to come
+
+    def say(self, text):
+        """Change the line of text."""
+        self._label.value = text
+
+    def update(self, cost):
+        """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last.
+
+        Whether it was drawn.
+        """
+        is_time = time.perf_counter() - self._drawn > max(PAUSE, self._spent / cost)
+        if is_time:
+            self._picture.update(self._draw())
+        return is_time
+
+    def close(self, text):
+        """Leave a line of text and a PNG, which need no widgets to be shown."""
+        self._picture.update(self._draw())
+        self._controls.update({"text/plain": text}, raw=True)
+        for widget in self._widgets:
+            widget.close()
+
+    def _press(self, button):
+        """Ask the loop to end: comes from the button, in another thread."""
+        self.stopping = True
+        self._button.disabled, self._button.description = True, "Stopping"
+
+    def _draw(self):
+        """The picture as it is now, as a PNG."""
+        from IPython.display import Image
+
+        begin = time.perf_counter()
+        figure, file = self._figure(), io.BytesIO()
+        figure.savefig(file, format="png")
+        width, height = (int(inches * figure.dpi) for inches in figure.get_size_inches())
+        self._drawn = time.perf_counter()
+        self._spent = self._drawn - begin
+        return Image(file.getvalue(), width=width, height=height)  # its size, so that the page does not jump
+
+
 class LivePlot(Callback):
     """Shows in a notebook how training goes: a plot that grows, a line of figures, and a Stop button.
 
@@ -48,25 +110,13 @@ class LivePlot(Callback):
     def __init__(self):
         if not in_notebook():
             raise ValueError(f"LivePlot needs a notebook, and widgets: {in_a_clone('notebooks')}")
-        self._picture = None
+        self._panel = None
 
     def on_start(self, history, steps):
-        from IPython.display import display
-        from ipywidgets import Button, HBox, Label
-
-        self._history, self._steps, self._stopping = history, steps, False
+        self._history, self._steps = history, steps
         self._epoch, self._losses = None, []
-        narrow = {"width": "auto", "flex": "none"}
-        self._button = Button(description="Stop", icon="stop", tooltip=TOOLTIP, layout=narrow)
-        self._button.on_click(self._press)
-        # ipykernel 7.4 hands a widget's messages to the thread that used it last, here the busy one; without this note
-        # of which thread that was it goes by the message itself, as other versions do
-        vars(self._button.comm).pop("_reply_subshell_id", None)
-        self._label = Label("starting")
-        self._widgets = [HBox([self._button, self._label]), self._button, self._label]
-        self._controls = display(self._widgets[0], display_id=True)
-        self._picture = display(self._draw(), display_id=True)
-        self._looked, self._spent = self._drawn, 0.0  # the first drawing takes longer than those to come
+        self._panel = Panel(lambda: plot_history(history, self._losses), "starting", TOOLTIP)
+        self._looked = time.perf_counter()
 
     def on_step(self, epoch, step, loss):
         now = time.perf_counter()
@@ -77,32 +127,23 @@ class LivePlot(Callback):
             self._losses.append((epoch + step / self._steps, loss))
         if now - self._looked > PAUSE:
             self._looked = now
-            self._label.value = self._figures(epoch, step, loss, now)
+            self._panel.say(self._figures(epoch, step, loss, now))
             if loss is not None:
-                self._update(COST)
-        return self._stopping
+                self._panel.update(COST)
+        return self._panel.stopping
 
     def on_evaluate(self, history):
         done = len(history.train_loss)
-        self._label.value = f"epoch {done + 1}/{history.epochs}, evaluating the test set"
+        self._panel.say(f"epoch {done + 1}/{history.epochs}, evaluating the test set")
 
     def on_epoch(self, history):
-        self._update(COST_BETWEEN)
-        return self._stopping
+        self._panel.update(COST_BETWEEN)
+        return self._panel.stopping
 
     def on_end(self, history):
-        if self._picture is None:  # it never started
-            return
-        self._picture.update(self._draw())
-        self._controls.update({"text/plain": self._outcome()}, raw=True)
-        for widget in self._widgets:
-            widget.close()
-        self._picture = None
-
-    def _press(self, button):
-        """Ask training to end after the current step: comes from the button, in another thread."""
-        self._stopping = True
-        self._button.disabled, self._button.description = True, "Stopping"
+        if self._panel is not None:  # it was started
+            self._panel.close(self._outcome())
+            self._panel = None
 
     def _figures(self, epoch, step, loss, now):
         """The line of figures while training runs."""
@@ -130,20 +171,3 @@ class LivePlot(Callback):
             return f"broken off in epoch {done + 1}/{history.epochs}"
         speed = f"{history.examples_per_second:,.0f} examples/s"
         return f"{words.several(done, 'epoch')}: {words.figures(history.last())}, {speed}"
-
-    def _update(self, cost):
-        """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last."""
-        if time.perf_counter() - self._drawn > max(PAUSE, self._spent / cost):
-            self._picture.update(self._draw())
-
-    def _draw(self):
-        """The plot as it is now, as a PNG."""
-        from IPython.display import Image
-
-        begin = time.perf_counter()
-        figure, file = plot_history(self._history, self._losses), io.BytesIO()
-        figure.savefig(file, format="png")
-        width, height = (int(inches * figure.dpi) for inches in figure.get_size_inches())
-        self._drawn = time.perf_counter()
-        self._spent = self._drawn - begin
-        return Image(file.getvalue(), width=width, height=height)  # its size, so that the page does not jump

@@ -19,6 +19,7 @@ PATIENCE = 120
 TRAIN = """
 import json, threading
 import d2lmgpu as d2l
+from d2lmgpu.live_plot import Panel
 
 class Count(d2l.Callback):
     steps, clicked, lock = 0, None, threading.Lock()
@@ -26,12 +27,12 @@ class Count(d2l.Callback):
         with self.lock:
             self.steps += 1
 
-count, press = Count(), d2l.LivePlot._press
-def noted(live_plot, button):
+count, press = Count(), Panel._press
+def noted(panel, button):
     with count.lock:
         count.clicked = count.steps, threading.current_thread() is threading.main_thread()
-        press(live_plot, button)
-d2l.LivePlot._press = noted
+        press(panel, button)
+Panel._press = noted
 
 data = [part[:2000] for part in d2l.load_fashion_mnist()]
 devices = [d2l.cpu(0), d2l.cpu(1)]
