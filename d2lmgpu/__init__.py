@@ -59,6 +59,7 @@ from .live_plot import LivePlot
 from .monitor import Callback, TensorBoard
 from .networks import init_params, lenet, loss_and_grads
 from .optimizers import init_optimizer, sgd
+from .own_loop import Animator, Timer
 from .parallel import MinibatchQueue, get_params, split_batch, train_batch
 from .plans import play
 from .plots import plot_history

@@ -88,6 +88,8 @@ def make_files(folder):
 SCHEDULE = d2l.collectives.ring(3, 12)
 
 DOORS = {
+    "Animator": (d2l.Animator, lambda folder: with_defaults(d2l.Animator, legend=["one", "other"])),
+    "Animator.add": (d2l.Animator(legend=["one", "other"]).add, lambda folder: {"x": 1, "y": [0.5, None]}),
     "Settings": (training.Settings, lambda folder: with_defaults(training.Settings)),
     "allreduce": (
         d2l.allreduce,

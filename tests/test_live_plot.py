@@ -17,8 +17,28 @@ from d2lmgpu import live_plot
 from d2lmgpu.plots import plot_history
 
 
+class Events:
+    """What IPython calls when a cell has run."""
+
+    def __init__(self):
+        self.after_a_cell = []
+
+    def register(self, event, function):
+        assert event == "post_run_cell"
+        self.after_a_cell.append(function)
+
+    def unregister(self, event, function):
+        self.after_a_cell.remove(function)
+
+    def end_cell(self):
+        for function in list(self.after_a_cell):
+            function(None)
+
+
 class ZMQInteractiveShell:
     """A notebook's shell is known by this name."""
+
+    events = Events()
 
 
 class Shown:

@@ -1,0 +1,165 @@
+"""For a training loop of one's own, as in the textbook: how long epochs take, and a plot that grows."""
+
+import itertools
+import time
+
+import numpy as np
+
+from .arguments import check_list, check_number, check_text, check_whole, is_number, shown
+from .collectives.draw import figure_of
+from .live_plot import COST, Panel, in_notebook
+from .monitor import say
+
+TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting the kernel (■) breaks it off."
+
+
+class Timer:
+    """Measures times in seconds, one after the other: a list, ``times``. It is started when it is made.
+
+    Devices work while the program goes on, and `stop` does not wait for them: call ``d2l.synchronize(devices)`` before
+    (the textbook's ``npx.waitall()``).
+    """
+
+    def __init__(self):
+        self.times = []
+        self.start()
+
+    def start(self):
+        """Begin to measure."""
+        self._begin = time.perf_counter()
+
+    def stop(self):
+        """The seconds since `start`, which are added to ``times``."""
+        self.times.append(time.perf_counter() - self._begin)
+        return self.times[-1]
+
+    def avg(self):
+        """The mean of the times. Raises ValueError if there are none."""
+        if not self.times:
+            raise ValueError("Timer: there are no times yet; call stop() after what is to be measured")
+        return self.sum() / len(self.times)
+
+    def sum(self):
+        """The sum of the times."""
+        return sum(self.times)
+
+    def cumsum(self):
+        """The sums of the first time, the first two, and so on: a list."""
+        return np.cumsum(self.times).tolist()
+
+
+class Animator:
+    """A plot of lines that grow while a loop goes on, point by point.
+
+    In a notebook with ipywidgets it is a picture, drawn anew whenever that costs little time, beneath a Stop button
+    (when that works, `LivePlot` says); when the cell ends, a PNG stays. Elsewhere each point is a line of text.
+
+    ``legend``: the lines' names; ``fmts``: matplotlib's formats for them, in turn. With ``nrows`` or ``ncols`` the
+    lines are in ``axes[0]``, and the other axes are yours. ``X``, ``Y``: of each line the numbers so far, so that
+    ``Y[0][-1]`` is the last of the first.
+
+    Raises ValueError for arguments with which matplotlib makes no such plot.
+    """
+
+    def __init__(
+        self,
+        xlabel=None,
+        ylabel=None,
+        legend=None,
+        xlim=None,
+        ylim=None,
+        xscale="linear",
+        yscale="linear",
+        fmts=("-", "m--", "g-.", "r:"),
+        nrows=1,
+        ncols=1,
+        figsize=(3.5, 2.5),
+    ):
+        check_whole("Animator: nrows", nrows, most=8)
+        check_whole("Animator: ncols", ncols, most=8)
+        self._names = check_list("Animator: legend", [] if legend is None else legend, of="names of lines")
+        self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
+        given = {"xlabel": xlabel, "ylabel": ylabel, "xscale": xscale, "yscale": yscale}
+        self._how = {name: text for name, text in given.items() if text is not None}
+        for name, text in [*self._how.items(), *(("fmts", fmt) for fmt in self._fmts)]:
+            check_text(f"Animator: {name}", text)
+        for number in check_list("Animator: figsize", figsize, of="numbers, in inches", length=2):
+            check_number("Animator: a number of figsize", number, above=0, most=100)
+        for name, pair in ("xlim", xlim), ("ylim", ylim):
+            for number in () if pair is None else check_list(f"Animator: {name}", pair, of="numbers", length=2):
+                check_number(f"Animator: a number of {name}", number)
+            if len({*(pair or ())}) == 2:  # equal limits matplotlib changes, with a warning
+                self._how[name] = pair
+        self.X, self.Y, self._panel, self._told = [], [], None, "no points yet"
+        try:
+            self._figure, _ = figure_of(figsize, nrows, ncols)
+            for fmt in self._fmts:
+                self._figure.axes[0].plot([], [], fmt)
+            self.axes = self.fig.axes
+        except ValueError as error:
+            raise ValueError(f"Animator: matplotlib does not take these arguments: {error}") from error
+
+    @property
+    def fig(self):
+        """The matplotlib figure, with all points so far: ``animator.fig.savefig("run.png")``."""
+        axes = self._figure.axes[0]
+        axes.clear()
+        lines = [axes.plot(X, Y, fmt)[0] for X, Y, fmt in zip(self.X, self.Y, itertools.cycle(self._fmts))]
+        axes.set(**self._how)
+        axes.grid(alpha=0.3)
+        if lines and self._names:
+            axes.legend(lines, self._names)
+        return self._figure
+
+    @property
+    def stopped(self):
+        """Whether the Stop button was pressed; a loop that ends then asks for it: ``if animator.stopped: break``.
+
+        Without a button it is False. Ctrl-C, or interrupting the kernel, raises KeyboardInterrupt, as in any loop.
+        """
+        return self._shown() and self._panel.stopping
+
+    def add(self, x, y):
+        """Add a point to each line: ``y`` is a number, or a list of them with None where there is no point, at ``x``.
+
+        Raises ValueError for what are no numbers, and unless there is one for each line.
+        """
+        y, x = _numbers("y", y), _numbers("x", x)
+        x, lines = x * len(y) if len(x) == 1 else x, len(self.Y or self._names or y)
+        if not 0 < len(x) == len(y) == lines:
+            raise ValueError(f"Animator.add: {len(y)} numbers y, {len(x)} x; there should be {lines or 1}, one a line")
+        self.X, self.Y, told = self.X or [[] for _ in y], self.Y or [[] for _ in y], []
+        for i, value in enumerate(y):
+            if value is not None:
+                self.X[i].append(x[i])
+                self.Y[i].append(value)
+                told.append(f"{self._names[i] if self._names else self._how.get('ylabel', 'y')} {value:.4g}")
+        self._told = f"{self._how.get('xlabel', 'x')} {x[0]:.10g}: {', '.join(told)}"
+        if not self._shown():
+            say(self._told)
+        elif self._panel.update(COST):
+            self._panel.say(self._told)
+
+    def _shown(self):
+        """Whether a notebook shows it: if so, up to the end of the cell."""
+        if self._panel is None and in_notebook():
+            from IPython import get_ipython
+
+            self._panel, self._events = Panel(lambda: self.fig, self._told, TOOLTIP), get_ipython().events
+            self._events.register("post_run_cell", self._end)
+        return self._panel is not None
+
+    def _end(self, result):
+        self._events.unregister("post_run_cell", self._end)
+        self._panel.close(self._told)
+        self._panel = None
+
+
+def _numbers(name, value):
+    """What `add` is given, as a list of Python's numbers."""
+    values = value if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1 else [value]
+    values = [value.item() if getattr(value, "ndim", None) == 0 else value for value in values]
+    for value in values:
+        if not is_number(value) and (value is not None or name == "x"):
+            raise ValueError(f"Animator.add: {name} has {shown(value)}; it should be a number, or a list of numbers")
+    return values
