@@ -28,12 +28,13 @@ files.read_idx = lambda path, read=files.read_idx: read(path)[:600]
 """
 """Has Fashion-MNIST with 600 training and 600 test images, for what stands after it."""
 
-TESTED_APART = ("for X, y in d2l.minibatches", "split_batch(X, y, devices)\nbatch", "def star", "BatchNorm, Conv2d")
+TESTED_APART = ("loss = d2l.train_batch(", "split_batch(X, y, devices)\nbatch", "def star", "BatchNorm, Conv2d")
 TESTED_APART += ("class Enough", "def flip", "d2l.plot_sweep(", "MPIPoolExecutor() as", "get_executor() as")
 TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "history.phases": r"epoch 3/3: .*\n(\[0\.\d+, 0\.\d+, 0\.\d+\] ?){2}\n\{'data': .*'evaluate': .*\}\n",
     "transfer.nbytes": r"\[2\. 4\.\]\nhost cpu\(0\) 16\ncpu\(0\) cpu\(1\) 16\ncpu\(1\) host 16\n",
     "copy.deepcopy(": r"32 cpu\(0\) cpu\(1\)\nTrue\n",
+    "d2l.Animator(": r"(epoch \d: train loss .*, test acc 0\.\d+\n){3}test acc: 0\.\d\d, \d+\.\d sec/epoch on .*\n",
     "own.ckpt": r"epoch 1/1: .*epoch 2/2: .*\n2 epochs\n",
     "def network(input_shape, classes)": r"^",
     "def absolute": r"epoch 1/2: loss .*epoch 2/2: .*\n\[0\.\d+ +0\.\d+ *\]\n",
@@ -123,7 +124,7 @@ for command in {commands!r}:
 
 
 def test_the_readmes_program():
-    program = program_with("for X, y in d2l.minibatches")
+    program = program_with("loss = d2l.train_batch(")
     assert program in SHOWN["README"]
     assert 0 < float(run_python(LITTLE + program)) < 1
 
