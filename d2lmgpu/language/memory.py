@@ -244,10 +244,10 @@ class _Memory:
             start, stop = self.facts.computed_with(self.device, stage)
             return [(value, self.itemsize * (stop - start))]
         if name == "delta":
-            return [(value, sizes.delta(N))] + (self.pieces["dy", stage, *m] if sizes.delta_has_dy else [])
-        if self.ways.of[self.device, stage, *m] == KEPT and sizes.kept is not None:
+            return [(value, sizes.delta(N))] + (self.pieces[("dy", stage, *m)] if sizes.delta_has_dy else [])
+        if self.ways.of[(self.device, stage, *m)] == KEPT and sizes.kept is not None:
             return [(value, sizes.kept(N))]  # which shares nothing
         pieces = [(value, sizes.cache(N))]
         if sizes.cache_has_x and stage:
-            pieces += self.pieces["y", stage - 1, *m]
+            pieces += self.pieces[("y", stage - 1, *m)]
         return pieces

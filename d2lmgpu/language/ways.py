@@ -56,7 +56,7 @@ class Ways:
         """Whether this y, dy or cache of the device is made and used within a run, and so is no value."""
         kind, s, *m = value
         if kind == "cache":
-            return self.of[device, s, *m] in (SCRATCH, INNER)
+            return self.of[(device, s, *m)] in (SCRATCH, INNER)
         return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == INNER
 
     def _cut(self, moves):
