@@ -20,8 +20,7 @@ from d2lmgpu.collectives import hierarchical
 from d2lmgpu.networks import LENET_BN, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
 from d2lmgpu.training import load_run
 from d2lmgpu.training.copies import Copy
-from d2lmgpu.training.splits import PIPELINES
-from d2lmgpu.training.splits import SPLITS as SPLIT_NAMES
+from d2lmgpu.training.splits import PIPELINES, SPLITS as SPLIT_NAMES
 
 
 def top_3(outputs, y):

@@ -13,8 +13,7 @@ import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import in_parts
 from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.networks import LENET, LENET_BN
-from d2lmgpu.plans import PLANS, Execution, prove, with_statistics
-from d2lmgpu.plans import data as make_data
+from d2lmgpu.plans import PLANS, Execution, data as make_data, prove, with_statistics
 from d2lmgpu.plans.cut import in_buckets
 from d2lmgpu.plans.step import Step
 from d2lmgpu.plans.store import Store

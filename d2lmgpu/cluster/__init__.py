@@ -1,8 +1,17 @@
 """The devices of several processes, on one machine or on many: MPI carries the messages between them."""
 
-from .communicator import HangError
-from .gather import add_gather, gather, rows_of
-from .launch import NoDeviceError, begin_together, started_together
-from .measure import Wires, measure_across, measure_wires, network_of
-from .members import Across, Cluster, Place, as_cluster, cluster
-from .rendezvous import PATIENCE, agree, checksum_of_code
+from .communicator import HangError as HangError
+from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of
+from .launch import (
+    NoDeviceError as NoDeviceError,
+    begin_together as begin_together,
+    started_together as started_together,
+)
+from .measure import (
+    Wires as Wires,
+    measure_across as measure_across,
+    measure_wires as measure_wires,
+    network_of as network_of,
+)
+from .members import Across as Across, Cluster as Cluster, Place as Place, as_cluster as as_cluster, cluster as cluster
+from .rendezvous import PATIENCE as PATIENCE, agree as agree, checksum_of_code as checksum_of_code

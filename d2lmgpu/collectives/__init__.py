@@ -4,24 +4,37 @@ import functools
 
 from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
-from ..language.actions import Transfer, chunk_bounds, place, together
-from ..language.prove import Proof, ScheduleError, prove
-from .bidirectional_ring import bidirectional_ring
-from .draw import draw_bytes, draw_steps, plot_measurements, plot_predictions, plot_times
-from .execute import add_program, check_arrays, execute, needs_staging
-from .halving_doubling import halving_doubling
-from .hierarchical import hierarchical
-from .html import write_html
+from ..language.actions import Transfer as Transfer, chunk_bounds as chunk_bounds, place as place, together as together
+from ..language.prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
+from .bidirectional_ring import bidirectional_ring as bidirectional_ring
+from .draw import (
+    draw_bytes as draw_bytes,
+    draw_steps as draw_steps,
+    plot_measurements as plot_measurements,
+    plot_predictions as plot_predictions,
+    plot_times as plot_times,
+)
+from .execute import add_program, check_arrays, execute as execute, needs_staging
+from .halving_doubling import halving_doubling as halving_doubling
+from .hierarchical import hierarchical as hierarchical
+from .html import write_html as write_html
 from .library import LIBRARIES
-from .measure import Measurement, fit_virtual_devices, measure, parse_size, predict, virtual_devices
-from .naive import naive
-from .none import none
+from .measure import (
+    Measurement as Measurement,
+    fit_virtual_devices as fit_virtual_devices,
+    measure as measure,
+    parse_size as parse_size,
+    predict as predict,
+    virtual_devices as virtual_devices,
+)
+from .naive import naive as naive
+from .none import none as none
 from .program import compile_algorithm
-from .recursive_doubling import recursive_doubling
-from .ring import all_gather, reduce_scatter, ring
-from .sharded import sharded
-from .simulate import Simulation, simulate
-from .tree import tree
+from .recursive_doubling import recursive_doubling as recursive_doubling
+from .ring import all_gather as all_gather, reduce_scatter as reduce_scatter, ring as ring
+from .sharded import sharded as sharded
+from .simulate import Simulation as Simulation, simulate as simulate
+from .tree import tree as tree
 
 ALGORITHMS = {
     "naive": naive,

@@ -1,28 +1,32 @@
 """Devices, each with its own memory and queue of work, the arrays that live on them, and transfers between them."""
 
-from .array import DeviceArray, array_module, on_device
-from .batch import Batch
+from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
+from .batch import Batch as Batch
 from .choose import (
-    ENVIRONMENTS,
-    MOST_DEVICES,
-    can_use_gpu,
-    check_devices,
-    choose_devices,
-    choose_indices,
-    cpu,
-    gpu,
-    num_gpus,
-    parse_devices,
-    try_all_gpus,
-    try_gpu,
+    ENVIRONMENTS as ENVIRONMENTS,
+    MOST_DEVICES as MOST_DEVICES,
+    can_use_gpu as can_use_gpu,
+    check_devices as check_devices,
+    choose_devices as choose_devices,
+    choose_indices as choose_indices,
+    cpu as cpu,
+    gpu as gpu,
+    num_gpus as num_gpus,
+    parse_devices as parse_devices,
+    try_all_gpus as try_all_gpus,
+    try_gpu as try_gpu,
 )
-from .device import Device
-from .discovery import count_cores, device_table, find_gpus
-from .errors import DeviceError, DeviceMemoryError, DeviceMismatchError
-from .failures import Failures, nothing_left_behind, synchronize
-from .flat import parts_of, zeros_in_one_buffer
-from .forks import in_forked_process
-from .records import record_transfers
-from .task import HAPPENED, Task
-from .transfer import put, to_host
-from .workers import current_device
+from .device import Device as Device
+from .discovery import count_cores as count_cores, device_table as device_table, find_gpus as find_gpus
+from .errors import (
+    DeviceError as DeviceError,
+    DeviceMemoryError as DeviceMemoryError,
+    DeviceMismatchError as DeviceMismatchError,
+)
+from .failures import Failures as Failures, nothing_left_behind as nothing_left_behind, synchronize as synchronize
+from .flat import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
+from .forks import in_forked_process as in_forked_process
+from .records import record_transfers as record_transfers
+from .task import HAPPENED as HAPPENED, Task as Task
+from .transfer import put as put, to_host as to_host
+from .workers import current_device as current_device

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernels.cpu import Pass
-from ..kernels.stages import norm_channels, to_the_end, with_shapes
-from ..kernels.stages import output_shapes as layer_shapes
+from ..kernels.stages import norm_channels, output_shapes as layer_shapes, to_the_end, with_shapes
 from ..layers import Draws, make_sync_statistics
 from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
 from .actions import chunk_bound

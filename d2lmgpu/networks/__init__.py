@@ -1,24 +1,47 @@
 """Networks: how they are composed, those with a name, what training starts from, what is computed."""
 
-from .as_written import logits_as_written, loss_and_grads_as_written
+from .as_written import logits_as_written as logits_as_written, loss_and_grads_as_written as loss_and_grads_as_written
 from .build import (
-    AvgPool2d,
-    BatchNorm,
-    Conv2d,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    MaxPool2d,
-    Network,
-    ReLU,
-    channels,
-    sequential,
+    AvgPool2d as AvgPool2d,
+    BatchNorm as BatchNorm,
+    Conv2d as Conv2d,
+    Dense as Dense,
+    Dropout as Dropout,
+    Flatten as Flatten,
+    Layer as Layer,
+    MaxPool2d as MaxPool2d,
+    Network as Network,
+    ReLU as ReLU,
+    channels as channels,
+    sequential as sequential,
 )
-from .checks import check_drawing, check_images, check_network, check_params, check_running, is_random
-from .compute import count_correct, kernels_work, lenet, logits, loss_and_grads
-from .describe import described, layer_rows, layer_table, restored
-from .initial import INITS, init_params, init_statistics
-from .known import CNN, DEEP, FASHION_MNIST, LENET, LENET_BN, NETWORKS, check_width, known_network, lenet_network
-from .losses import CROSS_ENTROPY, LOSSES, find_loss, try_loss
-from .mixed import HALF, half_weights, in_half
+from .checks import (
+    check_drawing as check_drawing,
+    check_images as check_images,
+    check_network as check_network,
+    check_params as check_params,
+    check_running as check_running,
+    is_random as is_random,
+)
+from .compute import (
+    count_correct as count_correct,
+    kernels_work as kernels_work,
+    lenet as lenet,
+    logits as logits,
+    loss_and_grads as loss_and_grads,
+)
+from .describe import described as described, layer_rows as layer_rows, layer_table as layer_table, restored as restored
+from .initial import INITS as INITS, init_params as init_params, init_statistics as init_statistics
+from .known import (
+    CNN as CNN,
+    DEEP as DEEP,
+    FASHION_MNIST as FASHION_MNIST,
+    LENET as LENET,
+    LENET_BN as LENET_BN,
+    NETWORKS as NETWORKS,
+    check_width as check_width,
+    known_network as known_network,
+    lenet_network as lenet_network,
+)
+from .losses import CROSS_ENTROPY as CROSS_ENTROPY, LOSSES as LOSSES, find_loss as find_loss, try_loss as try_loss
+from .mixed import HALF as HALF, half_weights as half_weights, in_half as in_half

@@ -9,8 +9,7 @@ import numpy as np
 from ..arguments import check_array, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..devices.trials import works
-from ..kernels import cpu as cpu_kernels
-from ..kernels import cuda as cuda_kernels
+from ..kernels import cpu as cpu_kernels, cuda as cuda_kernels
 from ..kernels.stages import to_the_end
 from ..layers import make_sync_statistics, track_statistics
 from ..layers.labels import right_answers

@@ -1,24 +1,33 @@
 """Plans: a whole training step as data, a file a way to split it, beside what carries plans out."""
 
-from ..language.plan import MOST_DEVICES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage
-from ..language.prove_plan import PlanProof
-from ..language.prove_plan import prove_plan as prove
-from .channels import channel_pairs, channels
-from .compose import compose
-from .cut import cut
-from .data import data
-from .draw import draw
-from .execute import Execution, execute
-from .gpipe import gpipe
-from .html import play, write_html
-from .layers import layers
-from .measure import Measured, measure_costs, measure_messages
-from .one_f_one_b import one_f_one_b
-from .product import copies_of
-from .simulate import PlanSimulation, estimate_costs, simulate
-from .statistics import BATCH_STATISTICS, with_statistics
-from .zero import zero1, zero2, zero3
-from .zero_bubble import zero_bubble
+from ..language.plan import (
+    MOST_DEVICES as MOST_DEVICES,
+    MOST_MICRO_BATCHES as MOST_MICRO_BATCHES,
+    Compute as Compute,
+    Part as Part,
+    Plan as Plan,
+    PlanError as PlanError,
+    Stage as Stage,
+)
+from ..language.prove_plan import PlanProof as PlanProof, prove_plan
+from .channels import channel_pairs as channel_pairs, channels as channels
+from .compose import compose as compose
+from .cut import cut as cut
+from .data import data as data
+from .draw import draw as draw
+from .execute import Execution as Execution, execute as execute
+from .gpipe import gpipe as gpipe
+from .html import play as play, write_html as write_html
+from .layers import layers as layers
+from .measure import Measured as Measured, measure_costs as measure_costs, measure_messages as measure_messages
+from .one_f_one_b import one_f_one_b as one_f_one_b
+from .product import copies_of as copies_of
+from .simulate import PlanSimulation as PlanSimulation, estimate_costs as estimate_costs, simulate as simulate
+from .statistics import BATCH_STATISTICS as BATCH_STATISTICS, with_statistics as with_statistics
+from .zero import zero1 as zero1, zero2 as zero2, zero3 as zero3
+from .zero_bubble import zero_bubble as zero_bubble
+
+prove = prove_plan
 
 PLANS = {
     "data": data,

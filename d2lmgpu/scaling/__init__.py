@@ -1,8 +1,19 @@
 """Scaling experiments: training on 1, 2, 4, … devices, as measured, as predicted and as drawn."""
 
-from .machines import measure_cluster_scaling
-from .measure import measure_compute, measure_scaling
-from .plot import plot_extrapolation, plot_phases, plot_scaling
-from .predict import Compute, Prediction, fit_messages, predict_scaling
-from .setup import HOW, MODES, Scaling, check_counts, count_places
-from .turns import Row
+from .machines import measure_cluster_scaling as measure_cluster_scaling
+from .measure import measure_compute as measure_compute, measure_scaling as measure_scaling
+from .plot import plot_extrapolation as plot_extrapolation, plot_phases as plot_phases, plot_scaling as plot_scaling
+from .predict import (
+    Compute as Compute,
+    Prediction as Prediction,
+    fit_messages as fit_messages,
+    predict_scaling as predict_scaling,
+)
+from .setup import (
+    HOW as HOW,
+    MODES as MODES,
+    Scaling as Scaling,
+    check_counts as check_counts,
+    count_places as count_places,
+)
+from .turns import Row as Row

@@ -4,8 +4,8 @@ A trial is plain data, from its settings to the row that it ends with, so that
 processes of this machine, MPI or Dask do it alike, through a `concurrent.futures.Executor`.
 """
 
-from .plot import check_axes, plot_curves, plot_sweep
-from .results import MEASURES, Sparingly, document, load_sweep
-from .run import MODES, sweep
-from .trial import run_trial
-from .trials import DEFAULTS, grid
+from .plot import check_axes as check_axes, plot_curves as plot_curves, plot_sweep as plot_sweep
+from .results import MEASURES as MEASURES, Sparingly as Sparingly, document as document, load_sweep as load_sweep
+from .run import MODES as MODES, sweep as sweep
+from .trial import run_trial as run_trial
+from .trials import DEFAULTS as DEFAULTS, grid as grid

@@ -1,9 +1,9 @@
 """Training and evaluation."""
 
-from .accuracy import confusion_matrix, evaluate, predict
-from .begin import train
-from .history import History, Result, sha256, why_diverged
-from .model import Model, load_model
-from .resume import load_run
-from .settings import Settings
-from .together import DriftError
+from .accuracy import confusion_matrix as confusion_matrix, evaluate as evaluate, predict as predict
+from .begin import train as train
+from .history import History as History, Result as Result, sha256 as sha256, why_diverged as why_diverged
+from .model import Model as Model, load_model as load_model
+from .resume import load_run as load_run
+from .settings import Settings as Settings
+from .together import DriftError as DriftError

@@ -5,8 +5,6 @@ n images is an array (C, H, W, n), so that whatever is done to a pixel is done
 to n neighbours in memory.
 """
 
-from .choose import EACH_BY_ITSELF
-from .passes import Pass
-from .program import MICRO_BATCH, in_parts, outputs
-
-__all__ = ["EACH_BY_ITSELF", "MICRO_BATCH", "Pass", "in_parts", "outputs"]
+from .choose import EACH_BY_ITSELF as EACH_BY_ITSELF
+from .passes import Pass as Pass
+from .program import MICRO_BATCH as MICRO_BATCH, in_parts as in_parts, outputs as outputs

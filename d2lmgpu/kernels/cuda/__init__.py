@@ -1,10 +1,10 @@
 """Readable CUDA kernels (the ``.cu`` files), and how they are launched. Nothing here needs CuPy or a GPU to import."""
 
-from .branches import Branches
-from .capture import capture, graphs_work
-from .convolution import Convolution
-from .launch import Launch
-from .passes import Pass
-from .program import Program, in_parts, outputs
-from .run import current_card, finish_card, read, run, sources
-from .stages import PRECISIONS, has_kernels
+from .branches import Branches as Branches
+from .capture import capture as capture, graphs_work as graphs_work
+from .convolution import Convolution as Convolution
+from .launch import Launch as Launch
+from .passes import Pass as Pass
+from .program import Program as Program, in_parts as in_parts, outputs as outputs
+from .run import current_card as current_card, finish_card as finish_card, read as read, run as run, sources as sources
+from .stages import PRECISIONS as PRECISIONS, has_kernels as has_kernels

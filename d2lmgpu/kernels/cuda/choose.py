@@ -16,8 +16,7 @@ rounded as they are read.
 
 from typing import NamedTuple
 
-from . import convolution as plain
-from . import winograd
+from . import convolution as plain, winograd
 from .dense import dense as dense_launches
 from .launch import Launch, rounding
 
