@@ -1,5 +1,7 @@
 """LeNet as a whole: against loops in float64, and against outputs that PyTorch computed."""
 
+import importlib
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +101,19 @@ def test_initial_parameters():
     assert not np.array_equal(params[0], d2l.init_params(seed=4)[0])
     with pytest.raises(ValueError, match="normal, he"):
         d2l.init_params(init="xavier")
+
+
+def test_a_network_and_a_loss_are_printed_as_a_line():
+    network = networks.sequential((2, 6, 5), networks.Conv2d(3, 2), networks.Flatten(), networks.Dense(4))
+    assert repr(network) == "<Network: 3 layers, 271 parameters, images (2, 6, 5), 4 classes>"
+    assert repr(networks.CROSS_ENTROPY) == "<Loss cross_entropy>"
+
+
+@pytest.mark.parametrize("room", ["", ".plans", ".networks", ".collectives", ".layers", ".devices"])
+def test_no_signature_shows_where_something_lies_in_memory(room):
+    """As that of a function would which is an argument's default value, or a part of one: of a network, of a loss."""
+    offered = vars(importlib.import_module(f"d2lmgpu{room}"))
+    functions = {name: value for name, value in offered.items() if inspect.isfunction(value)}
+    assert len(functions) > 5
+    assert not [name for name, function in functions.items() if " at 0x" in str(inspect.signature(function))]
+    assert all(len(str(inspect.signature(value))) < 400 for name, value in functions.items() if name != "train")

@@ -21,6 +21,7 @@ import numpy as np
 from .. import layers
 from ..arguments import check_list, check_number, check_whole, shown
 from ..devices.errors import message_of
+from ..words import several
 
 MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
 """The largest whole numbers that are arguments of recipes; the least is 1, of padding 0."""
@@ -60,6 +61,11 @@ class Network(tuple):
 
     def __getnewargs__(self):  # for pickle and copy
         return tuple(self), self.input_shape, self.classes, self.recipes
+
+    def __repr__(self):
+        parameters = sum(math.prod(shape) for layer in self for shape in layer.shapes)
+        size = f"{several(len(self), 'layer')}, {several(parameters, 'parameter')}"
+        return f"<Network: {size}, images {self.input_shape}, {self.classes} classes>"
 
 
 class Recipe(NamedTuple):

@@ -36,6 +36,9 @@ class Loss(NamedTuple):
     forward: Callable
     grad: Callable
 
+    def __repr__(self):
+        return f"<Loss {self.name}>"
+
     @property
     def is_own(self):
         """Whether it is none of `LOSSES`."""
