@@ -1,5 +1,7 @@
 """Minibatches: shuffled anew each epoch, each example once, the ragged rest included or not."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from .arguments import as_array, as_numpy, check_list, check_whole
@@ -7,7 +9,7 @@ from .devices import array_module
 from .words import several
 
 
-def minibatches(X, y, batch_size, seed, epoch):
+def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An iterator of (X, y) for each minibatch of an epoch, images as float32 in 0..1.
 
     The order follows from ``seed`` and ``epoch`` alone: every epoch has another,

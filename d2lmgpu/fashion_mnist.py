@@ -50,7 +50,7 @@ class DataError(RuntimeError):
     """A data file is missing, truncated or altered; the message says which, and where it was looked for."""
 
 
-def load_fashion_mnist():
+def load_fashion_mnist() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The data set: X_train uint8 (60000, 1, 28, 28), y_train uint8 (60000,), X_test, y_test (10000 each).
 
     The arrays are read-only. Raises DataError if a file is missing, truncated or altered.

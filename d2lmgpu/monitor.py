@@ -75,19 +75,19 @@ class Callback:
 
     only_shows = False
 
-    def on_start(self, history, steps):
+    def on_start(self, history, steps) -> bool | None:
         """Training begins, with so many ``steps`` an epoch; ``history.learning_rate`` will be that of the last step."""
 
-    def on_step(self, epoch, step, loss):
+    def on_step(self, epoch, step, loss) -> bool | None:
         """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far per example, or None.
 
         The host program is a step ahead of the devices: the loss is of the steps that it has waited for.
         """
 
-    def on_evaluate(self, history):
+    def on_evaluate(self, history) -> bool | None:
         """An epoch's steps are done, or training is stopped, and the test set is about to be evaluated."""
 
-    def on_epoch(self, history):
+    def on_epoch(self, history) -> bool | None:
         """An epoch is complete, and the last in ``history``."""
 
     def on_end(self, history):

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from ..training.settings import Settings, called, meaning
+from ..training.settings import Settings, called, kind_of, meaning
 from .options import add_option, listed, number, whole
 from .own_file import declare_files
 
@@ -20,10 +20,10 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         flag = "--" + called(about).replace("_", "-")
         if about.type is bool:
             _add_flag(group, flag, about)
-        elif about.type == list[float]:
+        elif kind_of(about) == list[float]:
             group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
         else:
-            read = as_splits if about.name == "split" and as_type is listed else as_type(READ[about.type])
+            read = as_splits if about.name == "split" and as_type is listed else as_type(READ[kind_of(about)])
             also = ", or a file FILE.py" if about.name == "network" else ""
             action = add_option(group, flag, read, about.default, meaning(about) + also)
             if about.name in ("network", "init"):

@@ -192,7 +192,7 @@ _computing = None
 this process; None before."""
 
 
-def cluster(devices=1, patience=PATIENCE):
+def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
     """The devices of all processes that mpiexec or srun started together; of a process started alone, its own devices.
 
     ``devices``: how many devices each process takes at most: GPUs that no other process on its machine has taken, or

@@ -1,6 +1,7 @@
 """Collectives as schedules: a file an algorithm, beside the readers of schedules."""
 
 import functools
+from typing import Any
 
 from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
@@ -85,7 +86,7 @@ def _proved(function):
     return schedules
 
 
-def allreduce(data, algorithm="naive", batch=None):
+def allreduce(data, algorithm: Any = "naive", batch=None):
     """Sum arrays over devices, in place: afterwards each of them is the sum of all.
 
     ``data`` is a list of arrays of one shape and dtype, each on another device.

@@ -11,6 +11,8 @@ The check uses NumPy's two protocols for array-like classes:
 
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from ..arguments import as_numpy, is_foreign
 from .errors import HOST, DeviceMismatchError
 from .records import note_transfer, timed
 from .workers import current_device, moment
+
+F = TypeVar("F", bound=Callable)
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -41,7 +45,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         if device.accounting is not None:
             device.accounting.enter(raw)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name) -> Any:
         if name in self._ATTRIBUTES:
             return getattr(self.raw, name)
         if name in self._METHODS:
@@ -86,7 +90,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
         return self.device.submit(functools.partial(self.raw.__dlpack__, **how)).result()
 
-    def __getitem__(self, index):
+    def __getitem__(self, index) -> "DeviceArray":
         parts = index if isinstance(index, tuple) else (index,)
         if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
             if not any(part is ... for part in parts):
@@ -106,7 +110,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     @property
-    def T(self):
+    def T(self) -> "DeviceArray":
         """The transposed view."""
         return wrap(self.raw.T, self.device)
 
@@ -117,7 +121,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # A Python number from a one-element array: an explicit, recorded transfer.
 
-    def item(self):
+    def item(self) -> Any:
         """The value of a one-element array as a Python number, copied to the host."""
         return read_back(self).item()
 
@@ -172,7 +176,7 @@ def array_module(x):
     return np
 
 
-def on_device(function):
+def on_device(function: F) -> F:
     """Let a function of plain arrays take device arrays too: it then runs as a whole on their device.
 
     The call waits for its turn in the device's queue and for the result. ``device.run(function, ...)`` does not wait.

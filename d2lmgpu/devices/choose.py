@@ -32,12 +32,12 @@ def _device(kind, index, *args):
     return device.set_up()
 
 
-def cpu(i=0):
+def cpu(i: int = 0) -> Device:
     """Virtual device number ``i`` on the CPU. There may be more of them than cores."""
     return _device(CPU, i)
 
 
-def gpu(i=0):
+def gpu(i: int = 0) -> Device:
     """GPU number ``i``; on a machine with fewer cards, it is on card ``i`` modulo their number.
 
     Raises DeviceError, with the reason, if there is no GPU, or if this one cannot exchange data with those in use.
@@ -69,7 +69,7 @@ for _kind in (CPU, GPU):
     copyreg.pickle(_kind, lambda device: (_from_pickle, (device.kind, device.index)))
 
 
-def try_gpu(i=0):
+def try_gpu(i: int = 0) -> Device:
     """``gpu(i)`` on a machine with a GPU, otherwise ``cpu(i)``.
 
     On a given machine it always returns the same kind of device, so ``[try_gpu(i) for i in range(k)]`` never mixes GPUs
@@ -78,22 +78,22 @@ def try_gpu(i=0):
     return gpu(i) if find_gpus()[0] else cpu(i)
 
 
-def try_all_gpus():
+def try_all_gpus() -> list[Device]:
     """A device for each GPU of the machine, or ``[cpu(0)]`` where there is none."""
     return [try_gpu(i) for i in range(max(1, find_gpus()[0]))]
 
 
-def num_gpus():
+def num_gpus() -> int:
     """How many GPUs the machine has that can be used; 0 where there is none, or no CuPy. The textbook's name."""
     return find_gpus()[0]
 
 
-def can_use_gpu():
+def can_use_gpu() -> bool:
     """Whether there is a GPU that can be used: MATLAB's ``canUseGPU``."""
     return num_gpus() > 0
 
 
-def choose_devices(environment="auto", devices=None):
+def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]:
     """The environment and the devices for a request, as a pair (environment, list of devices).
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all

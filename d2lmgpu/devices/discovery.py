@@ -79,7 +79,7 @@ class DeviceRow:
     as_dict = asdict
 
 
-def device_table():
+def device_table() -> list[DeviceRow]:
     """A `DeviceRow` for each GPU and for each CPU core this process may use."""
     import psutil
 

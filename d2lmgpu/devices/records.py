@@ -6,6 +6,7 @@ Code that copies data to or from a device calls `note_transfer` first, and does 
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .workers import current_device, moment
@@ -24,11 +25,11 @@ class TransferRecord:
     source: str
     destination: str
     nbytes: int
-    seconds: float = None
+    seconds: float | None = None
 
 
 @contextlib.contextmanager
-def record_transfers():
+def record_transfers() -> Iterator[list[TransferRecord]]:
     """Record every transfer that is started in the ``with`` block, in a list.
 
     >>> with record_transfers() as transfers:

@@ -22,7 +22,7 @@ from .peers import copy_async
 from .records import note_transfer, timed
 
 
-def put(x, device):
+def put(x, device) -> DeviceArray:
     """A copy of ``x`` in the memory of ``device``.
 
     ``x`` is an array of any device, or anything from which NumPy makes an array. A copy from a device of the same kind
@@ -44,7 +44,7 @@ def put(x, device):
     return _between(x, device, done)
 
 
-def to_host(x):
+def to_host(x) -> np.ndarray:
     """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
 
     Raises the first error, not raised yet, of work that was submitted to the device after ``x`` was made, such as a

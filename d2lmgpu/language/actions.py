@@ -65,7 +65,7 @@ def name_of(value):
     return f"{kind} of stage {s}" + "".join(f", {'round' if kind == 'grads' else 'micro-batch'} {i}" for i in rest)
 
 
-def chunk_bounds(n, k):
+def chunk_bounds(n, k) -> list[tuple[int, int]]:
     """Split n elements into k chunks whose sizes differ by at most one: k pairs (start, stop).
 
     The first n mod k chunks get one element more; where n < k the last are empty.

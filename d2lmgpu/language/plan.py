@@ -50,6 +50,7 @@ A plan is right if each device ends with the parameters that *one* device has wh
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..networks import Network
@@ -71,8 +72,8 @@ class Compute(NamedTuple):
     what: str
     device: int
     stage: int
-    micro_batch: int = None
-    into: tuple = None
+    micro_batch: int | None = None
+    into: tuple | None = None
 
     def __str__(self):
         """ "device 1, B of stage 2, micro-batch 3"."""
@@ -143,10 +144,10 @@ class Plan(NamedTuple):
 
     name: str
     network: Network
-    stages: tuple
+    stages: Sequence
     micro_batches: int
-    layout: tuple
-    steps: tuple
+    layout: Sequence
+    steps: Sequence
 
     @property
     def k(self):

@@ -14,7 +14,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -48,11 +48,15 @@ class Layer(NamedTuple):
     random: bool = False
 
 
-class Network(tuple):
+class Network(tuple[Layer, ...]):
     """Layers for images of ``input_shape`` (C, H, W), which it puts into ``classes`` classes.
 
     ``recipes``: what it was made from, if that is known.
     """
+
+    input_shape: tuple[int, ...]
+    classes: int
+    recipes: tuple
 
     def __new__(cls, layers, input_shape, classes, recipes=()):
         network = super().__new__(cls, layers)
@@ -94,11 +98,12 @@ class Recipe(NamedTuple):
         return f"{self.name}({', '.join(given)})"
 
 
+P = ParamSpec("P")
 RECIPES = {}
 """The functions below that make recipes, by name."""
 
 
-def _recipe(function):
+def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
     """Let what ``function`` returns, which makes a layer, be a `Recipe`."""
 
     @functools.wraps(function)
@@ -119,7 +124,7 @@ def channels(network):
     return [layer.channels for layer in network if layer.channels]
 
 
-def sequential(input_shape, *recipes):
+def sequential(input_shape, *recipes) -> Network:
     """The `Network` of these layers, one after the other, for images of ``input_shape`` (C, H, W).
 
     Raises ValueError, with the number of the layer, if one does not fit what comes before it.

@@ -57,7 +57,17 @@ def logits(X, params, network=LENET, statistics=()):
 
 
 @on_device
-def loss_and_grads(X, y, params, network=LENET, out=None, scale=1.0, draws=None, loss="cross_entropy", statistics=None):
+def loss_and_grads(
+    X,
+    y,
+    params,
+    network=LENET,
+    out=None,
+    scale=1.0,
+    draws=None,
+    loss: str | tuple = "cross_entropy",
+    statistics=None,
+):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
     ``X`` (N, C, H, W) in the parameters' dtype, labels or targets ``y``, see `check_targets`. ``loss``: a name of

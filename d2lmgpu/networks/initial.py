@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from .known import LENET
 INITS = ("normal", "he")
 
 
-def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LENET):
+def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, network=LENET) -> list[np.ndarray]:
     """Initial parameters as NumPy arrays on the host, so that every device can start from the same.
 
     ``init="normal"`` (the textbook): weights normal with standard deviation
@@ -42,7 +43,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype=np.float32, network=LEN
     return params
 
 
-def init_statistics(network=LENET, dtype=np.float32):
+def init_statistics(network=LENET, dtype: Any = np.float32):
     """Running mean and variance of each batch norm layer, in one list: zeros and ones, as arrays on the host."""
     return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]
 

@@ -11,6 +11,8 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
        parameters       parameters      sgd, on each device's own copy
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..arguments import as_numpy, check_array, check_flag, check_list, check_name, check_number, check_sized, shown
@@ -34,7 +36,7 @@ from ..timing import span
 from .shards import check_loads, put_parts, shard_bounds
 
 
-def get_params(params, device):
+def get_params(params, device) -> list[DeviceArray]:
     """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer.
 
     Raises ValueError unless ``params`` is a list of arrays, DeviceError for what is no device.
@@ -49,7 +51,7 @@ def get_params(params, device):
     return [DeviceArray(part, device) for part in parts_of(flat.raw, params)]
 
 
-def split_batch(X, y, devices, loads=None):
+def split_batch(X, y, devices, loads=None) -> tuple[list[DeviceArray], list[DeviceArray]]:
     """Split examples over the devices: (list of X shards, list of y shards), each on its device.
 
     Shard sizes differ by at most one, or follow ``loads``, a number for each
@@ -76,14 +78,14 @@ def train_batch(
     device_params,
     devices,
     lr,
-    algorithm="naive",
+    algorithm: str | Callable = "naive",
     flat=False,
     network=LENET,
-    optimizer="sgd",
+    optimizer: str | list = "sgd",
     statistics=None,
-    loss="cross_entropy",
+    loss: str | tuple = "cross_entropy",
     draws=None,
-):
+) -> float:
     """One training step on all devices, in place; returns the loss summed over the batch.
 
     ``X`` (N, C, H, W) in the parameters' dtype and ``y`` (N,) are on the host;

@@ -87,7 +87,7 @@ class MinibatchQueue:
         self._epoch, self._number = epoch, done
 
     @property
-    def hasdata(self):
+    def hasdata(self) -> bool:
         """Whether the epoch has another minibatch: for all devices at once, even where a shard is empty."""
         return self._number * self.batch_size < len(self._order)
 
@@ -101,7 +101,7 @@ class MinibatchQueue:
         """The `Draws` of the next minibatch, for a network with dropout: they follow from seed, epoch and number."""
         return Draws(self.seed, self._epoch, self._number).after(self._bounds(self.size)[0][0])
 
-    def next(self):
+    def next(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
         """The next minibatch: (X_shards, y_shards), for each device its arrays.
 
         Raises ValueError if the epoch is over or ``preprocess`` returns what does not

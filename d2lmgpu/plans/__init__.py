@@ -1,5 +1,7 @@
 """Plans: a whole training step as data, a file a way to split it, beside what carries plans out."""
 
+from collections.abc import Callable
+
 from ..language.plan import (
     MOST_DEVICES as MOST_DEVICES,
     MOST_MICRO_BATCHES as MOST_MICRO_BATCHES,
@@ -29,7 +31,7 @@ from .zero_bubble import zero_bubble as zero_bubble
 
 prove = prove_plan
 
-PLANS = {
+PLANS: dict[str, Callable[..., Plan]] = {
     "data": data,
     "layers": layers,
     "gpipe": gpipe,

@@ -12,12 +12,14 @@ device all n parameters, n gradients, the optimiser's state, and one micro-batch
 Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs"; parallel/data.py has it as it is there.
 """
 
+from collections.abc import Callable
+
 from ..networks import LENET
 from .compose import compose
 from .cut import cut, in_buckets
 
 
-def data(k, micro_batches=1, network=LENET, algorithm="ring", buckets=False, flat=True):
+def data(k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring", buckets=False, flat=True):
     """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`.
 
     ``buckets``: cut the network into them. ``flat``: as of `compose`.

@@ -69,7 +69,7 @@ class Execution:
         params,
         devices,
         optimizer="sgd",
-        loss="cross_entropy",
+        loss: str | tuple = "cross_entropy",
         mixed=False,
         kernels=True,
         overlap=False,

@@ -14,6 +14,8 @@ Source: Narayanan et al. 2021, "Efficient large-scale language model training on
 these are the data, the pipeline and the tensor parallel groups.
 """
 
+from collections.abc import Callable
+
 from ..arguments import check_name
 from ..networks import LENET
 from .channels import STAGES, by_channels
@@ -33,7 +35,7 @@ ORDERS = {
 """Pipelines that may be copied: for each name what devices compute, in order."""
 
 
-def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm="ring"):
+def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
     """The plan of ``copies`` times k devices, each copy the plan ``name`` with so many micro-batches.
 
     ``name``: of `ORDERS`, "channels" or "channel-pairs". ``algorithm``: the allreduce of gradients.

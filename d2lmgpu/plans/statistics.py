@@ -14,6 +14,7 @@ Source: Ioffe and Szegedy 2015, "Batch normalization"; synchronised over devices
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 from ..arguments import check_name
 from ..language.actions import Transfer, together
@@ -31,7 +32,7 @@ synchronised: over all devices' images, so that k devices equal one.
 """
 
 
-def with_statistics(plan, kind, algorithm="ring"):
+def with_statistics(plan, kind, algorithm: str | Callable = "ring"):
     """The plan, with batch norm's statistics of this ``kind``; ``algorithm``: the allreduce of their sums.
 
     Raises ValueError for a plan that cannot have them.

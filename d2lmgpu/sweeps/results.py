@@ -149,7 +149,7 @@ def _check_row(row, statuses):
             raise ValueError("a trial that is done has no epoch")
 
 
-def load_sweep(path, running=False):
+def load_sweep(path, running=False) -> list[dict]:
     """The rows that a sweep has kept in a file, in the order in which the trials ended.
 
     ``running``: and after them rows of the trials that were running when it was written, with their curves.

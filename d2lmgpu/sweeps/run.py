@@ -35,7 +35,7 @@ def sweep(
     invert=False,
     progress=True,
     watch=None,
-):
+) -> list[dict]:
     """Train a network for each of the ``trials``; returns a row for each, in their order, as `run_trial` makes it.
 
     ``trials``: dicts of settings, from `grid` or your own; see `trials.DEFAULTS`.

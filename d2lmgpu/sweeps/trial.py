@@ -37,7 +37,7 @@ class OnlyHere:
         return OnlyHere, ()
 
 
-def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, report=None):
+def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, report=None) -> dict:
     """Train as ``settings`` say, a trial of `grid`; returns a row, a dict that JSON can hold.
 
     The row has the ``settings`` with the defaults of those that were not given, a

@@ -25,7 +25,7 @@ DEFAULTS |= {about.name: about.default for about in fields(Settings)}
 """All settings of a trial: `Settings`, how many devices (or which), their environment, and `limit`."""
 
 
-def grid(**values):
+def grid(**values) -> list[dict]:
     """All combinations of the values, as a list of dicts: the last name's values change fastest.
 
     ``grid(devices=[1, 2], lr=[0.1, 0.2], num_epochs=3)`` makes four trials: a value

@@ -1,6 +1,7 @@
 """What a trained network says of images, and how often it is right: computed on all the devices."""
 
 import functools
+from typing import overload
 
 import numpy as np
 
@@ -25,6 +26,14 @@ PREDICTION_BATCH = 256
 """The same of `predict`, which needs more memory for each."""
 
 
+@overload
+def evaluate(
+    params_or_device_params, X, y, devices, network=..., statistics=..., loss=..., metrics: None = None
+) -> float: ...
+@overload
+def evaluate(
+    params_or_device_params, X, y, devices, network=..., statistics=..., loss=..., *, metrics: dict
+) -> dict: ...
 def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(), loss="cross_entropy", metrics=None):
     """Accuracy, the fraction of images whose label is the largest logit, computed on all the devices.
 
@@ -131,7 +140,9 @@ def sums_of(outputs, y, loss, metrics):
     return [float(on_host(first)), *sum_metrics(metrics, outputs, y, outputs.dtype)]
 
 
-def predict(params_or_device_params, X, devices, network=LENET, statistics=(), loss="cross_entropy"):
+def predict(
+    params_or_device_params, X, devices, network=LENET, statistics=(), loss: str | tuple = "cross_entropy"
+) -> np.ndarray:
     """The probability of each class for each image, float (N, classes) on the host, in the images' order.
 
     Arguments are those of `evaluate`. With another ``loss`` than cross_entropy outputs need not be logits, and are
@@ -167,7 +178,7 @@ def _in_order(shards, n, everybody):
     return np.concatenate([row[: stop - start] for row, (start, stop) in zip(rows, bounds, strict=True)])
 
 
-def confusion_matrix(y, predicted, classes):
+def confusion_matrix(y, predicted, classes) -> np.ndarray:
     """How many images of class i (the row) were taken for class j (the column): integers (classes, classes).
 
     Raises ValueError unless both are labels of so many classes.

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 from ..arguments import check_path, perhaps_meant, plain, shown
@@ -26,21 +27,22 @@ from .checks import (
     number_of_outputs,
 )
 from .fingerprint import check_changed, fingerprint_of
-from .history import History, Result, sha256
+from .history import History, sha256
 from .loop import Loop
 from .metrics import check_metrics
-from .model import Model, model_state
+from .model import Model, Result, model_state
 from .resume import Position, data_checksum, load_run, restore
 from .runner import make_runner, make_test_set
 from .saving import Saver
 from .settings import Settings, by_own_names
+from .signature import Arguments, R, called_with
 from .start import start_from
 from .together import SharedStop, check_together, compare, share_times
 
 SETTINGS = [about.name for about in fields(Settings)]
 
 
-def takes_settings(function):
+def takes_settings(function: Callable[..., R]) -> Callable[..., R]:
     """Let ``function(devices, settings, …)`` be called with settings by name, too: ``function(devices, lr=0.1)``.
 
     Or in their order, as in the textbook: ``function(devices, 256, 0.1)``. Where a `Settings` is
@@ -70,6 +72,7 @@ def takes_settings(function):
     return call
 
 
+@called_with(Arguments)
 @takes_settings
 def train(
     devices,
@@ -88,7 +91,7 @@ def train(
     invert=False,
     progress=True,
     metrics=None,
-):
+) -> Result:
     """Train a network, data-parallel unless ``split`` says otherwise; returns a `Result`: ``history, params``.
 
     ``devices``: a list of devices (``[try_gpu(0)]`` unless given); how many, ``train(2)``: GPUs where there are some,

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,10 +48,10 @@ class History:
     devices: list[str]
     environment: str
     settings: dict
-    classes: list[str] = None
+    classes: list[str] | None = None
     invert: bool = False
     processes: int = 1
-    final_parameters_sha256: str = None
+    final_parameters_sha256: str | None = None
     train_loss: list[float] = field(default_factory=list)
     train_accuracy: list[float | None] = field(default_factory=list)
     test_accuracy: list[float] = field(default_factory=list)
@@ -58,15 +59,15 @@ class History:
     metrics: dict = field(default_factory=dict)
     learning_rates: list[float] = field(default_factory=list)
     seconds_per_epoch: list[float] = field(default_factory=list)
-    examples_per_second: float = None
+    examples_per_second: float | None = None
     phases: dict = field(default_factory=dict)
     utilisation: dict = field(default_factory=dict)
-    learning_rate: float = None
-    interrupted: dict = None
-    diverged: str = None
-    peak_memory: list[int] = None
+    learning_rate: float | None = None
+    interrupted: dict | None = None
+    diverged: str | None = None
+    peak_memory: list[int] | None = None
 
-    def __getattr__(self, name):  # Python calls it for names that are not fields
+    def __getattr__(self, name) -> Any:  # Python calls it for names that are not fields
         try:
             return vars(self)["settings"][name]
         except KeyError:
@@ -106,7 +107,7 @@ class History:
         return last | ({"metrics": metrics} if metrics else {})
 
     @property
-    def best(self):
+    def best(self) -> dict | None:
         """The epoch, from 1, that did best on the test set, and what was reached in it: a dict; None before the first.
 
         That is the highest ``test_accuracy``, or the lowest ``test_loss``; of equal ones the first.
@@ -117,7 +118,7 @@ class History:
         number = reached.index(max(reached))
         return {"epoch": number + 1} | {name: getattr(self, name)[number] for name in REACHED if getattr(self, name)}
 
-    def balance(self):
+    def balance(self) -> str:
         """A line on how busy the devices were."""
         parts = list(self.utilisation.values())
         mean = sum(parts) / len(parts)
@@ -127,7 +128,7 @@ class History:
             worked = ", ".join(f"{part:.0%}" for part in parts)
         return f"devices worked {worked} of the time" + (f", the busiest {more:.0%} more than the mean" if more else "")
 
-    def summary(self):
+    def summary(self) -> str:
         """The textbook's last line: ``test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]``.
 
         Of many devices it names a few, and says how many they are.
@@ -141,26 +142,6 @@ class History:
         speed = f"{seconds(sum(epochs) / len(epochs))} sec/epoch" if epochs else "no complete epoch"
         many = several(len(self.devices), "device") + " " if len(self.devices) > FEW else ""
         return f"{tested}, {speed} on {many}[{listed(self.devices)}]"
-
-
-class Result(tuple):
-    """What `train` returns: ``history, params = train(...)``, the parameters as NumPy arrays.
-
-    ``result.model`` is the trained `Model`, which has all that prediction needs; ``result.network``
-    and ``result.statistics``, batch norm's running means and variances, are its parts. Printed, it is a line.
-    """
-
-    def __new__(cls, history, model):
-        result = super().__new__(cls, (history, model.params))
-        result.history, result.model = history, model
-        result.params, result.statistics, result.network = model.params, model.statistics, model.network
-        return result
-
-    def __getnewargs__(self):  # for pickle and copy
-        return self.history, self.model
-
-    def __repr__(self):
-        return f"<Result: {self.history!r}, {several(sum(param.size for param in self.params), 'parameter')}>"
 
 
 def why_diverged(losses, network, loss="cross_entropy"):

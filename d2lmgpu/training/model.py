@@ -1,8 +1,10 @@
 """A trained network, with all that is needed to use it: what `train` makes, and a checkpoint holds."""
 
 import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from ..images import read_images
 from ..networks import (
     LOSSES,
     Dense,
+    Network,
     check_network,
     check_params,
     check_running,
@@ -26,6 +29,7 @@ from ..networks.losses import missing_loss
 from ..output import write_file
 from ..words import several
 from .accuracy import evaluate, predict
+from .history import History
 from .resume import check_kind
 
 
@@ -38,18 +42,18 @@ class Model:
     or a pair of functions.
     """
 
-    network: tuple
-    params: list
-    statistics: list = ()
-    classes: list = None
+    network: Network
+    params: list[np.ndarray]
+    statistics: Sequence[np.ndarray] = ()
+    classes: list[str] | None = None
     invert: bool = False
-    loss: str = "cross_entropy"
+    loss: str | tuple[Callable, Callable] = "cross_entropy"
 
     def __repr__(self):
         size = several(sum(param.size for param in self.params), "parameter")
         return f"<Model: {several(len(self.network), 'layer')}, {size}, {self.network.classes} classes>"
 
-    def predict(self, X, devices=None):
+    def predict(self, X, devices=None) -> np.ndarray:
         """The probability of each class for each image: float (N, classes) on the host.
 
         Of a network trained with another loss than cross_entropy: its outputs, as they are.
@@ -59,6 +63,10 @@ class Model:
         """
         return predict(self.params, X, devices, self.network, self.statistics, self.loss)
 
+    @overload
+    def evaluate(self, X, y, devices=..., metrics: None = None) -> float: ...
+    @overload
+    def evaluate(self, X, y, devices=..., *, metrics: dict) -> dict: ...
     def evaluate(self, X, y, devices=None, metrics=None):
         """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
 
@@ -67,7 +75,7 @@ class Model:
         """
         return evaluate(self.params, X, y, devices, self.network, self.statistics, self.loss, metrics)
 
-    def with_classes(self, classes, init="normal", seed=0):
+    def with_classes(self, classes, init="normal", seed=0) -> "Model":
         """This model for other ``classes``, a number or names: the same, with another last layer, drawn at random.
 
         For ``train(init=…)``: what was learned of one set of images is where the next begins. ``init``, ``seed``: as of
@@ -86,11 +94,11 @@ class Model:
         params = [(mine if mine.shape == new.shape else new).copy() for mine, new in pairs]
         return replace(self, network=network, params=params, classes=names)
 
-    def read(self, paths):
+    def read(self, paths) -> np.ndarray:
         """Pictures from files as `predict` takes them, uint8 (N, C, H, W). Raises as `images.read_images` does."""
         return read_images(paths, self.network.input_shape, self.invert)
 
-    def summary(self):
+    def summary(self) -> str:
         """A table of the layers, in text: what each puts out for an image, its parameters, its multiplications."""
         return layer_table(self.network)
 
@@ -100,7 +108,7 @@ class Model:
         model = model_state(self.network, self.classes, self.invert, self.loss)
         save_checkpoint(path, Checkpoint({"model": model}, arrays))
 
-    def export(self, path):
+    def export(self, path) -> None:
         """Write the arrays to a file that other frameworks read: ``.npz``, NumPy's, or ``.safetensors``.
 
         Names and shapes are those of a ``torch.nn.Sequential`` of the same layers: "0.weight", "0.bias", of batch norm
@@ -139,6 +147,32 @@ class Model:
         return arrays
 
 
+class Result(tuple[History, list[np.ndarray]]):
+    """What `train` returns: ``history, params = train(...)``, the parameters as NumPy arrays.
+
+    ``result.model`` is the trained `Model`, which has all that prediction needs; ``result.network``
+    and ``result.statistics``, batch norm's running means and variances, are its parts. Printed, it is a line.
+    """
+
+    history: History
+    model: Model
+    params: list[np.ndarray]
+    statistics: Sequence[np.ndarray]
+    network: Network
+
+    def __new__(cls, history, model):
+        result = super().__new__(cls, (history, model.params))
+        result.history, result.model = history, model
+        result.params, result.statistics, result.network = model.params, model.statistics, model.network
+        return result
+
+    def __getnewargs__(self):  # for pickle and copy
+        return self.history, self.model
+
+    def __repr__(self):
+        return f"<Result: {self.history!r}, {several(sum(param.size for param in self.params), 'parameter')}>"
+
+
 def model_state(network, classes, invert, loss):
     """What a checkpoint says of a model, beside its arrays."""
     return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
@@ -148,7 +182,7 @@ MODEL = {"network": dict | None, "classes": list[str] | None, "invert": bool, "l
 """The kinds of what `model_state` tells."""
 
 
-def load_model(path, network=None, loss=None):
+def load_model(path, network=None, loss=None) -> Model:
     """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. Nothing that is in the file is run.
 
     ``network``: what the model was trained with, where layers are functions of your own, which no file holds.

@@ -6,7 +6,7 @@ purpose.
 
 import math
 from dataclasses import dataclass, field, fields
-from types import UnionType
+from types import NoneType, UnionType
 from typing import get_args, get_origin
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..parallel import check_loads
 from ..words import REACHED
 from .fingerprint import COMPARED, changed_functions
 from .history import History, sha256
-from .settings import RECORDED, SAME, called
+from .settings import RECORDED, SAME, called, kind_of
 
 LIMIT = 2**53
 """Steps and seconds are less: whole numbers that a float can be."""
@@ -39,8 +39,8 @@ class Position:
 
 
 def _kind(about):
-    """The kind, as of `check_kind`, of a field of a dataclass: also None, if that is its default."""
-    return about.type | None if about.default is None else about.type
+    """The kind, as of `check_kind`, of a field of a dataclass: also None, if it may be that."""
+    return kind_of(about) | None if NoneType in get_args(about.type) else kind_of(about)
 
 
 HISTORY = {about.name: _kind(about) for about in fields(History) if about.name != "settings"}

@@ -6,17 +6,21 @@ documents are made from the fields of `Settings`. To add a setting, write it her
 where it is used.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from os import PathLike
+from types import UnionType
+from typing import get_args
 
 from ..arguments import MAX_SEED, MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain, shown
-from ..cluster import as_cluster
+from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
 from ..parallel import check_loads, check_precision
-from ..plans import BATCH_STATISTICS, MOST_MICRO_BATCHES
+from ..plans import BATCH_STATISTICS, MOST_MICRO_BATCHES, Plan
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
@@ -90,7 +94,7 @@ class Settings:
     batch_size: int = whole(256, "examples in a minibatch, all devices together", same=True)
     lr: float = number(0.2, "learning rate, of the mean gradient of a minibatch", above=True, same=True)
     num_epochs: int = whole(10, "passes over the training set", most=MAX_EPOCHS, called="epochs")
-    algorithm: str = setting(
+    algorithm: str | Callable | Across = setting(
         "ring",
         "how gradients are summed over the devices (in a program also a function of k and n)",
         (*TRAINING_NAMES, "mpi"),
@@ -104,14 +108,14 @@ class Settings:
         most=MAX_SEED,
         same=True,
     )
-    init: str = setting(
+    init: str | PathLike | Sequence | object = setting(
         "normal",
         "initial weights (normal: the textbook's), or a model's file (in a program also a model, or parameters)",
         tuple(INITS),
         check_init,
         read=as_init,
     )
-    network: str = setting(
+    network: str | Network = setting(
         "lenet",
         "what is trained (in a program also what networks.sequential makes)",
         tuple(NETWORKS),
@@ -125,7 +129,7 @@ class Settings:
         check_width,
         same=True,
     )
-    loss: str = setting(
+    loss: str | tuple[Callable, Callable] = setting(
         "cross_entropy",
         "what is made small (in a program also a pair of functions (forward, grad), see networks.losses)",
         tuple(LOSSES),
@@ -136,7 +140,7 @@ class Settings:
     weight_decay: float = number(
         0, "how much of each parameter is added to its gradient (L2 regularisation)", same=True
     )
-    loads: list[float] = setting(
+    loads: list[float] | Sequence[float] | str | None = setting(
         None,
         "each device's share of every minibatch, in any unit, 0 for idle; auto measures how fast each is",
         "numbers, such as 1,1,0.5, or auto",
@@ -146,7 +150,7 @@ class Settings:
         "local", "over which images batch norm takes its statistics", tuple(BATCH_STATISTICS), same=True
     )
     scale_batch: bool = flag("multiply batch size and lr by the number of devices", recorded=False)
-    preprocess: str = setting(
+    preprocess: str | Callable | None = setting(
         None,
         "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
         (*TRANSFORMS, "+".join(TRANSFORMS)),
@@ -155,7 +159,7 @@ class Settings:
     )
     drop_last: bool = flag("leave out the ragged rest of each epoch", same=True)
     warmup: float = number(0, "epochs, less than all, over which the learning rate rises to its value", same=True)
-    schedule: str = setting(
+    schedule: str | Callable = setting(
         "constant",
         "of the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
         tuple(SCHEDULES),
@@ -184,14 +188,14 @@ class Settings:
         tuple(PRECISIONS),
         same=True,
     )
-    split: str = setting(
+    split: str | Plan | None = setting(
         None,
         "what of a step each device does, a plan by name or a product of two, in a program also a plan of one's own "
         "(unless given, data parallelism)",
         (*SPLITS, EXAMPLE),
         check_split,
     )
-    pipeline: str = setting(
+    pipeline: str | None = setting(
         None,
         f"of a split over layers, in which order micro-batches are computed ({USUAL_PIPELINE} if there are several)",
         PIPELINES,
@@ -280,6 +284,11 @@ def by_own_names(given):
         twice = next(name for name in given if NAMES.get(name, name) != name and NAMES[name] in given)
         raise TypeError(f"{twice} and {NAMES[twice]} are the same; give one of them")
     return named
+
+
+def kind_of(about):
+    """The type that a field's value has in a command and in a file: the first of those that it may be in a program."""
+    return get_args(about.type)[0] if isinstance(about.type, UnionType) else about.type
 
 
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
