@@ -16,6 +16,8 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
+
 from .devices.errors import message_of
 from .idx import read_idx
 from .output import check_writable, write_file

@@ -98,5 +98,5 @@ def test_what_a_history_tells_of_what_is_no_name(small):
     told = result.history.as_dict()
     assert (told["network"], told["preprocess"], told["schedule"]) == ("custom", "doubled", "custom")
     assert d2l.History.from_dict(told) == result.history
-    with pytest.raises(AttributeError, match="a history has no learning_rate"):
-        _ = result.history.learning_rate
+    with pytest.raises(AttributeError, match="a history has no momentum"):
+        _ = result.history.momentum

