@@ -14,6 +14,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from .names import called_here, name_among, spelled_alike
+
 MAX_WHOLE = 10**9
 """No sensible whole number is larger, seeds and bytes aside."""
 
@@ -21,6 +23,9 @@ MAX_SEED = 2**64 - 1
 
 MAX_SHOWN = 80
 """Characters of a value that an error shows at most."""
+
+SIMILAR = 0.75
+"""How similar a name is that was perhaps meant, as difflib counts: one letter of four may be another."""
 
 
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
@@ -72,10 +77,25 @@ def check_name(what, name, known, also=""):
         raise ValueError(f"{what} {shown(name)} is unknown; choose from {', '.join(known)}{also}{meant}")
 
 
+def check_arguments(function, named, known):
+    """Raise TypeError unless all arguments that are ``named`` are ``known`` ones of the ``function``, a name."""
+    for name in named:
+        if name not in known:
+            raise TypeError(f"{function}: there is no argument {shown(name)}{perhaps_meant(name, known)}")
+
+
 def perhaps_meant(word, known):
-    """ "; did you mean ring?": the end of an error that names the most similar of ``known``, if any is."""
-    similar = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {similar[0]}?" if similar else ""
+    """ "; did you mean ring?": the end of an error that names which of ``known`` is meant, if one is.
+
+    That is one spelled in another way, or what is called ``word`` elsewhere (names.py), or one that is similar. Of what
+    is called so elsewhere, and here is none of them, it says what it is here.
+    """
+    spelling, spelled = spelled_alike(word), {spelled_alike(name): name for name in known}
+    meant = spelled.get(spelling) or name_among(word, known)
+    similar = difflib.get_close_matches(spelling, spelled, 1, SIMILAR)
+    if not meant and similar and not called_here(word):
+        meant = spelled[similar[0]]
+    return f"; did you mean {meant}?" if meant else called_here(word)
 
 
 def check_whole(name, value, least=1, most=MAX_WHOLE):

@@ -247,7 +247,7 @@ def test_an_environment_is_offered_where_it_is_one(capsys):
     code, err = failure(capsys, "allreduce", "--environment", "parallel")
     assert code == 2 and "'parallel' is for the command train" in err
     code, err = failure(capsys, *QUICK, "--environment", "tpu")
-    assert code == 2 and "choose from auto, cpu, gpu, multi-gpu; did" in err
+    assert code == 2 and "choose from auto, cpu, gpu, multi-gpu; devices are" in err
 
 
 def test_the_version(capsys):

@@ -345,7 +345,7 @@ def test_choosing_devices(device_kind):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("tpu",), "choose from auto, cpu, gpu, multi-gpu; did"),
+        (("tpu",), "choose from auto, cpu, gpu, multi-gpu; devices are"),
         (("cpu", 0), "at least 1"),
         (("cpu", -1), "at least 1"),
         (("cpu", []), "list of indices"),

@@ -47,14 +47,10 @@ class _Parser(argparse.ArgumentParser):
         """End with an error that names the unknown options, or else arguments, and what the first perhaps means."""
         options = [word for word in words if word.startswith("-")]
         words = options or words
-        meant = _meant(words[0].split("=")[0], self._option_string_actions) if options else ""
+        meant = perhaps_meant(words[0].split("=")[0], self._option_string_actions) if options else ""
         self.error(f"unknown argument{'s' * (len(words) > 1)} {', '.join(map(shown, words))}{meant}")
 
     def _check_value(self, action, value):  # overrides argparse's own, to suggest a command
         if action.choices is not None and value not in action.choices:
             known = ", ".join(action.choices)
-            self.error(f"{shown(value)} is no command; choose from {known}{_meant(value, action.choices)}")
-
-
-def _meant(word, known):
-    return perhaps_meant(word.replace("_", "-"), known)  # as settings are spelled in Python, and as options
+            self.error(f"{shown(value)} is no command; choose from {known}{perhaps_meant(value, action.choices)}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import is_number, shown
+from ..arguments import check_name, is_number, shown
 from ..devices import array_module
 from ..devices.errors import one_line
 from ..layers import check_targets, softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
@@ -70,14 +70,11 @@ def find_loss(loss):
     """
     if isinstance(loss, Loss):
         return loss if loss.is_own else LOSSES[loss.name]  # the very same, also of one from a pickle
-    if isinstance(loss, str) and loss in LOSSES:
-        return LOSSES[loss]
     if isinstance(loss, (list, tuple)) and len(loss) == 2 and all(map(callable, loss)):
         name = name_of(loss[0])
         return Loss(f"own {name}" if name in LOSSES else name, *loss)
-    raise ValueError(
-        f"loss {shown(loss)} is unknown; choose from {', '.join(LOSSES)}, or give a pair of functions (forward, grad)"
-    )
+    check_name("loss", loss, LOSSES, also=", or give a pair of functions (forward, grad)")
+    return LOSSES[loss]
 
 
 def missing_loss(name):

@@ -10,7 +10,7 @@ import itertools
 import json
 from dataclasses import fields
 
-from ..arguments import check_list, plain, shown
+from ..arguments import check_list, perhaps_meant, plain, shown
 from ..data import check_limit
 from ..devices import DeviceError, choose_indices
 from ..networks import Network, described, restored
@@ -88,7 +88,9 @@ def complete_trial(trial):
     trial = by_own_names(trial)
     strangers = [str(name) for name in trial if name not in DEFAULTS]
     if strangers:
-        raise ValueError(f"{shown(', '.join(strangers))[1:-1]}: no such setting; choose from {', '.join(DEFAULTS)}")
+        meant = perhaps_meant(strangers[0], DEFAULTS)
+        said = f"{shown(', '.join(strangers))[1:-1]}: no such setting"
+        raise ValueError(f"{said}; choose from {', '.join(DEFAULTS)}{meant}")
     settings = DEFAULTS | {name: _plain(name, value) for name, value in trial.items()}
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1

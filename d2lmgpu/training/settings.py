@@ -8,12 +8,22 @@ where it is used.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, wraps
 from os import PathLike
 from types import UnionType
 from typing import get_args
 
-from ..arguments import MAX_SEED, MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain, shown
+from ..arguments import (
+    MAX_SEED,
+    MAX_WHOLE,
+    check_arguments,
+    check_flag,
+    check_name,
+    check_number,
+    check_whole,
+    plain,
+    shown,
+)
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
@@ -88,7 +98,7 @@ class Settings:
     A value like any other: printed, compared, copied with changes by
     `dataclasses.replace`. Numbers of NumPy become Python's.
 
-    Raises ValueError for what makes no sense on any devices.
+    Raises ValueError for what makes no sense on any devices, TypeError for unknown names.
     """
 
     batch_size: int = whole(256, "examples in a minibatch, all devices together", same=True)
@@ -252,6 +262,21 @@ class Settings:
     def recorded(self):
         """A dict of what a history tells of them, by the names that it has: what is no name or number, by its name."""
         return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
+
+
+def _of_known_names(init):
+    """The same, with an error that says what is perhaps meant by a name that is none."""
+    names = [about.name for about in fields(Settings)]
+
+    @wraps(init)
+    def __init__(self, *args, **named):
+        check_arguments("Settings", named, names)
+        init(self, *args, **named)
+
+    return __init__
+
+
+Settings.__init__ = _of_known_names(Settings.__init__)
 
 
 def meaning(about):

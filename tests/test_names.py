@@ -1,0 +1,140 @@
+"""Names from elsewhere: what stands in the table exists, and errors that meet one of them say what it is here."""
+
+import ast
+import copy
+import functools
+import inspect
+import pickle
+from collections import Counter
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.arguments import perhaps_meant
+from d2lmgpu.cli.parser import make_parser, parse
+from d2lmgpu.names import NAMES, spelled_alike
+from d2lmgpu.sweeps.trials import complete_trial
+
+ROWS = [row for rows in NAMES.values() for row in rows]
+PARSERS = make_parser(cli.COMMANDS)[1].choices
+
+
+@pytest.fixture(scope="module")
+def x():
+    return d2l.put(np.arange(3.0), d2l.cpu(0))
+
+
+def exists(way, x):
+    """Whether there is such a name, attribute, argument, setting, option or command."""
+    if way.startswith("--"):
+        return way in PARSERS["train"]._option_string_actions or parse(cli.COMMANDS, ["train", *way.split()])
+    if way.startswith("d2lmgpu "):
+        return way.split()[1] in PARSERS
+    name, _, value = way.partition("=")
+    if value:
+        (about,) = (about for about in fields(d2l.Settings) if about.name == name)
+        return ast.literal_eval(value) in about.metadata["allowed"]
+    root, *path = name.split(".")
+    if path:
+        functools.reduce(getattr, path, {"d2l": d2l, "x": x, "device": x.device}[root])
+        return True
+    return name in inspect.signature(d2l.train).parameters
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.elsewhere.split(", ")[0])
+def test_what_a_row_says_exists(row, x):
+    for way in filter(None, row.here.split(", ")):
+        assert exists(way, x), way
+    assert row.here or row.note
+
+
+def test_a_name_stands_in_one_row():
+    count = Counter(spelled_alike(word) for row in ROWS for word in row.elsewhere.split(", "))
+    assert max(count.values()) == 1, count.most_common(1)
+
+
+@pytest.mark.parametrize(
+    "named, meant",
+    [
+        ({"learning_rate": 0.1}, "'learning_rate'; did you mean lr?"),
+        ({"MiniBatchSize": 64}, "did you mean batch_size?"),
+        ({"BatchSize": 64}, "did you mean batch_size?"),
+        ({"momentum": 0.9}, 'did you mean optimizer="momentum"?'),
+        ({"ExecutionEnvironment": "gpu"}, "'ExecutionEnvironment'; here: --environment, d2l.choose_devices ("),
+    ],
+)
+def test_arguments_and_settings(named, meant):
+    for function in (d2l.train, d2l.Settings, functools.partial(replace, d2l.Settings(lr=0.5))):
+        with pytest.raises(TypeError) as error:
+            function(**named)
+        assert meant in str(error.value)
+
+
+def test_settings_are_as_they_were():
+    assert list(inspect.signature(d2l.Settings).parameters) == [about.name for about in fields(d2l.Settings)]
+    settings = d2l.Settings(64, lr=0.5)
+    assert copy.copy(settings) == pickle.loads(pickle.dumps(settings)) == settings != replace(settings, lr=1)
+
+
+@pytest.mark.parametrize(
+    "named, meant",
+    [
+        ({"optimizer": "sgdm"}, "did you mean momentum?"),
+        ({"optimizer": "SGD"}, "did you mean sgd?"),
+        ({"network": "LeNet5"}, "did you mean lenet?"),
+        ({"network": "lenet_bn"}, "did you mean lenet-bn?"),
+        ({"network": "ResNet18"}, "; here no layer skips others; "),
+        ({"loss": "mse"}, "did you mean squared_error?"),
+        ({"schedule": "piecewise"}, "did you mean step?"),
+        ({"algorithm": "NcclAllReduce"}, "did you mean nccl?"),
+        ({"precision": "mixed_float16"}, "did you mean mixed?"),
+        ({"split": "FSDP"}, "did you mean zero3?"),
+    ],
+)
+def test_values(named, meant):
+    with pytest.raises(ValueError) as error:
+        d2l.Settings(**named)
+    assert meant in str(error.value)
+
+
+@pytest.mark.parametrize("environment, meant", [("multigpu", "multi-gpu"), ("gpus", "multi-gpu"), ("cuda", "gpu")])
+def test_environments(environment, meant):
+    with pytest.raises(ValueError, match=rf"did you mean {meant}\?"):
+        d2l.choose_devices(environment)
+
+
+@pytest.mark.parametrize(
+    "words, meant",
+    [
+        ("train --learning-rate 0.1", "did you mean --lr?"),
+        ("train --num-epochs=3", "did you mean --epochs?"),
+        ("train --gpus 2", "did you mean --devices?"),
+        ("train --momentum 0.9", "did you mean --optimizer momentum?"),
+        ("train --batch_size 3", "did you mean --batch-size?"),
+        ("train --optimizer sgdm --devices 1", "did you mean momentum?"),
+        ("sweep --learning_rate 0.1", "did you mean --lr?"),
+        ("fit", "did you mean train?"),
+    ],
+)
+def test_the_command_line(words, meant, capsys):
+    try:
+        assert cli.main(words.split()) == 2
+    except SystemExit as exit:
+        assert exit.code == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_a_sweep():
+    with pytest.raises(ValueError, match=r"learning_rate: no such setting; .*; did you mean lr\?"):
+        complete_trial({"learning_rate": 0.1})
+
+
+def test_what_is_not_similar_is_not_suggested():
+    assert perhaps_meant("num_gpus", ["num_epochs"]) == "; here: devices, --devices, --environment multi-gpu (" + (
+        "how many, which, or all)"
+    )
+    assert perhaps_meant("tpus", ["cpu", "gpu", "cpus"]) == "; did you mean cpus?"
+    assert perhaps_meant("xyz", ["cpu"]) == perhaps_meant("--", ["--lr"]) == perhaps_meant("", ["lr"]) == ""
