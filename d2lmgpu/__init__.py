@@ -14,6 +14,8 @@ arguments to NumPy.
 from . import signals as signals  # first, for an interrupt during all other imports
 
 # isort: split
+import typing as _typing
+
 from . import collectives as collectives, plans as plans
 from .cluster import cluster as cluster
 from .collectives import allreduce as allreduce
@@ -57,6 +59,7 @@ from .layers import (
 )
 from .live_plot import LivePlot as LivePlot
 from .monitor import Callback as Callback, TensorBoard as TensorBoard
+from .names import no_attribute as _no_attribute
 from .networks import init_params as init_params, lenet as lenet, loss_and_grads as loss_and_grads
 from .optimizers import init_optimizer as init_optimizer, sgd as sgd
 from .own_loop import Animator as Animator, Timer as Timer
@@ -88,3 +91,8 @@ from .training import (
 )
 
 __version__ = "0.1.0"
+
+if not _typing.TYPE_CHECKING:  # who checks types would take any name for known
+
+    def __getattr__(name):  # Python calls it for names that are not here
+        raise _no_attribute(f"module {__name__!r} has no attribute {name!r}", name)

@@ -173,3 +173,12 @@ def called_here(word):
     if not row.here:
         return f"; {row.note}"
     return f"; here: {row.here}" + (f" ({row.note})" if row.note else "")
+
+
+def no_attribute(said, name):
+    """The AttributeError that says so, and what the ``name`` is called here.
+
+    Python adds a name that is only similar, unless it is told that there is none to find.
+    """
+    here = called_here(name)
+    return AttributeError(said + here, **({"name": name, "obj": None} if here else {}))

@@ -5,6 +5,8 @@ import copy
 import functools
 import inspect
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import fields, replace
 
@@ -138,3 +140,51 @@ def test_what_is_not_similar_is_not_suggested():
     )
     assert perhaps_meant("tpus", ["cpu", "gpu", "cpus"]) == "; did you mean cpus?"
     assert perhaps_meant("xyz", ["cpu"]) == perhaps_meant("--", ["--lr"]) == perhaps_meant("", ["lr"]) == ""
+
+
+def errors_of(thing, *names):
+    """The text of the AttributeError of each."""
+    for name in names:
+        with pytest.raises(AttributeError) as error:
+            getattr(thing, name)
+        yield str(error.value)
+
+
+def test_names_of_the_package():
+    shown = list(errors_of(d2l, "split_and_load", "npx", "trian", "__path_hooks__"))
+    none = "module 'd2lmgpu' has no attribute"
+    assert shown == [
+        f"{none} 'split_and_load'; here: d2l.split_batch (images and labels in one call)",
+        f"{none} 'npx'; no framework is underneath: there are NumPy, CuPy and functions in d2l",
+        f"{none} 'trian'",
+        f"{none} '__path_hooks__'",
+    ]
+    assert not hasattr(d2l, "split_and_load") and getattr(d2l, "attach_grad", None) is None
+    with pytest.raises(ImportError, match="cannot import name 'split_and_load'"):
+        from d2lmgpu import split_and_load  # noqa: F401
+
+
+@pytest.mark.parametrize("name, end", [("sgdm", "(its factor is 0.9)"), ("trian", "Did you mean: 'train'?")])
+def test_python_adds_what_is_similar_only_where_there_is_no_right_name(name, end):
+    program = [sys.executable, "-c", f"import d2lmgpu\nd2lmgpu.{name}"]
+    assert subprocess.run(program, capture_output=True, text=True).stderr.endswith(f"{end}\n")
+
+
+def test_names_of_an_array(x):
+    shown = list(errors_of(x, "attach_grad", "grad", "backward", "copyto", "cuda", "ctx", "as_in_ctx", "asnumpy"))
+    expected = [*["d2l.loss_and_grads"] * 3, *["d2l.put"] * 2, "x.device", "d2l.put", "d2l.to_host"]
+    for text, name in zip(shown, expected, strict=True):
+        assert f"; here: {name}" in text
+    assert list(errors_of(x, "_repr_html_")) == ["a device array has no '_repr_html_'"]
+    assert np.array_equal(d2l.to_host(copy.copy(x)), [0, 1, 2])
+
+
+def test_probing_imports_nothing():
+    """`hasattr`, as of IPython and pickle, and modules that are imported from the package later."""
+    program = """import sys, d2lmgpu
+before = set(sys.modules)
+assert not any(hasattr(d2lmgpu, name) for name in ("__wrapped__", "_ipython_display_", "split_and_load", "exercises"))
+assert set(sys.modules) == before
+from d2lmgpu import exercises
+assert d2lmgpu.exercises is exercises"""
+    subprocess.run([sys.executable, "-c", program], check=True)

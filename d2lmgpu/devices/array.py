@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arguments import as_numpy, is_foreign
+from ..names import no_attribute
 from .errors import HOST, DeviceMismatchError
 from .records import note_transfer, timed
 from .workers import current_device, moment
@@ -50,12 +51,10 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             return getattr(self.raw, name)
         if name in self._METHODS:
             return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
-        if name == "grad":  # which users of PyTorch expect
-            raise AttributeError("a device array has no 'grad'; d2l.loss_and_grads(X, y, params) returns the gradients")
         works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
         if name in ("get", "numpy"):  # of CuPy and PyTorch
             works = "; d2l.to_host(x) copies it to the host, as a NumPy array"
-        raise AttributeError(f"a device array has no {name!r}{works}")
+        raise no_attribute(f"a device array has no {name!r}{works}", name)
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
         for value in inputs:
