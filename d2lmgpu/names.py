@@ -9,33 +9,33 @@ from typing import NamedTuple
 
 TABLES = {
     "textbook": """
-x.copyto, x.as_in_ctx, x.as_in_context, x.to | d2l.put, d2l.get_params | an array; a list of parameters
-x.cuda | d2l.put, --environment gpu | of an array; of a run
-x.ctx, x.context | x.device, devices | of an array; of a run
-num_gpus, gpus, ctx_list, device_ids | devices, --devices, --environment multi-gpu | how many, which, or all
-x.attach_grad, x.requires_grad_, x.grad, torch.no_grad | d2l.loss_and_grads | returns gradients: arrays have none
-autograd.record, l.backward, zero_grad | d2l.loss_and_grads | forward and backward in one call: nothing is recorded
-x.asnumpy, x.cpu, x.detach | d2l.to_host | a copy as a NumPy array
-gluon.utils.split_and_load, nn.parallel.scatter | d2l.split_batch | images and labels in one call
-npx.waitall, x.wait_to_read | d2l.synchronize
 npx, gluon, autograd, torch, mxnet, nn | | no framework is underneath: there are NumPy, CuPy and functions in d2l
 npx.convolution, nn.Conv2D | d2l.conv2d, d2l.networks.Conv2d | the function; the layer of a network
-npx.pooling, nn.AvgPool2D, nn.MaxPool2D, MaxPooling2D | d2l.avg_pool2d, d2l.max_pool2d, d2l.networks.AvgPool2d
+npx.pooling, nn.AvgPool2D, nn.MaxPool2D | d2l.avg_pool2d, d2l.max_pool2d, d2l.networks.AvgPool2d
 torch.mm, nn.Linear | d2l.dense, d2l.networks.Dense | with the bias
-nn.Sequential | d2l.networks.sequential
 SoftmaxCrossEntropyLoss, CrossEntropyLoss | d2l.softmax_cross_entropy, loss="cross_entropy" | summed over examples
-net, model, LeNet5 | network, --network, network="lenet"
-resnet18, Residual | | here no layer skips others; the deepest network by name is "deep"
-init_weights, initialize, initializer | d2l.init_params, init, --init
+x.copyto, x.as_in_ctx, x.as_in_context, x.to | d2l.put, d2l.get_params | an array; a list of parameters
+x.cuda | d2l.put, --environment gpu | of an array; of a run
+x.attach_grad, x.requires_grad_, x.grad, torch.no_grad | d2l.loss_and_grads | returns gradients: arrays have none
+x.ctx, x.context | x.device, devices | of an array; of a run
+gluon.utils.split_and_load, nn.parallel.scatter | d2l.split_batch | images and labels in one call
+autograd.record, l.backward, zero_grad | d2l.loss_and_grads | forward and backward in one call: nothing is recorded
+num_gpus, gpus, ctx_list, device_ids | devices, --devices, --environment multi-gpu | how many, which, or all
+num_epochs, epochs | num_epochs, --epochs
 load_data_fashion_mnist | d2l.load_fashion_mnist, d2l.minibatches | the arrays; an epoch's minibatches of them
 train_iter, test_iter, DataLoader | d2l.minibatches, data, --data
 evaluate_accuracy_gpu, evaluate_accuracy_gpus, accuracy | d2l.evaluate | on all devices
-Accumulator | | sums are added up in a list
+npx.waitall, x.wait_to_read | d2l.synchronize
+x.asnumpy, x.cpu, x.detach | d2l.to_host | a copy as a NumPy array
+nn.Sequential | d2l.networks.sequential
+resnet18, Residual | | here no layer skips others; the deepest network by name is "deep"
+net, model, LeNet5 | network, --network, network="lenet"
+init_weights, initialize, initializer | d2l.init_params, init, --init
+nn.DataParallel, DistributedDataParallel, DDP | d2l.train, split="data", --split data | several devices do it anyway
 gluon.Trainer | d2l.train, d2l.train_batch | a whole run; one step
 trainer.step, torch.optim | d2l.sgd, optimizer, --optimizer
-num_epochs, epochs | num_epochs, --epochs
 learning_rate | lr, --lr | of the mean gradient of a minibatch
-nn.DataParallel, DistributedDataParallel, DDP | d2l.train, split="data", --split data | several devices do it anyway
+Accumulator | | sums are added up in a list
 """,
     "matlab": """
 trainNetwork, trainnet | d2l.train, d2lmgpu train
@@ -92,7 +92,8 @@ HierarchicalCopyAllReduce | algorithm="hierarchical", --allreduce hierarchical
 ReductionToOneDevice | algorithm="naive", --allreduce naive
 GradientTape | d2l.loss_and_grads
 apply_gradients | d2l.sgd, optimizer, --optimizer
-model.compile | d2l.Settings
+MaxPooling2D | d2l.max_pool2d, d2l.networks.MaxPool2d
+model.compile | d2l.Settings | loss, optimizer and metrics are arguments of train
 model.fit | d2l.train, d2lmgpu train
 sparse_categorical_crossentropy, categorical_crossentropy | loss="cross_entropy", --loss cross_entropy
 mse, mean_squared_error | loss="squared_error", --loss squared_error
@@ -114,7 +115,7 @@ float16, fp16, autocast | precision="mixed", --precision mixed
 SyncBatchNorm | batch_statistics="synchronised", --batch-statistics synchronised
 FullyShardedDataParallel, FSDP | split="zero3", --split zero3
 tensor_parallel | split="channels", --split channels
-pipeline_parallel | pipeline="1f1b", --pipeline 1f1b
+pipeline_parallel | split="layers", --split layers | in the order 1F1B where there are several micro-batches
 torchrun, init_process_group | d2l.cluster, --environment parallel
 state_dict | d2l.Model.save
 load_state_dict | d2l.load_model, resume, --resume

@@ -1,4 +1,4 @@
-"""The tables of these pages that are made from the code: rooms, files, settings, the options of commands.
+"""The tables of these pages that are made from the code: rooms, files, settings, the options of commands, names.
 
     python docs/tables.py
 
@@ -116,6 +116,18 @@ def options(command, *names):
     return table(("option", "default", "meaning"), (_option(by_name[name]) for name in names or by_name))
 
 
+def names(source):
+    """What a source calls otherwise, of d2lmgpu/names.py."""
+    from d2lmgpu.names import NAMES
+
+    rows = ((_each_as_code(row.elsewhere), _each_as_code(row.here), _marked_up(row.note)) for row in NAMES[source])
+    return table(("there", "here", ""), rows)
+
+
+def _each_as_code(listed):
+    return ", ".join(f"`{name}`" for name in listed.split(", ") if name)
+
+
 def _parsers():
     from d2lmgpu import cli
     from d2lmgpu.cli.parser import make_parser
@@ -141,7 +153,7 @@ def _marked_up(text):
     return re.sub(r"(?<![\w`-])--[\w-]+", r"`\g<0>`", text)
 
 
-TABLES = {"rooms": rooms, "settings": settings, "options": options}
+TABLES = {"rooms": rooms, "settings": settings, "options": options, "names": names}
 
 
 def filled(text):

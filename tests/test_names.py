@@ -5,10 +5,12 @@ import copy
 import functools
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +58,14 @@ def test_what_a_row_says_exists(row, x):
 def test_a_name_stands_in_one_row():
     count = Counter(spelled_alike(word) for row in ROWS for word in row.elsewhere.split(", "))
     assert max(count.values()) == 1, count.most_common(1)
+
+
+def test_names_that_are_the_same_here(x):
+    """Those that the page has beside its tables."""
+    page = (Path(__file__).parents[1] / "docs" / "names.md").read_text("utf-8")
+    text = re.sub(r"^\|.*", "", page, flags=re.MULTILINE)
+    named = {*re.findall(r"`(d2l\.\w+)`", text)} - {"d2l.split_and_load"}
+    assert len(named) > 8 and all(exists(name, x) for name in named)
 
 
 @pytest.mark.parametrize(
