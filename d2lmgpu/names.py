@@ -10,7 +10,7 @@ from typing import NamedTuple
 TABLES = {
     "textbook": """
 npx, gluon, autograd, torch, mxnet, nn | | no framework is underneath: there are NumPy, CuPy and functions in d2l
-npx.convolution, nn.Conv2D | d2l.conv2d, d2l.networks.Conv2d | the function; the layer of a network
+npx.convolution, nn.Conv2D | d2l.conv2d, d2l.networks.Conv2d | a function that returns y and a cache; a layer
 npx.pooling, nn.AvgPool2D, nn.MaxPool2D | d2l.avg_pool2d, d2l.max_pool2d, d2l.networks.AvgPool2d
 torch.mm, nn.Linear | d2l.dense, d2l.networks.Dense | with the bias
 SoftmaxCrossEntropyLoss, CrossEntropyLoss | d2l.softmax_cross_entropy, loss="cross_entropy" | summed over examples
