@@ -17,6 +17,7 @@ from .compose import compose as compose
 from .cut import cut as cut
 from .data import data as data
 from .draw import draw as draw
+from .draw_splits import draw_splits as draw_splits
 from .execute import Execution as Execution, execute as execute
 from .gpipe import gpipe as gpipe
 from .html import play as play, write_html as write_html
