@@ -22,8 +22,9 @@ they are pooled. Pairs save bytes where the layer between is wide, and waiting w
 Memory: parameters, gradients, the optimiser's state, and a layer's outputs are spread over the devices. The
 inputs of columns are on each device, and of a convolution all patches of them.
 
-Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; Krizhevsky 2014,
-"One weird trick for parallelizing convolutional neural networks". Pairs: Shoeybi et al. 2019, "Megatron-LM: training
+Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; Krizhevsky,
+Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural Networks"; Krizhevsky 2014, "One
+weird trick for parallelizing convolutional neural networks". Pairs: Shoeybi et al. 2019, "Megatron-LM: training
 multi-billion parameter language models using model parallelism".
 """
 

@@ -9,7 +9,8 @@ early. Device i has the micro-batches i·m to (i+1)·m - 1, one after the other,
 gradients. Bytes: the allreduce's, with a ring 2(k-1)/k·n elements from each device, for n parameters. Memory: on each
 device all n parameters, n gradients, the optimiser's state, and one micro-batch's cache.
 
-Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs"; parallel/data.py has it as it is there.
+Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs"; parallel/data.py has it as it is there; Li
+et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server".
 """
 
 from collections.abc import Callable

@@ -7,7 +7,8 @@ Only one of k devices works at a time: that is what a pipeline mends. But the me
 optimiser state and caches is spread over the devices: a network may be k times as large, and one micro-batch's
 caches are held at a time. Bytes: device s sends y to the next and dy to the device before, once for each example.
 
-Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem".
+Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; on where to
+cut, Mirhoseini et al. 2017, "Device Placement Optimization with Reinforcement Learning".
 """
 
 from ..networks import LENET
