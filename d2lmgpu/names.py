@@ -15,12 +15,13 @@ npx.pooling, nn.AvgPool2D, nn.MaxPool2D | d2l.avg_pool2d, d2l.max_pool2d, d2l.ne
 torch.mm, nn.Linear | d2l.dense, d2l.networks.Dense | with the bias
 SoftmaxCrossEntropyLoss, CrossEntropyLoss | d2l.softmax_cross_entropy, loss="cross_entropy" | summed over examples
 x.copyto, x.as_in_ctx, x.as_in_context, x.to | d2l.put, d2l.get_params | an array; a list of parameters
-x.cuda | d2l.put, --environment gpu | of an array; of a run
+x.cuda | d2l.put, environment="gpu", --environment gpu | of an array; of a run
 x.attach_grad, x.requires_grad_, x.grad, torch.no_grad | d2l.loss_and_grads | returns gradients: arrays have none
 x.ctx, x.context | x.device, devices | of an array; of a run
 gluon.utils.split_and_load, nn.parallel.scatter | d2l.split_batch | images and labels in one call
 autograd.record, l.backward, zero_grad | d2l.loss_and_grads | forward and backward in one call: nothing is recorded
-num_gpus, gpus, ctx_list, device_ids | devices, --devices, --environment multi-gpu | how many, which, or all
+num_gpus, gpus | num_gpus, --devices, d2l.num_gpus, --environment multi-gpu | as an argument; how many there are; all
+ctx_list, device_ids | devices, --devices
 num_epochs, epochs | num_epochs, --epochs
 load_data_fashion_mnist | d2l.load_fashion_mnist, d2l.minibatches | the arrays; an epoch's minibatches of them
 train_iter, test_iter, DataLoader | d2l.minibatches, data, --data
@@ -40,7 +41,7 @@ Accumulator | | sums are added up in a list
     "matlab": """
 trainNetwork, trainnet | d2l.train, d2lmgpu train
 trainingOptions | d2l.Settings
-ExecutionEnvironment | --environment, d2l.choose_devices | auto, cpu, gpu or multi-gpu; which devices that means
+ExecutionEnvironment | environment, --environment | auto, cpu, gpu or multi-gpu
 MiniBatchSize, batch | batch_size, --batch-size | of all devices together
 MaxEpochs | num_epochs, --epochs
 InitialLearnRate | lr, --lr
@@ -54,7 +55,10 @@ Verbose | progress
 Plots, trainingProgressMonitor, DataQueue | d2l.LivePlot, d2l.Callback | a notebook shows the plot unasked
 ValidationData | data, --data
 CheckpointPath | checkpoint, --checkpoint
-gpuDeviceTable, gpuDeviceCount | d2l.device_table, d2lmgpu devices
+OutputNetwork | keep_best, --keep-best | the best by the test set; d2l.History.best tells its epoch
+gpuDeviceTable | d2l.device_table, d2lmgpu devices
+gpuDeviceCount | d2l.num_gpus
+canUseGPU, is_available, is_gpu_available | d2l.can_use_gpu
 gpuDevice | d2l.gpu, --devices | counted from 0
 gpuArray, dlarray | d2l.put
 gather, extractdata | d2l.to_host
@@ -74,7 +78,7 @@ deterministicAlgorithms | seed, --seed | on as many devices the same seed gives 
 FAST_MULTINODE_GPU_COMMUNICATION | algorithm="nccl", --allreduce nccl
 """,
     "tensorflow": """
-list_physical_devices, list_logical_devices | d2l.device_table, d2lmgpu devices
+list_physical_devices, list_logical_devices | d2l.device_table, d2l.num_gpus, d2lmgpu devices
 set_visible_devices, CUDA_VISIBLE_DEVICES | devices, --devices | which ones, such as 0,2
 set_memory_growth, memory_limit | device.limit_memory, --memory-limit | memory is taken as needed; this limits it
 MirroredStrategy | d2l.train, split="data", --split data | several devices do it anyway
@@ -98,7 +102,8 @@ model.fit | d2l.train, d2lmgpu train
 sparse_categorical_crossentropy, categorical_crossentropy | loss="cross_entropy", --loss cross_entropy
 mse, mean_squared_error | loss="squared_error", --loss squared_error
 ModelCheckpoint, save_weights | checkpoint, --checkpoint
-load_weights | d2l.load_model, resume, --resume
+save_best_only, restore_best_weights | keep_best, --keep-best
+load_weights | d2l.load_model, init, --init | init: to start from them
 EarlyStopping | d2l.Callback | its on_epoch ends the run by returning True
 LearningRateScheduler | schedule, --schedule
 log_dir | d2l.TensorBoard, --tensorboard
@@ -118,7 +123,7 @@ tensor_parallel | split="channels", --split channels
 pipeline_parallel | split="layers", --split layers | in the order 1F1B where there are several micro-batches
 torchrun, init_process_group | d2l.cluster, --environment parallel
 state_dict | d2l.Model.save
-load_state_dict | d2l.load_model, resume, --resume
+load_state_dict, from_pretrained | d2l.load_model, init, --init
 manual_seed, random_state | seed, --seed
 he_normal, kaiming | init="he", --init he
 """,

@@ -3,6 +3,8 @@
 What cannot be, since no framework is underneath, says what it is called here, and the next cell has that instead.
 """
 
+import re
+
 import numpy as np
 import pytest
 
@@ -45,11 +47,16 @@ TRAIN = """
 def train(num_gpus, batch_size, lr, num_epochs=2):
     devices = [d2l.try_gpu(i) for i in range(num_gpus)]
     device_params = [get_params(params, d) for d in devices]
+    animator = d2l.Animator('epoch', 'test acc', xlim=[1, num_epochs])
+    timer = d2l.Timer()
     for epoch in range(num_epochs):
+        timer.start()
         for X, y in d2l.minibatches(X_train, y_train, batch_size, seed=0, epoch=epoch):
             train_batch(X, y, device_params, devices, lr)
-        d2l.synchronize(devices)
-        print(f'test acc: {d2l.evaluate(device_params[0], X_test, y_test, devices[:1]):.2f} on {str(devices)}')
+            d2l.synchronize(devices)
+        timer.stop()
+        animator.add(epoch + 1, (d2l.evaluate(device_params[0], X_test, y_test, devices[:1]),))
+    print(f'test acc: {animator.Y[0][-1]:.2f}, {timer.avg():.1f} sec/epoch on {str(devices)}')
     return device_params
 """
 CELLS = [
@@ -117,7 +124,14 @@ def test_it_prints_what_the_chapter_does(program):
     assert before == f"[[1. 1.]] @{first} [[2. 2.]] @{second} [[3. 3.]] @{d2l.try_gpu(2)}"
     assert after == f"[[6. 6.]] @{first} [[6. 6.]] @{second} [[6. 6.]] @{d2l.try_gpu(2)}"
     assert split.index("[5 6 7 8 9]] @") < split.index("[[10 11 12 13 14]")
-    assert [line.partition(" on ")[2] for line in accuracies] == [f"[{first}]"] * 2 + [f"[{first}, {second}]"] * 2
+    said = [re.fullmatch(r"test acc: 0\.\d\d, \d+\.\d sec/epoch on (.*)", line)[1] for line in accuracies]
+    assert said == [f"[{first}]", f"[{first}, {second}]"]
+
+
+def test_its_last_line_is_the_whole_run_here(small):
+    """train(num_gpus=2, batch_size=256, lr=0.2)."""
+    history, _ = d2l.train(num_gpus=2, batch_size=256, lr=0.2, epochs=1, data=small, progress=False)
+    assert history.devices == [str(d2l.try_gpu(i)) for i in range(2)] and len(history.test_accuracy) == 1
 
 
 def test_its_network_is_this_packages(program):

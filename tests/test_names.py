@@ -19,6 +19,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.arguments import perhaps_meant
 from d2lmgpu.cli.parser import make_parser, parse
+from d2lmgpu.devices import ENVIRONMENTS
 from d2lmgpu.names import NAMES, spelled_alike
 from d2lmgpu.sweeps.trials import complete_trial
 
@@ -39,8 +40,10 @@ def exists(way, x):
         return way.split()[1] in PARSERS
     name, _, value = way.partition("=")
     if value:
-        (about,) = (about for about in fields(d2l.Settings) if about.name == name)
-        return ast.literal_eval(value) in about.metadata["allowed"]
+        allowed = {about.name: about.metadata["allowed"] for about in fields(d2l.Settings)} | {
+            "environment": ENVIRONMENTS
+        }
+        return ast.literal_eval(value) in allowed[name]
     root, *path = name.split(".")
     if path:
         functools.reduce(getattr, path, {"d2l": d2l, "x": x, "device": x.device}[root])
@@ -75,7 +78,6 @@ def test_names_that_are_the_same_here(x):
         ({"MiniBatchSize": 64}, "did you mean batch_size?"),
         ({"BatchSize": 64}, "did you mean batch_size?"),
         ({"momentum": 0.9}, 'did you mean optimizer="momentum"?'),
-        ({"ExecutionEnvironment": "gpu"}, "'ExecutionEnvironment'; here: --environment, d2l.choose_devices ("),
     ],
 )
 def test_arguments_and_settings(named, meant):
@@ -83,6 +85,14 @@ def test_arguments_and_settings(named, meant):
         with pytest.raises(TypeError) as error:
             function(**named)
         assert meant in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name, meant", [("ExecutionEnvironment", "environment"), ("gpus", "num_gpus"), ("ctx", "devices")]
+)
+def test_arguments_of_train_that_are_no_settings(name, meant):
+    with pytest.raises(TypeError, match=rf"{name}'; did you mean {meant}\?"):
+        d2l.train(**{name: 2})
 
 
 def test_settings_are_as_they_were():
@@ -145,9 +155,7 @@ def test_a_sweep():
 
 
 def test_what_is_not_similar_is_not_suggested():
-    assert perhaps_meant("num_gpus", ["num_epochs"]) == "; here: devices, --devices, --environment multi-gpu (" + (
-        "how many, which, or all)"
-    )
+    assert perhaps_meant("num_gpus", ["num_epochs"]).startswith("; here: num_gpus, --devices, ")
     assert perhaps_meant("tpus", ["cpu", "gpu", "cpus"]) == "; did you mean cpus?"
     assert perhaps_meant("xyz", ["cpu"]) == perhaps_meant("--", ["--lr"]) == perhaps_meant("", ["lr"]) == ""
 
