@@ -189,6 +189,7 @@ def test_what_does_not_fit_together(given, error, message):
 def test_both_words(small):
     history, _ = d2l.train(2, epochs=2, allreduce="tree", init="he", data=small, batch_size=100, progress=False)
     assert len(history.train_loss) == 2 and history.allreduce == "tree"
+    assert d2l.Settings(epochs=3, allreduce="tree") == d2l.Settings(num_epochs=3, algorithm="tree")
     (trial,) = d2l.sweeps.trials.complete_trials(d2l.grid(epochs=3, allreduce="tree"))
     assert trial["num_epochs"] == 3 and trial["algorithm"] == "tree"
     with pytest.raises(ValueError, match="trial 1: epochs and num_epochs are the same"):

@@ -85,7 +85,7 @@ def complete_trial(trial):
     """
     if not isinstance(trial, dict):
         raise ValueError(f"{shown(trial)} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
-    trial = by_own_names(trial)
+    trial = by_own_names(trial, others=trial)
     strangers = [str(name) for name in trial if name not in DEFAULTS]
     if strangers:
         meant = perhaps_meant(strangers[0], DEFAULTS)

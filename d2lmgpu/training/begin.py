@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import fields, replace
 
-from ..arguments import check_path, perhaps_meant, plain, shown
+from ..arguments import check_path, plain
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
@@ -59,11 +59,7 @@ def takes_settings(function: Callable[..., R]) -> Callable[..., R]:
         settings = Settings()
         if len(args) == 2 and isinstance(args[1], Settings):
             *args, settings = args
-        named = by_own_names(named)
-        for name in named:
-            if name not in public.parameters:
-                meant = perhaps_meant(name, public.parameters)
-                raise TypeError(f"{function.__name__}: there is no argument {shown(name)}{meant}")
+        named = by_own_names(named, function.__name__, public.parameters)
         given = public.bind(*args, **named).arguments
         changes = {name: given.pop(name) for name in SETTINGS if name in given}
         return function(given.pop("devices", None), replace(settings, **changes), **given)

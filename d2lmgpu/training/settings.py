@@ -264,21 +264,6 @@ class Settings:
         return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
 
 
-def _of_known_names(init):
-    """The same, with an error that says what is perhaps meant by a name that is none."""
-    names = [about.name for about in fields(Settings)]
-
-    @wraps(init)
-    def __init__(self, *args, **named):
-        check_arguments("Settings", named, names)
-        init(self, *args, **named)
-
-    return __init__
-
-
-Settings.__init__ = _of_known_names(Settings.__init__)
-
-
 def meaning(about):
     """What a field of `Settings` means, and what it may be, but for flags."""
     help, allowed = about.metadata["help"], about.metadata["allowed"]
@@ -302,13 +287,26 @@ def called(about):
 NAMES = {called(about): about.name for about in fields(Settings)}
 
 
-def by_own_names(given):
-    """A dict of settings in which those that go by a `called` name, ``epochs`` or ``allreduce``, have their own."""
+def by_own_names(given, function="Settings", others=()):
+    """A dict of settings in which those that go by a `called` name, ``epochs`` or ``allreduce``, have their own.
+
+    Raises TypeError for one that is given twice, and for arguments of a ``function`` that are not among ``others``
+    either.
+    """
     named = {NAMES.get(name, name): value for name, value in given.items()}
     if len(named) < len(given):
         twice = next(name for name in given if NAMES.get(name, name) != name and NAMES[name] in given)
         raise TypeError(f"{twice} and {NAMES[twice]} are the same; give one of them")
+    check_arguments(function, named, [*NAMES.values(), *others])
     return named
+
+
+def _with_other_words(init):
+    """`Settings`, made from `by_own_names`."""
+    return wraps(init)(lambda self, *args, **named: init(self, *args, **by_own_names(named)))
+
+
+Settings.__init__ = _with_other_words(Settings.__init__)
 
 
 def kind_of(about):
