@@ -3,9 +3,10 @@
 The four original files are looked for in these places, in this order:
 
 1. the folder that the environment variable ``D2LMGPU_DATA`` names,
-2. ``data/`` of this repository, or of the current folder,
-3. the folder of Debian's package ``dataset-fashion-mnist``,
-4. the user's cache;
+2. where they come with the package: ``data/`` of a clone, or ``share/d2lmgpu/data/`` of an environment,
+3. ``data/`` of the current folder,
+4. the folder of Debian's package ``dataset-fashion-mnist``,
+5. the user's cache;
 
 and are then downloaded to the user's cache. A file is used only if its MD5 sum
 is right. A wrong file is never replaced, and never passed over in silence.
@@ -21,6 +22,7 @@ import numpy as np
 from .devices.errors import message_of
 from .idx import read_idx
 from .output import check_writable, write_file
+from .shipped import shipped
 
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """What the labels 0 to 9 stand for."""
@@ -96,7 +98,7 @@ def cache_folder():
 def _folders():
     if os.environ.get("D2LMGPU_DATA"):
         yield Path(os.environ["D2LMGPU_DATA"])
-    yield Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
+    yield shipped("data/fashion-mnist")
     yield Path("data", "fashion-mnist").absolute()
     yield Path("/usr/share/datasets/fashion-mnist")
     yield cache_folder()

@@ -291,7 +291,7 @@ def test_no_data_and_no_home(capsys, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "home", nowhere)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(fashion_mnist, "__file__", str(tmp_path / "d2lmgpu" / "fashion_mnist.py"))
+    monkeypatch.setattr("d2lmgpu.shipped.__file__", str(tmp_path / "d2lmgpu" / "shipped.py"))
     monkeypatch.chdir(tmp_path)
     code, err = failure(capsys, *QUICK)
     assert code == 2 and err.count("\n") == 1 and "there is no home folder to download it to" in err

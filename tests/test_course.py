@@ -1,13 +1,11 @@
 """A student's copy of the course: nothing is overwritten, predictions and answers are kept, answers stay folded."""
 
-import configparser
 import itertools
 import json
 import math
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import threading
@@ -103,28 +101,6 @@ def test_where_there_can_be_no_copy(tmp_path, monkeypatch, capsys, folder, messa
     assert message in capsys.readouterr().err
     with pytest.raises(ValueError, match="has the course's own notebooks; give another folder"):
         copy_course(find_notebooks()[0].parent)
-
-
-def test_who_installs_without_cloning_has_the_course(tmp_path, monkeypatch):
-    """The notebooks lie where setup.cfg puts them, which the installer's record tells."""
-    parser = configparser.ConfigParser()
-    parser.read(ROOT / "setup.cfg")
-    ((folder, pattern),) = parser["options.data_files"].items()
-    assert sorted(ROOT.glob(pattern.strip())) == find_notebooks()
-    library, share = tmp_path / "lib" / "python", tmp_path / folder
-    record = library / "d2lmgpu-0.1.0.dist-info" / "RECORD"
-    for path in (share, record.parent):
-        path.mkdir(parents=True)
-    (record.parent / "METADATA").write_text("Metadata-Version: 2.1\nName: d2lmgpu\nVersion: 0.1.0\n")
-    record.write_text("".join(f"../../{folder}/{path.name},,\n" for path in find_notebooks()))
-    for path in find_notebooks():
-        shutil.copy(path, share)
-    monkeypatch.setattr(course, "__file__", str(library / "d2lmgpu" / "exercises" / "course.py"))
-    monkeypatch.syspath_prepend(library)
-    assert find_notebooks() == sorted(share.glob("*.ipynb"))
-    record.write_text("")
-    with pytest.raises(ValueError, match="this installation of d2lmgpu has no notebooks"):
-        find_notebooks()
 
 
 # Predictions

@@ -1,6 +1,5 @@
 """A student's copy of the course: notebooks without outputs, the data that they read, and a file for answers."""
 
-import importlib.metadata
 import json
 import os
 import re
@@ -10,10 +9,8 @@ from typing import NamedTuple
 from ..arguments import check_text
 from ..fashion_mnist import FILES, DataError, find_file
 from ..output import write_file
+from ..shipped import shipped
 from .mine import FILE
-
-HERE = "share/d2lmgpu/notebooks"
-"""Where an installed package has the notebooks, under the environment's folder; see setup.cfg."""
 
 MINE = '''"""My own framework: answers to the exercises of the course, which `check` keeps here once they are right.
 
@@ -76,19 +73,10 @@ def find_notebooks():
 
     Raises ValueError if there are none.
     """
-    found = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-    return found or sorted(_installed())
-
-
-def _installed():
-    try:
-        files = importlib.metadata.files("d2lmgpu") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    found = [Path(file.locate()).resolve() for file in files if file.parent.as_posix().endswith(HERE)]
+    found = sorted(shipped("notebooks").glob("*.ipynb"))
     if not found:
         raise ValueError("this installation of d2lmgpu has no notebooks; install it from a clone, or from a wheel")
-    return [path for path in found if path.suffix == ".ipynb"]
+    return found
 
 
 def _write(copied, folder, name, make):
