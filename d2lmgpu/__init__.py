@@ -90,7 +90,7 @@ from .training import (
     train as train,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if not _typing.TYPE_CHECKING:  # who checks types would take any name for known
 

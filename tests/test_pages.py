@@ -71,7 +71,7 @@ def test_the_readme_is_short():
     assert len(read(ROOT / "README.md").splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for path, anchor in links(page):
         assert path.exists(), path
