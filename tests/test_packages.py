@@ -1,0 +1,202 @@
+"""What is built from a clone: a wheel that trains without a network, an sdist whose tests run, and what they show.
+
+Building takes half a minute, so that only what setup.py does to links is in every run.
+"""
+
+import configparser
+import email
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.fashion_mnist import FILES
+
+ROOT = Path(__file__).resolve().parents[1]
+OLDEST = 70, 1
+"""The first version of setuptools that builds wheels by itself."""
+UNSEEN = "D2LMGPU_DATA PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV".split()
+"""Variables that would let a command see more than what is installed."""
+
+
+def address():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", "utf-8")
+    return parser["metadata"]["url"]
+
+
+def targets(text):
+    """Where links and pictures of Markdown lead."""
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def in_repository(targets):
+    """The paths of the targets that are at the project's address."""
+    found = [re.fullmatch(rf"{address()}/(?:blob|tree|raw)/main/([^#]+)(?:#.*)?", target) for target in targets]
+    return [match[1] for match in found if match]
+
+
+def test_links_of_the_readme_lead_to_the_repository():
+    text = (
+        "[![badge](https://x.org/a.svg)](docs/a.md#b) ![a\npicture](notebooks/a.png) [d](docs) [e](#here) [f](mailto:g)"
+    )
+    place = runpy.run_path(str(ROOT / "setup.py"))["absolute"]
+    assert targets(place(text, "https://y.org/z")) == [
+        "https://x.org/a.svg",
+        "https://y.org/z/blob/main/docs/a.md#b",
+        "https://y.org/z/raw/main/notebooks/a.png",
+        "https://y.org/z/tree/main/docs",
+        "#here",
+        "mailto:g",
+    ]
+
+
+@functools.cache
+def without_network():
+    """What to begin a command with so that it has no network; nothing where the system does not permit that."""
+    for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
+        if shutil.which(words[0]) and subprocess.run([*words, "true"], capture_output=True).returncode == 0:
+            return words
+    return []
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A function that runs a command in a folder, with no network and an empty home, and returns what it printed."""
+    home = tmp_path_factory.mktemp("home")
+    environment = {name: value for name, value in os.environ.items() if name not in UNSEEN}
+    environment |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "PIP_NO_INDEX": "1"}
+    environment |= dict.fromkeys(["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"], "http://127.0.0.1:9")
+
+    def run(folder, *command, **more):
+        command = [*without_network(), *map(str, command)]
+        done = subprocess.run(command, cwd=folder, env=environment | more, capture_output=True, encoding="utf-8")
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    yield run
+    assert not [path for path in home.rglob("*") if path.name in FILES], "nothing is downloaded"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, run):
+    """The folder of an unpacked sdist, which is built of a copy of this one."""
+    try:
+        version = importlib.metadata.version("setuptools")
+    except importlib.metadata.PackageNotFoundError:
+        version = "0"
+    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+        pytest.skip(f"building needs setuptools {'.'.join(map(str, OLDEST))} or newer")
+    folder = tmp_path_factory.mktemp("sdist")
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()]
+    shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".git", *ignored))
+    build(run, "sdist", folder / "copy", folder)
+    (file,) = folder.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        archive.extractall(folder)
+    return folder / file.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def wheel(source, run):
+    build(run, "wheel", source, source.parent)
+    (file,) = source.parent.glob("*.whl")
+    return file
+
+
+def build(run, kind, folder, target):
+    code = f"import sys, setuptools.build_meta as backend; backend.build_{kind}(sys.argv[1])"
+    run(folder, sys.executable, "-c", code, target)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory, wheel, run):
+    """The folder of programs of an environment that has the wheel, and else what this one has."""
+    folder = tmp_path_factory.mktemp("environment") / "venv"
+    run(folder.parent, sys.executable, "-m", "venv", "--without-pip", folder)
+    pip = [sys.executable, "-m", "pip", "--python", folder, "install", "--quiet", "--no-deps"]
+    run(folder.parent, *pip, wheel)
+    (library,) = folder.glob("lib/python*/site-packages")
+    (library / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin"
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_an_installed_wheel_works_without_network(installed, source, run, tmp_path):
+    program, share = installed / "d2lmgpu", installed.parent / "share" / "d2lmgpu"
+    about = "import d2lmgpu as d; print(d.__file__, *map(d.fashion_mnist.find_file, d.fashion_mnist.FILES), sep='\\n')"
+    module, *files = run(tmp_path, installed / "python", "-c", about).split()
+    assert installed.parent in Path(module).parents
+    assert files == [str(share / "data" / "fashion-mnist" / name) for name in FILES]
+    assert (share / "data" / "fashion-mnist" / "LICENSE").read_text().startswith("The MIT License")
+    assert run(tmp_path, program, "--version") == f"d2lmgpu {d2l.__version__}\n"
+
+    run(tmp_path, program, *"train --devices 2 --epochs 1 --limit 6000 --init he --json result.json".split())
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert len(result["devices"]) == 2 and result["test_accuracy"][-1] > 0.3
+
+    run(tmp_path, program, "course", "mycourse", "--json", "course.json")
+    course = json.loads((tmp_path / "course.json").read_text())
+    assert course["missing"] is None and {f"data/fashion-mnist/{name}" for name in FILES} <= {*course["written"]}
+    assert len(list((tmp_path / "mycourse").glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    (solution,) = source.glob("notebooks/solutions/04_*.py")
+    assert "✓" in run(tmp_path, program, "check", "allreduce", solution, PYTHONIOENCODING="utf-8")
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_a_wheel_has_all_files_of_the_package(wheel):
+    ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "d2lmgpu").rglob("*") if path.is_file()}
+    ours = {path for path in ours if "__pycache__" not in path}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name for name in archive.namelist() if name.startswith("d2lmgpu/")} == ours
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_what_a_package_index_shows(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        about = email.message_from_string(archive.read(name).decode())
+    assert about["Version"] == d2l.__version__ and about["Home-page"] == address()
+    shown = targets(about.get_payload())
+    assert shown and all(target.startswith("https://") for target in shown)
+    paths = in_repository(shown)
+    pages = [target.split(", ")[1] for target in about.get_all("Project-URL")]
+    assert len(in_repository(pages)) == len(pages) == 2
+    assert len(paths) == len(
+        [target for target in targets((ROOT / "README.md").read_text("utf-8")) if ":" not in target]
+    )
+    assert all((ROOT / path).exists() for path in (*paths, *in_repository(pages)))
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_the_tests_of_an_sdist(source, run):
+    """All can be collected, so that they find what they read; some of those that read much of the repository pass."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    run(source, *pytest, "--collect-only", PYTHONPATH=str(source))
+    some = [f"tests/test_{name}.py" for name in ("architecture", "pages", "shipped", "recorded_figures", "settings")]
+    assert re.search(r"\d+ passed", run(source, *pytest, *some, PYTHONPATH=str(source)))
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_an_sdist_has_what_the_repository_has(source):
+    if not (ROOT / ".git").exists():
+        pytest.skip("this folder is no clone")
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
+    assert [name for name in done.stdout.splitlines() if not (source / name).exists()] == [".ci/run"]
