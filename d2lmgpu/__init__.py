@@ -14,6 +14,9 @@ arguments to NumPy.
 from . import signals as signals  # first, for an interrupt during all other imports
 
 # isort: split
+from . import blas as blas  # before NumPy, whose BLAS may read then how many threads it is to have
+
+# isort: split
 import typing as _typing
 
 from . import collectives as collectives, plans as plans

@@ -12,6 +12,7 @@ import numpy as np
 from .collectives import allreduce
 from .collectives.execute import are_connected
 from .devices import DeviceError, cpu, find_gpus, put, to_host
+from .devices.cpu import blas_works
 from .devices.gpu import GPU
 from .devices.trials import all_again, trials, works
 from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
@@ -35,6 +36,7 @@ def check_machine():
         if len(gpus) > 1:
             works(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
+        blas_works()
         kernels_work("cpu(0)", np)
         works("cpu(0) and cpu(1)", "a sum over both", "", lambda: _try_sum(cpus, "ring"))
         return trials()

@@ -28,7 +28,7 @@ SINGLE = {
     "launching kernels early",
 }
 PAIR = {"peer access", "adding across", "a sum over both"}
-VIRTUAL = {("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
+VIRTUAL = {("cpu", "BLAS on one thread"), ("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
 BOTH = "gpu(0) and gpu(1)"
 NCCL = "gpu(0), gpu(1)", "NCCL"
 

@@ -1,7 +1,7 @@
 """Virtual devices: a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 
-Setting one up limits BLAS to one thread in the whole process (through threadpoolctl), so k devices keep k cores busy;
-otherwise each device's BLAS would compete for all cores.
+Setting one up limits BLAS to one thread in the whole process, so k devices keep k cores busy; otherwise each device's
+BLAS would compete for all cores.
 
 A GPU has a fixed amount of memory. A virtual device can use all of the machine's, unless it is given a limit: then it
 counts the bytes of its arrays, and refuses an array that would exceed the limit, as a GPU does. No memory is reserved
@@ -15,9 +15,11 @@ import weakref
 
 import numpy as np
 
+from ..blas import check_held, hold_to_one_thread
 from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
+from .trials import works
 from .workers import Workers
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -40,9 +42,8 @@ class CPU(Device):
         super().__init__(index, workers or _workers)
 
     def _set_up(self):
-        from threadpoolctl import threadpool_limits
-
-        threadpool_limits(limits=1, user_api="blas")
+        hold_to_one_thread()
+        blas_works()
         # A training step frees and allocates the same few megabytes again and again. If they were returned to the
         # operating system each time, about a third of its time would go into fresh pages, which the kernel must zero.
         mallopt(M_MMAP_THRESHOLD, 1 << 30)
@@ -91,6 +92,11 @@ class MemoryAccounting:
         with self._lock:
             self._known.remove(key)
             self.used -= nbytes
+
+
+def blas_works():
+    """Whether BLAS keeps to one thread. If not, a note says so, once for all virtual devices."""
+    return works("cpu", "BLAS on one thread", "a device may take more than one core", check_held)
 
 
 def mallopt(option, value):

@@ -1,0 +1,33 @@
+"""BLAS, which multiplies matrices for NumPy, on one thread: so much of it is a virtual device's.
+
+threadpoolctl does that with the libraries that it knows. Accelerate, which NumPy may use on Macs, is none of them, and
+reads an environment variable. Importing the package sets it, unless the user has: in time if NumPy comes after.
+"""
+
+import os
+import sys
+
+VARIABLE = "VECLIB_MAXIMUM_THREADS"
+IN_TIME = "numpy" not in sys.modules
+
+os.environ.setdefault(VARIABLE, "1")
+
+
+def hold_to_one_thread():
+    """Hold BLAS to one thread, in the whole process."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1, user_api="blas")
+
+
+def check_held():
+    """Raise RuntimeError if there is no BLAS that could be held to one thread."""
+    from threadpoolctl import threadpool_info
+
+    is_known = any(pool["user_api"] == "blas" for pool in threadpool_info())
+    is_asked = sys.platform == "darwin" and IN_TIME and os.environ.get(VARIABLE) == "1"
+    if not is_known and not is_asked:
+        why = "threadpoolctl does not know the BLAS of NumPy"
+        if sys.platform == "darwin":
+            why += f"; if it is Accelerate, import d2lmgpu before NumPy, and set {VARIABLE} to 1 or not at all"
+        raise RuntimeError(why)

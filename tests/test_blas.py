@@ -1,0 +1,73 @@
+"""BLAS keeps to one thread, or a person is told that it does not."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import blas
+from d2lmgpu.devices.cpu import CPU
+from d2lmgpu.devices.trials import forget_trials
+
+UNKNOWN = "threadpoolctl does not know the BLAS of NumPy"
+
+
+def test_a_cpu_device_holds_blas_to_one_thread():
+    from threadpoolctl import threadpool_info
+
+    d2l.cpu(0)
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+
+
+def test_blas_that_cannot_be_held_is_told_once(monkeypatch, capsys):
+    monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: [{"user_api": "openmp", "num_threads": 2}])
+    monkeypatch.setattr(sys, "platform", "linux")
+    forget_trials()
+    for i in range(2):
+        CPU(i).set_up()
+    told = (
+        f"cpu: BLAS on one thread: does not work here (RuntimeError: {UNKNOWN}); a device may take more than one core"
+    )
+    assert capsys.readouterr().err == f"note: {told}\n"
+    forget_trials()
+
+
+@pytest.mark.parametrize(
+    "in_time, threads, known, why",
+    [
+        (True, "1", False, None),
+        (False, "1", False, "import d2lmgpu before NumPy"),
+        (True, "4", False, "set VECLIB_MAXIMUM_THREADS to 1"),
+        (False, "4", True, None),
+    ],
+)
+def test_accelerate_keeps_to_one_thread_if_it_was_asked_in_time(monkeypatch, in_time, threads, known, why):
+    monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: [{"user_api": "blas", "num_threads": 1}] * known)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(blas, "IN_TIME", in_time)
+    monkeypatch.setenv("VECLIB_MAXIMUM_THREADS", threads)
+    with contextlib.nullcontext() if why is None else pytest.raises(RuntimeError, match=f"{UNKNOWN}; .*{why}"):
+        blas.check_held()
+
+
+@pytest.mark.parametrize("users, expected", [(None, "1"), ("3", "3")])
+def test_accelerate_is_asked_before_numpy_is_imported(users, expected):
+    """What the variable is when NumPy is looked for; a user's own value stays."""
+    code = """
+    import os, sys
+    class Look:
+        def find_spec(name, *rest):
+            if name == "numpy":
+                print(os.environ.get("VECLIB_MAXIMUM_THREADS"))
+    sys.meta_path.insert(0, Look)
+    import d2lmgpu
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "VECLIB_MAXIMUM_THREADS"}
+    environment |= {"VECLIB_MAXIMUM_THREADS": users} if users else {}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert out.split() == [expected]
