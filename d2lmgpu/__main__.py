@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m d2lmgpu`` is the command ``d2lmgpu``."""
 
 import sys

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK: a shell may start this to complete a line, see completion.py
 """The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
 
 Exit code 0 only on success, 2 with one line on standard error for bad input, 1 if training

@@ -18,7 +18,8 @@ def add_to(command):
     summing = ",".join(name for name in TRAINING_NAMES if name in ALGORITHMS)
     also = ", ".join(name for name in NAMES if name not in summing.split(","))
     add_devices(command, default="2, or 1 of each of several processes")
-    add_option(command, "--algorithms", str, summing, f"names with commas between; also {also}, and mpi under mpiexec")
+    help = f"names with commas between; also {also}, and mpi under mpiexec"
+    add_option(command, "--algorithms", str, summing, help, (*NAMES, "mpi"))
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
     add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)", check=check_plot)

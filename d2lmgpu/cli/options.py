@@ -14,10 +14,15 @@ from ..fashion_mnist import FILES
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
-def add_option(command, flag, kind, default, help):
-    """Add an option with a default value, which its help tells unless it is None; returns it."""
+def add_option(command, flag, kind, default, help, names=()):
+    """Add an option with a default value, which its help tells unless it is None; returns it.
+
+    ``names``: values that a shell may complete.
+    """
     help = help if default is None else f"{help} (default: {default})"
-    return command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
+    action = command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
+    action.names = names
+    return action
 
 
 def whole(text):
@@ -123,7 +128,7 @@ def write_all(*results):
 
 def add_devices(command, default, environments=ENVIRONMENTS):
     """Add --environment, --devices and --memory-limit; the help tells ``default`` as the default of --devices."""
-    add_option(command, "--environment", str, "auto", ", ".join(environments))
+    add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
     help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
     command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may take: 512M, 1.5G")

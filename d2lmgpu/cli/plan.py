@@ -31,10 +31,11 @@ MANY = 200
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}")
+    add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}", SPLITS)
     add_option(command, "--devices", whole, 4, "how many")
-    add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}")
-    add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join((*TOPOLOGIES, HERE))}")
+    add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}", ALGORITHMS)
+    networks = *TOPOLOGIES, HERE
+    add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join(networks)}", networks)
     add_option(command, "--speed", number, 1e12, f"multiplications a second of each device, unless on {HERE}")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)

@@ -12,6 +12,7 @@ from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_plot
 from ..scaling import HOW, check_counts, measure_cluster_scaling, measure_scaling, plot_extrapolation, plot_scaling
 from ..scaling.machines import MORE
+from ..scaling.setup import MODES
 from ..training import Settings
 from .data import add_data, find_data
 from .options import add_option, add_output, listed, taken, whole, write_results
@@ -25,8 +26,10 @@ WHAT = ("network", "width", "algorithm")
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_option(command, "--mode", str, "strong", "strong (the minibatch stays) or weak (each device's part stays)")
-    add_option(command, "--environment", str, "auto", ", ".join((*ENVIRONMENTS, "parallel")))
+    modes = "strong (the minibatch stays) or weak (each device's part stays)"
+    add_option(command, "--mode", str, "strong", modes, MODES)
+    environments = *ENVIRONMENTS, "parallel"
+    add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
     counts = "how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)"
     command.add_argument("--devices", type=listed(whole), metavar="K", help=counts)
     times = "with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)"

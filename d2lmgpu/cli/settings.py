@@ -21,11 +21,12 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         if about.type is bool:
             _add_flag(group, flag, about)
         elif kind_of(about) == list[float]:
-            group.add_argument(flag, type=_numbers_or_auto, metavar="X", help=meaning(about))
+            add_option(group, flag, _numbers_or_auto, None, meaning(about), ["auto"])
         else:
             read = as_splits if about.name == "split" and as_type is listed else as_type(READ[kind_of(about)])
             also = ", or a file FILE.py" if about.name == "network" else ""
-            action = add_option(group, flag, read, about.default, meaning(about) + also)
+            known = about.metadata["allowed"] if kind_of(about) is str else ()
+            action = add_option(group, flag, read, about.default, meaning(about) + also, known)
             if about.name in ("network", "init"):
                 declare_files(group, action)
 

@@ -17,14 +17,14 @@ from .settings import add_settings, settings
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
+    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS), ENVIRONMENTS)
     devices = "how many: 1,2,4 are three values of the grid (default: 1)"
     command.add_argument("--devices", type=listed(whole), metavar="K", help=devices)
     add_data(command)
     command.add_argument("--limit", type=listed(whole), metavar="N", help="train on N examples only, for a quick look")
     at_once = "a network on each core or GPU at the same time, whose devices share it"
     modes = f"{' or '.join(MODES)}: {at_once}, or one after another, each on all of its devices"
-    add_option(command, "--mode", str, "simultaneous", modes)
+    add_option(command, "--mode", str, "simultaneous", modes, MODES)
     command.add_argument("--workers", type=whole, metavar="N", help="networks at a time (default: one a core or GPU)")
     add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
     keep = "keep a checkpoint of each trained network here, for predict"
@@ -35,7 +35,7 @@ def add_to(command):
     curves = "plot accuracy and loss by epoch, a line for each trial (.png, .svg or .pdf), as they go on"
     add_output(command, "--curves", curves, check=check_plot)
     add_option(command, "--x", str, "lr", "a setting, as the table calls it")
-    add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES))
+    add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES), MEASURES)
     add_option(command, "--by", str, "devices", "another")
     add_settings(command, listed)
 
