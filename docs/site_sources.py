@@ -16,11 +16,14 @@ import tables
 
 REPOSITORY = Path(__file__).parent.parent
 
-PAGES = "player guide names commands settings splits performance gpu cluster sweeps".split()
+PAGES = "player guide names commands settings splits performance colab gpu cluster sweeps".split()
 PAGES += "pytorch teaching comparison design reference".split()
 
 SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'
 """What stands on the website for the comment <!-- the slides -->: site_slides.py makes them when all pages are made."""
+
+BADGE = re.compile(r"!(\[[^\[\]]*\])\(https:[^)]*\)")
+"""A picture from the web, of which the site, which needs no network, has the text."""
 
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)")
 
@@ -84,6 +87,7 @@ def with_site_links(text, path, docname):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[2]))
         return match[1] if (REPOSITORY / target).is_dir() else match[0]
 
+    text = BADGE.sub(lambda found: found[1][1:-1], text)
     text = re.sub(r"\[([^\[\]]+)\]\((?!https?:|#|mailto:)([^)\s#]+)\)", unlink, text)
     return LINK.sub(place, text)
 

@@ -29,7 +29,14 @@ files.read_idx = lambda path, read=files.read_idx: read(path)[:600]
 """Has Fashion-MNIST with 600 training and 600 test images, for what stands after it."""
 
 TESTED_APART = ("loss = d2l.train_batch(", "split_batch(X, y, devices)\nbatch", "def star", "BatchNorm, Conv2d")
-TESTED_APART += ("class Enough", "def flip", "d2l.plot_sweep(", "MPIPoolExecutor() as", "get_executor() as")
+TESTED_APART += (
+    "class Enough",
+    "def flip",
+    "d2l.plot_sweep(",
+    "MPIPoolExecutor() as",
+    "get_executor() as",
+    "nvidia-smi",
+)
 TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "history.phases": r"epoch 3/3: .*\n(\[0\.\d+, 0\.\d+, 0\.\d+\] ?){2}\n\{'data': .*'evaluate': .*\}\n",
     "transfer.nbytes": r"\[2\. 4\.\]\nhost cpu\(0\) 16\ncpu\(0\) cpu\(1\) 16\ncpu\(1\) host 16\n",

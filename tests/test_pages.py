@@ -144,6 +144,7 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
     """Not even one that argparse takes for the beginning of another."""
     known = {name for parser in parsers.values() for name in options_of(parser)} | {"--help", "--version"}
     known |= {"--all", "--rest", "--count"}  # pytest's, and that of tests/interrupts.py
+    known |= {"--query-gpu", "--format"}  # of nvidia-smi
     known |= {"--hosts", "--bandwidth"}  # benchmarks/hosts.py's
     known |= set("--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc".split())  # launchers'
     known |= set("--cpus-per-task --gpus-per-task --scheduler-file --nthreads --no-dashboard".split())  # and Dask's

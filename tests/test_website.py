@@ -52,6 +52,15 @@ def test_a_link_to_a_folder_is_its_text():
     assert site_sources.with_site_links(text, "README.md", "index") == "solutions and [guide](guide.md)"
 
 
+def test_a_badge_is_its_text():
+    """Its picture would want a network."""
+    badge = "[![Open in Colab](https://colab.org/badge.svg)](https://colab.org/x.ipynb) ![a](b.png)"
+    assert (
+        site_sources.with_site_links(badge, "docs/x.md", "x")
+        == "[Open in Colab](https://colab.org/x.ipynb) ![a](b.png)"
+    )
+
+
 def test_a_notebook():
     cells = [
         {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "see [guide](../docs/guide.md)"]},
