@@ -1,4 +1,4 @@
-"""The tables of these pages that are made from the code: rooms, files, settings, the options of commands, names.
+"""The tables of these pages that are made from the code: rooms, settings, options, names, and what guides offer.
 
     python docs/tables.py
 
@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "d2lmgpu"
 sys.path[:0] = [str(HERE.parent)]
+sys.path.append(str(HERE.parent / "tests"))
 
 MARKED = re.compile(r"(<!-- table: (\w+) ?(.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 FILES = "<!-- the files -->"
@@ -153,7 +154,15 @@ def _marked_up(text):
     return re.sub(r"(?<![\w`-])--[\w-]+", r"`\g<0>`", text)
 
 
-TABLES = {"rooms": rooms, "settings": settings, "options": options, "names": names}
+def documents(document):
+    """What one of the five documents lets its reader do, and what does it here."""
+    from five_documents import ITEMS
+
+    rows = ((item.item, item.here) for item in ITEMS if item.document == document)
+    return table(("there", "here"), rows)
+
+
+TABLES = {"rooms": rooms, "settings": settings, "options": options, "names": names, "documents": documents}
 
 
 def filled(text):
