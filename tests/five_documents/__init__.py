@@ -9,6 +9,4 @@ from . import loops as loops  # isort: skip
 from . import article as article  # isort: skip
 from . import textbook as textbook  # isort: skip
 from . import others as others  # isort: skip
-from .items import DOCUMENTS as DOCUMENTS
-from .items import ITEMS as ITEMS
-from .items import NOT_HERE as NOT_HERE
+from .items import DOCUMENTS as DOCUMENTS, ITEMS as ITEMS, NOT_HERE as NOT_HERE
