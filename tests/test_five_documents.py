@@ -128,6 +128,7 @@ def names():
     known |= {"d2l": d2l, "concurrent": concurrent, "copy": copy, "pickle": pickle, **networks.build.RECIPES}
     history, model = d2l.History(["cpu(0)"], "cpu", d2l.Settings().recorded()), d2l.Model(LENET, [])
     return known | {
+        "animator": d2l.Animator(),
         "cluster": d2l.cluster(),
         "device": d2l.cpu(0),
         "executor": concurrent.futures.ThreadPoolExecutor(),

@@ -54,6 +54,13 @@ def installing():
     assert not [path for path in package.rglob("*.py") if "cudnn" in path.read_text("utf-8").lower()]
 
 
+article(
+    "install it by pip, and have all that it needs",
+    "a wheel has Fashion-MNIST and the course, too",
+    "test_packages.py::test_an_installed_wheel_works_without_network",
+)
+
+
 @article(
     "list the GPUs (`list_physical_devices`)",
     "`d2l.device_table()`, `d2lmgpu devices`; how many there are: `d2l.num_gpus()`",

@@ -37,7 +37,7 @@ def on_a_cluster():
 
 guide(
     "train it in the cloud, as an example does",
-    "not here: this package rents no machines; on one that you have rented everything is as on your own",
+    "not here: this package rents no machines. GPUs that others lend: [Colab and Kaggle](colab.md)",
 )
 
 
@@ -184,6 +184,17 @@ def classes_of_pictures():
     Image.new("L", (40, 30), 90).save("photo.png")
     (row,) = result_of("predict run.ckpt photo.png --devices 2")["predictions"]
     assert row["class"] == max(row["probabilities"], key=row["probabilities"].get)
+
+
+@guide(
+    'predict on a cluster (`"parallel"`)',
+    "`d2l.predict(params, X, d2l.cluster())`: every process has all probabilities",
+)
+def prediction_on_a_cluster():
+    params, X = d2l.init_params(init="he", network=TINY), d2l.load_fashion_mnist()[2][:7]
+    one = d2l.predict(params, X, [d2l.cpu(0)], TINY)
+    for probabilities in in_each([1, 2], lambda cluster: d2l.predict(params, X, cluster, TINY)):
+        np.testing.assert_allclose(probabilities, one, rtol=1e-5)
 
 
 @guide(

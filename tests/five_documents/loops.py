@@ -9,11 +9,13 @@ from clusters_in_threads import in_each
 
 import d2lmgpu as d2l
 from d2lmgpu.layers.batch_norm import batch_moments, mean_and_variance
-from d2lmgpu.networks import LENET_BN, BatchNorm, Conv2d, Dense, Flatten, ReLU, channels, sequential
+from d2lmgpu.networks import LENET_BN, BatchNorm, Conv2d, Dense, Flatten, ReLU, channels, init_statistics, sequential
 
 from .items import OPTIONS, TINY, close, command, is_picture, items_of, on_one, refused, trained
 
 loops = items_of("loops")
+
+NORMED = sequential((1, 28, 28), Conv2d(3, 5), BatchNorm(), ReLU(), Flatten(), Dense(10))
 
 
 def epoch_by_hand(devices, batch_size=24, **queue):
@@ -59,6 +61,35 @@ def on_several():
 def on_a_cluster():
     for params in sum(in_each([1, 2], epoch_by_hand), []):
         close(params, epoch_by_hand([d2l.cpu(0)])[0])
+
+
+def normed_by_hand(devices):
+    """An epoch of `d2l.train_batch` with momentum and batch norm: parameters and statistics of each device."""
+    X, y, _, _ = d2l.load_fashion_mnist()
+    mine = getattr(devices, "mine", devices)
+    params, running = d2l.init_params(init="he", network=NORMED), init_statistics(NORMED)
+    device_params = [d2l.get_params(params, device) for device in mine]
+    how = {"network": NORMED, "optimizer": d2l.init_optimizer("momentum", device_params)}
+    how["statistics"] = [d2l.get_params(running, device) for device in mine]
+    for batch in d2l.minibatches(X, y, 24, seed=0, epoch=0):
+        d2l.train_batch(*batch, device_params, devices, 0.005, **how)
+    return [[list(map(d2l.to_host, own)) for own in arrays] for arrays in (device_params, how["statistics"])]
+
+
+@loops(
+    "with a network, an optimiser and a state of one's own choice",
+    "`d2l.train_batch(X, y, device_params, devices, lr, network=network, optimizer=optimizer, statistics=statistics)`; "
+    '`d2l.init_optimizer("momentum", device_params)`; on a cluster, too',
+)
+def any_network_by_hand():
+    """As `train` does it, with the statistics of each device's own images."""
+    result = trained(3, network=NORMED, optimizer="momentum", lr=0.005)
+    for device_params, _ in in_each([1, 2], normed_by_hand):
+        for params in device_params:
+            close(params, result.params)
+    device_params, device_statistics = normed_by_hand([d2l.cpu(i) for i in range(3)])
+    close(device_params[2], result.params)
+    close(device_statistics[0], result.statistics)
 
 
 @loops(
@@ -299,8 +330,8 @@ def work_for_each_device():
 
 
 loops(
-    "loss, gradients and state of each worker's part from one function of one's own",
-    "`d2l.loss_and_grads(X, y, params, network=network)`",
+    "loss, gradients and state of each worker's part from one function",
+    "`d2l.loss_and_grads(X, y, params, network=network, statistics=statistics)`",
     a_loop_of_ones_own,
 )
 
@@ -358,11 +389,10 @@ def the_accuracy_of_all():
     "`d2lmgpu train --network lenet-bn --batch-statistics aggregated`",
 )
 def statistics_of_all():
-    network = sequential((1, 28, 28), Conv2d(3, 5), BatchNorm(), ReLU(), Flatten(), Dense(10))
-    ways = {how: trained(2, network=network, batch_statistics=how) for how in ("local", "aggregated", "synchronised")}
+    ways = {how: trained(2, network=NORMED, batch_statistics=how) for how in ("local", "aggregated", "synchronised")}
     means = {how: result.statistics[0] for how, result in ways.items()}
     assert not np.allclose(means["local"], means["aggregated"], rtol=1e-4)
-    one = trained(1, network=network)
+    one = trained(1, network=NORMED)
     close(ways["synchronised"].statistics, one.statistics)
     close(ways["synchronised"].params, one.params)
 
@@ -425,9 +455,12 @@ loops(
 
 @loops(
     "how long it takes (the monitor has a timer)",
-    "`history.seconds_per_epoch`, `history.examples_per_second`; `history.phases` says of what",
+    "`history.seconds_per_epoch`, `history.examples_per_second`; `d2l.Timer()` in a loop of one's own",
 )
 def seconds():
+    timer = d2l.Timer()
+    times = [timer.stop() for _ in range(3)]
+    assert timer.times == times and timer.sum() == sum(times) and timer.avg() == sum(times) / 3
     history = trained(2, num_epochs=2).history
     assert len(history.seconds_per_epoch) == 2
     np.testing.assert_allclose(history.examples_per_second, 120 / sum(history.seconds_per_epoch))
@@ -446,7 +479,8 @@ def callbacks():
 
 @loops(
     "stop by a button: all workers end after the same step",
-    "the button of `d2l.LivePlot()`; a callback that returns True; the kernel's interrupt, or Ctrl-C",
+    "the button of `d2l.LivePlot()`, or in a loop of one's own `animator.stopped`; a callback that returns True; the "
+    "kernel's interrupt, or Ctrl-C",
 )
 def ending():
     """One of two processes says so."""
@@ -468,9 +502,13 @@ loops(
 
 @loops(
     "draw lines from one's own figures, without the monitor (`animatedline`)",
-    "`d2l.plot_history(history)`; a callback draws what it is told",
+    '`d2l.Animator("iteration", legend=["loss"])` and `animator.add(iteration, loss)`; `d2l.plot_history(history)`',
 )
 def own_lines():
+    animator = d2l.Animator("iteration", legend=["loss"])
+    for iteration, loss in enumerate((3.0, 2.0, 1.5)):
+        animator.add(iteration, loss)
+    assert list(animator.fig.axes[0].lines[0].get_ydata()) == [3.0, 2.0, 1.5] and not animator.stopped
     history = trained(2, num_epochs=2, network=TINY).history
     figure = d2l.plot_history(history)
     assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [2, 2]
@@ -590,7 +628,7 @@ def networks_that_were_trained():
 
 @loops(
     "what an optimiser remembers (velocity), for each network",
-    "`optimizers.momentum(params, grads, velocities, lr, batch_size)`; `d2lmgpu train --optimizer momentum`",
+    '`d2l.init_optimizer("momentum", device_params)`; `optimizers.momentum(params, grads, velocities, lr, batch_size)`',
 )
 def velocities():
     from d2lmgpu.optimizers import momentum
@@ -618,6 +656,17 @@ def one_after_the_other():
     assert "\n2 done\n" in command(text)
     rows = json.loads(Path("rows.json").read_text("utf-8"))
     assert [row["history"]["devices"] for row in rows["rows"]] == [["cpu(0)", "cpu(1)"]] * 2
+
+
+@loops(
+    "one trial by itself, of an experiment's settings",
+    "`d2l.run_trial(d2l.grid(lr=0.1)[0])`, in whatever process or thread",
+)
+def one_trial():
+    row = d2l.run_trial(d2l.grid(**TRIAL)[0])
+    assert row["status"] == "done" and row["history"]["devices"] == ["cpu(0)"]
+    alone = d2l.train([d2l.cpu(0)], **TRIAL, progress=False).history
+    assert row["history"]["final_parameters_sha256"] == alone.final_parameters_sha256
 
 
 @loops(

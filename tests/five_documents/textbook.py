@@ -22,6 +22,11 @@ def proved(name, k, network=DEEP, **how):
     return prove(PLANS[name](k, network=network, **how), batch_size=64)
 
 
+textbook(
+    "names that the chapter uses",
+    "[Name by name](names.md): what is called otherwise here; errors say it, too",
+    "test_chapter.py::test_each_cell_runs_or_says_what_to_type",
+)
 textbook("list the GPUs (`nvidia-smi`)", "`d2lmgpu devices`", what_devices_are_like)
 
 
@@ -167,9 +172,11 @@ def the_picture():
 
 @textbook(
     "the ways to split, side by side",
-    "`d2lmgpu plan --split layers --plot layers.png`, and so for `channels` and `data`",
+    '`plans.draw_splits({"layers": plan})` for any of them; `d2lmgpu plan --split layers --plot layers.png`',
 )
 def pictures_of_splits():
+    figure = d2l.plans.draw_splits({name: PLANS[name](2) for name in ("layers", "channels", "data")})
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["layers", "channels", "data"]
     command("plan --split layers --devices 2 --plot layers.png")
     assert Path("layers.png").read_bytes().startswith(b"\x89PNG")
 
@@ -272,8 +279,12 @@ def the_chapters_allreduce():
     assert [str(array) for array in data] == ["[[3. 3.]] @cpu(0)", "[[3. 3.]] @cpu(1)"]
 
 
-@textbook("split a matrix over two devices (`split_and_load`)", "`d2l.split_batch(X, y, devices)`")
+@textbook(
+    "split a matrix over two devices (`split_and_load`)",
+    "`d2l.split_batch(X, y, devices)`; the error for the chapter's name says so",
+)
 def the_chapters_matrix():
+    refused(AttributeError, lambda: d2l.split_and_load, "d2l.split_batch")
     X_shards, y_shards = d2l.split_batch(np.arange(20.0).reshape(4, 5), np.arange(4), [d2l.cpu(0), d2l.cpu(1)])
     np.testing.assert_array_equal(d2l.to_host(X_shards[1]), np.arange(10.0, 20).reshape(2, 5))
     assert str(y_shards[1]) == "[2 3] @cpu(1)"
@@ -309,6 +320,20 @@ def fashion_mnist_in_minibatches():
 
 
 textbook("devices by their number (`try_gpu`)", "`d2l.try_gpu(i)`, `d2l.try_all_gpus()`", as_many_as_cores)
+
+
+@textbook(
+    "a timer for epochs, and a plot that grows (`Timer`, `Animator`)",
+    '`d2l.Timer()`, `d2l.Animator("epoch", "test acc", xlim=[1, 10])`',
+)
+def timer_and_animator():
+    """As the chapter uses them."""
+    animator, timer = d2l.Animator("epoch", "test acc", xlim=[1, 3]), d2l.Timer()
+    for epoch in range(3):
+        timer.start()
+        timer.stop()
+        animator.add(epoch + 1, (0.2 * epoch,))
+    assert animator.Y[0][-1] == 0.4 and animator.X[0] == [1, 2, 3] and 0 <= timer.avg() < 60
 
 
 @textbook("wait for all devices (`waitall`)", "`d2l.synchronize(devices)`")
