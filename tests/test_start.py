@@ -1,5 +1,7 @@
 """Training starts from what one has: parameters, a model, a file; and on devices as people say them."""
 
+import time
+
 import numpy as np
 import pytest
 import standin_cupy
@@ -143,6 +145,24 @@ def test_devices_as_people_say_them(small):
     assert d2l.evaluate(d2l.init_params(), X, y, d2l.cpu(1)) == d2l.evaluate(d2l.init_params(), X, y, ["cpu:1"])
     one = quick(num_gpus=1, data=small, devices=None, num_epochs=1).history
     assert one.devices == quick(num_gpus=0, data=small, devices=None, num_epochs=1).history.devices == ["cpu(0)"]
+
+
+def test_devices_that_are_not_given(small):
+    params, X, y = d2l.init_params(3, init="he"), small[2], small[3]
+    assert d2l.evaluate(params, X, y) == d2l.evaluate(params, X, y, [d2l.try_gpu(0)])
+    np.testing.assert_array_equal(d2l.predict(params, X[:5]), d2l.predict(params, X[:5], [d2l.try_gpu(0)]))
+
+
+def test_all_devices_are_waited_for():
+    done = []
+    for i in range(3):
+        d2l.cpu(i).run(lambda i=i: time.sleep(0.05 * i) or done.append(i))
+    d2l.synchronize()
+    assert sorted(done) == [0, 1, 2]
+    d2l.cpu(2).run(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        d2l.synchronize()
+    d2l.synchronize()
 
 
 def test_environments_choose(small, monkeypatch):

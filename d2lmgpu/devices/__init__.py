@@ -13,6 +13,7 @@ from .choose import (
     gpu as gpu,
     num_gpus as num_gpus,
     parse_devices as parse_devices,
+    synchronize as synchronize,
     try_all_gpus as try_all_gpus,
     try_gpu as try_gpu,
 )
@@ -23,7 +24,7 @@ from .errors import (
     DeviceMemoryError as DeviceMemoryError,
     DeviceMismatchError as DeviceMismatchError,
 )
-from .failures import Failures as Failures, nothing_left_behind as nothing_left_behind, synchronize as synchronize
+from .failures import Failures as Failures, nothing_left_behind as nothing_left_behind
 from .flat import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
 from .forks import in_forked_process as in_forked_process
 from .records import record_transfers as record_transfers

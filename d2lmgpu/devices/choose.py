@@ -14,6 +14,7 @@ from .cpu import CPU
 from .device import Device
 from .discovery import find_gpus
 from .errors import DeviceError
+from .failures import finish
 from .gpu import GPU
 from .peers import connect
 
@@ -184,6 +185,14 @@ def are_asked_for(devices):
     if isinstance(devices, (list, tuple)) and devices:
         return all(type(device) in (int, str) for device in devices)
     return is_number(devices) or isinstance(devices, str)
+
+
+def synchronize(devices=None):
+    """Wait until every device has done all its work; raise the first error not raised yet, and forget the others.
+
+    ``devices``: all that the program has used, unless given.
+    """
+    finish([device for device in list(_devices.values()) if device.is_set_up] if devices is None else devices)
 
 
 def given_devices(devices):

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from ..arguments import check_whole
-from .failures import synchronize
+from .failures import finish
 from .queue import Queue
 
 MOST_BYTES = 2**50
@@ -54,7 +54,7 @@ class Device(Queue):
 
     def synchronize(self):
         """Wait until all work submitted so far is done; raise the first error not raised yet, and forget the others."""
-        synchronize([self])
+        finish([self])
 
     def set_up(self):
         """Prepare the device for work, once; returns the device."""

@@ -76,7 +76,7 @@ def clear_frames(error):
                 errors += error.exceptions
 
 
-def synchronize(devices):
+def finish(devices):
     """Wait until every device has done all its work; raise the first error not raised yet, and forget the others."""
     for error in _settled(devices):
         raise error

@@ -28,16 +28,19 @@ PREDICTION_BATCH = 256
 
 @overload
 def evaluate(
-    params_or_device_params, X, y, devices, network=..., statistics=..., loss=..., metrics: None = None
+    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., metrics: None = None
 ) -> float: ...
 @overload
 def evaluate(
-    params_or_device_params, X, y, devices, network=..., statistics=..., loss=..., *, metrics: dict
+    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., *, metrics: dict
 ) -> dict: ...
-def evaluate(params_or_device_params, X, y, devices, network=LENET, statistics=(), loss="cross_entropy", metrics=None):
+def evaluate(
+    params_or_device_params, X, y, devices=None, network=LENET, statistics=(), loss="cross_entropy", metrics=None
+):
     """Accuracy, the fraction of images whose label is the largest logit, computed on all the devices.
 
-    ``X`` uint8 or float32 (N, C, H, W) and ``y`` (N,) on the host. The parameters
+    ``X`` uint8 or float32 (N, C, H, W) and ``y`` (N,) on the host; ``devices``:
+    [try_gpu(0)] unless given. The parameters
     are one list, which is then copied to every device, or a list of such lists,
     one on each device; so are batch norm's ``statistics``, the running means and
     variances, without which a network with batch norm is not evaluated: an image's
@@ -141,7 +144,7 @@ def sums_of(outputs, y, loss, metrics):
 
 
 def predict(
-    params_or_device_params, X, devices, network=LENET, statistics=(), loss: str | tuple = "cross_entropy"
+    params_or_device_params, X, devices=None, network=LENET, statistics=(), loss: str | tuple = "cross_entropy"
 ) -> np.ndarray:
     """The probability of each class for each image, float (N, classes) on the host, in the images' order.
 
