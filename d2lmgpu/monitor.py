@@ -6,8 +6,9 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
-from .arguments import in_a_clone
+from .arguments import check_flag, in_a_clone
 from .locks import naming
 from .signals import listened_to, note
 from .words import figures, several
@@ -75,6 +76,10 @@ class Callback:
 
     only_shows = False
 
+    def model(self) -> Any:
+        """The `Model` as it is now, on the host; `train` puts it here. On a cluster all processes call it, or none."""
+        raise ValueError("a callback knows the model while train calls it")
+
     def on_start(self, history, steps) -> bool | None:
         """Training begins, with so many ``steps`` an epoch; ``history.learning_rate`` will be that of the last step."""
 
@@ -97,13 +102,16 @@ class Callback:
 class TensorBoard(Callback):
     """Writes loss, accuracy and speed as event files, which ``tensorboard --logdir DIR`` shows.
 
+    ``histograms``: after each epoch also histograms of the parameters.
     Its `SummaryWriter` has a thread of its own, which a full disk ends, and then waits for it for ever: events are
     written here. Raises ValueError unless tensorboardX is installed.
     """
 
     only_shows = True
 
-    def __init__(self, folder):
+    def __init__(self, folder, histograms=False):
+        check_flag("TensorBoard: histograms", histograms)
+        self._histograms = histograms
         try:
             from tensorboardX import event_file_writer
         except ImportError:
@@ -139,6 +147,10 @@ class TensorBoard(Callback):
         for name, values in history.metrics.items():
             self._write_number(f"metrics/{name}", values[-1], step)
         self._write_number("seconds/epoch", history.seconds_per_epoch[-1], step)
+        for number, param in enumerate(self.model().params if self._histograms else ()):
+            from tensorboardX.summary import histogram
+
+            self._write(step, histogram(f"parameters/{number}", param, bins="auto"))
         self._attempt(self._writer.flush)
 
     def on_end(self, history):

@@ -305,6 +305,22 @@ def test_an_error_under_mpiexec_ends_all(words, code, says):
 
 
 @pytest.mark.long
+def test_mpi_predicts(tmp_path):
+    """With three devices, each of its own process or all of one: the same probabilities, which rank 0 tells."""
+    model = d2l.Model(d2l.networks.LENET, d2l.init_params(3, init="he"))
+    model.save(tmp_path / "model")
+    found = []
+    for count, devices in ((3, 1), (1, 3)):
+        words = "predict", tmp_path / "model", "--environment", "parallel", "--devices", devices
+        done = mpiexec(count, "-m", "d2lmgpu", *words, "--json", tmp_path / "json", "--confusion", tmp_path / "a.png")
+        assert done.returncode == 0 and done.stdout.count("test acc") == 1, done.stderr
+        assert (tmp_path / "a.png").stat().st_size > 1000
+        found.append(json.loads((tmp_path / "json").read_text()))
+    _, _, X, y = d2l.load_fashion_mnist()
+    assert found[0] == found[1] and found[0]["accuracy"] == model.evaluate(X, y, 3)
+
+
+@pytest.mark.long
 def test_the_mpiexec_commands_of_the_page(tmp_path):
     """As typed, one after the other."""
     page = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")

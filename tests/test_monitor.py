@@ -68,18 +68,57 @@ def test_a_callback_ends_training(small, end_at):
     assert len(history.train_loss) == 1 and record.calls[-1][0] == "end" and len(params) == 8
 
 
-def test_event_files_for_tensorboard(tmp_path, small, capsys):
+@pytest.mark.parametrize("network, split", [("lenet-bn", None), ("lenet", "layers")])
+def test_the_model_as_it_is_now(small, network, split):
+    """After each epoch, as a run of so many epochs would have it; a copy, which later steps do not change."""
+    models = []
+
+    class Keep(d2l.Callback):
+        def on_epoch(self, history):
+            models.append(self.model())
+
+    how = {"batch_size": 150, "network": network, "split": split, "init": "he"}
+    result = quick(2, small, num_epochs=2, callbacks=[Keep()], **how)
+    for model, expected in zip(models, (quick(2, small, num_epochs=1, **how), result), strict=True):
+        for one, other in zip(
+            [*model.params, *model.statistics], [*expected.params, *expected.statistics], strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="while train calls it"):
+        Keep().model()
+
+
+def events(file):
+    """(step, value) of an event file, with tensorboardX's protocol buffers."""
     from tensorboardX.proto.event_pb2 import Event
 
-    history, _ = quick([d2l.cpu(0)], small, batch_size=250, callbacks=[d2l.TensorBoard(tmp_path / "log")])
-    (file,) = (tmp_path / "log").iterdir()
-    content, values, start = file.read_bytes(), {}, 0
+    content, start = file.read_bytes(), 0
     while start < len(content):  # records of a length (8 bytes), its checksum (4), an event, its checksum (4)
         size = int.from_bytes(content[start : start + 8], "little")
         event = Event.FromString(content[start + 12 : start + 12 + size])
-        for value in event.summary.value:
-            values.setdefault(value.tag, []).append((event.step, value.simple_value))
+        yield from ((event.step, value) for value in event.summary.value)
         start += 16 + size
+
+
+def test_histograms_for_tensorboard(tmp_path, small):
+    result = quick([d2l.cpu(0)], small, num_epochs=2, callbacks=[d2l.TensorBoard(tmp_path, histograms=True)])
+    (file,) = tmp_path.iterdir()
+    found = [(step, value.tag, value.histo) for step, value in events(file) if value.tag.startswith("parameters/")]
+    assert [tag for _, tag, _ in found] == [f"parameters/{i}" for _ in range(2) for i in range(8)]
+    for (step, _, histogram), param in zip(found[8:], result.params, strict=True):
+        assert step == 2 * found[0][0] and histogram.num == param.size
+        assert (histogram.min, histogram.max) == pytest.approx((param.min(), param.max()))
+        assert sum(histogram.bucket) == param.size
+    with pytest.raises(ValueError, match="histograms is 2; it should be True or False"):
+        d2l.TensorBoard(tmp_path, histograms=2)
+
+
+def test_event_files_for_tensorboard(tmp_path, small, capsys):
+    history, _ = quick([d2l.cpu(0)], small, batch_size=250, callbacks=[d2l.TensorBoard(tmp_path / "log")])
+    (file,) = (tmp_path / "log").iterdir()
+    values = {}
+    for step, value in events(file):
+        values.setdefault(value.tag, []).append((step, value.simple_value))
     assert [step for step, _ in values["loss/training"]] == [3, 6]
     assert [value for _, value in values["loss/training"]] == pytest.approx(history.train_loss)
     assert [value for _, value in values["accuracy/training"]] == pytest.approx(history.train_accuracy)

@@ -1,6 +1,7 @@
 """``d2lmgpu predict``: what a trained network says of pictures.
 
 What the network of a checkpoint says of pictures, or, without files, of the test set, with its accuracy.
+--environment parallel: by all processes that mpiexec or srun starts.
 """
 
 from argparse import BooleanOptionalAction
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import load_checkpoint
+from ..devices import ENVIRONMENTS
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..idx import find_idx, read_idx
 from ..images import class_names, load_image_data, load_image_folder, picture_shape
@@ -19,6 +21,7 @@ from ..training import confusion_matrix, load_model
 from .data import add_size, picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
+from .ranks import add_ranks, are_together, check_alone, run_together
 
 
 def add_to(command):
@@ -32,7 +35,8 @@ def add_to(command):
     network = "of a checkpoint whose layers are functions of your own: the file that it was trained with"
     add_input(command, "--network", network, "FILE.py")
     add_size(command, "with --network: width and height of what it takes (default: those of the test set)")
-    add_devices(command, default="1")
+    add_devices(command, default="1", environments=(*ENVIRONMENTS, "parallel"))
+    add_ranks(command)
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--confusion", "of the test set: plot what is taken for what", check=check_plot)
     add_output(command, "--mistakes", "of the test set: plot the worst mistakes", check=check_plot)
@@ -42,12 +46,20 @@ def run(options):
     """Print what the network says."""
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
+    if are_together(options):
+        return run_together(options, _predict)
+    check_alone(options)
+    return _predict(options)
+
+
+def _predict(options, everybody=None):
+    """``everybody``: a `Cluster` that predicts, instead of the devices that the options name."""
     model = _load(options)
     if options.invert is not None:
         model.invert = options.invert
     names = model.classes or (CLASSES if model.network.classes == len(CLASSES) else range(model.network.classes))
     names = list(map(str, names))
-    _, devices = find_devices(options)
+    devices = everybody or find_devices(options)[1]
     if options.files:
         probabilities = model.predict(model.read(options.files), devices)
         result = _say_predictions(options.files, probabilities, names)

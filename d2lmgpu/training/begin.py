@@ -203,6 +203,13 @@ def train(
         compare(everybody, settings, test_set, params, **checked, **files)
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
         saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics, keep_best)
+
+        def model_now():
+            params = list(map(to_host, runner.replicas[0].params))
+            return Model(network, params, runner.statistics(everybody)[0], classes, invert, settings.loss)
+
+        for callback in callbacks:
+            callback.model = model_now
         loop = Loop(
             history=history,
             settings=settings,
@@ -221,8 +228,7 @@ def train(
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
             share_times(everybody, history)
-            params, statistics = list(map(to_host, runner.replicas[0].params)), runner.statistics(everybody)[0]
-            model = Model(network, params, statistics, classes, invert, settings.loss)
+            model = model_now()
             history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
         finally:
             runner.close()

@@ -266,11 +266,14 @@ def tensorboard():
     assert all(name in content for name in (b"loss/training", b"accuracy/test", b"learning_rate", b"seconds/epoch"))
 
 
-article(
+@article(
     "histograms of the weights in TensorBoard (`histogram_freq`)",
-    NOT_HERE + "event files have numbers only; a checkpoint, written after each epoch, has the weights: "
-    "`d2l.load_model(FILE)`",
+    '`d2l.train(devices, callbacks=[d2l.TensorBoard("runs", histograms=True)])`',
 )
+def histograms():
+    trained(2, network=TINY, callbacks=[d2l.TensorBoard("runs", histograms=True)])
+    (file,) = Path("runs").iterdir()
+    assert all(f"parameters/{i}".encode() in file.read_bytes() for i in range(len(d2l.init_params(network=TINY))))
 
 
 @article("callbacks during training", "`d2l.train(devices, callbacks=[callback])`: methods of a `d2l.Callback`")

@@ -188,7 +188,8 @@ def classes_of_pictures():
 
 @guide(
     'predict on a cluster (`"parallel"`)',
-    "`d2l.predict(params, X, d2l.cluster())`: every process has all probabilities",
+    "`mpiexec -n 4 d2lmgpu predict run.ckpt --environment parallel`, `d2l.predict(params, X, d2l.cluster())`: every "
+    "process has all probabilities",
 )
 def prediction_on_a_cluster():
     params, X = d2l.init_params(init="he", network=TINY), d2l.load_fashion_mnist()[2][:7]
