@@ -241,9 +241,9 @@ def test_numbers_are_read_by_who_knows():
 
 
 def test_an_environment_is_offered_where_it_is_one(capsys):
-    for command in ("sweep", "predict", "allreduce"):
+    for command in ("sweep", "allreduce", "train", "predict", "scaling"):
         options = make_parser(cli.COMMANDS)[1].choices[command]._option_string_actions
-        assert "parallel" not in options["--environment"].help
+        assert ("parallel" in options["--environment"].help) == (command not in ("sweep", "allreduce"))
     code, err = failure(capsys, "allreduce", "--environment", "parallel")
     assert code == 2 and "'parallel' is for the command train" in err
     code, err = failure(capsys, *QUICK, "--environment", "tpu")

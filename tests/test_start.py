@@ -169,8 +169,8 @@ def test_environments_choose(small, monkeypatch):
     assert (d2l.num_gpus(), d2l.can_use_gpu()) == (0, False)
     standin_cupy.install(monkeypatch, cards=2)
     assert (d2l.num_gpus(), d2l.can_use_gpu()) == (2, True)
-    data = tuple(part[:40] for part in small)
-    how = {"data": data, "num_epochs": 1, "batch_size": 40, "progress": False, "graphs": False}
+    data = tuple(part[:6] for part in small)
+    how = {"data": data, "num_epochs": 1, "network": TINY, "progress": False, "graphs": False}
     for given, devices, environment in (
         ({"environment": "multi-gpu"}, ["gpu(0)", "gpu(1)"], "multi-gpu"),
         ({"environment": "auto"}, ["gpu(0)"], "gpu"),
