@@ -245,7 +245,7 @@ def test_an_environment_is_offered_where_it_is_one(capsys):
         options = make_parser(cli.COMMANDS)[1].choices[command]._option_string_actions
         assert ("parallel" in options["--environment"].help) == (command not in ("sweep", "allreduce"))
     code, err = failure(capsys, "allreduce", "--environment", "parallel")
-    assert code == 2 and "'parallel' is for the command train" in err
+    assert code == 2 and "'parallel' is for commands in processes" in err
     code, err = failure(capsys, *QUICK, "--environment", "tpu")
     assert code == 2 and "choose from auto, cpu, gpu, multi-gpu; devices are" in err
 

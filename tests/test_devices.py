@@ -351,7 +351,7 @@ def test_impossible_choices(arguments, message):
     for choose in (d2l.choose_devices, choose_indices):
         with pytest.raises(ValueError, match=message):
             choose(*arguments)
-    with pytest.raises(d2l.DeviceError, match="for the command train in processes that mpiexec starts"):
+    with pytest.raises(d2l.DeviceError, match="for commands in processes that mpiexec starts"):
         d2l.choose_devices("parallel")
 
 

@@ -117,8 +117,8 @@ def choose_indices(environment="auto", devices=None):
     """Like `choose_devices`, but returns (environment, list of indices) and makes no device; it takes no names."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
-            "environment 'parallel' is for the command train in processes that mpiexec starts; here choose auto, cpu, "
-            "gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
+            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict, scaling); here "
+            "choose auto, cpu, gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
         )
     check_name("environment", environment, ENVIRONMENTS)
     cards, reason = (0, None) if environment == "cpu" else find_gpus()
