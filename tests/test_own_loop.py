@@ -146,10 +146,12 @@ def test_a_cell_of_a_real_notebook_keeps_a_line_and_a_picture(tmp_path, monkeypa
     assert line.data == {"text/plain": "epoch 2: test acc 0.5"}
     assert other_line.data == {"text/plain": "epoch 3: test acc 0.25"}
     assert picture.data["image/png"] != other_picture.data["image/png"]
-    animator = d2l.Animator("epoch", "test acc")
-    for epoch in range(3):
-        animator.add(epoch, 0.5)
-    animator.fig.savefig(tmp_path / "expected.png")
+    with plt.rc_context():
+        plt.rcdefaults()  # which the kernel has
+        animator = d2l.Animator("epoch", "test acc")
+        for epoch in range(3):
+            animator.add(epoch, 0.5)
+        animator.fig.savefig(tmp_path / "expected.png")
     found = plt.imread(io.BytesIO(base64.b64decode(picture.data["image/png"])))
     np.testing.assert_array_equal(found, plt.imread(tmp_path / "expected.png"))
 
