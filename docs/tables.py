@@ -118,7 +118,7 @@ def options(command, *names):
 
 
 def names(source):
-    """What a source calls otherwise, of d2lmgpu/names.py."""
+    """What a source calls otherwise, of d2lmgpu/names.txt."""
     from d2lmgpu.names import NAMES
 
     rows = ((_each_as_code(row.elsewhere), _each_as_code(row.here), _marked_up(row.note)) for row in NAMES[source])
