@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from clusters_in_threads import in_each
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -45,6 +46,19 @@ def test_the_best_model_is_kept(small, tmp_path, split):
     model = d2l.load_model(file)
     for one, other in zip([*model.params, *model.statistics], [*at_best.params, *at_best.statistics], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("split", [None, "zero3"])
+def test_processes_keep_what_one_keeps(small, tmp_path, split):
+    """Rank 0 writes; where no process has all parameters, all of them give their parts."""
+    data = first_examples(small, 60)
+    how = {"init": "he", "lr": 0.05, "num_epochs": 2, "network": "lenet-bn", "split": split, "data": data}
+    how |= {"batch_size": 25, "progress": False}
+    d2l.train(3, keep_best=tmp_path / "one", **how)
+    in_each((1, 2), lambda cluster: d2l.train(cluster, keep_best=tmp_path / "several", **how))
+    one, several = (d2l.load_model(tmp_path / name) for name in ("one", "several"))
+    for array, expected in zip([*several.params, *several.statistics], [*one.params, *one.statistics], strict=True):
+        np.testing.assert_array_equal(array, expected)
 
 
 def test_a_resumed_run_knows_what_was_best(small, tmp_path):

@@ -201,13 +201,13 @@ def train(
         files |= {"checkpoint_steps": checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
         compare(everybody, settings, test_set, params, **checked, **files)
-        state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics, keep_best)
 
         def model_now():
             params = list(map(to_host, runner.replicas[0].params))
             return Model(network, params, runner.statistics(everybody)[0], classes, invert, settings.loss)
 
+        state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
+        saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics, keep_best, model_now)
         for callback in callbacks:
             callback.model = model_now
         loop = Loop(

@@ -31,11 +31,11 @@ class Saver:
     """Writes the checkpoints of a run on a `Cluster`, ``everybody``.
 
     ``path``: of the file, or None: then nothing is written. ``state``: what stays the same all the time.
-    ``best``: of the file in which the best model so far is kept, or None.
+    ``best``: of the file in which the best model so far is kept, or None; ``model()``: the `Model` as it is now.
     """
 
-    def __init__(self, path, history, runner, everybody, state, batch_statistics, best=None):
-        self.best = best
+    def __init__(self, path, history, runner, everybody, state, batch_statistics, best=None, model=None):
+        self.best, self.model = best, model
         self.path, self.history, self.runner, self.everybody, self.state = path, history, runner, everybody, state
         self.own_statistics = batch_statistics == "local" and bool(runner.replicas[0].statistics)
         self.execution, self.epoch = runner.execution, None  # the epoch that is being trained
@@ -52,10 +52,9 @@ class Saver:
         """After an epoch: write the model, for `load_model`, if it is the best so far. All processes call it."""
         if self.best is None or self.history.best["epoch"] < len(self.history.train_loss):
             return
-        statistics = self.runner.statistics(self.everybody)[0]
+        model = self.model()  # of which processes may have parts
         if self.everybody.rank == 0:
-            arrays = {"params": list(map(to_host, self.runner.replicas[0].params)), "statistics of 0": statistics}
-            save_checkpoint(self.best, Checkpoint({"model": self.state["model"]}, arrays))
+            model.save(self.best)
 
     def _checkpoint(self, position, read, statistics):
         """A `Checkpoint`, of arrays as ``read`` gives them; ``statistics``: those of each device, read."""
