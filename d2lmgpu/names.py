@@ -20,18 +20,16 @@ class Name(NamedTuple):
     note: str = ""
 
 
-def _read(path):
-    """{source: [Name, …]} of a file with a line ``[source]`` before each source's rows, whose parts | separates."""
-    found = {}
+@functools.cache  # and not at import: errors and pages want them
+def names():
+    """{source: [Name, …]}, of names.txt: a line ``[source]`` before each source's rows, whose parts | separates."""
+    found, path = {}, Path(__file__).with_name("names.txt")
     for line in filter(None, path.read_text(encoding="utf-8").splitlines()):
         if line.startswith("["):
             rows = found[line.strip("[]")] = []
         else:
             rows.append(Name(*map(str.strip, line.split("|"))))
     return found
-
-
-NAMES = _read(Path(__file__).with_name("names.txt"))
 
 
 def spelled_alike(word):
@@ -41,7 +39,7 @@ def spelled_alike(word):
 
 @functools.cache
 def _by_spelling():
-    return {spelled_alike(word): row for rows in NAMES.values() for row in rows for word in row.elsewhere.split(", ")}
+    return {spelled_alike(word): row for rows in names().values() for row in rows for word in row.elsewhere.split(", ")}
 
 
 def name_among(word, known):

@@ -119,9 +119,11 @@ def options(command, *names):
 
 def names(source):
     """What a source calls otherwise, of d2lmgpu/names.txt."""
-    from d2lmgpu.names import NAMES
+    from d2lmgpu.names import names as by_source
 
-    rows = ((_each_as_code(row.elsewhere), _each_as_code(row.here), _marked_up(row.note)) for row in NAMES[source])
+    rows = (
+        (_each_as_code(row.elsewhere), _each_as_code(row.here), _marked_up(row.note)) for row in by_source()[source]
+    )
     return table(("there", "here", ""), rows)
 
 

@@ -20,10 +20,10 @@ from d2lmgpu import cli
 from d2lmgpu.arguments import perhaps_meant
 from d2lmgpu.cli.parser import make_parser, parse
 from d2lmgpu.devices import ENVIRONMENTS
-from d2lmgpu.names import NAMES, spelled_alike
+from d2lmgpu.names import names, spelled_alike
 from d2lmgpu.sweeps.trials import complete_trial
 
-ROWS = [row for rows in NAMES.values() for row in rows]
+ROWS = [row for rows in names().values() for row in rows]
 PARSERS = make_parser(cli.COMMANDS)[1].choices
 
 

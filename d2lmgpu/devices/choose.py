@@ -76,12 +76,12 @@ def try_gpu(i: int = 0) -> Device:
     On a given machine it always returns the same kind of device, so ``[try_gpu(i) for i in range(k)]`` never mixes GPUs
     and CPUs.
     """
-    return gpu(i) if find_gpus()[0] else cpu(i)
+    return gpu(i) if can_use_gpu() else cpu(i)
 
 
 def try_all_gpus() -> list[Device]:
     """A device for each GPU of the machine, or ``[cpu(0)]`` where there is none."""
-    return [try_gpu(i) for i in range(max(1, find_gpus()[0]))]
+    return [try_gpu(i) for i in range(max(1, num_gpus()))]
 
 
 def num_gpus() -> int:
@@ -157,7 +157,12 @@ def _named(environment, names):
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         kind, *index = named.groups("")
         found.append((cpu if kind == "cpu" else gpu)(int("".join(index))))
-    return "+".join(sorted({device.kind for device in found}, reverse=True)), check_devices(found)
+    return kinds_of(found), check_devices(found)
+
+
+def kinds_of(devices):
+    """The environment of devices: "cpu", "gpu" or "gpu+cpu"."""
+    return "+".join(sorted({device.kind for device in devices}, reverse=True))
 
 
 def check_devices(devices):

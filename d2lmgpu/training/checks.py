@@ -8,7 +8,7 @@ import numpy as np
 from ..arguments import check_flag, check_list, check_name, check_path, check_whole, plain, shown
 from ..cluster import Cluster, as_cluster
 from ..devices import MOST_DEVICES, choose_devices
-from ..devices.choose import are_asked_for
+from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
 from ..networks import (
     CROSS_ENTROPY,
@@ -114,7 +114,7 @@ def find_everybody(devices, environment, num_gpus):
     if environment is not None and (devices is None or are_asked_for(devices)):
         environment, devices = choose_devices(environment, devices)
     everybody = as_cluster(devices)
-    kinds = "+".join(sorted({device.kind for device in everybody.mine}, reverse=True))
+    kinds = kinds_of(everybody.mine)
     known = ["auto", kinds] + ["multi-gpu"] * (kinds == "gpu") + ["parallel"] * isinstance(devices, Cluster)
     if environment is not None and not (isinstance(environment, str) and environment in known):
         raise ValueError(f"environment is {shown(environment)}, but {shown(devices)} are given; leave one of them out")
