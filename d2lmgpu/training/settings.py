@@ -7,23 +7,11 @@ where it is used.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial, wraps
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from os import PathLike
-from types import UnionType
-from typing import get_args
 
-from ..arguments import (
-    MAX_SEED,
-    MAX_WHOLE,
-    check_arguments,
-    check_flag,
-    check_name,
-    check_number,
-    check_whole,
-    plain,
-    shown,
-)
+from ..arguments import MAX_SEED, check_arguments, check_flag, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
@@ -35,6 +23,7 @@ from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
 from .checks import as_init, check_init, find_network
+from .fields import called, described, flag, number, setting, whole
 from .splits import (
     EXAMPLE,
     PIPELINES,
@@ -46,37 +35,8 @@ from .splits import (
     name_of_split,
 )
 
-MAX_EPOCHS, MAX_NUMBER = 10**6, 1e6
-"""Beyond all sense; but within what float32 and the progress bar can take, also times the number of devices."""
-
-
-def setting(default, help, allowed, check=None, within=None, called=None, same=False, recorded=True, **others):
-    """A field of `Settings`.
-
-    ``allowed``: its names, or in words what else it may be; ``check(value)``, or of numbers ``within(name, value)``,
-    raises ValueError for anything else (flags and names need none). ``called``: its name in the command line and in a
-    history, if it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
-    tells it: not what only decides how the same is computed. ``without``: see `flag`. ``read(value)``: what is kept of
-    what is given.
-    """
-    about = {"help": help, "allowed": allowed, "check": check, "within": within, "called": called, "same": same}
-    return field(default=default, metadata=about | {"recorded": recorded, "without": None, "read": plain} | others)
-
-
-def flag(help, without=None, **about):
-    """A field that is True or False; True unless told otherwise if ``without`` says what is done without it."""
-    return setting(without is not None, help, "True or False", without=without, **about)
-
-
-def whole(default, help, least=1, most=MAX_WHOLE, **about):
-    """A field that is a whole number within these limits."""
-    return setting(default, help, f"at least {least}", within=partial(check_whole, least=least, most=most), **about)
-
-
-def number(default, help, above=False, **about):
-    """A field that is a number, ``above`` 0 or at least 0."""
-    limit, allowed = ("above", "above 0") if above else ("least", "at least 0")
-    return setting(default, help, allowed, within=partial(check_number, **{limit: 0}, most=MAX_NUMBER), **about)
+MAX_EPOCHS = 10**6
+"""Beyond all sense; but within what the progress bar can take."""
 
 
 def _check_loads(loads):
@@ -264,24 +224,8 @@ class Settings:
         return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
 
 
-def meaning(about):
-    """What a field of `Settings` means, and what it may be, but for flags."""
-    help, allowed = about.metadata["help"], about.metadata["allowed"]
-    return help if about.type is bool else f"{help}: {', '.join(allowed) if isinstance(allowed, tuple) else allowed}"
-
-
-def _described(about):
-    """A field in a line of the docstring."""
-    return f"    {about.name} = {about.default!r}: {meaning(about)}"
-
-
 if Settings.__doc__:  # with -OO there is none
-    Settings.__doc__ += "\n" + "\n".join(map(_described, fields(Settings)))
-
-
-def called(about):
-    """The name of a field of `Settings` in the command line (with dashes) and in a history."""
-    return about.metadata["called"] or about.name
+    Settings.__doc__ += "\n" + "\n".join(map(described, fields(Settings)))
 
 
 NAMES = {called(about): about.name for about in fields(Settings)}
@@ -307,11 +251,6 @@ def _with_other_words(init):
 
 
 Settings.__init__ = _with_other_words(Settings.__init__)
-
-
-def kind_of(about):
-    """The type that a field's value has in a command and in a file: the first of those that it may be in a program."""
-    return get_args(about.type)[0] if isinstance(about.type, UnionType) else about.type
 
 
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
