@@ -78,14 +78,16 @@ def test_the_model_as_it_is_now(small, network, split):
             models.append(self.model())
 
     how = {"batch_size": 150, "network": network, "split": split, "init": "he"}
-    result = quick(2, small, num_epochs=2, callbacks=[Keep()], **how)
+    keep = Keep()
+    result = quick(2, small, num_epochs=2, callbacks=[keep], **how)
     for model, expected in zip(models, (quick(2, small, num_epochs=1, **how), result), strict=True):
         for one, other in zip(
             [*model.params, *model.statistics], [*expected.params, *expected.statistics], strict=True
         ):
             np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="while train calls it"):
-        Keep().model()
+    for callback in (Keep(), keep):  # which lets go of the run, and of what it has on the devices
+        with pytest.raises(ValueError, match="while train calls it"):
+            callback.model()
 
 
 def events(file):

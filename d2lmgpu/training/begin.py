@@ -233,4 +233,6 @@ def train(
         finally:
             runner.close()
             loop.tell("on_end", history)
+            for callback in callbacks:
+                vars(callback).pop("model", None)
         return Result(history, model)
