@@ -206,8 +206,8 @@ def _commit():
     return found.stdout.strip()
 
 
-def few(values, *kept, parts=1):
-    """The values ``kept`` for ``parametrize``, and of the others those `sampled`: ``pytest --all`` only tries them."""
+def few(values, *kept, parts=2):
+    """The values ``kept`` for ``parametrize``, and of the others those `sampled`, which ``pytest --all`` only tries."""
     values = list(values)
     return [*(v for v in values if v in kept), *sampled([v for v in values if v not in kept], parts)]
 

@@ -180,7 +180,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("scale", [*long(1.0), 2.0**12])
-@pytest.mark.parametrize("name", few(NETWORKS, "dense layers", parts=2))
+@pytest.mark.parametrize("name", few(NETWORKS, "dense layers"))
 def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F811
     """Against the layers in float64, kernel by kernel. Sums in float32 differ, and some round the other way."""
     (device,) = make_gpus(1)

@@ -82,7 +82,7 @@ def tolerance_of_weights(conv, tile):
     return 8 * 2.0**-24 * (1 + both)
 
 
-@pytest.mark.parametrize("N, conv, tile", few(CASES, CASES[0], parts=2), ids=conv_id)
+@pytest.mark.parametrize("N, conv, tile", few(CASES, CASES[0]), ids=conv_id)
 def test_as_loops(machine, rng, N, conv, tile):
     x, weight, bias = arrays(rng, N, conv)
     y_expected, mask_expected = references.conv_relu_pool(x, weight, bias, conv.S, conv.max_pool, conv.relu)

@@ -47,7 +47,7 @@ ALL = itertools.product(["naive", "ring", "halving_doubling", "hierarchical"], [
     + [pytest.param("gpu", dtype, marks=pytest.mark.real_gpu) for dtype in (np.float32, np.float64)],
     indirect=["device_kind"],
 )
-@pytest.mark.parametrize("algorithm, k", few(ALL, *ALWAYS, parts=2))
+@pytest.mark.parametrize("algorithm, k", few(ALL, *ALWAYS))
 def test_k_devices_equal_one(make_devices, algorithm, k, dtype):
     losses, replicas = train_steps(make_devices(k), dtype, algorithm)
     expected_losses, expected = one_device(dtype)

@@ -85,7 +85,7 @@ def test_every_program_is_tested():
     assert [[text in program for text in known].count(True) for program in PROGRAMS] == [1] * len(known)
 
 
-@pytest.mark.parametrize("text", few(TESTED_TOGETHER, "model.summary()"))
+@pytest.mark.parametrize("text", few(TESTED_TOGETHER, "model.summary()", parts=1))
 def test_a_program(text, tmp_path):
     assert re.search(f"(?s){TESTED_TOGETHER[text]}$", run_python(LITTLE + program_with(text), tmp_path))
 
