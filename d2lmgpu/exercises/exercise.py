@@ -64,8 +64,7 @@ class Exercise:
     def test(self, answer, *arguments):
         """Raise `Wrong` or `Empty` unless the answer is right in a case: here, if it returns what is right."""
         given = copy.deepcopy(arguments)
-        with np.errstate(all="ignore"):
-            result = returned(call(answer, *given, hint=self.raises))
+        result = returned(call(answer, *given, hint=self.raises))
         expect(not self.keeps or same(given, arguments), "it changed its arguments", self.keeps)
         found, right = read(result, self.form, self.returns), self.right(*arguments)
         if isinstance(right, dict):

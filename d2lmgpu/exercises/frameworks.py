@@ -3,7 +3,7 @@
 import numpy as np
 
 from .exercise import Exercise
-from .results import short
+from .results import close, short
 
 BITS = "keep the upper 16 of the 32 bits; the lower 16 decide whether to round up, that is, to add 1 to the upper 16"
 TIE = "halfway between two, take the one whose last bit is 0: add 0x7FFF, and 1 more if the last kept bit is 1"
@@ -54,23 +54,18 @@ class to_bfloat16(Exercise):
 
     def mistakes(self, found, _, x):
         right = _to_bfloat16(x)
-        if found.dtype == np.float32 and np.array_equal(found, right):
+        if found.dtype == np.float32 and close(found, right, 0):
             return
-
-        def is_it(mistake):
-            return found.dtype.kind == "f" and found.size > 0 and np.array_equal(found, mistake)
-
-        with np.errstate(over="ignore"):
-            half = x.astype(np.float16).astype(np.float32)
-        said = f"it should be {short(right)}"
+        said, half = f"it should be {short(right)}", x.astype(np.float16).astype(np.float32)
         yield found.shape != x.shape, f"shape {found.shape} instead of {x.shape}", "as many numbers as x has"
         yield found.dtype == np.uint32, "these are bits", "look at the bits as numbers again: .view(np.float32)"
-        yield is_it(half), f"{said}; that is float16", "bfloat16 has float32's 8 bits of exponent; " + BITS
-        yield is_it(x), f"{said}; nothing is rounded", BITS
-        yield is_it(right), f"right, but in {found.dtype}", "return float32 numbers: .view(np.float32)"
-        yield is_it(_cut(x, 0x8000)) or is_it(_cut(x, 0x7FFF)), f"{said}; ties should go to even", TIE
-        yield is_it(_cut(x)), f"{said}; yours is cut off", "about half of the numbers should go up: add before you cut"
-        yield is_it(_cut(x, 0x10000)), f"{said}; always away from zero", "add half a last bit, not a whole"
+        yield close(found, right, 0), f"right, but in {found.dtype}", "return float32 numbers: .view(np.float32)"
+        yield half, f"{said}; that is float16", "bfloat16 has float32's 8 bits of exponent; " + BITS
+        yield x, f"{said}; nothing is rounded", BITS
+        yield _cut(x, 0x8000), f"{said}; ties should go to even", TIE
+        yield _cut(x, 0x7FFF), f"{said}; ties should go to even", TIE
+        yield _cut(x), f"{said}; yours is cut off", "about half of the numbers should go up: add before you cut"
+        yield _cut(x, 0x10000), f"{said}; always away from zero", "add half a last bit, not a whole"
         yield True, said, BITS
 
 
@@ -114,12 +109,10 @@ class buckets(Exercise):
 
     def mistakes(self, found, right, sizes, limit):
         flat = [i for bucket in found for i in bucket]
-        full = [bucket for bucket in found if sum(sizes[i] for i in bucket if i in range(len(sizes))) > limit]
-        over = [bucket for bucket in full if len(bucket) > 1]
-        in_bytes = [[sizes[i] for i in bucket] for bucket in right]
-        yield in_bytes, "these are the gradients' sizes", "return their numbers"
+        yield [[sizes[i] for i in bucket] for bucket in right], "these are the gradients' sizes", "return their numbers"
         yield [] in found, "a bucket is empty", "begin a new one only if there is something in it"
         yield sorted(flat) != list(range(len(sizes))), "not every gradient is in exactly one bucket", LAST
         yield flat == sorted(flat) and flat != flat[::-1], "the first parameter comes first", ORDER
         yield flat != sorted(flat, reverse=True), "out of order", ORDER
+        over = [bucket for bucket in found if len(bucket) > 1 and sum(sizes[i] for i in bucket) > limit]
         yield bool(over), f"{over[:1]} has more than {limit} bytes", "before you put one in, ask whether it still fits"

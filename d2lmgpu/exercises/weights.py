@@ -103,9 +103,7 @@ class split_by_loads(Exercise):
         return int(rng.integers(1, 300)), [1.0, *rng.choice((0, 0.5, 1, 2.5, 3), int(rng.integers(1, 7))).tolist()]
 
     def mistakes(self, sizes, _, n, loads):
-        if len(sizes) != len(loads):
-            yield True, f"{len(sizes)} sizes for {several(len(loads), 'device')}", SIZES
-            return
+        yield len(sizes) != len(loads), f"{len(sizes)} sizes for {several(len(loads), 'device')}", SIZES
         shares, total = n * np.array(loads) / sum(loads), sum(sizes)
         away = np.abs(np.array(sizes) - shares).max()
         about = f"it should be about [{', '.join(f'{share:.3g}' for share in shares)}]"
