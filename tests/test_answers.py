@@ -231,7 +231,7 @@ def leave(*_):
     raise SystemExit(0)
 
 
-class Late:
+class Late(list):
     """What it does, it does when somebody looks at it."""
 
     def __init__(self, error):
