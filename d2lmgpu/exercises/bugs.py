@@ -9,7 +9,6 @@ import io
 
 import numpy as np
 
-from ..arguments import is_number
 from . import places, synchronisation
 from .exercise import Exercise
 from .results import Wrong
@@ -71,11 +70,7 @@ class step_replicas(synchronisation.update_replicas):
 
     def test(self, answer, sizes):
         """The step of notebook 4's `update_replicas`, given the shards' sizes."""
-
-        def with_sizes(device_params, device_grads, lr, batch_size):
-            return answer(device_params, device_grads, list(sizes), lr)
-
-        super().test(with_sizes, sizes)
+        super().test(lambda params, grads, lr, _: answer(params, grads, list(sizes), lr), sizes)
 
 
 class deal_out(synchronisation.split_batch):
@@ -117,22 +112,18 @@ class stopwatch(places.timed):
 
         Each character that is printed moves the clock by a fraction of a second, and all else by whole seconds.
         """
-        screen, printed = io.StringIO(), []
+        screen = io.StringIO()
 
         def quiet(work, devices, repeats, clock):
             with contextlib.redirect_stdout(screen):
-                seconds = answer(work, devices, repeats, lambda: clock() + screen.tell() / 1024)
-            if screen.tell() and isinstance(seconds, list | tuple):
-                printed.extend(value for value in seconds if is_number(value) and value % 1)
-            return seconds
+                return answer(work, devices, repeats, lambda: clock() + screen.tell() / 1024)
 
-        try:
-            super().test(quiet, k, repeats)
-        except Wrong as wrong:
-            if printed:
-                what = f"a time of {printed[0]:.4f} s includes the time for printing"
-                raise Wrong(what, "print before or after both readings of the clock") from wrong
-            raise
+        super().test(quiet, k, repeats)
+
+    def mistakes(self, seconds, right, took):
+        printed = (seconds > 1) & (seconds % 1 > 0)
+        yield printed.any(), "this includes the time for printing", "print before or after both readings of the clock"
+        yield from super().mistakes(seconds, right, took)
 
 
 SHARE = "several devices may share one GPU, each with a number of its own: gpu(1) may be on the same card as gpu(0)"
