@@ -7,7 +7,7 @@ from ..devices import cpu
 from ..words import several
 from .exercise import Exercise, random_numbers
 from .results import Empty, call_recorded, close, expect, short
-from .watching import RAW, spread
+from .watching import check_ways, spread
 
 STAGES = "stage 1 shares out the state, stage 2 also the gradients, stage 3 also the parameters"
 WHOLE = "where k does not divide, the largest part has one number more: round up"
@@ -61,20 +61,6 @@ class zero_bytes(Exercise):
 LR, MOMENTUM = 0.5, 0.75
 
 
-def _check_sent(transfers, devices, n):
-    """Check that 2(k-1)·n numbers were sent in all, each recorded, and none through the host."""
-    k, places = len(devices), {str(device) for device in devices}
-    up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
-    host = "right, but numbers went through the host: they should go from device to device"
-    expect(up == 0 or k == 1, host, "execute(schedule, arrays) sends between devices")
-    sent = sum(t.nbytes for t in transfers if t.source in places and t.destination in places - {t.source})
-    enough = 8 * (k - 1) * n
-    hint = "only its owner needs the sum of a chunk: a reduce-scatter is half of an allreduce"
-    expect(sent <= enough, f"right, but the devices sent {sent:,} bytes; {enough:,} are enough", hint)
-    few = f"right, but only {sent:,} bytes were recorded as sent; it takes {enough:,}"
-    expect(sent >= enough, few, f"send numbers with put or execute; {RAW}")
-
-
 class zero1_step(Exercise):
     """Write zero1_step(params, grads, velocities, lr, momentum): lists of flat device arrays, one on each of k devices.
     params[i] and grads[i] are whole (the gradients are device i's own), velocities[i] has the elements chunk_bounds(n,
@@ -109,7 +95,11 @@ class zero1_step(Exercise):
             said = f"the velocities of device {i} are {short(velocities[i])} instead of {short(after[a:b])}"
             hint = "v = momentum · v + gradient, in place, with the sum of all devices' gradients"
             expect(close(velocities[i], after[a:b], 1e-4), said, hint)
-        _check_sent(transfers, devices, n)
+        check_ways(transfers, devices, n)
+        between = [t for t in transfers if "host" not in (t.source, t.destination) and t.source != t.destination]
+        sent, enough = sum(t.nbytes for t in between), 8 * (k - 1) * n
+        hint = "only its owner needs the sum of a chunk: a reduce-scatter is half of an allreduce"
+        expect(sent <= enough, f"right, but the devices sent {sent:,} bytes; {enough:,} are enough", hint)
 
     def mistakes(self, _, right, start, own, before, i):
         if len(own) == 1:

@@ -12,7 +12,7 @@ from ..words import several
 from .exercise import Exercise, random_numbers
 from .results import call_recorded, expect, read
 from .synchronisation import check_steps
-from .watching import check_ways, watch
+from .watching import check_ways, in_line, watch
 
 LR = 0.5
 SUBMIT = "submit to all devices first, tasks = [device.run(...) for ...], and then wait: task.result() for each"
@@ -55,11 +55,10 @@ class train_batch(Exercise):
         expect(loss is not None and loss is not ..., "all parameters are right, but it returned nothing", hint)
         loss, total = read(loss, float, hint), float(loss_and_grads(X, y, params)[0])
         self.compare(loss, total, n, what="the loss", tolerance=1e-4)
-        if k > 1:
-            pair = seen.in_line(lambda result: _has_shape(result, params[0].shape))  # a gradient of W1
-            said = "right, but one device after the other: {} got nothing to do before {} was waited for"
-            expect(not pair, pair and said.format(*pair[::-1]), SUBMIT)
-            check_ways(transfers, devices, sum(param.size for param in params))
+        pair = in_line(seen, lambda result: _has_shape(result, params[0].shape))  # a gradient of W1
+        said = "right, but one device after the other: {} got nothing to do before {} was waited for"
+        expect(not pair, pair and said.format(*pair[::-1]), SUBMIT)
+        check_ways(transfers, devices, sum(param.size for param in params))
 
     def mistakes(self, loss, total, n):
         missing = loss > 1.5 * total / n

@@ -129,7 +129,7 @@ def zero1_step__uphill(params, grads, velocities, lr, momentum):
 
 
 def zero1_step__over_the_host(params, grads, velocities, lr, momentum):
-    """execute(schedule, arrays) sends between devices"""
+    """right, but the numbers went through the host"""
     total = sum(d2l.to_host(grad) for grad in grads)
     bounds = chunk_bounds(len(total), len(params))
     for velocity, (start, stop) in zip(velocities, bounds, strict=True):
