@@ -89,7 +89,6 @@ class cut(Exercise):
     """
 
     cases = ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1))
-    drawn = 1, (300, 20)
     form = [(int, int)]
     returns = "return a list of pairs (start, stop)"
     raises = "a shard may be empty: a pair (start, stop) of equal numbers"
@@ -137,7 +136,6 @@ class name_devices(Exercise):
     """
 
     cases = ((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8))
-    drawn = (1, 0), 9
     hint = "number them from 0 on, in order"
     form = [str]
     returns = "return a list of names, such as ['cpu(0)', 'cpu(1)']"

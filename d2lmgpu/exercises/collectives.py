@@ -35,7 +35,6 @@ class ring(Exercise):
     """
 
     cases = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
-    drawn = (2, 1), (10, 40)
 
     def test(self, answer, k, n):
         """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
@@ -71,10 +70,6 @@ class ring_seconds(Exercise):
     )
     hint = "count the steps, then write down the time of one of them: latency + bytes / bandwidth"
 
-    def draw(self, rng):
-        k, nbytes = int(rng.integers(2, 100)), int(rng.integers(10**3, 10**8))
-        return k, nbytes, rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9
-
     def right(self, k, nbytes, latency, bandwidth):
         return 2 * (k - 1) * (latency + nbytes / bandwidth / k)
 
@@ -103,9 +98,6 @@ class crossover_bytes(Exercise):
 
     cases = ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9))
     hint = EQUATE
-
-    def draw(self, rng):
-        return (int(rng.integers(4, 100)), rng.uniform(1, 50) * 1e-6, rng.uniform(1, 50) * 1e9)
 
     def right(self, k, latency, bandwidth, rounds=None):
         """Where 2(k-1)(α + n/kB) = 2r(α + n/B), for r rounds: ⌈log₂ k⌉ unless others are given."""

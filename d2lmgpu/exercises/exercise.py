@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import is_number, shown
 from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
 
 SEED = contextvars.ContextVar("seed", default=None)
@@ -27,8 +27,6 @@ class Exercise:
 
     cases = ((),)
     """Tuples. In a dict the keys name the cases in words."""
-    drawn = None
-    """The limits of a hidden case's whole numbers, as for ``rng.integers``; None if no case is drawn so."""
     hint = ""
     """The hint for a wrong result that is none of the ``mistakes``."""
     form = float
@@ -47,8 +45,10 @@ class Exercise:
             (cls.says,) = says
 
     def draw(self, rng):
-        """A hidden case; None if there is none."""
-        return self.drawn and rng.integers(*self.drawn).tolist()
+        """A hidden case: numbers between those of the cases, if these have only numbers. None if there is none."""
+        places = list(zip(*self.cases, strict=True))
+        if all(is_number(value) for place in places for value in place):
+            return [_between(rng, place) for place in places]
 
     def right(self, *arguments):
         """The right result, or None if several are right; then ``mistakes`` decides."""
@@ -78,6 +78,13 @@ class Exercise:
         """
         with in_case(what):
             compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
+
+
+def _between(rng, numbers):
+    """A number from the least to the largest of these, whole if all are."""
+    if all(isinstance(number, int) for number in numbers):
+        return int(rng.integers(min(numbers), max(numbers) + 1))
+    return rng.uniform(min(numbers), max(numbers))
 
 
 def _typed(value):

@@ -33,7 +33,6 @@ class zero_bytes(Exercise):
         (2, 64, 0, 4),
         (3, 50, 2, 1),
     )
-    drawn = (0, 10, 0, 2), (4, 10**6, 3, 65)
     hint = "add up three things, each whole or a k-th of it: parameters, gradients, state"
 
     def right(self, stage, n, states, k, part=None):
@@ -71,7 +70,6 @@ class zero1_step(Exercise):
     """
 
     cases = ((2, 6), (3, 7), (1, 4), (4, 3), (5, 23))
-    drawn = (2, 1), (9, 40)
     hint = "reduce-scatter the gradients, update each device's own chunk, all-gather the parameters"
 
     def words(self, k, n):

@@ -62,7 +62,6 @@ class one_f_one_b(Exercise):
     """
 
     cases = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))  # LeNet has at most four stages
-    drawn = 1, (5, 12)
 
     def test(self, answer, k, m):
         """The plan can be proved, holds no more micro-batches at a time than 1F1B does, and takes no longer."""

@@ -54,7 +54,6 @@ class accumulate_grads(Exercise):
     """
 
     cases = ((8, 4), (9, 4), (5, 1), (3, 8))
-    drawn = 1, 20, 2  # two numbers
 
     def words(self, n, most):
         return f"{several(n, 'image')}, at most {most} at a time"

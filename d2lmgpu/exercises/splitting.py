@@ -73,7 +73,7 @@ class dense_by_inputs(Exercise):
     every device multiplies its part of the inputs, and the parts add up to the whole layer.
     """
 
-    cases = ((4, 6, 3, 2), (3, 7, 5, 3), (2, 4, 3, 1), (5, 9, 2, 5))
+    cases = ((4, 6, 3, 2), (3, 7, 5, 3), (2, 5, 3, 1), (5, 9, 2, 5))
     hint = "y = x @ weight + bias is a sum over the inputs; each device has some of them"
 
     def words(self, N, D, O, k):
@@ -112,9 +112,6 @@ class largest_batch(Exercise):
         for memory, k in ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4))
     ]
     hint = "how many examples fit into what parameters and gradients leave of a device's memory? Then times k"
-
-    def draw(self, rng):
-        return (PARAMETERS, ACTIVATIONS, *map(int, rng.integers((10**6, 1), (10**8, 9))))
 
     def right(self, parameters, activations, memory, k):
         return k * max(0, (memory - 8 * parameters) // (4 * activations))

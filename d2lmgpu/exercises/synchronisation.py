@@ -22,7 +22,6 @@ class split_batch(Exercise):
     """
 
     cases = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
-    drawn = 1, (50, 9)
 
     def words(self, n, k):
         return f"{several(n, 'example')} on {several(k, 'device')}"
@@ -61,7 +60,6 @@ class allreduce(Exercise):
     cases = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
     hint = "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often"
     raises = "arrays of two devices do not mix: put(x, device) copies x to the other"
-    drawn = (2, 1), (9, 30)
 
     def words(self, k, n):
         return several(k, "device")

@@ -33,7 +33,6 @@ class train_batch(Exercise):
     """
 
     cases = ((7, 3), (12, 2), (5, 1), (2, 3))
-    drawn = (3, 2), (12, 6)
     hint = "add up the sums of the losses of all shards"
 
     def words(self, n, k):
@@ -107,9 +106,6 @@ class smallest_batch(Exercise):
 
     cases = ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8))
     hint = "write down the milliseconds of one device, and those of k, for the same n"
-
-    def draw(self, rng):
-        return float(rng.integers(1, 8)) / 2, float(rng.integers(1, 200)) / 2, int(rng.integers(2, 9))
 
     def right(self, per_example, exchange, k, least=1e-9):
         """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least`` or more."""
