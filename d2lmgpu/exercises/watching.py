@@ -71,18 +71,18 @@ def _watch_one(device, seen):
     device.submit, device.end = submitting, waiting(end)
 
 
-def in_line(seen, is_it):
+def in_line(seen):
     """Two devices, the second of which got its work only after a wait for the first one's. None if there are none.
 
-    ``seen``: of `watch`. A device's work is its first task with a result for which ``is_it`` is true. Threads of the
-    host program are looked at one by one: while one waits, another may still submit.
+    ``seen``: of `watch`. A device's work is its first task that returns several things, such as a loss and gradients.
+    Threads of the host program are looked at one by one: while one waits, another may still submit.
     """
     begun, waited = {}, {}  # the work's thread and number by device; the first device waited for by thread
     for thread, device, task, number in seen:
         if task is None:
             if device in begun and begun[device][0] == thread and begun[device][1] <= number:
                 waited.setdefault(thread, device)
-        elif device not in begun and is_it(task.value):
+        elif device not in begun and isinstance(task.value, list | tuple):
             if thread in waited:
                 return waited[thread], device
             begun[device] = thread, number
