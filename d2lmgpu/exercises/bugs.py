@@ -96,8 +96,7 @@ class cut(Exercise):
     def mistakes(self, bounds, _, n, k):
         sizes = [stop - start for start, stop in bounds]
         yield len(bounds) != k, f"{len(bounds)} shards", "every device needs a pair, also those with no example left"
-        ends = [start for start, _ in bounds] + [n] == [0] + [stop for _, stop in bounds]
-        yield not ends, END_TO_END
+        yield [start for start, _ in bounds] + [n] != [0] + [stop for _, stop in bounds], END_TO_END
         yield max(sizes) - min(sizes) > 1, f"shards of {sizes} examples; all devices wait for the largest", RAGGED
 
 

@@ -76,13 +76,11 @@ class ring_seconds(Exercise):
     def mistakes(self, _, right, k, nbytes, latency, bandwidth):
         steps, wire = 2 * (k - 1), nbytes / bandwidth
         yield steps * (latency + wire), "each step sends all nbytes", "a step sends one chunk, of nbytes / k bytes"
-        twice = "the chunks go round twice: to be added up, and to be copied"
-        yield right / 2, "this is one trip round the ring", twice
+        yield right / 2, "this is one trip round the ring", "chunks go round twice: to be added up, and to be copied"
         yield steps / k * wire, "the latency is missing", "every step begins with a latency"
         yield latency + steps / k * wire, "only one latency is counted", "every step begins with a latency"
         yield 2 * k * (latency + wire / k), "there are 2k steps", "each of the two trips takes k - 1 steps"
-        grows = steps * (latency + nbytes * bandwidth / k)
-        yield grows, "it grows with the bandwidth", "bandwidth is bytes per second"
+        yield steps * (latency + nbytes * bandwidth / k), "it grows with the bandwidth", "bandwidth is bytes per second"
 
 
 EQUATE = "write down the time of both for n bytes, set them equal, and solve for n"

@@ -80,8 +80,7 @@ class max_pool_grad(Exercise):
         return max_pool2d_grad(dy, max_pool2d(x)[1])
 
     def mistakes(self, dx, _, dy, x):
-        shapes = f"dx has shape {dx.shape} and x {x.shape}"
-        yield dx.shape != x.shape, shapes, "every input gets a gradient, even if it is 0"
+        yield dx.shape != x.shape, f"dx has shape {dx.shape}, and x {x.shape}", "every input gets a gradient, even if 0"
         rows, columns = x.shape[2] // 2, x.shape[3] // 2
         spread = np.zeros_like(x)
         spread[:, :, : 2 * rows, : 2 * columns] = dy.repeat(2, 2).repeat(2, 3)
@@ -89,8 +88,7 @@ class max_pool_grad(Exercise):
         added = f"dx adds up to {short(sums)} in the first squares, and dy is {short(dy)}"
         yield spread / 4, "each input of a square got a quarter", "that is average pooling; a maximum depends on one"
         yield spread, "each input of a square got all of dy", "a small change of the smaller inputs changes nothing"
-        once = "each square hands on its dy, once: what if two of its numbers are the largest?"
-        yield not close(sums, dy), added, once
+        yield not close(sums, dy), added, "each square hands on its dy, once: what if two numbers are the largest?"
         yield True, "not the right input gets it", "the largest of the square; among equals the first, row by row"
 
 
@@ -125,8 +123,7 @@ class log_softmax(Exercise):
 
     def mistakes(self, found, right, logits):
         columns, bad = np.exp(found).sum(axis=0), not np.isfinite(found).all()
-        shapes = f"its shape is {found.shape} and should be {right.shape}"
-        yield found.shape != right.shape, shapes, "sum(axis=1, keepdims=True)"
+        yield found.shape != right.shape, f"its shape is {found.shape}, not {right.shape}", "sum(axis=1, keepdims=True)"
         yield np.exp(right), "these are the probabilities; their logarithms are asked for"
         yield close(columns, np.ones(right.shape[1])), "each row is an image and has its own sum: axis 1"
         yield bad and logits.min() > 900, TOO_LARGE

@@ -47,11 +47,8 @@ class zero_bytes(Exercise):
         yield 2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"
         yield right - 4 * grads, "the gradients are missing", "the complete gradients take memory, too"
         yield 4 * (params + grads), "the optimiser's state is missing", "the optimiser keeps `states` numbers for each"
-        whole = self.right(0, n, states, k)
-        yield whole, "nothing is shared out", "stage 1 shares the optimiser's state, 2 and 3 more"
-        yield self.right(stage + 1, n, states, k), "too much is shared out", STAGES
-        yield self.right(stage - 1, n, states, k), "too little is shared out", STAGES
-        yield self.right(3, n, states, k), "everything is shared out", STAGES
+        for other in range(4):
+            yield self.right(other, n, states, k), f"as much as in stage {other}", STAGES
         yield k * right, "these are the bytes of all devices", "return those of one"
         yield self.right(stage, n, states, k, least), "with the smallest part", WHOLE
         yield self.right(stage, n, states, k, n / k), "with a fraction of a number", WHOLE
@@ -107,7 +104,6 @@ class zero1_step(Exercise):
         mixed = np.concatenate([grad[a:b] for grad, (a, b) in zip(own, bounds, strict=True)])
         forgotten = start - LR * np.sum(own, axis=0, dtype=np.float32)
         yield part, "its own chunk is right, but the others are old", "all-gather the parameters after the update"
-        one = start - LR * (MOMENTUM * before + mixed)
-        yield one, "each chunk used one device's gradients only", "sum them first"
+        yield start - LR * (MOMENTUM * before + mixed), "each chunk used one device's gradients only", "sum them first"
         yield forgotten, "the velocities were not used", "p = p - lr · v, with v = momentum · v + gradient"
         yield 2 * start - right, "a step uphill", "the step is subtracted"

@@ -23,14 +23,12 @@ class updates_per_epoch(Exercise):
         yield n // (k * b), "the ragged rest gets no update", "the last minibatch may be smaller; round up"
         yield n / (k * b), "that is not a whole number", "the last minibatch may be smaller, but is an update, too"
         yield math.ceil(n / b), "as many as on one device", "an update needs a shard of b examples from each device"
-        yield n // b, "as many as on one device", "an update needs a shard of b examples from each device"
         yield k * math.ceil(n / b), "more with more devices", "all devices together make one update, of k·b examples"
         yield right + 1, "one too many", "if k·b divides n, there is no smaller last minibatch"
 
 
 SCALED = "the minibatch grows with k: what does linear scaling say of the rate?"
 RISE = "the first warmup_steps steps rise in equal parts, and none has rate 0"
-BEHIND = f"{RISE}; step warmup_steps - 1 has the full rate"
 GOYAL = "Goyal et al. do that, but here the rate rises from 0 in equal parts"
 
 
@@ -62,8 +60,7 @@ class learning_rate(Exercise):
         if step < warmup:
             yield full, "the full rate from the start", "during the warm-up the rate is still smaller"
             yield 0.0, "a step with rate 0 changes nothing", RISE
-            yield step / warmup * full, "a step behind", BEHIND
-            yield full * (step + 1) / (warmup + 1), "a step behind", BEHIND
+            yield full * (step + 1) / (warmup + 1), "a step behind", f"{RISE}; step warmup_steps - 1 has the full rate"
             yield lr + (full - lr) * step / warmup, "it rises from the rate of one device", GOYAL
             yield lr + (full - lr) * part, "it rises from the rate of one device", GOYAL
         else:

@@ -35,12 +35,11 @@ class count_products(Exercise):
     def mistakes(self, _, right, x_shape, weight_shape, input_grad):
         N, _, H, W = x_shape
         *_, kh, kw = weight_shape
-        products = 2 + input_grad
         one = right // ((H - kh + 1) * (W - kw + 1))  # the products for one output pixel of all images
         yield one * H * W, "there are fewer outputs than pixels: H - kh + 1 rows"
         yield right // N, "that is for one image; there are N"
-        yield right // products, "that is the forward pass alone; backward needs products, too"
-        yield right // products * 3, "with input_grad=False one of the three is not computed"
+        yield right // (2 + input_grad), "that is the forward pass alone; backward needs products, too"
+        yield right // (2 + input_grad) * 3, "with input_grad=False one of the three is not computed"
         yield 2 * right, "a multiplication and its addition count once here"
         yield one * (H - kw + 1) * (W - kh + 1), "kh goes along H, and kw along W"
 

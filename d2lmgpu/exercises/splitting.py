@@ -40,8 +40,7 @@ class layer_split_bytes(Exercise):
         yield right / 2, "the forward pass only", "a gradient comes back for every number that was sent"
         yield right / 4, "numbers, not bytes", "a float32 number takes 4 bytes"
         yield 2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"
-        one = right / batch_size
-        yield one, "these are the bytes of one example", "every example of the minibatch crosses the cut"
+        yield right / batch_size, "these are the bytes of one example", "every example of the minibatch crosses the cut"
         yield 8 * batch_size * sum(outputs[cut] for cut in cuts), "the outputs of the layer after the cut", BEFORE
         yield 8 * batch_size * sum(outputs), "the outputs of all layers", "what stays on a device does not travel"
 
@@ -123,5 +122,4 @@ class largest_batch(Exercise):
         yield right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"
         yield no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"
         yield shared, "only a part of the parameters", "with data parallelism every device holds all of them"
-        more = 0 < found - right < k
-        yield more, "a shard would not fit", "each device holds whole examples: round down before times k"
+        yield 0 < found - right < k, "a shard would not fit", "devices hold whole examples: round down before times k"

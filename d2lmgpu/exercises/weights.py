@@ -54,7 +54,7 @@ class evaluate(Exercise):
         shards = [[batch[start:stop] for start, stop in chunk_bounds(len(batch), k)] for batch in batches]
         full = np.concatenate([batch for batch in batches if len(batch) == batch_size])
         firsts = np.concatenate([parts[0] for parts in shards])
-        of_shards = [[shard.mean() for shard in parts if len(shard)] for parts in shards]
+        of_shards = [shard.mean() for parts in shards for shard in parts if len(shard)]
         yield right.sum(), "this is a number of images", "accuracy is a fraction of all images: divide by their number"
         yield 100 * mean, "this is in percent", "accuracy is a fraction of all images, from 0 to 1"
         for wrong in (full.mean(), full.sum() / n):
@@ -63,9 +63,7 @@ class evaluate(Exercise):
         for wrong in (firsts.mean(), firsts.sum() / n):
             yield wrong, "only device 0 counts", "every device's shard counts"
         yield np.mean([batch.mean() for batch in batches]), "a mean of minibatches' accuracies", SMALL
-        yield np.mean([np.mean(parts) for parts in of_shards]), "a mean of shards' accuracies", SMALL
-        yield np.mean(np.concatenate(of_shards)), "a mean of shards' accuracies", SMALL
-        yield sum(map(sum, of_shards)) / k / len(batches), "a mean of shards' accuracies", SMALL
+        yield np.mean(of_shards), "a mean of shards' accuracies", SMALL
 
 
 SIZES = "return a list of sizes, one per device"
@@ -156,11 +154,8 @@ class combine_statistics(Exercise):
         yield (m.mean(), ...), "the mean is the mean of the means", "weight each mean by the shard's count"
         yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by how many numbers there are in all"
         yield (mean, within), "the variance is without the differences between the means", BETWEEN
-        yield (mean, v.mean()), "the variance is the mean of the variances", BETWEEN
         unweighted = within + ((m - mean) ** 2).mean()
         yield (mean, unweighted), "the variance is computed as if all shards' means had equal weight", WEIGH
-        mean_square = within + (part * m**2).sum()
-        yield (mean, mean_square), "the variance is the mean square", "subtract the square of the mean"
-        deviation = math.sqrt(variance)
-        yield (mean, deviation), "the variance is the standard deviation", "the variance is its square"
+        yield (mean, within + (part * m**2).sum()), "the variance is the mean square", "subtract the square of the mean"
+        yield (mean, math.sqrt(variance)), "the variance is the standard deviation", "the variance is its square"
         yield close(found[0], mean), SQUARES

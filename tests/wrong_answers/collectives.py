@@ -76,7 +76,7 @@ def ring_seconds__whole_arrays(k, nbytes, latency, bandwidth):
 
 
 def ring_seconds__once_round(k, nbytes, latency, bandwidth):
-    """the chunks go round twice"""
+    """chunks go round twice"""
     return (k - 1) * (latency + nbytes / k / bandwidth)
 
 

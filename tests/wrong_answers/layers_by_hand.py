@@ -81,14 +81,14 @@ def max_pool_grad__even_sides_only(dy, x):
 
 
 def max_pool_grad__the_rest_is_lost(dy, x):
-    """every input gets a gradient, even if it is 0"""
+    """every input gets a gradient, even if 0"""
     x = x[:, :, : 2 * dy.shape[2], : 2 * dy.shape[3]]
     largest = x.reshape(*dy.shape[:3], 2, dy.shape[3], 2).max((3, 5))
     return dy.repeat(2, 2).repeat(2, 3) * (x == largest.repeat(2, 2).repeat(2, 3))
 
 
 def max_pool_grad__to_all_of_the_largest(dy, x):
-    """what if two of its numbers are the largest?"""
+    """what if two numbers are the largest?"""
     dx = np.zeros_like(x)
     for n, c, i, j in np.ndindex(dy.shape):
         square = x[n, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]

@@ -16,22 +16,22 @@ def zero_bytes__numbers(stage, parameters, states, k):
 
 
 def zero_bytes__nothing_shared(stage, parameters, states, k):
-    """nothing is shared out"""
+    """as much as in stage 0"""
     return 4 * parameters * (2 + states)
 
 
 def zero_bytes__everything_shared(stage, parameters, states, k):
-    """everything is shared out"""
+    """as much as in stage 3"""
     return _bytes_of(3, parameters, states, k)
 
 
 def zero_bytes__a_stage_too_far(stage, parameters, states, k):
-    """too much is shared out"""
+    """as much as in stage 2"""
     return _bytes_of(stage + 1, parameters, states, k)
 
 
 def zero_bytes__a_stage_behind(stage, parameters, states, k):
-    """too little is shared out"""
+    """as much as in stage 1"""
     return _bytes_of(max(stage - 1, 1), parameters, states, k)
 
 

@@ -156,7 +156,7 @@ def largest_batch__a_part_of_an_example(parameters, activations, memory, k):
 
 
 def largest_batch__rounds_too_late(parameters, activations, memory, k):
-    """each device holds whole examples"""
+    """devices hold whole examples"""
     return max(0, k * (memory - 8 * parameters) // (4 * activations))
 
 
