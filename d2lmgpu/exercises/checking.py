@@ -70,8 +70,8 @@ BUSY = "does it wait for something that never happens? If devices are still busy
 def _try_cases(exercise, answer):
     """Try the answer on all cases, and with a seed on three hidden ones."""
     named = exercise.cases.items() if isinstance(exercise.cases, dict) else [(None, case) for case in exercise.cases]
-    drawn = [exercise.draw(random_numbers(own)) for own in range(3)] if SEED.get() is not None else []
-    for words, arguments in (*named, *((None, case) for case in drawn if case)):
+    drawn = [(None, exercise.draw(random_numbers(own))) for own in range(3)] if SEED.get() is not None else []
+    for words, arguments in (*named, *drawn):
         with np.errstate(all="ignore"), in_case(words or exercise.words(*arguments)):
             exercise.test(answer, *arguments)
 

@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 
-from ..arguments import is_number, shown
+from ..arguments import shown
 from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
 
 SEED = contextvars.ContextVar("seed", default=None)
@@ -45,10 +45,10 @@ class Exercise:
             (cls.says,) = says
 
     def draw(self, rng):
-        """A hidden case: numbers between those of the cases, if these have only numbers. None if there is none."""
-        places = list(zip(*self.cases, strict=True))
-        if all(is_number(value) for place in places for value in place):
-            return [_between(rng, place) for place in places]
+        """A hidden case: one of the cases with other numbers, each between those that the cases have in its place."""
+        cases = list(self.cases.values()) if isinstance(self.cases, dict) else self.cases
+        case = cases[rng.integers(len(cases))]
+        return [_varied(rng, *each) for each in zip(case, zip(*cases, strict=True), strict=True)]
 
     def right(self, *arguments):
         """The right result, or None if several are right; then ``mistakes`` decides."""
@@ -80,11 +80,24 @@ class Exercise:
             compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
 
 
-def _between(rng, numbers):
-    """A number from the least to the largest of these, whole if all are."""
-    if all(isinstance(number, int) for number in numbers):
-        return int(rng.integers(min(numbers), max(numbers) + 1))
-    return rng.uniform(min(numbers), max(numbers))
+def _varied(rng, value, others):
+    """The value with other numbers, between those of the ``others``; in a list or a dict between its own.
+
+    Whole numbers are at least 1: not all of a minibatch's shards may be empty.
+    """
+    match value:
+        case int():
+            least = max(1, int(min(others)))
+            return int(rng.integers(least, max(least, *others) + 1))
+        case float():
+            return rng.uniform(min(others), max(others))
+        case np.ndarray():
+            return rng.normal(size=value.shape).astype(value.dtype)
+        case list() | tuple():
+            return type(value)(_varied(rng, each, value) for each in value)
+        case dict():
+            return {key: _varied(rng, each, value.values()) for key, each in value.items()}
+    return value
 
 
 def _typed(value):

@@ -73,9 +73,6 @@ class max_pool_grad(Exercise):
     form = np.ndarray
     returns = NUMBERS
 
-    def draw(self, rng):
-        return _pooled(rng, rng.normal(size=(2, 3, 5, 6)))
-
     def right(self, dy, x):
         return max_pool2d_grad(dy, max_pool2d(x)[1])
 
@@ -113,9 +110,6 @@ class log_softmax(Exercise):
     form = np.ndarray
     returns = NUMBERS
     keeps = "do not change logits in place"
-
-    def draw(self, rng):
-        return (rng.normal(size=(4, 10)).astype(np.float32),)
 
     def right(self, logits):
         wide = logits.astype(float) - logits.max(axis=1, keepdims=True)

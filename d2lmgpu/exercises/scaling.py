@@ -22,11 +22,6 @@ class speedup_and_efficiency(Exercise):
     form = {float: (float, float)}
     returns = "return a dict with the keys of seconds, and a pair for each: (speed-up, efficiency)"
 
-    def draw(self, rng):
-        """From one device and several others, in any order."""
-        counts = rng.permutation([1, *rng.choice(range(2, 65), 3, replace=False)])
-        return ({int(k): round(rng.uniform(1, 20), 2) for k in counts},)
-
     def right(self, seconds):
         """Speed-up and efficiency for each number of devices, in any order."""
         return {k: (seconds[1] / s, seconds[1] / s / k) for k, s in seconds.items()}
@@ -115,10 +110,6 @@ class limiting_phase(Exercise):
     form = str
     returns = "return the name of a phase"
     raises = "a phase may take no time on one device"
-
-    def draw(self, rng):
-        one, many = (*rng.uniform(5, 20, 2).round(1).tolist(), 0.0, 1.0), rng.uniform(1, 20, 4).round(1).tolist()
-        return _phases(one), _phases(many), int(rng.integers(2, 9))
 
     def right(self, one, many, k):
         """The phase that exceeds a k-th of its time on one device by the most."""

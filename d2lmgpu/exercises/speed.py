@@ -114,10 +114,6 @@ class next_scale(Exercise):
     form = (bool, float, float)
     returns = "return use, scale, good_steps; use is True or False"
 
-    def draw(self, rng):
-        scale, steps, interval = 2.0 ** rng.integers(1, 16), int(rng.integers(0, 20)), int(rng.integers(20, 30))
-        return scale, steps, [rng.normal(size=3)], interval
-
     def right(self, scale, good_steps, grads, interval):
         if not all(np.isfinite(grad).all() for grad in grads):
             return False, max(1.0, scale / 2), 0

@@ -145,9 +145,6 @@ class update_replicas(Exercise):
 
     cases = (((5, 5),), ((10,),), ((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((2, 2, 2, 2, 2),))
 
-    def draw(self, rng):
-        return (rng.integers(1, 9, rng.integers(2, 9)).tolist(),)
-
     def words(self, sizes):
         return f"{several(len(sizes), 'device')}, a minibatch of {sum(sizes)}"
 

@@ -72,9 +72,6 @@ class examples_per_second(Exercise):
     cases = (([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]), ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]), ([3.0, 2.0], [10, 5]))
     hint = f"{ALL}, but for the first step"
 
-    def draw(self, rng):
-        return rng.uniform(0.1, 9, 5).round(2).tolist(), rng.integers(10, 300, 5).tolist()
-
     def right(self, seconds, sizes):
         return sum(sizes[1:]) / sum(seconds[1:])
 

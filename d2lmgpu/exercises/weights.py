@@ -96,9 +96,6 @@ class split_by_loads(Exercise):
     form = [float]
     returns = SIZES
 
-    def draw(self, rng):
-        return int(rng.integers(1, 300)), [1.0, *rng.choice((0, 0.5, 1, 2.5, 3), int(rng.integers(1, 7))).tolist()]
-
     def mistakes(self, sizes, _, n, loads):
         yield len(sizes) != len(loads), f"{len(sizes)} sizes for {several(len(loads), 'device')}", SIZES
         shares, total = n * np.array(loads) / sum(loads), sum(sizes)
@@ -136,10 +133,6 @@ class combine_statistics(Exercise):
     hint = "the sum of all numbers, divided by how many"
     form = (float, float)
     returns = "return two numbers: mean, variance"
-
-    def draw(self, rng):
-        means, variances = rng.normal(0, 5, 4).round(1), rng.uniform(0, 9, 4).round(1)
-        return list(map(int, rng.integers(1, 50, 4))), means.tolist(), variances.tolist()
 
     def right(self, counts, means, variances):
         """Mean and variance of all numbers, from those of the shards."""
