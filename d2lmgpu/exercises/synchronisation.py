@@ -62,7 +62,7 @@ class allreduce(Exercise):
     raises = "arrays of two devices do not mix: put(x, device) copies x to the other"
 
     def words(self, k, n):
-        return several(k, "device")
+        return f"{several(k, 'device')}, {several(n, 'number')}"
 
     def test(self, answer, k, n):
         """The sum, in place, on every device. Returns the transfers."""
@@ -105,10 +105,10 @@ def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
     steps = [_flat(params) - _flat(start) for params in arrays]
     if not any(step.any() for step in steps):
         raise Empty("no parameter has changed")
-    n, own = sum(sizes), [_flat(grads) for grads in own]
+    n, own = sum(sizes), [-lr * _flat(grads) for grads in own]  # each one's step, if nobody divided
     total, means = np.sum(own, axis=0), [grads / max(1, size) for grads, size in zip(own, sizes, strict=True)]
     for i, step in enumerate(steps):
-        wrong = (
+        mistakes = (
             (0 * total, "it has not changed", "every device steps its own copy, in place"),
             (own[i] / n, "by its own gradient only", ALL_FIRST),
             (means[i], "by its own gradient only", ALL_FIRST),
@@ -118,11 +118,10 @@ def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
             (total / len(own) / n, "k times too short", "divide once, by the examples; not by the devices, too"),
             (total, "by the sum itself", "gradients are sums over examples: divide by their number, as sgd does"),
             (-total / n, "uphill", "SGD subtracts the gradient"),
+            (not np.isfinite(step).all(), "do not divide by an empty shard's size"),
         )
-        mistakes = [(-lr * gradient, what, hint) for gradient, what, hint in wrong]
-        mistakes.append((not np.isfinite(step).all(), "do not divide by an empty shard's size"))
         with in_case(f"the step of device {i}"):
-            compare(step, -lr * total / n, mistakes, SAME, tolerance)
+            compare(step, total / n, mistakes, SAME, tolerance)
 
 
 ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"

@@ -28,6 +28,7 @@ class train_batch(Exercise):
 
     cases = ((7, 3), (12, 2), (5, 1), (2, 3))
     hint = "add up the sums of the losses of all shards"
+    returns = "return the loss, summed over examples"
 
     def words(self, n, k):
         return f"{several(n, 'example')} on {several(k, 'device')}"
@@ -44,9 +45,7 @@ class train_batch(Exercise):
             loss, transfers = call_recorded(answer, X, y, given, list(devices), LR)
         own = [loss_and_grads(X[start:stop], y[start:stop], params)[1] for start, stop in bounds]
         check_steps(given, copies, params, own, [stop - start for start, stop in bounds], LR, 1e-2)
-        hint = "return the loss, summed over examples"
-        expect(loss is not None and loss is not ..., "all parameters are right, but it returned nothing", hint)
-        loss, total = read(loss, float, hint), float(loss_and_grads(X, y, params)[0])
+        loss, total = read(loss, float, self.returns), float(loss_and_grads(X, y, params)[0])
         self.compare(loss, total, n, what="the loss", tolerance=1e-4)
         pair = in_line(seen)
         said = "right, but one device after the other: {} got nothing to do before {} was waited for"
@@ -54,9 +53,8 @@ class train_batch(Exercise):
         check_ways(transfers, devices, sum(param.size for param in params))
 
     def mistakes(self, loss, total, n):
-        missing = loss > 1.5 * total / n
         yield total / n, "the mean", "return the sum over the examples; do not divide it"
-        yield missing, "some examples are missing", "add up the losses of all devices, not only of one"
+        yield loss > 1.5 * total / n, "some examples are missing", "add up the losses of all devices, not only of one"
 
 
 ALL = "all examples over all seconds"

@@ -97,13 +97,13 @@ def sum_from_neighbours__no_answer(data):
 
 
 def sum_from_neighbours__what_grew_is_sent_on(data):
-    """3 devices: device 0: ["""
+    """3 devices, 7 numbers: device 0: ["""
     for _ in range(len(data) - 1):
         faulty.sum_from_neighbours(data)
 
 
 def sum_from_neighbours__one_device_too(data):
-    """1 device: device 0: ["""
+    """1 device, 4 numbers: device 0: ["""
     messages = data
     for _ in range(max(1, len(data) - 1)):
         messages = [d2l.put(messages[i - 1], array.device) for i, array in enumerate(data)]
