@@ -35,13 +35,12 @@ def compare(what, predicted, found, unit="", how="measured"):
     second call shows it; in a notebook a click does, too. ``predicted`` may be None or ``...``, none yet. Raises
     ValueError for anything else than numbers.
     """
-    for name, value in (("found", found), ("predicted", predicted)):
-        if not is_number(value) and (name == "found" or (value is not None and value is not ...)):
+    predicted = None if predicted is ... else predicted
+    for name, value in (("found", found), ("predicted", 0 if predicted is None else predicted)):
+        if not is_number(value):
             raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
     check_text("compare: unit", unit)
     check_name("compare: how", how, WAYS)
-    if predicted is ...:
-        predicted = None
     mine = course.begun()
     entry = {"predicted": predicted and float(predicted), "found": float(found), "unit": unit, "how": how}
     seen = _keep(mine, what, entry) if mine else True
@@ -120,20 +119,18 @@ def _read(path):
     if not path.exists():
         return {}
     found = read_json(path.read_bytes())
-    sound = {name: _sound(kept) for name, kept in found.items()} if isinstance(found, dict) else None
-    if sound != found or sound is None:
+    sound = {name: _sound(kept) for name, kept in found.items()} if isinstance(found, dict) else {}
+    if sound != found:
         aside = keep_aside(path).name
         print(f"({FILE} is not as compare writes it. A copy is kept as {aside}; what cannot be read is left out.)")
-    return sound or {}
+    return sound
 
 
 def _sound(kept):
     """A notebook's entries, without any that `compare` does not write."""
-    if not isinstance(kept, dict):
-        return {}
-    lists = {what: entries for what, entries in kept.items() if isinstance(entries, list) and _is_text(what)}
-    sound = {what: [entry for entry in entries if _is_entry(entry)] for what, entries in lists.items()}
-    return {what: entries for what, entries in sound.items() if entries}
+    kept = kept.items() if isinstance(kept, dict) else ()
+    sound = {what: list(filter(_is_entry, entries)) for what, entries in kept if isinstance(entries, list)}
+    return {what: entries for what, entries in sound.items() if entries and _is_text(what)}
 
 
 def _is_entry(entry):
