@@ -21,11 +21,6 @@ def _cut(x, add=0):
     return bits.astype(np.uint32).view(np.float32)
 
 
-def _to_bfloat16(x):
-    odd = (x.view(np.uint32) >> 16) & 1
-    return _cut(x, 0x7FFF + odd.astype(np.uint64))
-
-
 class to_bfloat16(Exercise):
     """Write to_bfloat16(x): an array of float32 numbers, each rounded to the nearest bfloat16 (1 bit for the sign, 8
     for the exponent, 7 for the fraction), ties to the one whose last bit is 0. Return float32 numbers, whose lower 16
@@ -53,7 +48,8 @@ class to_bfloat16(Exercise):
         return (_numbers(6, seed=rng),)
 
     def mistakes(self, found, _, x):
-        right = _to_bfloat16(x)
+        odd = (x.view(np.uint32) >> 16) & 1
+        right = _cut(x, 0x7FFF + odd.astype(np.uint64))
         if found.dtype == np.float32 and close(found, right, 0):
             return
         said, half = f"it should be {short(right)}", x.astype(np.float16).astype(np.float32)
