@@ -22,17 +22,7 @@ class zero_bytes(Exercise):
     parameters, gradients and state, each whole or in parts, as the stage says.
     """
 
-    cases = (
-        (1, 129_068, 2, 8),
-        (2, 129_068, 2, 8),
-        (3, 129_068, 1, 8),
-        (0, 1_000, 2, 4),
-        (1, 1_001, 1, 3),
-        (2, 101, 2, 3),
-        (3, 101, 2, 3),
-        (2, 64, 0, 4),
-        (3, 50, 2, 1),
-    )
+    cases = ((1, 129_068, 2, 8), (2, 129_068, 2, 8), (3, 1_000, 1, 3), (0, 1_000, 2, 4), (2, 64, 0, 4), (3, 50, 2, 1))
     hint = "add up three things, each whole or a k-th of it: parameters, gradients, state"
 
     def right(self, stage, n, states, k, part=None):

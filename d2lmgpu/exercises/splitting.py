@@ -21,12 +21,7 @@ class layer_split_bytes(Exercise):
     every cut is crossed by the outputs of the layer before it, and by as many gradients.
     """
 
-    cases = (
-        ([70, 60, 50, 40, 30], [2], 1),
-        ([70, 60, 50, 40, 30], [1, 4], 7),
-        (LENET_OUTPUTS, [3, 6, 8], 256),
-        ([70, 60, 50, 40, 30], [], 8),
-    )
+    cases = (([70, 60, 50], [2], 1), ([70, 60, 50, 40], [1, 3], 7), (LENET_OUTPUTS, [3, 6, 8], 256), ([70, 60], [], 8))
     hint = "for one cut: examples · numbers · 4 bytes forward, and as many back; then add up the cuts"
 
     def draw(self, rng):
@@ -106,10 +101,7 @@ class largest_batch(Exercise):
     every device holds all parameters and gradients, and whole examples in the memory that is left.
     """
 
-    cases = [
-        (PARAMETERS, ACTIVATIONS, memory, k)
-        for memory, k in ((2**24, 1), (2**22, 5), (2**24, 2), (2**20, 3), (10**6, 4))
-    ]
+    cases = [(PARAMETERS, ACTIVATIONS, memory, k) for memory, k in ((2**24, 1), (2**22, 5), (2**20, 3), (10**6, 4))]
     hint = "how many examples fit into what parameters and gradients leave of a device's memory? Then times k"
 
     def right(self, parameters, activations, memory, k):
