@@ -65,6 +65,7 @@ class to_bfloat16(Exercise):
         yield True, said, BITS
 
 
+LENET = [720, 80, 100_000, 200, 409_600, 512, 5_120, 40]
 ORDER = "backward goes from the last layer to the first, and so do the buckets"
 LAST = "the last bucket, too, has to be sent, even if it is not full"
 
@@ -77,15 +78,7 @@ class buckets(Exercise):
     each is sent as soon as its last gradient is there.
     """
 
-    cases = (
-        ([4, 4, 4, 4], 8),
-        ([720, 80, 100_000, 200, 409_600, 512, 5_120, 40], 100_000),  # LeNet's
-        ([3, 5, 2, 6, 1], 7),
-        ([9, 9], 5),
-        ([1, 1, 1], 100),
-        ([10], 10),
-        ([], 5),
-    )
+    cases = (([4] * 4, 8), (LENET, 100_000), ([3, 5, 2, 6, 1], 7), ([9, 9], 5), ([1] * 3, 100), ([10], 10), ([], 5))
     hint = "put the next one into the same bucket as long as there is room for it"
     form = [[int]]
     returns = "return a list of buckets, each a list of the numbers of parameters, such as [[3, 2], [1, 0]]"

@@ -41,9 +41,7 @@ class learning_rate(Exercise):
     """
 
     cases = [
-        (step, *run)
-        for run in ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1))
-        for step in (0, 1, 2, 3, 4, 5, 9, 100)
+        (step, *run) for run in ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1)) for step in (*range(6), 9, 100)
     ]
     hint = f"{SCALED}; {RISE}"
     raises = f"{RUN_IT}; warmup_steps may be 0: then there is no warm-up, and nothing to divide by"
