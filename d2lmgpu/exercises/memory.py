@@ -31,16 +31,15 @@ class zero_bytes(Exercise):
         return 4 * ((n if stage < 3 else part) + (n if stage < 2 else part) + states * (n if stage < 1 else part))
 
     def mistakes(self, _, right, stage, n, states, k):
-        largest, least = -(-n // k), n // k
-        params, grads = (n if stage < 3 else largest), (n if stage < 2 else largest)
         yield right / 4, "this counts numbers, not bytes", "a float32 number takes 4 bytes"
         yield 2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"
+        grads = n if stage < 2 else -(-n // k)
         yield right - 4 * grads, "the gradients are missing", "the complete gradients take memory, too"
-        yield 4 * (params + grads), "the optimiser's state is missing", "the optimiser keeps `states` numbers for each"
+        yield self.right(stage, n, 0, k), "the optimiser's state is missing", "it has `states` numbers per parameter"
         for other in range(4):
             yield self.right(other, n, states, k), f"as much as in stage {other}", STAGES
         yield k * right, "these are the bytes of all devices", "return those of one"
-        yield self.right(stage, n, states, k, least), "with the smallest part", WHOLE
+        yield self.right(stage, n, states, k, n // k), "with the smallest part", WHOLE
         yield self.right(stage, n, states, k, n / k), "with a fraction of a number", WHOLE
 
 
@@ -87,8 +86,6 @@ class zero1_step(Exercise):
         expect(sent <= enough, f"right, but the devices sent {sent:,} bytes; {enough:,} are enough", hint)
 
     def mistakes(self, _, right, start, own, before, i):
-        if len(own) == 1:
-            return
         bounds, part = chunk_bounds(len(start), len(own)), start.copy()
         part[slice(*bounds[i])] = right[slice(*bounds[i])]
         mixed = np.concatenate([grad[a:b] for grad, (a, b) in zip(own, bounds, strict=True)])

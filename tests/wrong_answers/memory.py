@@ -42,7 +42,7 @@ def zero_bytes__forgets_gradients(stage, parameters, states, k):
 
 
 def zero_bytes__forgets_the_state(stage, parameters, states, k):
-    """the optimiser keeps `states` numbers for each"""
+    """it has `states` numbers per parameter"""
     return _bytes_of(stage, parameters, 0, k)
 
 
