@@ -71,11 +71,14 @@ def _watch_one(device, seen):
     device.submit, device.end = submitting, waiting(end)
 
 
-def in_line(seen):
-    """Two devices, the second of which got its work only after a wait for the first one's. None if there are none.
+SUBMIT = "submit to all devices first, tasks = [device.run(...) for ...], and then wait: task.result() for each"
 
-    ``seen``: of `watch`. A device's work is its first task that returns several things, such as a loss and gradients.
-    Threads of the host program are looked at one by one: while one waits, another may still submit.
+
+def check_at_once(seen):
+    """Raise `Wrong` if a device got its work only after a wait for another one's. ``seen``: of `watch`.
+
+    A device's work is its first task that returns several things, such as a loss and gradients. Threads of the host
+    program are looked at one by one: while one waits, another may still submit.
     """
     begun, waited = {}, {}  # the work's thread and number by device; the first device waited for by thread
     for thread, device, task, number in seen:
@@ -83,7 +86,6 @@ def in_line(seen):
             if device in begun and begun[device][0] == thread and begun[device][1] <= number:
                 waited.setdefault(thread, device)
         elif device not in begun and isinstance(task.value, list | tuple):
-            if thread in waited:
-                return waited[thread], device
+            late = f"{device} got nothing to do before {waited.get(thread)} was waited for"
+            expect(thread not in waited, f"right, but one device after the other: {late}", SUBMIT)
             begun[device] = thread, number
-    return None
