@@ -12,10 +12,10 @@ from .watching import RAW, check_place, spread
 PUT = "arrays of two devices do not mix: d2l.put(x, device) copies x to the device"
 
 
-def _arrays(places):
+def vectors(places, n=5):
     """Random vectors on these devices, and the same on the host."""
     rng = random_numbers(0)
-    values = [rng.normal(0, 1, 5).astype(np.float32) for _ in places]
+    values = [rng.normal(0, 1, n).astype(np.float32) for _ in places]
     return spread(values, map(cpu, places)), values
 
 
@@ -50,7 +50,7 @@ class sum_on(Exercise):
 
     def test(self, answer, places, there):
         """The sum is on the right device, no needless byte was sent, and the arrays are as before."""
-        arrays, values = _arrays(places)
+        arrays, values = vectors(places)
         result, transfers = call_recorded(answer, list(arrays), cpu(there), hint=PUT)
         returned(result)
         for i, array, value in zip(places, arrays, values, strict=True):
@@ -63,10 +63,7 @@ class sum_on(Exercise):
         _check_way(transfers, [(i, there) for i in places if i != there], arrays[0].nbytes)
 
 
-OVERWRITTEN = (
-    "the first assignment overwrites what the second one needs: keep a copy of it; "
-    "a second name is not a copy; put(x, x.device) makes one"
-)
+OVERWRITTEN = "the first assignment overwrites what the second needs: keep a copy, put(x, x.device); a name is no copy"
 
 
 class swap(Exercise):
@@ -84,7 +81,7 @@ class swap(Exercise):
 
     def test(self, answer, one, other):
         """In place, between two devices and on one."""
-        (a, b), (was_a, was_b) = _arrays((one, other))
+        (a, b), (was_a, was_b) = vectors((one, other))
         returned, transfers = call_recorded(answer, a, b, hint=PUT)
         now, right = (to_host(a), to_host(b)), (was_b, was_a)
         if same(now, right[::-1]):

@@ -71,10 +71,6 @@ FAN = "how large a unit's output is depends on how many inputs it adds up"
 ORDER = "a dense layer's weight is (inputs, outputs), a convolution's (outputs, inputs, h, w)"
 
 
-def _inputs_and_outputs(shape):
-    return (math.prod(shape[1:]), shape[0]) if len(shape) == 4 else shape
-
-
 class he_std(Exercise):
     """Write he_std(shape): the standard deviation of He's initial weights, for the shape of a convolution's weight,
     (outputs, inputs, h, w), or of a dense layer's, (inputs, outputs).
@@ -86,16 +82,15 @@ class he_std(Exercise):
     hint = "√(2 / inputs of a unit)"
 
     def right(self, shape):
-        return math.sqrt(2 / _inputs_and_outputs(shape)[0])
+        return math.sqrt(2 / (math.prod(shape[1:]) if len(shape) == 4 else shape[0]))
 
     def mistakes(self, _, right, shape):
-        inputs, outputs = _inputs_and_outputs(shape)
-        area = math.prod(shape[2:])
+        outputs, area = shape[0 if len(shape) == 4 else 1], math.prod(shape[2:])
         hint = "a convolution's unit adds up its whole window, of every channel"
         yield math.sqrt(2 / outputs), "counts the outputs", FAN if len(shape) == 4 else ORDER
         yield math.sqrt(2 / outputs / area), "counts the outputs", FAN
         yield math.sqrt(2 / shape[1]), "counts channels only", hint
         yield math.sqrt(2 / area), "counts the window only", "a unit adds up its window in every input channel"
-        yield 2 / inputs, "the variance", "the standard deviation is its square root"
-        yield math.sqrt(1 / inputs), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"
+        yield right**2, "the variance", "the standard deviation is its square root"
+        yield right / math.sqrt(2), "without the 2", "ReLU sets half of the values to zero; the 2 makes up for it"
         yield 0.01, "the textbook's constant", "it should depend on the shape"

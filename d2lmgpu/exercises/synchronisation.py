@@ -6,8 +6,9 @@ from ..devices import cpu, to_host
 from ..parallel import get_params
 from ..words import several
 from .exercise import Exercise, random_numbers
+from .places import vectors
 from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things
-from .watching import check_place, check_ways, spread
+from .watching import check_place, check_ways
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
 RAGGED = "n divided by k leaves a remainder r; give one more example to r of the devices"
@@ -66,10 +67,7 @@ class allreduce(Exercise):
 
     def test(self, answer, k, n):
         """The sum, in place, on every device. Returns the transfers."""
-        rng = random_numbers(0)
-        devices = [cpu(i) for i in range(k)]
-        values = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
-        arrays = spread(values, devices)
+        arrays, values = vectors(range(k), n)
         data = list(arrays)
         _, transfers = call_recorded(answer, data, hint=self.raises)
         kept = same_things(data, arrays)
@@ -80,7 +78,7 @@ class allreduce(Exercise):
         expect(kept or close(arrays[-1], total), said, REBOUND)
         for i, array in enumerate(arrays):
             self.compare(array, total, values, i, what=f"device {i}", tolerance=1e-4)
-        check_ways(transfers, devices, n)
+        check_ways(transfers, [array.device for array in arrays], n)
         return transfers
 
     def mistakes(self, array, total, values, i):

@@ -57,7 +57,8 @@ def _watch_one(device, seen):
     def submitting(function, *args):
         task = submit(function, *args)
         if current_device() is None:  # the host program, and not work on a device
-            task.wait = waiting(task.wait, number := len(seen))
+            number = len(seen)
+            task.wait = waiting(task.wait, number)
             seen.append((threading.get_ident(), device, task, number))
         return task
 

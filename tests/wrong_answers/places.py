@@ -79,7 +79,7 @@ def swap__overwrites_first(a, b):
 
 
 def swap__a_second_name_is_no_copy(a, b):
-    """a second name is not a copy"""
+    """a name is no copy"""
     old = a
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(old, b.device)
