@@ -49,8 +49,7 @@ class sum_round_the_ring(synchronisation.allreduce):
         sent = [sum(t.nbytes for t in away if t.source == f"cpu({i})") // 4 for i in range(k)]
         enough = 2 * (k - 1) * -(-n // k)
         few, found = max(sent) <= enough, f"right, but a device sends {max(sent)} numbers; {enough} are enough"
-        one = f"{found}: device {np.argmax(sent)} sends most"
-        expect(few or sent.count(max(sent)) == k, one, ONE_FOR_ALL)
+        expect(few or sent.count(max(sent)) == k, f"{found}: device {np.argmax(sent)} sends most", ONE_FOR_ALL)
         expect(few or all(t.nbytes < 4 * n for t in away), f"{found}: all devices send whole arrays", IN_CHUNKS)
         expect(few, found, "a chunk goes round twice: once to be added up, once to be given back as it is")
 

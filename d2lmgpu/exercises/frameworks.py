@@ -90,10 +90,9 @@ class buckets(Exercise):
         """From the last parameter to the first, as many as fit; one that is too large is alone."""
         found = []
         for i in reversed(range(len(sizes))):
-            if found and sum(sizes[j] for j in found[-1]) + sizes[i] <= limit:
-                found[-1].append(i)
-            else:
-                found.append([i])
+            if not found or sum(sizes[j] for j in found[-1]) + sizes[i] > limit:
+                found.append([])
+            found[-1].append(i)
         return found
 
     def mistakes(self, found, right, sizes, limit):

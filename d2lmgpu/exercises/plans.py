@@ -91,10 +91,6 @@ class enough_micro_batches(Exercise):
     cases = ((4, 0.15), (4, 0.25), (8, 0.5), (2, 0.03), (16, 0.32), (1, 0.1), (3, 0.9))
     hint = "solve (k - 1) / (m + k - 1) = bubble for m, and round up"
 
-    def draw(self, rng):
-        k, m = int(rng.integers(2, 65)), int(rng.integers(2, 500))
-        return k, (k - 1) / (m + k - 1.5)  # m micro-batches are enough, and m - 1 are not
-
     def right(self, k, bubble):
         """The least m, at least 1, for which (k-1)/(m+k-1) is at most the bubble."""
         return next(m for m in range(1, 10**6) if k - 1 <= bubble * (m + k - 1) + 1e-9)

@@ -71,14 +71,14 @@ def compare(found, right, mistakes, hint, tolerance=1e-5):
     """Raise `Wrong` unless ``found`` is ``right``, with the hint of the first mistake that fits, or else with ``hint``.
 
     A mistake is a tuple (wrong, what, hint) or (wrong, hint): ``wrong`` is the result to which it leads, or a bool,
-    whether it was made; ``what`` it is, in words. If ``right`` is None, ``found`` is wrong only if one of the mistakes
-    fits.
+    whether it was made; ``what`` it is, in words. A generator makes the next one only if none before it fits. If
+    ``right`` is None, ``found`` is wrong only if one of the mistakes fits.
     """
     tolerance = 1e-12 if isinstance(right, int) else tolerance
     if same(found, right, tolerance):
         return
     said = short(found) + ("" if right is None else f" instead of {short(right)}")
-    for wrong, *what, its_hint in itertools.chain(mistakes, [(right is not None, hint)]):  # the next one only if needed
+    for wrong, *what, its_hint in itertools.chain(mistakes, [(right is not None, hint)]):
         if not isinstance(wrong, bool | np.bool_):
             wrong = same(found, wrong, tolerance) and not same(right, wrong, tolerance)
         if wrong:

@@ -38,9 +38,11 @@ def check_ways(transfers, devices, numbers):
 
 @contextlib.contextmanager
 def watch(devices):
-    """What the host program does with these devices during the ``with`` block, in its order, a list of tuples:
-    (thread, device, task, n) for the n-th, a task that it submits; (thread, device, None, n) for a wait until all is
-    done that was submitted there before the n-th, or as the n-th."""
+    """A list of what the host program does with these devices during the ``with`` block, in its order.
+
+    (thread, device, task, n): as the n-th it submits a task. (thread, device, None, n): it waits until all is done that
+    it has submitted there up to the n-th.
+    """
     seen = []
     for device in devices:
         _watch_one(device, seen)
