@@ -30,16 +30,14 @@ class leaky_relu(Exercise):
         is_pair = isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])
         expect(is_pair, "it did not return a pair of an array and a function", "return y, backward")
         expect(close(x, before, 0), "x itself was changed", "write to a new array: x belongs to the caller")
-        with in_case("y"):
-            y = read(pair[0], np.ndarray, NUMBERS)
         with in_case(f"y for x {short(x)}"):
+            y = read(pair[0], np.ndarray, NUMBERS)
             zero = np.where(x > 0, x, 0), "zero where x is negative", "there a leaky ReLU is slope * x"
             compare(y, np.where(x > 0, x, slope * x), [zero], "x where it is positive, slope * x where it is not")
         call(answer, other, 2 * slope)  # the first call must remember its own x and slope
-        with in_case("backward(dy)"):
+        with in_case(f"backward(dy) for dy {short(dy)} and x {short(x)}"):
             dx = read(returned(call(pair[1], dy)), np.ndarray, NUMBERS)
-        what = f"backward(dy) for dy {short(dy)} and x {short(x)}"
-        self.compare(dx, dy * np.where(x > 0, 1, slope), x, dy, slope, what=what)
+            self.compare(dx, dy * np.where(x > 0, 1, slope), x, dy, slope)
 
     def mistakes(self, dx, right, x, dy, slope):
         slopes = np.where(x > 0, 1, slope)

@@ -25,11 +25,10 @@ def _check_way(transfers, ways, nbytes):
     over_host = any("host" in (source, destination) for source, destination, _ in moved)
     expect(not over_host, "the numbers went through the host, twice", "put copies from device to device")
     total, enough = sum(size for *_, size in moved), nbytes * len(ways)
-    said = f"{total} bytes moved between devices instead of {enough}"
-    if total == enough:
-        said = "as many bytes moved as are needed, but between other devices"
     straight = f"copy each array once, directly to the device where it is needed; {RAW}"
-    expect(sorted(moved) == sorted((str(cpu(i)), str(cpu(j)), nbytes) for i, j in ways), said, straight)
+    expect(total == enough, f"{total} bytes moved between devices instead of {enough}", straight)
+    right = sorted((str(cpu(i)), str(cpu(j)), nbytes) for i, j in ways)
+    expect(sorted(moved) == right, "as many bytes moved as are needed, but between other devices", straight)
 
 
 COPY = "begin with a copy, put(arrays[0], device), which is yours to change; or add with + instead of +="

@@ -56,7 +56,7 @@ def leaky_relu__the_wrong_sign(x, slope):
 
 
 def leaky_relu__backward_returns_nothing(x, slope):
-    """backward(dy): it returned nothing"""
+    """…]: it returned nothing"""
     return np.where(x > 0, x, slope * x), lambda dy: None
 
 
