@@ -59,7 +59,7 @@ class step_replicas(synchronisation.update_replicas):
     parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas take one step
     of SGD, in place, as one device would with all examples."""
 
-    cases = (((4, 3, 3),), ((1, 1, 0),), ((10,),))
+    cases = (((4, 3, 3),), ((1, 5, 0),), ((10,),))
 
     def test(self, answer, sizes):
         """The step of notebook 4's `update_replicas`, given the shards' sizes."""

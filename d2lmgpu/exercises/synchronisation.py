@@ -140,7 +140,7 @@ class update_replicas(Exercise):
     all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch.
     """
 
-    cases = (((5, 5),), ((10,),), ((4, 3, 3),), ((7, 2),), ((1, 1, 0),), ((2, 2, 2, 2, 2),))
+    cases = (((5, 5),), ((10,),), ((4, 3, 3),), ((7, 2),), ((1, 5, 0),), ((2, 1, 2, 2, 4),))
 
     def words(self, sizes):
         return f"{several(len(sizes), 'device')}, a minibatch of {sum(sizes)}"
