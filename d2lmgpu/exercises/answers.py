@@ -108,21 +108,18 @@ def _remove(folder):
     Inner folders are first moved up into ``folder``, because a deep one may have a path too long for the system, and
     be too deep for Python's recursion.
     """
-    here, folders, empty = folder, [], []
-    while here:
+    folders = [folder]
+    for here in folders:  # which become more
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(here)):
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         os.chmod(entry.path, 0o700)
-                        up = tempfile.mktemp(dir=folder)
-                        os.rename(entry.path, up)
+                        os.rename(entry.path, up := tempfile.mktemp(dir=folder))
                         folders.append(up)
                     else:
                         os.unlink(entry.path)
-        empty.append(here)
-        here = folders.pop() if folders else None
-    for here in reversed(empty):
+    for here in reversed(folders):
         with contextlib.suppress(OSError):
             os.rmdir(here)
 
@@ -130,6 +127,7 @@ def _remove(folder):
 def judge_a_copy(name, student, copy, file, seed):
     """The job of a grader: copy the student's folder into the empty folder ``copy``, and judge ``file`` there.
 
+    ``copy`` becomes the current folder, and the answer's home.
     ``file`` is mine.py, or the path of a file that was taken out of a notebook. The latter is copied next to ``copy``
     and not into it, where a student's link could have the same name.
     """
@@ -137,5 +135,7 @@ def judge_a_copy(name, student, copy, file, seed):
         copy_folder(student, copy)
     except (OSError, ValueError) as error:
         return {"refused": f"the folder cannot be copied: {error}"}
+    os.chdir(copy)
+    os.environ.update({"HOME": copy, "TMPDIR": copy})
     own = os.path.join(copy, FILE) if file == FILE else shutil.copy(file, os.path.dirname(copy))
     return judge_here(name, own, seed, copy)

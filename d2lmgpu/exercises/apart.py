@@ -23,7 +23,6 @@ import time
 
 import psutil
 
-from ..cluster.supervisor import how_it_ended
 from .jobs import ENVIRONMENT, PATIENCE, RESULT_LIMIT, Outcome, end_all, late, supervise
 from .time_limit import SECONDS, check_seconds
 
@@ -40,46 +39,36 @@ class Supervisor:
     _starting = threading.Lock()  # for all supervisors, since a start changes the environment for a moment
 
     def __init__(self, *modules):
-        self._forks = hasattr(os, "fork")  # not on Windows
-        self._modules, self._number, self._over = modules, 0, False
-        self._process, self._seen, self._connection = None, None, None  # _seen: the process, for psutil
+        self._modules, self._over = modules, False
+        self._process = self._connection = None
 
-    def run(self, function, *arguments, seconds=SECONDS, folder=None):
+    def run(self, function, *arguments, seconds=SECONDS):
         """Call ``function``, one of a module, in a process of its own. Returns an `Outcome`.
 
         JSON must be able to hold arguments and result. The limit of ``seconds`` does not include the start of Python.
-        ``folder`` (optional) is the current folder of the job's process, and its home.
 
         Raises ValueError if ``seconds`` is not a valid limit.
         """
         check_seconds(seconds)
         self._start()
-        self._number += 1
-        job = {"module": function.__module__, "name": function.__name__, "arguments": arguments, "folder": folder}
-        job |= {"number": self._number, "forks": self._forks, "seconds": seconds}
+        forks = hasattr(os, "fork")  # on Windows the supervisor does the job itself, and ends
+        job = {"module": function.__module__, "name": function.__name__, "arguments": arguments}
         begun, keep = time.monotonic(), False
         try:
-            self._connection.send_bytes(json.dumps(job).encode())
-            number, *outcome = json.loads(self._read(seconds + PATIENCE if self._forks else seconds))
-            keep = number == self._number and self._forks
-            return Outcome(*outcome) if number == self._number else GONE
+            self._connection.send_bytes(json.dumps(job | {"forks": forks, "seconds": seconds}).encode())
+            outcome = Outcome(*json.loads(self._read(seconds + PATIENCE if forks else seconds)))
+            keep = forks
+            return outcome
         except (OSError, EOFError, ValueError, RecursionError):  # the supervisor is gone, or no longer answers
-            return GONE if self._forks else self._what_ended_it(seconds, begun)
+            is_late = time.monotonic() - begun >= seconds
+            return Outcome(None, late(seconds) if is_late else "ended the program that ran it", "")
         finally:
             if not keep:
                 self.close()
 
-    def _what_ended_it(self, seconds, begun):
-        """The `Outcome` of a job without a result on a system without fork: there the supervisor runs it itself."""
-        if time.monotonic() - begun >= seconds:
-            return Outcome(None, late(seconds), "")
-        self._process.join(PATIENCE)
-        return Outcome(None, how_it_ended(self._process.exitcode or 0), "")
-
     def _start(self):
-        with contextlib.suppress(psutil.Error):
-            if self._seen and self._seen.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                return
+        if self._process is not None and self._process.is_alive():
+            return
         self.close()
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, self._starting, _environment():
@@ -87,44 +76,37 @@ class Supervisor:
                 raise KeyboardInterrupt
             process = SPAWN.Process(target=supervise, args=(theirs, self._modules), daemon=True)
             process.start()
-            self._process, self._seen = process, psutil.Process(process.pid)
+            self._process = process
         self._read(STARTING)
 
     def _read(self, seconds):
-        """Read a supervisor's message. If not all of it comes in time, kill the supervisor, and raise EOFError."""
-        watch = threading.Timer(seconds, self._kill)
-        watch.start()
-        try:
-            return self._connection.recv_bytes(2 * RESULT_LIMIT)
-        finally:
-            watch.cancel()
+        """Read a supervisor's message. If none comes in time, kill the supervisor, and raise EOFError."""
+        if not self._connection.poll(seconds):
+            self._kill()
+        return self._connection.recv_bytes(2 * RESULT_LIMIT)
 
     def _kill(self):
         """Kill the supervisor's process, and all processes that it has started."""
-        if self._seen is not None:
-            family = [self._seen]
+        process, started = self._process, []
+        if process is not None and process.is_alive():
             with contextlib.suppress(psutil.Error):
-                family = [*self._seen.children(recursive=True), self._seen]
-            end_all(family)
-            psutil.wait_procs(family[:-1], PATIENCE)  # `close` waits for the last, the supervisor itself
+                started = psutil.Process(process.pid).children(recursive=True)
+            end_all([*started, process])
+            psutil.wait_procs(started, PATIENCE)
+            process.join(PATIENCE)
 
     def close(self):
         """End the process, and a job that is under way. The next job starts a new process."""
         self._kill()
-        if self._process is not None:
-            self._process.join(PATIENCE)
         if self._connection is not None:
             self._connection.close()
-        self._process = self._seen = self._connection = None
+        self._process = self._connection = None
 
     def close_for_good(self):
         """From another thread: end the process, and start no other. A job that is under way has no result."""
         with self._starting:
             self._over = True
         self._kill()
-
-
-GONE = Outcome(None, "ended the program that ran it", "")
 
 
 @contextlib.contextmanager

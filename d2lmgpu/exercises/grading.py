@@ -52,9 +52,11 @@ def grade(
     points; OSError if the folder cannot be read.
     """
     names = list(EXERCISES) if exercises is None else list(dict.fromkeys(exercises))
-    worth = dict.fromkeys(names, 1) | _checked_points(points or {})
-    for name in [*names, *worth]:
+    worth = dict.fromkeys(names, 1) | (points or {})
+    for name, number in worth.items():
         find(name)
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{number} points for {name}; they should be a number, at least 0")
     for limit in (seconds, student_seconds):
         check_seconds(limit)
     if seed is not None:
@@ -80,18 +82,10 @@ def _may_have_answers(student):
         return True
 
 
-def _checked_points(points):
-    for name, number in points.items():
-        if not 0 <= number < math.inf:
-            raise ValueError(f"{number} points for {name}; they should be a number, at least 0")
-    return points
-
-
 def _each(grader, students):
-    supervisors = [Supervisor("matplotlib.pyplot") for _ in range(max(1, count_cores()))]
+    supervisors = [Supervisor("matplotlib.pyplot") for _ in range(count_cores())]
     grader.free = list(supervisors)  # one for each thread
-    with temporary_folder() as grader.folder:
-        threads = ThreadPoolExecutor(len(supervisors))
+    with temporary_folder() as grader.folder, ThreadPoolExecutor(len(supervisors)) as threads:
         try:
             left = {threads.submit(grader.grade, student) for student in students}
             while left:
@@ -99,11 +93,9 @@ def _each(grader, students):
                 for future in done:
                     yield future.result()
         finally:
+            threads.shutdown(wait=False, cancel_futures=True)
             for supervisor in supervisors:
                 supervisor.close_for_good()
-            threads.shutdown(cancel_futures=True)
-            for supervisor in supervisors:
-                supervisor.close()
 
 
 class _Grader:
@@ -155,7 +147,7 @@ class _Grader:
         with temporary_folder(self.folder) as outer:
             (copy := outer / "answers").mkdir()
             what = name, str(student), str(copy), file, self.seed
-            outcome = supervisor.run(judge_a_copy, *what, seconds=seconds, folder=str(copy))
+            outcome = supervisor.run(judge_a_copy, *what, seconds=seconds)
             try:
                 verdict = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run

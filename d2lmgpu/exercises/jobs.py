@@ -1,22 +1,20 @@
 """The processes behind `apart.Supervisor`: the supervisor's own, and one for each job, which the supervisor forks.
 
-Each read is limited in bytes and in time. Results go through sockets, because another process of the same user could
-open a pipe (/proc/PID/fd) and write to it.
+Each read is limited in bytes and in time. Results go through multiprocessing's pipes, which are sockets: another
+process of the same user could open a true pipe (/proc/PID/fd) and write to it.
 """
 
 import contextlib
 import importlib
-import io
 import json
 import multiprocessing
 import os
 import secrets
-import select
 import signal
-import socket
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import psutil
@@ -33,9 +31,11 @@ RESULT_LIMIT = 2**20
 """The most bytes that a result may have."""
 PATIENCE = 10.0
 """Seconds beyond a limit after which a process is taken for dead."""
-ENVIRONMENT = {  # few threads, so that there is room for data; no windows
+ENVIRONMENT = {  # few threads, so that there is room for data; no windows; all that is printed, and at once
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
     "MPLBACKEND": "Agg",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONIOENCODING": "utf-8:backslashreplace",
 }
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36  # of Linux's prctl.h
 
@@ -50,7 +50,9 @@ class Outcome(NamedTuple):
 
 def supervise(connection, modules):
     """The supervisor's process: import these ``modules``, then do jobs until there are no more."""
-    _hide()
+    prctl(PR_SET_DUMPABLE, 0)  # only root may look into this process and the processes of its jobs
+    _use_for(os.open(os.devnull, os.O_RDWR), 0, 1, 2)
+    sys.stdin = open(0, closefd=False)
     sys.dont_write_bytecode = True
     sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
     for module in modules:
@@ -58,67 +60,60 @@ def supervise(connection, modules):
     if hasattr(os, "fork"):
         os.setsid()
         prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's process whose parent has ended becomes this one's child
+        multiprocessing.current_process().daemon = False  # jobs may start processes
     connection.send_bytes(b"ready")
     with contextlib.suppress(EOFError):
         while True:
             job = json.loads(connection.recv_bytes())
             outcome = _do(job) if job["forks"] else _do_here(job)
-            connection.send_bytes(json.dumps([job["number"], *outcome]).encode())
+            connection.send_bytes(json.dumps(outcome).encode())
 
 
-def _hide():
-    """Let only root look into this process and the processes of its jobs, and discard what this process prints."""
-    prctl(PR_SET_DUMPABLE, 0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (1, 2):
-        os.dup2(nothing, stream)
+def _use_for(file, *streams):
+    """From now on let an open file be these standard streams: 0 is the input, 1 the output, 2 that for errors."""
+    for stream in streams:
+        os.dup2(file, stream)
 
 
 def _result_of(job):
-    """Call a job's function, in the job's folder."""
-    if job["folder"]:
-        os.chdir(job["folder"])
-        os.environ.update({"HOME": job["folder"], "TMPDIR": job["folder"]})
+    """Call a job's function."""
     return getattr(importlib.import_module(job["module"]), job["name"])(*job["arguments"])
 
 
 def _do_here(job):
     """Run a job in this process, where the system has no fork. Returns its `Outcome`."""
     with tempfile.TemporaryFile() as printed:
-        for stream in (1, 2):
-            os.dup2(printed.fileno(), stream)
+        _use_for(printed.fileno(), 1, 2)
         result = _result_of(job)
-        sys.stdout.flush()
         printed.seek(0)
-        return Outcome(result, None, printed.read(OUTPUT_LIMIT).decode(errors="replace"))
+        return Outcome(result, None, _beginning(printed))
 
 
 def _do(job):
     """The `Outcome` of a job that runs in a copy of this process."""
     word = secrets.token_bytes(16)  # begins a result, so that what a job writes to all open files is not taken for one
-    (results, result), (prints, output) = map(socket.socket.detach, socket.socketpair()), os.pipe()
+    (results, result), (prints, output) = multiprocessing.Pipe(), os.pipe()
     process = os.fork()
     if process == 0:
         _work(job, word, result, output)
-    os.close(result)
+    result.close()
     os.close(output)
-    try:
-        found, printed, lost, status = _listen(process, results, prints, word, time.monotonic() + job["seconds"])
-    finally:
-        _end_group(process)
-        os.close(results)
-        os.close(prints)
-    text = printed.decode(errors="replace") + (f"\n… ({lost:,} bytes more)" if lost else "")
-    if found.startswith(word) and found.endswith(b"\n"):
-        with contextlib.suppress(ValueError, RecursionError):
-            return Outcome(json.loads(found[len(word) :]), None, text)
-    if status is None:
-        return Outcome(None, late(job["seconds"]), text)
-    spoke = found and not found.startswith(word)
-    return Outcome(None, SPOKE if spoke else how_it_ended(os.waitstatus_to_exitcode(status)), text)
+    with results, open(prints, "rb", buffering=0) as printed, ThreadPoolExecutor(1) as reader:
+        text = reader.submit(_beginning, printed)
+        try:
+            found, ended = _listen(process, results, word, job["seconds"])
+        finally:
+            _end_group(process)
+        return Outcome(found, ended, text.result())
 
 
-SPOKE = "sent a result of its own in place of the check's"
+def _beginning(printed):
+    """Read all that a job has printed, to its end. Returns the beginning as text."""
+    kept, lost = b"", 0
+    while part := printed.read(1 << 16):
+        room = OUTPUT_LIMIT - len(kept)
+        kept, lost = kept + part[:room], lost + len(part[room:])
+    return kept.decode(errors="replace") + (f"\n… ({lost:,} bytes more)" if lost else "")
 
 
 def _work(job, word, result, output):
@@ -128,79 +123,46 @@ def _work(job, word, result, output):
         process = os.getpid()
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        multiprocessing.current_process().daemon = False  # it may start processes
-        _take_over(os.open(os.devnull, os.O_RDONLY), output, result)
-        _limit_memory(MEMORY)
+        _use_for(output, 1, 2)
+        os.closerange(3, result.fileno())
+        os.closerange(result.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        _set_limits()
         found = json.dumps(_result_of(job))
-        _limit_memory(None)
         if os.getpid() == process:  # and not a copy that the job has forked
-            os.write(RESULT, word + found.encode() + b"\n")
+            result.send_bytes(word + found.encode())
         code = 0
     finally:
         os._exit(code)
 
 
-RESULT = 3  # the file descriptor of a job's result
-
-
-def _take_over(nothing, output, result):
-    """Use these file descriptors as standard input, standard output and errors, and `RESULT`; close all others."""
-    for here, there in enumerate((nothing, output, output, result)):
-        os.dup2(there, here)
-    os.set_inheritable(RESULT, False)
-    os.closerange(RESULT + 1, os.sysconf("SC_OPEN_MAX"))
-    sys.stdin = open(0, closefd=False)
-    for name, fd in (("stdout", 1), ("stderr", 2)):
-        raw = open(fd, "wb", buffering=0, closefd=False)
-        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
-        setattr(sys, name, text)
-
-
-def _limit_memory(size):
-    """Limit this process to ``size`` bytes of data (None: lift that limit), and the size of each file that it writes.
-
-    A crash leaves no core file.
-    """
+def _set_limits():
+    """Limit this process's bytes of data, and the size of each file that it writes. A crash leaves no core file."""
     import resource  # which Windows does not have
 
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (most if size is None else size, most))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for name, size in {"RLIMIT_DATA": MEMORY, "RLIMIT_FSIZE": LARGEST_FILE, "RLIMIT_CORE": 0}.items():
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(getattr(resource, name), (size, size))
 
 
-def _listen(process, results, prints, word, stop):
-    """Read from a job's process until it has sent its result, has ended, or has used up its time.
+SPOKE = "sent a result of its own in place of the check's"
 
-    Returns the bytes of the result, the beginning of the output, how many bytes of output were left out, and the exit
-    status (None if the process has not ended).
-    """
-    found, printed, lost, pipes, status = b"", b"", 0, [results, prints], None
+
+def _listen(process, results, word, seconds):
+    """Wait for a job's result. Returns it, and None; or None, and in words how the process ended without a result."""
+    stop = time.monotonic() + seconds
     while time.monotonic() < stop:
-        ready = select.select(pipes, [], [], min(0.05, max(0, stop - time.monotonic())))[0]
-        for pipe in ready:
-            part = os.read(pipe, 1 << 16)
-            if not part:
-                pipes.remove(pipe)
-            elif pipe == results:
-                found = (found + part)[:RESULT_LIMIT]
-            else:
-                room = OUTPUT_LIMIT - len(printed)
-                printed, lost = printed + part[:room], lost + len(part[room:])
-        if found.startswith(word) and found.endswith(b"\n") and prints not in ready:
-            break  # all has come
-        if status is not None and not ready:
-            break  # the process has ended, and there is nothing left to read
-        status = _status(process) if status is None else status
-    return found, printed, lost, _status(process) if status is None else status
-
-
-def _status(process):
-    """The exit status of a process; None if it has not ended."""
-    ended, status = os.waitpid(process, os.WNOHANG)
-    return status if ended else None
+        ended, status = os.waitpid(process, os.WNOHANG)
+        try:
+            if results.poll(0 if ended else 0.05):
+                found = results.recv_bytes(RESULT_LIMIT)
+                return (json.loads(found[len(word) :]), None) if found.startswith(word) else (None, SPOKE)
+        except EOFError:  # the process has closed its end, and will probably end now
+            time.sleep(0.01)
+        except (OSError, ValueError, RecursionError):  # too long, or no message, or no JSON
+            return None, SPOKE
+        if ended:
+            return None, how_it_ended(os.waitstatus_to_exitcode(status))
+    return None, late(seconds)
 
 
 def _end_group(process):
@@ -210,9 +172,7 @@ def _end_group(process):
     stop = time.monotonic() + PATIENCE / 2
     while (started := psutil.Process().children(recursive=True)) and time.monotonic() < stop:
         end_all(started)  # again and again: new ones may have been forked meanwhile
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        psutil.wait_procs(started, 0.1)
 
 
 def end_all(processes):
