@@ -16,14 +16,14 @@ is kept under another name in the same folder. All other text is the student's, 
 
 import ast
 import codecs
-import dis
 import inspect
 import itertools
 import re
+import symtable
 import sys
 import textwrap
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 
 from ..locks import PATIENCE, holding
 from ..output import keep_aside, write_file
@@ -31,9 +31,7 @@ from .results import kind
 
 FILE = "mine.py"
 BEGIN, END = "# --- {}: kept by check ---", "# --- end of {} ---"
-MARKER = re.compile(
-    f"^(?:{re.escape(BEGIN)}|{re.escape(END)})[ \\t]*(?=\\r?$)".replace(r"\{\}", r"(\w+)"), re.MULTILINE
-)
+MARKER = re.compile(r"^# --- (?:(\w+): kept by check|end of (\w+)) ---[ \t]*(?=\r?$)", re.MULTILINE)
 """A line that marks an answer, without its line end. Group 1 is the name in a line before it, group 2 in one after."""
 
 MODULE = "mine"
@@ -136,7 +134,7 @@ def _collect(function, imports, parts, kept):
     except (OSError, TypeError):
         raise CannotKeep(f"the text of {function.__name__} is not to be had") from None
     parts[function.__name__] = None  # stands for it while its helpers are collected: it may use itself
-    for use in (*_used_by(function), *_used_to_define(text)):
+    for use in _used_by(text):
         if use in function.__globals__ and use not in parts and use not in imports and use not in kept:
             _collect_one(use, function.__globals__[use], function, imports, parts, kept)
     del parts[function.__name__]
@@ -180,22 +178,12 @@ def _literal(use, value):
     raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook's; make it in the function, or pass it in")
 
 
-def _used_to_define(text):
-    """The names in a function's defaults, annotations and decorators."""
+def _used_by(text):
+    """The names that a function's text takes from around it: in its code, defaults, annotations and decorators."""
     try:
-        (function,) = ast.parse(text).body
+        tables = [symtable.symtable(text, FILE, "exec")]
     except (SyntaxError, ValueError) as error:
         raise CannotKeep("its text alone is no Python") from error
-    function.body = []
-    yield from (node.id for node in ast.walk(function) if isinstance(node, ast.Name))
-
-
-def _used_by(function):
-    """The global names that a function's code uses, and the code of functions within it."""
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        for instruction in dis.get_instructions(code):
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                yield instruction.argval
+    for table in tables:  # which become more
+        tables += table.get_children()
+        yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
