@@ -260,7 +260,7 @@ def fail(error):
             "not right yet: what it returned is of no use: ZeroDivisionError: no",
         ),
         (lambda k, n: fail(GeneratorExit()), "not right yet: your answer raised GeneratorExit\n"),
-        (lambda k, n: fail(Mute()), "ring(2, 4): it raised Mute\n"),
+        (lambda k, n: fail(Mute()), "ring(2, 4): it raised Mute: (its message cannot be read)\n"),
         (lambda k, n: fail(ValueError("\ud800" * 10**6)), "ring(2, 4): it raised ValueError: \\ud800"),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import faulty
 from .exercise import SEED, random_numbers
-from .results import Empty, Wrong, in_case, in_words, message_of
+from .results import Empty, Wrong, in_case, in_words
 from .time_limit import TimeIsUp, time_limit
 from .topics import find
 
@@ -84,7 +84,7 @@ def not_yet(name, what, hint, output=""):
 def what_ends(error):
     """In words, what code did that raised ``error``, a BaseException but not an Exception."""
     if isinstance(error, SystemExit):
-        return f"ended the program (sys.exit({message_of(error)}))"
+        return f"ended the program (sys.exit({in_words(error).partition(': ')[2]}))"
     return f"raised {in_words(error)}"
 
 

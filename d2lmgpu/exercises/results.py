@@ -5,32 +5,30 @@ import itertools
 
 import numpy as np
 
-from ..arguments import is_number, shown
+from ..arguments import is_number, plain, shown
 from ..devices import DeviceArray, record_transfers, to_host
+from ..devices.errors import one_line
 
 
 class Wrong(Exception):
     """An answer is wrong. ``what`` says what it did; ``hint`` helps to find the mistake."""
 
-    def __init__(self, what, hint):
+    def __init__(self, what, hint=""):
         super().__init__(what)
         self.what, self.hint = what, hint
 
 
-class Empty(Exception):
-    """An answer does nothing yet; the message says in what."""
+class Empty(Wrong):
+    """An answer does nothing yet; ``what`` says in what. There is no hint: the question is printed again."""
 
 
 @contextlib.contextmanager
 def in_case(words):
-    """Let what a `Wrong` or `Empty` of the ``with`` block says begin with these words, if any, which tell the case."""
-    words = words and f"{words}: "
+    """Let what a `Wrong` of the ``with`` block says begin with these words, if any, which tell the case."""
     try:
         yield
     except Wrong as wrong:
-        raise Wrong(f"{words}{wrong.what}", wrong.hint) from wrong
-    except Empty as nothing:
-        raise Empty(f"{words}{nothing}") from nothing
+        raise type(wrong)(f"{words}: {wrong.what}" if words else wrong.what, wrong.hint) from wrong
 
 
 RUN_IT = "run the function yourself on such a case, and read the error message from the bottom up"
@@ -152,18 +150,10 @@ def _read_one(result, kind):
     if kind is np.ndarray:
         if (found := _numbers(result)) is not None:
             return found
-    elif kind is float:
-        value = _on_host(result)
-        if isinstance(value, np.ndarray | np.generic):
-            value = value.item() if value.ndim == 0 and value.dtype.kind in "iuf" else None
-        if is_number(value):
-            return value if isinstance(value, int) else float(value)
-    elif kind is str and type(result) is str:
-        return result
-    elif kind is bool and isinstance(result, bool | np.bool_):
-        return bool(result)
-    elif kind is int and isinstance(result, int | np.integer) and not isinstance(result, bool):
-        return int(result)
+    elif not isinstance(result, list | tuple):
+        value = plain(to_host(result) if isinstance(result, DeviceArray) else result)
+        if is_number(value) if kind is float else type(value) is kind:
+            return value
     raise TypeError
 
 
@@ -195,27 +185,14 @@ def kind(value):
 
 
 def in_words(error):
-    """An exception's type and message, printable and not too long, whatever code raised it."""
-    message = message_of(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def message_of(error):
-    """The message of an exception; "" if there is none, or if making it raises an error."""
-    try:
-        return str(error)[:500].encode("utf-8", "backslashreplace").decode()
-    except Exception:
-        return ""
+    """An exception's class and message, printable and not too long."""
+    return one_line(error)[:500].encode("utf-8", "backslashreplace").decode()
 
 
 def _numbers(values):
     """``values`` as a NumPy array of real numbers; None if they are something else."""
     try:
-        found = np.asarray(_on_host(values))
+        found = to_host(values)
     except Exception:  # whatever a student's object raises
         return None
     return found if found.dtype.kind in "biuf" else None
-
-
-def _on_host(values):
-    return to_host(values) if isinstance(values, DeviceArray) else values
