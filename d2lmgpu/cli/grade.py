@@ -114,7 +114,8 @@ def _hint(folder, marks, names):
     if file.is_symlink():  # write the file itself, not where a link leads
         file.unlink()
     parts = [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
-    write_file(file, _writes("\n\n".join(parts) + "\n"))
+    text = "\n\n".join(parts) + "\n"
+    write_file(file, lambda opened: opened.write(text.encode("utf-8", "backslashreplace")))
 
 
 def _write_table(path, rows):
@@ -122,8 +123,4 @@ def _write_table(path, rows):
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(row | {"passed": str(row["passed"]).lower(), "points": f"{row['points']:g}"} for row in rows)
-    write_file(path, _writes(text.getvalue()))
-
-
-def _writes(text):
-    return lambda file: file.write(text.encode("utf-8", "backslashreplace"))
+    write_file(path, lambda file: file.write(text.getvalue().encode()))

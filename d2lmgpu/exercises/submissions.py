@@ -49,9 +49,7 @@ def find_answers(folder, names, made):
         except (Unusable, OSError) as error:
             unusable.append(_named(notebook, error))
             continue
-        file = Path(made, f"{notebook.stem[:50]}_answers.py")  # names of files are limited, often to 255 bytes
-        while file.exists():
-            file = file.with_name(f"_{file.name}")
+        file = Path(made, notebook.name)  # so that errors name the notebook
         file.write_text(source, encoding="utf-8")
         defined = names_in(source)
         found |= {name: str(file) for name in names if name in defined and (name not in found or name in checked)}
@@ -96,21 +94,16 @@ def source_of(notebook):
         raise Unusable("this is not a notebook") from None
     if sum(map(len, texts)) > LARGEST_TEXT:
         raise Unusable(f"its code is larger than {LARGEST_TEXT >> 20} MB")
-    parts = []
+    kept = []
     for text in texts:
         text = re.sub(r"^[ \t]*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's commands: %time, !ls, ?name
-        tree = _parse(text)
-        for node in tree.body if tree else ():
-            if isinstance(node, KEPT) or _is_constant(node):
-                try:
-                    parts.append(ast.unparse(_that_may_fail(node)))
-                except (RecursionError, ValueError):
-                    raise Unusable(f"Python cannot write the statement that begins {_begin(text, node)!r}") from None
-    return "\n\n\n".join(parts) + "\n", re.findall(r"^check\(['\"](\w+)", "\n".join(texts), re.MULTILINE)
-
-
-def _begin(text, node):
-    return text.splitlines()[node.lineno - 1][:40]
+        if tree := _parse(text):
+            kept += (_that_may_fail(node) for node in tree.body if isinstance(node, KEPT) or _is_constant(node))
+    try:
+        program = ast.unparse(ast.Module(kept, []))
+    except (RecursionError, ValueError):
+        raise Unusable("Python cannot write one of its statements, which is very long") from None
+    return program, re.findall(r"^check\(['\"](\w+)", "\n".join(texts), re.MULTILINE)
 
 
 def _that_may_fail(node):
