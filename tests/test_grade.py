@@ -230,12 +230,10 @@ def test_links_and_other_things_are_no_answers(tmp_path):
     (tmp_path / "ada" / "mine.py").symlink_to(tmp_path / "other.py")
     (tmp_path / "ada" / "x.ipynb").mkdir()
     (tmp_path / "ada" / "y.ipynb").write_text("[" * 99999)
-    assert find_answers(tmp_path / "ada", NAMES, tmp_path / "made") == {
-        "files": {},
-        "unusable": [
-            "x.ipynb: this is not a file",
-            "y.ipynb: this is not a notebook",
-            "mine.py: this is a link; hand in the file itself",
-        ],
-    }
+    files, unusable = find_answers(tmp_path / "ada", NAMES, tmp_path / "made")
+    assert files == {} and unusable == [
+        "x.ipynb: this is not a file",
+        "y.ipynb: this is not a notebook",
+        "mine.py: this is a link; hand in the file itself",
+    ]
     assert not list((tmp_path / "made").iterdir())

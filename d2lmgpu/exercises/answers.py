@@ -70,14 +70,13 @@ LARGEST = 2**28
 
 
 def copy_folder(source, target):
-    """Copy a folder into an empty one. Links stay links; hidden files, notebooks, Fashion-MNIST and pipes are left out.
+    """Copy a folder to a new one. Links stay links; hidden files, notebooks, Fashion-MNIST and pipes are left out.
     The folder is a student's: it may be deep or large, and its links may lead anywhere. Raises ValueError if it is too
     large, OSError if something in it cannot be read.
     """
     folders, left = [(source, Path(target))], LARGEST
-    while folders:  # without recursion, which has a limit
-        here, there = folders.pop()
-        there.mkdir(exist_ok=True)
+    for here, there in folders:  # which become more; without recursion, which has a limit
+        there.mkdir()
         for entry in os.scandir(here):
             if entry.name.startswith(".") or entry.name in FILES:
                 continue
@@ -95,41 +94,34 @@ def copy_folder(source, target):
 @contextlib.contextmanager
 def temporary_folder(within=None):
     """A new folder for the ``with`` block. At its end it is removed with all that was put there, as far as possible."""
-    folder = Path(tempfile.mkdtemp(prefix="d2lmgpu-", dir=within))
-    try:
-        yield folder
-    finally:
-        _remove(folder)
+    with tempfile.TemporaryDirectory(prefix="d2lmgpu-", dir=within, ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            _flatten(folder)
 
 
-def _remove(folder):
-    """Remove a folder, but nothing that its links lead to.
+def _flatten(folder):
+    """Move all inner folders up into ``folder``, and make them writable.
 
-    Inner folders are first moved up into ``folder``, because a deep one may have a path too long for the system, and
-    be too deep for Python's recursion.
+    Where it is, a deep one may have a path too long for the system, and be too deep for Python's recursion.
     """
     folders = [folder]
     for here in folders:  # which become more
         with contextlib.suppress(OSError):
             for entry in list(os.scandir(here)):
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        os.chmod(entry.path, 0o700)
-                        os.rename(entry.path, up := tempfile.mktemp(dir=folder))
-                        folders.append(up)
-                    else:
-                        os.unlink(entry.path)
-    for here in reversed(folders):
-        with contextlib.suppress(OSError):
-            os.rmdir(here)
+                if entry.is_dir(follow_symlinks=False):
+                    os.chmod(entry.path, 0o700)
+                    os.rename(entry.path, up := tempfile.mktemp(dir=folder))
+                    folders.append(up)
 
 
 def judge_a_copy(name, student, copy, file, seed):
-    """The job of a grader: copy the student's folder into the empty folder ``copy``, and judge ``file`` there.
+    """The job of a grader: copy the student's folder to a new folder ``copy``, and judge ``file`` there.
 
-    ``copy`` becomes the current folder, and the answer's home.
-    ``file`` is mine.py, or the path of a file that was taken out of a notebook. The latter is copied next to ``copy``
-    and not into it, where a student's link could have the same name.
+    That becomes the current folder, and the answer's home. ``file`` is mine.py, or the path of a file that was taken
+    out of a notebook. The latter is copied next to ``copy`` and not into it, where a student's link could have the same
+    name.
     """
     try:
         copy_folder(student, copy)

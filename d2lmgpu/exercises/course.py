@@ -93,10 +93,10 @@ def _write(copied, folder, name, make):
 def _for_a_student(path):
     """A notebook without outputs that keeps predictions and answers, as bytes."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    cells = [_plain(cell) for cell in notebook["cells"]]
+    first, *cells = notebook["cells"]
     begin = _cell("code", "begin", BEGIN.format(name=path.stem))
-    last = [_cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", LAST)]
-    notebook["cells"] = [cells[0], begin, *cells[1:], *last]
+    last = _cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", LAST)
+    notebook["cells"] = [_plain(cell) for cell in (first, begin, *cells, *last)]
     return (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -108,8 +108,7 @@ def _plain(cell):
 
 
 def _cell(kind, name, text):
-    cell = {"cell_type": kind, "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
-    return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})
+    return {"cell_type": kind, "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
 
 
 class Begun(NamedTuple):

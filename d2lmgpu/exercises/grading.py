@@ -90,8 +90,7 @@ def _each(grader, students):
             left = {threads.submit(grader.grade, student) for student in students}
             while left:
                 done, left = wait(left, LOOK_EVERY, FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+                yield from (future.result() for future in done)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
             for supervisor in supervisors:
@@ -120,34 +119,27 @@ class _Grader:
             self.free.append(supervisor)
 
     def _marks(self, supervisor, student, made):
-        files, seconds = {}, min(SECONDS, self.student_seconds)
+        seconds = min(SECONDS, self.student_seconds)
         outcome = supervisor.run(find_answers, str(student), self.names, str(made), seconds=seconds)
-        stop = time.monotonic() + self.student_seconds
-        match outcome.result:
-            case {"files": dict(files), "unusable": list(unusable)}:
-                none = "; ".join(["there is no answer", *unusable[:FEW]])
-            case {"refused": str(none)}:
-                pass
-            case _:
-                none = f"reading the folder {outcome.ended or 'gave nothing'}"
-        return [self._mark(supervisor, student, name, files.get(name), none, stop) for name in self.names]
-
-    def _mark(self, supervisor, student, name, file, none, stop):
-        left = stop - time.monotonic()
-        if file is None:
-            verdict = Verdict(False, f"✗ {name}: {none}")
-        elif left <= 0:
-            verdict = not_yet(name, f"the {self.student_seconds:g} seconds for all answers were over before it", SLOW)
-        else:
-            verdict = self._judge(supervisor, student, name, file, min(self.seconds, left))
-        worth = self.worth[name] if verdict.right else 0
-        return Mark(student.name, name, verdict.right, worth, verdict.says, verdict.output)
+        files, unusable = outcome.result or ({}, [f"reading the folder {outcome.ended}"])
+        stop, marks = time.monotonic() + self.student_seconds, []
+        for name in self.names:
+            left = stop - time.monotonic()
+            if name not in files:
+                verdict = Verdict(False, "; ".join([f"✗ {name}: there is no answer", *unusable[:FEW]]))
+            elif left <= 0:
+                late = f"the {self.student_seconds:g} seconds for all answers were over before it"
+                verdict = not_yet(name, late, "which of the earlier answers took so long?")
+            else:
+                verdict = self._judge(supervisor, student, name, files[name], min(self.seconds, left))
+            points = self.worth[name] if verdict.right else 0
+            marks.append(Mark(student.name, name, verdict.right, points, verdict.says, verdict.output))
+        return marks
 
     def _judge(self, supervisor, student, name, file, seconds):
         with temporary_folder(self.folder) as outer:
-            (copy := outer / "answers").mkdir()
-            what = name, str(student), str(copy), file, self.seed
-            outcome = supervisor.run(judge_a_copy, *what, seconds=seconds)
+            copy = outer / "answers"
+            outcome = supervisor.run(judge_a_copy, name, str(student), str(copy), file, self.seed, seconds=seconds)
             try:
                 verdict = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run
@@ -156,5 +148,4 @@ class _Grader:
             return verdict._replace(says=says)
 
 
-SLOW = "which of the earlier answers took so long?"
 FEW = 3  # at most so many unusable files are named

@@ -30,19 +30,19 @@ def find_answers(folder, names, made):
     """The files that answer the exercises ``names`` in a student's folder.
 
     For each exercise mine.py wins, then the last notebook that defines and checks it, then the first that defines it.
-    Code taken out of notebooks is written to files in the folder ``made``. Returns {"files": {name: file}, "unusable":
-    [sentence, ...]}, where a file is "mine.py" or the path of a file in ``made``; or {"refused": why}.
+    Code taken out of notebooks is written to files in the folder ``made``. Returns a dict from names to files, which
+    are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used.
 
     To be run in a process of its own, since reading a file may take all memory, or crash Python.
     """
     sys.setrecursionlimit(DEEPEST)
     folder, found, unusable = Path(folder), {}, []
     if folder.is_symlink():
-        return {"refused": "the folder is a link; hand in the folder itself"}
+        return {}, ["the folder is a link; hand in the folder itself"]
     try:
         notebooks = sorted(path for path in folder.iterdir() if path.suffix == ".ipynb")
     except OSError as error:
-        return {"refused": f"the folder cannot be read: {error.strerror}"}
+        return {}, [f"the folder cannot be read: {error.strerror}"]
     for notebook in notebooks:
         try:
             source, checked = source_of(notebook)
@@ -59,7 +59,7 @@ def find_answers(folder, names, made):
         found |= {name: FILE for name in names if name in defined or "*" in defined}
     except (Unusable, OSError) as error:
         unusable.append(_named(mine, error))
-    return {"files": found, "unusable": unusable}
+    return found, unusable
 
 
 def _named(file, error):
