@@ -22,10 +22,6 @@ DEEPEST = 10_000
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
 
-class Unusable(ValueError):
-    """A file that was handed in cannot be used; the message says why."""
-
-
 def find_answers(folder, names, made):
     """The files that answer the exercises ``names`` in a student's folder.
 
@@ -46,7 +42,7 @@ def find_answers(folder, names, made):
     for notebook in notebooks:
         try:
             source, checked = source_of(notebook)
-        except (Unusable, OSError) as error:
+        except (ValueError, OSError) as error:
             unusable.append(_named(notebook, error))
             continue
         file = Path(made, notebook.name)  # so that errors name the notebook
@@ -57,7 +53,7 @@ def find_answers(folder, names, made):
     try:
         defined = names_in(_read(mine, LARGEST_TEXT)) if os.path.lexists(mine) else ()
         found |= {name: FILE for name in names if name in defined or "*" in defined}
-    except (Unusable, OSError) as error:
+    except (ValueError, OSError) as error:
         unusable.append(_named(mine, error))
     return found, unusable
 
@@ -85,15 +81,15 @@ def names_in(text):
 def source_of(notebook):
     """A notebook's functions, classes, imports and constants as a Python program, and the names that it checks.
 
-    Raises `Unusable` if the file is not a notebook, or is too large, OSError if it cannot be read.
+    Raises ValueError if the file is not a notebook, or is too large, OSError if it cannot be read.
     """
     try:
         cells = read_json(_read(notebook, LARGEST_FILE))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (TypeError, KeyError):
-        raise Unusable("this is not a notebook") from None
+        raise ValueError("this is not a notebook") from None
     if sum(map(len, texts)) > LARGEST_TEXT:
-        raise Unusable(f"its code is larger than {LARGEST_TEXT >> 20} MB")
+        raise ValueError(f"its code is larger than {LARGEST_TEXT >> 20} MB")
     kept = []
     for text in texts:
         text = re.sub(r"^[ \t]*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's commands: %time, !ls, ?name
@@ -102,7 +98,7 @@ def source_of(notebook):
     try:
         program = ast.unparse(ast.Module(kept, []))
     except (RecursionError, ValueError):
-        raise Unusable("Python cannot write one of its statements, which is very long") from None
+        raise ValueError("Python cannot write one of its statements, which is very long") from None
     return program, re.findall(r"^check\(['\"](\w+)", "\n".join(texts), re.MULTILINE)
 
 
@@ -123,13 +119,13 @@ def _is_constant(node):
 
 
 def _read(file, largest):
-    """The bytes of the student's file. Raises `Unusable` for anything but a file, such as a link or a folder."""
+    """The bytes of the student's file. Raises ValueError for anything but a file, such as a link or a folder."""
     if file.is_symlink():
-        raise Unusable("this is a link; hand in the file itself")
+        raise ValueError("this is a link; hand in the file itself")
     if not file.is_file():
-        raise Unusable("this is not a file")
+        raise ValueError("this is not a file")
     if file.stat().st_size > largest:
-        raise Unusable(f"larger than {largest >> 20} MB")
+        raise ValueError(f"larger than {largest >> 20} MB")
     return file.read_bytes()
 
 
