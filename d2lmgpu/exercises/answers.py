@@ -56,9 +56,6 @@ def judge_here(name, path, seed=None, folder=None):
         if name not in names:
             return {"refused": f"{path} has no function {name}; write def {name}(...)"}
         return judge(name, names[name], seed=seed)._asdict()
-    except SyntaxError as error:
-        where = f", line {error.lineno}" if error.lineno else ""
-        return {"refused": f"{error.filename or path}{where}: {error.msg}"}
     except Exception as error:
         return {"refused": f"{path} cannot be run: {in_words(error)}"}
     except BaseException as error:  # sys.exit, and all else that would end the program

@@ -52,10 +52,11 @@ class Supervisor:
         check_seconds(seconds)
         self._start()
         forks = hasattr(os, "fork")  # on Windows the supervisor does the job itself, and ends
-        job = {"module": function.__module__, "name": function.__name__, "arguments": arguments}
+        job = {"function": f"{function.__module__}:{function.__name__}", "arguments": arguments}
+        job |= {"forks": forks, "seconds": seconds}
         begun, keep = time.monotonic(), False
         try:
-            self._connection.send_bytes(json.dumps(job | {"forks": forks, "seconds": seconds}).encode())
+            self._connection.send_bytes(json.dumps(job).encode())
             outcome = Outcome(*json.loads(self._read(seconds + PATIENCE if forks else seconds)))
             keep = forks
             return outcome

@@ -1,13 +1,12 @@
 """Marks for a folder of students. Each answer runs in its own process, in its own copy of the student's folder."""
 
-import math
 import os
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
-from ..arguments import check_seed
+from ..arguments import check_number, check_seed
 from ..devices import count_cores
 from .answers import judge_a_copy, judged, temporary_folder
 from .apart import Supervisor
@@ -55,8 +54,7 @@ def grade(
     worth = dict.fromkeys(names, 1) | (points or {})
     for name, number in worth.items():
         find(name)
-        if not 0 <= number < math.inf:
-            raise ValueError(f"{number} points for {name}; they should be a number, at least 0")
+        check_number(f"points: {name}", number, least=0)
     for limit in (seconds, student_seconds):
         check_seconds(limit)
     if seed is not None:

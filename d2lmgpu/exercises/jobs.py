@@ -5,10 +5,10 @@ process of the same user could open a true pipe (/proc/PID/fd) and write to it.
 """
 
 import contextlib
-import importlib
 import json
 import multiprocessing
 import os
+import pkgutil
 import secrets
 import signal
 import sys
@@ -56,7 +56,7 @@ def supervise(connection, modules):
     sys.dont_write_bytecode = True
     sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
     for module in modules:
-        importlib.import_module(module)
+        pkgutil.resolve_name(module)
     if hasattr(os, "fork"):
         os.setsid()
         prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's process whose parent has ended becomes this one's child
@@ -76,8 +76,7 @@ def _use_for(file, *streams):
 
 
 def _result_of(job):
-    """Call a job's function."""
-    return getattr(importlib.import_module(job["module"]), job["name"])(*job["arguments"])
+    return pkgutil.resolve_name(job["function"])(*job["arguments"])
 
 
 def _do_here(job):

@@ -16,6 +16,7 @@ is kept under another name in the same folder. All other text is the student's, 
 
 import ast
 import codecs
+import contextlib
 import inspect
 import itertools
 import re
@@ -170,11 +171,9 @@ def _public(home, own, value):
 
 def _literal(use, value):
     """A constant as Python writes it."""
-    try:
+    with contextlib.suppress(Exception):  # its repr, and its comparison, may raise anything
         if ast.literal_eval(text := repr(value)) == value:
             return text
-    except Exception:  # its repr, and its comparison, may raise anything
-        pass
     raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook's; make it in the function, or pass it in")
 
 
