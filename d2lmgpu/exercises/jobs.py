@@ -166,8 +166,9 @@ def _listen(process, results, word, seconds):
 
 def _end_group(process):
     """End a job's process, the leader of its group (`_work`), and all processes that it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
         os.killpg(process, signal.SIGKILL)
+        os.waitpid(process, 0)
     stop = time.monotonic() + PATIENCE / 2
     while (started := psutil.Process().children(recursive=True)) and time.monotonic() < stop:
         end_all(started)  # again and again: new ones may have been forked meanwhile
