@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("copy") / "mine"
-    assert len(copy_course(folder).written) == len(find_notebooks()) + 5
+    assert len(copy_course(folder)["written"]) == len(find_notebooks()) + 5
     return folder
 
 
@@ -85,7 +85,7 @@ def test_a_second_copy_overwrites_nothing(copy, tmp_path, capsys):
     assert (folder / "mine.py").read_text() == "my work" and not (folder / "nowhere").exists()
     assert json.loads(result.read_text())["kept"] == ["05_training_on_k_devices.ipynb", "mine.py"]
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    assert copy_course(copy).written == []
+    assert copy_course(copy)["written"] == []
     assert before == {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
 
 

@@ -18,11 +18,12 @@ def run(options):
     """Copy, and say what was written and what stayed."""
     from ..exercises.course import copy_course
 
-    written, kept, missing = copy_course(options.folder, data=not options.no_data)
+    copied = copy_course(options.folder, data=not options.no_data)
+    written, kept, missing = copied.values()
     print(f"{options.folder}: {len(written)} files are new" + (f", {len(kept)} were there and stay:" if kept else ""))
     for name in kept:
         print(f"  {name}")
     if missing:
         print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
-    write_results(options, {"folder": options.folder, "written": written, "kept": kept, "missing": missing})
+    write_results(options, {"folder": options.folder} | copied)

@@ -31,21 +31,11 @@ LAST = """from d2lmgpu.exercises import look_back
 look_back()"""
 
 
-class Copied(NamedTuple):
-    """What `copy_course` did: the names of files ``written``, and of those that existed before and were ``kept``.
-
-    ``missing``: why Fashion-MNIST is missing, or None.
-    """
-
-    written: list
-    kept: list
-    missing: str | None
-
-
 def copy_course(folder, data=True):
     """Copy the course into a folder, which is made unless it exists. Files that are there already stay as they are.
 
-    ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a `Copied`.
+    ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a dict: the names of files
+    ``written``, and of those that existed before and were ``kept``; ``missing``: why Fashion-MNIST is missing, or None.
 
     Raises OSError if the folder cannot be written, ValueError if it is the folder of the course's own notebooks, or if
     this installation has none.
@@ -54,7 +44,7 @@ def copy_course(folder, data=True):
     if folder.resolve() == notebooks[0].parent.resolve():
         raise ValueError(f"{folder} has the course's own notebooks; give another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    copied = Copied([], [], None)
+    copied = {"written": [], "kept": [], "missing": None}
     for path in notebooks:
         _write(copied, folder, path.name, lambda path=path: _for_a_student(path))
     _write(copied, folder, FILE, lambda: MINE.encode())
@@ -64,7 +54,7 @@ def copy_course(folder, data=True):
             for name in FILES:
                 _write(copied, folder, f"data/fashion-mnist/{name}", lambda name=name: find_file(name).read_bytes())
         except DataError as error:
-            return copied._replace(missing=str(error))
+            copied["missing"] = str(error)
     return copied
 
 
@@ -83,11 +73,11 @@ def _write(copied, folder, name, make):
     """Write a file, unless one of this name exists."""
     path = folder / name
     if os.path.lexists(path):
-        copied.kept.append(name)
+        copied["kept"].append(name)
     else:
         content = make()
         write_file(path, lambda file: file.write(content))
-        copied.written.append(name)
+        copied["written"].append(name)
 
 
 def _for_a_student(path):
