@@ -102,12 +102,9 @@ def _printable(text):
 def _hint(folder, marks):
     """Write all verdicts on a student's answers, with what they printed, to a file."""
     name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # which file systems limit
-    file = folder / f"{name}.txt"
-    if file.is_symlink():  # write the file itself, not where a link leads
-        file.unlink()
     parts = [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
     text = "\n\n".join(parts) + "\n"
-    write_file(file, lambda opened: opened.write(text.encode("utf-8", "backslashreplace")))
+    write_file(folder / f"{name}.txt", lambda file: file.write(text.encode("utf-8", "backslashreplace")))
 
 
 def _write_table(path, rows):
