@@ -143,11 +143,10 @@ def _collect(function, imports, parts, kept):
 
 
 def _collect_one(use, value, function, imports, parts, kept):
+    home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if isinstance(value, ModuleType):
         imports[use] = f"import {value.__name__}" + ("" if value.__name__ == use else f" as {use}")
-        return
-    home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if home == MODULE or (own and home != function.__module__ and getattr(sys.modules.get(home), own, None) is value):
+    elif home == MODULE or (own and home != function.__module__ and getattr(sys.modules.get(home), own, None) is value):
         if home != MODULE or use != own:
             imports[use] = f"from {_public(home, own, value)} import {own}" + ("" if own == use else f" as {use}")
     elif inspect.isfunction(value) and value.__name__ == use:
