@@ -3,7 +3,6 @@
 The first defines ``network(input_shape, classes)``, the second ``metrics = {"top 3": function, ...}``.
 """
 
-import contextlib
 import runpy
 import sys
 from pathlib import Path
@@ -32,7 +31,7 @@ def network_from(text, data=None):
     """What `Settings` takes as the network that ``--network`` names: a name, or what the file's function makes.
 
     The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes, without
-    data with Fashion-MNIST's. Raises as `made_by` does.
+    data with Fashion-MNIST's. Raises as `_from_file` does.
     """
     if not is_file(text):
         return text
@@ -41,21 +40,18 @@ def network_from(text, data=None):
 
 
 def made_by(path, input_shape, classes):
-    """The `Network` that the function in a file makes.
+    """The `Network` that the function in a file makes. Raises as `_from_file` does."""
 
-    Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
-    """
-    with _running("--network", path):
-        function = _defined_in(path, "network")
+    def make(function):
         if not callable(function):
             raise ValueError("it should define network(input_shape, classes), which returns what sequential makes")
         made = function(input_shape, classes)
-    if not isinstance(made, Network):
-        raise ValueError(
-            f"--network {path}: network() returned a {type(made).__name__}; it should be what "
-            "d2lmgpu.networks.sequential makes"
-        )
-    return made
+        if not isinstance(made, Network):
+            wanted = "it should be what d2lmgpu.networks.sequential makes"
+            raise ValueError(f"network() returned a {type(made).__name__}; {wanted}")
+        return made
+
+    return _from_file("--network", path, "network", make)
 
 
 def find_networks(texts, data):
@@ -78,27 +74,28 @@ def _texts(given):
 def metrics_from(path):
     """A file's dict of functions by name, as ``train(metrics=…)`` takes it; None without a file.
 
-    Raises ValueError for a file without it, and whatever goes wrong in it, in a line.
+    Raises as `_from_file` does.
     """
-    if path is None:
-        return None
-    with _running("--metrics", path):
-        found = _defined_in(path, "metrics")
+
+    def checked(found):
         if not isinstance(found, dict) or not found:
             raise ValueError("it should define metrics, a dict of functions of outputs and labels by their names")
         return check_metrics(found)
 
+    return path and _from_file("--metrics", path, "metrics", checked)
 
-@contextlib.contextmanager
-def _running(option, path):
-    """A ``with`` block that runs what is in the file that an ``option`` names.
 
-    Raises ValueError, in a line, unless there is such a file, and for whatever goes wrong in the block but Ctrl-C.
+def _from_file(option, path, name, use):
+    """``use(found)`` of what the file that an ``option`` names defines as ``name``, or of None.
+
+    Files beside it can be imported by it. Raises ValueError, in a line, unless there is such a file, and for whatever
+    goes wrong in it or in ``use`` but Ctrl-C.
     """
     if not Path(path).is_file():
         raise ValueError(f"{option} {path}: there is no such file")
+    sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        yield
+        return use(runpy.run_path(path, run_name=f"{name}_of_ones_own").get(name))
     except KeyboardInterrupt:
         raise
     except Exception as error:
@@ -107,15 +104,5 @@ def _running(option, path):
         from ..exercises.checking import what_ends
 
         raise ValueError(f"{option} {path}: it {what_ends(error)}; let it define functions, and no more") from error
-
-
-def _defined_in(path, name):
-    """What a file defines under a ``name``, or None; files beside it can be imported by it.
-
-    Raises whatever goes wrong in the file.
-    """
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    try:
-        return runpy.run_path(path, run_name=f"{name}_of_ones_own").get(name)
     finally:
         sys.path.pop(0)
