@@ -15,31 +15,26 @@ from .networks.build import check_input_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
-RANGES = (1, 2**8 - 1, 2**16 - 1, 2**31 - 1)
-"""What white may be in a picture of 32 bits a pixel, whose file does not say; 1 for fractions only."""
+WHITE = 2**16 - 1
+"""White in a grey picture of 16 bits a pixel."""
 
 MOST_SIDE = 256
 """Pixels: larger pictures are not trained on as they are unless a shape is given."""
-
-BEYOND = 0.05
-"""How far, as a part of white, floats may lie below black or above white: a picture that was resized often does."""
 
 
 def read_images(paths, input_shape, invert=False):
     """Pictures as uint8 (N, C, H, W), of ``input_shape`` (C, H, W): grey for C = 1, colour for C = 3, resized.
 
     A picture is turned upright, as its EXIF data say, and what is transparent is
-    white, as on paper. Pixels of 16 bits go from 0 to 65535; those of 32 bits from
-    0 to the first of `RANGES` that none of them exceeds (floats may do so by `BEYOND`). Of several pictures in
-    a file it is the first.
+    white, as on paper. Of several pictures in a file it is the first.
 
     ``invert``: black becomes white, last of all, so that what is transparent
     becomes black. (Fashion-MNIST's things are bright on black, unlike most pictures.)
 
-    Raises ValueError for a file that is not a whole picture, or too large a one, or another C, OSError for a file that
-    cannot be read.
+    Raises ValueError for a file that is not a whole picture, is too large, or has 32 bits a pixel, and for another C;
+    OSError for a file that cannot be read.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     check_input_shape(input_shape)
     C, H, W = input_shape
@@ -48,19 +43,11 @@ def read_images(paths, input_shape, invert=False):
         raise ValueError(f"read_images: the network takes {C} channels; pictures have 1 (grey) or 3 (colour)")
     images = np.empty((len(paths), C, H, W), np.uint8)
     for image, path in zip(images, paths, strict=True):
-        picture = _read(path, modes[C])
-        if picture.size != (W, H):
-            picture = picture.resize((W, H), Image.Resampling.LANCZOS)
+        with _opened(path) as picture:  # made upright, opaque, and grey or coloured
+            picture = _opaque(_of_8_bits(ImageOps.exif_transpose(picture))).convert(modes[C])
+        picture = picture.resize((W, H), Image.Resampling.LANCZOS)
         image[...] = np.asarray(picture).reshape(H, W, C).transpose(2, 0, 1)
     return 255 - images if invert else images
-
-
-def _read(path, mode):
-    """The Pillow image in a file, upright, opaque, and in this mode. Raises as `read_images` does."""
-    from PIL import ImageOps
-
-    with _opened(path) as picture:
-        return _opaque(_of_8_bits(ImageOps.exif_transpose(picture))).convert(mode)
 
 
 @contextlib.contextmanager
@@ -74,35 +61,26 @@ def _opened(path):
             # a file, since Pillow 13.0 misreads turned TIFF files that it maps into memory, as it does by name
             with open(path, "rb") as file, Image.open(file) as picture:
                 yield picture
-    except Image.DecompressionBombError:
-        limit = 2 * Image.MAX_IMAGE_PIXELS
-        raise ValueError(f"{path} is too large a picture; make it smaller than {limit:,} pixels") from None
-    except MemoryError:
-        raise
     except Exception as error:  # Pillow's readers raise many kinds for damaged files
-        if getattr(error, "errno", None) is not None:  # of the system, not of Pillow
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # of the system, not of Pillow
             raise
         why = "" if isinstance(error, Image.UnidentifiedImageError) else f": {error}"
         raise ValueError(f"{path} is no picture that can be read{why}") from None
 
 
 def _of_8_bits(picture):
-    """A picture of more bits a pixel, which Pillow would clip at 255, from black to white; others as they are."""
+    """A picture of 16 bits a pixel, which Pillow would clip at 255, with 8; others as they are.
+
+    Raises ValueError for 32 bits: no file says which number is white.
+    """
     from PIL import Image
 
     if picture.mode not in ("I", "F") and not picture.mode.startswith("I;"):
         return picture
     pixels = np.asarray(picture)
-    least, most = pixels.min(), pixels.max()
-    beyond = BEYOND if picture.mode == "F" else 0.0
-    if not (np.isfinite(most) and least >= -beyond * max(most, 0)):  # NaN, too
-        raise ValueError(f"its pixels are from {least:g} to {most:g}; they should be numbers from 0 on")
-    if picture.mode.startswith("I;"):
-        white = 2**16 - 1
-    else:
-        ranges = RANGES if picture.mode == "F" else RANGES[1:]
-        white = next((white for white in ranges if most <= white * (1 + beyond)), most)
-    grey = np.round(np.clip(pixels * (255 / white), 0, 255)).astype(np.uint8)
+    if picture.mode == "F" or pixels.min() < 0 or pixels.max() > WHITE:
+        raise ValueError("its pixels are numbers of 32 bits; save it with 8 or 16 bits a pixel")
+    grey = np.round(pixels * (255 / WHITE)).astype(np.uint8)
     grey[pixels == picture.info.get("transparency")] = 255  # the one value that stands for nothing
     return Image.fromarray(grey)
 
@@ -188,8 +166,8 @@ def load_image_data(folder, input_shape=None, invert=False):
     train, test = parts = Path(folder, "train"), Path(folder, "test")
     if not all(part.is_dir() for part in parts):
         raise ValueError(f"{folder} should have two folders in it, train and test, each with a folder for each class")
-    names = {name for part in parts for name in class_names(part)}
-    missing = [str(part / name) for part in parts for name in sorted(names) if not (part / name).is_dir()]
+    names = sorted({*class_names(train), *class_names(test)})
+    missing = [str(part / name) for part in parts for name in names if not (part / name).is_dir()]
     if missing:
         raise ValueError(f"{folder}: train and test should have the same classes; there is no {', no '.join(missing)}")
     input_shape = picture_shape(train) if input_shape is None else input_shape

@@ -42,36 +42,12 @@ def test_16_bits_the_other_way_round(tmp_path, rng):
     np.testing.assert_array_equal(read(tmp_path / "big_endian.tif")[0], np.round(pixels / 257))
 
 
-@pytest.mark.parametrize(
-    "kind, most, white",
-    [
-        (np.int32, 2**31 - 1, 2**31 - 1),
-        (np.int32, 70_000, 2**31 - 1),
-        (np.int32, 60_000, 65535),
-        (np.int32, 255, 255),
-        (np.int32, 1, 255),
-        (np.float32, 1, 1),
-        (np.float32, 0.4, 1),
-        (np.float32, 250.5, 255),
-        (np.float32, 60_000, 65535),
-        (np.float32, 1e30, 1e30),
-        (np.float32, 0, 1),
-    ],
-)
-def test_32_bits(tmp_path, rng, kind, most, white):
-    pixels = (rng.random(SHAPE[1:]) * most).astype(kind)
-    pixels[2, 3], pixels[4, 5] = most, 0
-    Image.fromarray(pixels).save(tmp_path / "deep.tif")
-    np.testing.assert_array_equal(read(tmp_path / "deep.tif")[0], np.round(pixels / white * 255))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.5])
-def test_numbers_that_are_no_brightness(tmp_path, bad):
-    Image.fromarray(np.array([[0.5, bad]], np.float32)).save(tmp_path / "bad.tif")
-    with pytest.raises(
-        ValueError, match="bad.tif is no picture that can be read: its pixels are from .* numbers from 0"
-    ):
-        read(tmp_path / "bad.tif")
+@pytest.mark.parametrize("kind, number", [(np.float32, 0.5), (np.float32, np.nan), (np.int32, 70_000), (np.int32, -1)])
+def test_32_bits(tmp_path, kind, number):
+    """Refused, since no file says which number is white."""
+    Image.fromarray(np.full(SHAPE[1:], number, kind)).save(tmp_path / "deep.tif")
+    with pytest.raises(ValueError, match="deep.tif is no picture that can be read: its pixels are numbers of 32 bits"):
+        read(tmp_path / "deep.tif")
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
@@ -122,7 +98,7 @@ def test_cameras_say_how_they_were_held(tmp_path, rng, orientation, turned, name
 
 def test_a_picture_that_says_it_is_too_large(tmp_path, monkeypatch):
     png(tmp_path / "large.png", (20_000, 20_000))
-    with pytest.raises(ValueError, match=r"large.png is too large a picture; make it smaller than 178,956,970 pixels$"):
+    with pytest.raises(ValueError, match="large.png is no picture that can be read: Image size .* exceeds"):
         read(tmp_path / "large.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # of 48 Pillow would only warn
     Image.new("L", (8, 6), 7).save(tmp_path / "rather_large.png")
@@ -163,11 +139,3 @@ def test_hidden_files_are_passed_over(tmp_path):
     (tmp_path / "dog" / "1.png").unlink()
     with pytest.raises(ValueError, match="dog has no pictures in it"):
         load_image_folder(tmp_path, SHAPE)
-
-
-@pytest.mark.parametrize("white", [1, 255])
-def test_floats_that_overshoot(tmp_path, white):
-    """Resizing with Lanczos makes some pixels blacker than black and whiter than white."""
-    pixels = np.linspace(-0.04, 1.04, 48, dtype=np.float32).reshape(6, 8)
-    Image.fromarray(pixels * white).save(tmp_path / "over.tif")
-    np.testing.assert_allclose(read(tmp_path / "over.tif")[0], np.clip(pixels, 0, 1) * 255, atol=0.51)
