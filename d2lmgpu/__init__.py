@@ -11,9 +11,6 @@ errors are in a function's own docstring. Layers and other inner functions leave
 arguments to NumPy.
 """
 
-from . import signals as signals  # first, for an interrupt during all other imports
-
-# isort: split
 from . import blas as blas  # before NumPy, whose BLAS may read then how many threads it is to have
 
 # isort: split

@@ -2,18 +2,11 @@
 
 SIGTERM and SIGUSR1 do what Ctrl-C does: `monitor.stop_on_interrupt` turns them into a request to stop, and elsewhere
 they raise a KeyboardInterrupt. The exit code tells which signal it was: 128 and the signal's number.
-
-Importing this package takes longer than Python's own start, and a Ctrl-C while a library is being imported may surface
-as some other error. So until `main` of the command can handle it, Ctrl-C ends the command at once, in one line. Other
-programs that import this package are not affected.
 """
 
 import contextlib
-import os
 import signal
-import sys
 import threading
-from pathlib import Path
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 
@@ -58,25 +51,3 @@ def exit_code():
 def _interrupt(signum, frame):
     note(signum)
     raise Terminated(signal.Signals(signum).name)
-
-
-# Ctrl-C while the command is being imported:
-
-
-def _leave(signum, frame):
-    os.write(2, b"d2lmgpu: interrupted before it began\n")
-    os._exit(130)
-
-
-def leave_it_to_the_program():
-    """From now on Ctrl-C is a KeyboardInterrupt again."""
-    if signal.getsignal(signal.SIGINT) is _leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-if (
-    Path(*sys.argv[:1]).stem in ("d2lmgpu", "-m")  # "-m" while Python looks for the package that follows it: this one
-    and threading.current_thread() is threading.main_thread()
-    and signal.getsignal(signal.SIGINT) is signal.default_int_handler  # the program has set no other handler
-):
-    signal.signal(signal.SIGINT, _leave)

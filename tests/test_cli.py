@@ -309,29 +309,6 @@ def test_an_output_that_has_not_all_characters(tmp_path):
         assert done.returncode == 0 and done.stdout.decode(encoding).startswith(f"{mark} he_std: "), done
 
 
-def test_ctrl_c_while_the_command_begins(tmp_path):
-    """One line, whatever library is being imported; a program that imports the package keeps its KeyboardInterrupt."""
-    code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
-    (tmp_path / "difflib.py").write_text(code)
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(d2lmgpu.__file__).parents[1]}"}
-
-    def interrupted(*command):
-        listening = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-        done = subprocess.run(
-            [sys.executable, *command], capture_output=True, text=True, env=environment, preexec_fn=listening
-        )
-        return done.returncode, done.stderr
-
-    assert interrupted("-m", "d2lmgpu", "train") == (130, "d2lmgpu: interrupted before it began\n")
-    assert interrupted("-X", "dev", "-m", "d2lmgpu") == (130, "d2lmgpu: interrupted before it began\n")
-    script = tmp_path / "bin" / "d2lmgpu"
-    script.parent.mkdir()
-    script.write_text("from d2lmgpu.cli import main\n")
-    assert interrupted(str(script)) == (130, "d2lmgpu: interrupted before it began\n")
-    code, err = interrupted("-c", "import d2lmgpu")
-    assert code in (-signal.SIGINT, 130, 1) and err.endswith("KeyboardInterrupt\n")
-
-
 @pytest.mark.packages
 def test_nine_gpus_where_there_are_none(capsys):
     if find_gpus()[0]:

@@ -28,7 +28,6 @@ COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, ch
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); returns the exit code."""
-    signals.leave_it_to_the_program()
     name = "d2lmgpu"
     try:
         _write_what_the_output_can(sys.stdout, sys.stderr)
