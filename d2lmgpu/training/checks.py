@@ -184,7 +184,7 @@ def check_best(keep_best, checkpoint, resume):
     """The same of the file for the best model, which is another than the checkpoint."""
     if keep_best is None:
         return
-    check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume}, {})
+    check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume})
     check_writable(keep_best)
     if Path(keep_best).exists() and resume is None:
         raise ValueError(f"keep_best {keep_best} exists, and may hold another run's model; give another name")
