@@ -14,7 +14,6 @@ is right. A wrong file is never replaced, and never passed over in silence.
 
 import hashlib
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -43,11 +42,8 @@ MIRRORS = (
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # which has no https
 )
 
-PATIENCE, SLOWEST = 30.0, 20_000
-"""Seconds that a mirror has for each file, and one more for so many bytes; then comes the next mirror's turn."""
-
 WAIT = 30.0
-"""Seconds for which the other side may say nothing."""
+"""Seconds for which a mirror may say nothing; then comes the next one's turn."""
 
 
 class DataError(RuntimeError):
@@ -68,19 +64,17 @@ def find_file(name):
 
     Raises DataError.
     """
-    tried = []
-    for folder in _folders():
-        path = folder / name
-        tried.append(str(path))
-        if path.exists():
-            found = hashlib.md5(path.read_bytes()).hexdigest()
-            if found not in FILES[name]:
-                raise DataError(
-                    f"{path} is truncated or altered: expected MD5 {FILES[name][0]}, found {found} "
-                    f"({path.stat().st_size:,} bytes). Replace or remove it. Tried: {', '.join(tried)}"
-                )
-            return path
-    return _download(name, tried)
+    places = [folder / name for folder in _folders()]
+    path = next(filter(Path.exists, places), None)
+    if path is None:
+        return _download(name, list(map(str, places)))
+    found = hashlib.md5(path.read_bytes()).hexdigest()
+    if found not in FILES[name]:
+        raise DataError(
+            f"{path} is truncated or altered: expected MD5 {FILES[name][0]}, found {found} "
+            f"({path.stat().st_size:,} bytes). Replace or remove it"
+        )
+    return path
 
 
 def cache_folder():
@@ -105,60 +99,32 @@ def _folders():
 
 
 def _download(name, tried):
-    """Fetch a file to the cache; nothing is written but what has the right sum."""
+    """Fetch a file to the cache; nothing is written but what has the right sum. ``tried``: where it was looked for."""
     target = cache_folder() / name
+    by_hand = f"Put the original file into {target.parent}, or into a folder that you name in D2LMGPU_DATA"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         check_writable(target)  # rather before the download than after it
-        data = _from_a_mirror(name, tried)
-        write_file(target, lambda file: file.write(data))
+        for url in (mirror + name for mirror in MIRRORS):
+            try:
+                data = _fetch(url, name)
+            except Exception as error:  # urllib raises many kinds for answers that are not HTTP
+                tried.append(f"{url} ({message_of(error)[:200]})")
+            else:
+                write_file(target, lambda file, data=data: file.write(data))
+                return target
     except OSError as error:
-        raise DataError(f"{name} cannot be downloaded to {target.parent}: {error}. {_by_hand()}") from error
-    return target
+        raise DataError(f"{name} cannot be downloaded to {target.parent}: {error}. {by_hand}") from error
+    raise DataError(f"{name} is not to be had: expected MD5 {FILES[name][0]}. {by_hand}. Tried: {', '.join(tried)}")
 
 
-def _from_a_mirror(name, tried):
-    """What the first mirror gives that has the file."""
-    expected, found, size = FILES[name][0], "no file", SIZES[name]
-    for mirror in MIRRORS:
-        url = mirror + name
-        try:
-            data = download(url, size, PATIENCE + size / SLOWEST, name)
-        except Exception as error:  # urllib raises many kinds for answers that are not HTTP
-            tried.append(f"{url} ({message_of(error)[:200]})")
-            continue
-        found = hashlib.md5(data).hexdigest()
-        if found == expected:
-            return data
-        tried.append(f"{url} ({len(data):,} bytes of {size:,}, MD5 {found})")
-    raise DataError(
-        f"{name} is not to be had: expected MD5 {expected}, found {found}. {_by_hand()}. Tried: {', '.join(tried)}"
-    )
-
-
-def download(url, most, seconds, name):
-    """The bytes that ``url`` gives, ``most`` at the most, with a progress bar called ``name``.
-
-    Raises RuntimeError if there are more, or not all of them there in so many ``seconds``, and whatever urllib raises.
-    """
+def _fetch(url, name):
+    """The bytes of a file that ``url`` gives. Raises RuntimeError for others, and whatever urllib raises."""
     from urllib.request import urlopen
 
-    from tqdm import tqdm
-
-    data, end = bytearray(), time.monotonic() + seconds
-    with (
-        urlopen(url, timeout=min(WAIT, seconds)) as response,
-        tqdm(total=most, desc=name, unit="B", unit_scale=True) as bar,
-    ):
-        while block := response.read1(1 << 16):
-            data += block
-            bar.update(len(block))
-            if len(data) > most:
-                raise RuntimeError(f"sends more than {most:,} bytes")
-            if time.monotonic() > end:
-                raise RuntimeError(f"not there after {seconds:.3g} seconds")
-    return bytes(data)
-
-
-def _by_hand():
-    return f"Put the original file into {cache_folder()}, or into a folder that you name in D2LMGPU_DATA"
+    with urlopen(url, timeout=WAIT) as response:
+        data = response.read(SIZES[name] + 1)
+    found = hashlib.md5(data).hexdigest()
+    if found != FILES[name][0]:
+        raise RuntimeError(f"{len(data):,} bytes of {SIZES[name]:,}, MD5 {found}")
+    return data

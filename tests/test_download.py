@@ -19,16 +19,14 @@ MOVED = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n"
 ENDLESS = [b"x" * 65536] * 10_000  # 655 MB
 
 ANSWERS = {  # what a mirror sends, a block at a time, and what the error says of it; those called slow take their time
-    "flood": ([OK + b"\r\n", *ENDLESS], "sends more than 5,148 bytes"),
-    "flood announced": ([OK + b"Content-Length: 3300000000\r\n\r\n", *ENDLESS], "sends more than 5,148 bytes"),
-    "flood of chunks": ([CHUNKED, *[b"10000\r\n" + b"x" * 65536 + b"\r\n"] * 10_000], "sends more than 5,148 bytes"),
+    "flood": ([OK + b"\r\n", *ENDLESS], "5,149 bytes of 5,148, MD5"),
+    "flood announced": ([OK + b"Content-Length: 3300000000\r\n\r\n", *ENDLESS], "5,149 bytes of 5,148, MD5"),
+    "flood of chunks": ([CHUNKED, *[b"10000\r\n" + b"x" * 65536 + b"\r\n"] * 10_000], "5,149 bytes of 5,148, MD5"),
     "flood of headers": ([OK, *[b"X-A: " + b"x" * 60000 + b"\r\n"] * 10_000], "got more than 100 headers"),
-    "slow body": ([OK + b"\r\n", *[b"x"] * 3000], "not there after 0.3"),
-    "slow chunks": ([CHUNKED, *[b"1\r\nx\r\n"] * 3000], "not there after 0.3"),
     "slow and silent": ([b""] * 3000, "timed out"),
     "no chunks": ([CHUNKED, b"nonsense\r\n" + GOOD], "IncompleteRead"),
     "half a chunk": ([CHUNKED, b"1000\r\n" + GOOD[:100]], "IncompleteRead"),
-    "a negative chunk": ([CHUNKED, b"-5\r\n" + GOOD], "bytes of 5,148, MD5|IncompleteRead"),
+    "a negative chunk": ([CHUNKED, b"-5\r\n" + GOOD], "non-negative|bytes of 5,148, MD5"),
     "half the file": ([OK + b"Content-Length: 5148\r\n\r\n" + GOOD[:1000]], "1,000 bytes of 5,148, MD5 "),
     "another file": ([OK + b"\r\n" + GOOD[::-1]], "5,148 bytes of 5,148, MD5 "),
     "nothing": ([OK + b"\r\n"], r"\(0 bytes of 5,148"),
@@ -79,15 +77,14 @@ def mirror():
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # urllib leaves a connection open whose redirect is nonsense
 @pytest.mark.parametrize(
-    "name", few(ANSWERS, "flood", "slow body", "half the file", "another file", "not found", "no answer")
+    "name", few(ANSWERS, "flood", "slow and silent", "half the file", "another file", "not found", "no answer")
 )
 def test_the_next_mirror_is_asked(tmp_path, monkeypatch, mirror, name):
     address, sent = mirror
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(fashion_mnist, "_folders", lambda: iter([fashion_mnist.cache_folder()]))
-    monkeypatch.setattr(fashion_mnist, "SLOWEST", 1e9)
     bad, good = f"{address}{name.replace(' ', '%20')}/", f"{address}good/"
-    monkeypatch.setattr(fashion_mnist, "PATIENCE", 0.3 if name.startswith("slow") else 60)
+    monkeypatch.setattr(fashion_mnist, "WAIT", 0.3 if name.startswith("slow") else 60)
     monkeypatch.setattr(fashion_mnist, "MIRRORS", (bad,))
     with pytest.raises(d2l.DataError, match=ANSWERS[name][1]) as error:
         fashion_mnist.find_file(NAME)
@@ -97,6 +94,6 @@ def test_the_next_mirror_is_asked(tmp_path, monkeypatch, mirror, name):
     assert sum(sent) < 50e6  # what was under way when the connection was closed
     cache = fashion_mnist.cache_folder()
     assert not [path for path in cache.iterdir() if path.name.endswith((".gz", ".part"))]
-    monkeypatch.setattr(fashion_mnist, "PATIENCE", 60)
+    monkeypatch.setattr(fashion_mnist, "WAIT", 60)
     monkeypatch.setattr(fashion_mnist, "MIRRORS", (*[bad] * (not name.startswith("slow")), good))
     assert fashion_mnist.find_file(NAME).read_bytes() == GOOD
