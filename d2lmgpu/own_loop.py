@@ -5,8 +5,9 @@ import time
 
 import numpy as np
 
-from .arguments import check_list, check_number, check_text, check_whole, is_number, shown
+from .arguments import check_list, is_number, shown
 from .collectives.draw import figure_of
+from .devices.errors import message_of
 from .live_plot import COST, Panel, in_notebook
 from .monitor import say
 
@@ -75,29 +76,19 @@ class Animator:
         ncols=1,
         figsize=(3.5, 2.5),
     ):
-        check_whole("Animator: nrows", nrows, most=8)
-        check_whole("Animator: ncols", ncols, most=8)
         self._names = check_list("Animator: legend", [] if legend is None else legend, of="names of lines")
         self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
-        given = {"xlabel": xlabel, "ylabel": ylabel, "xscale": xscale, "yscale": yscale}
-        self._how = {name: text for name, text in given.items() if text is not None}
-        for name, text in [*self._how.items(), *(("fmts", fmt) for fmt in self._fmts)]:
-            check_text(f"Animator: {name}", text)
-        for number in check_list("Animator: figsize", figsize, of="numbers, in inches", length=2):
-            check_number("Animator: a number of figsize", number, above=0, most=100)
-        for name, pair in ("xlim", xlim), ("ylim", ylim):
-            for number in () if pair is None else check_list(f"Animator: {name}", pair, of="numbers", length=2):
-                check_number(f"Animator: a number of {name}", number)
-            if len({*(pair or ())}) == 2:  # equal limits matplotlib changes, with a warning
-                self._how[name] = pair
+        given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
+        self._how = {name: value for name, value in given.items() if value is not None}
         self.X, self.Y, self._panel, self._told = [], [], None, "no points yet"
         try:
             self._figure, _ = figure_of(figsize, nrows, ncols)
             for fmt in self._fmts:
                 self._figure.axes[0].plot([], [], fmt)
             self.axes = self.fig.axes
-        except ValueError as error:
-            raise ValueError(f"Animator: matplotlib does not take these arguments: {error}") from error
+        except Exception as error:  # matplotlib raises many kinds
+            said = message_of(error)[:200]
+            raise ValueError(f"Animator: matplotlib does not take these arguments: {said}") from error
 
     @property
     def fig(self):
