@@ -132,16 +132,6 @@ def is_number(value):
     return True
 
 
-def as_number(text, kind):
-    """What a person typed, as an int or a float, the ``kind``.
-
-    Raises ValueError for what is none, also for digits of other scripts and for 1_000, which Python would read.
-    """
-    if not text.isascii() or "_" in text:
-        raise ValueError(f"{shown(text)} is no number")
-    return kind(text)
-
-
 def check_flag(name, value):
     """Raise ValueError unless ``value`` is True or False (or 1 or 0): a text or a list would count as True."""
     if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):

@@ -4,14 +4,14 @@ Check the answer to an exercise: a Python file with a function of the exercise's
 its own. Without a name: the list of exercises; without a file: what the exercise asks for.
 """
 
-from .options import add_input, add_output, number, write_results
+from .options import add_input, add_output, write_results
 
 
 def add_to(command):
     """Add the options to the command's parser."""
     command.add_argument("exercise", metavar="NAME", nargs="?", help="the exercise")
     add_input(command, "file", "a Python file with the answer", nargs="?")
-    command.add_argument("--seconds", type=number, metavar="X", help="how long the answer may take, if not a minute")
+    command.add_argument("--seconds", type=float, metavar="X", help="how long the answer may take, if not a minute")
     add_output(command, "--json", "write the verdict as JSON")
 
 

@@ -9,7 +9,7 @@ from ..data import check_limit, first_examples
 from ..fashion_mnist import load_fashion_mnist
 from ..idx import find_idx
 from ..images import load_image_data, picture_shape
-from .options import add_input, whole
+from .options import add_input
 
 MOST_PIXELS = 2**14
 """Most pixels of a picture's side."""
@@ -26,7 +26,7 @@ def add_data(command):
 def add_size(command, help):
     """Add --image-size and --channels."""
     command.add_argument("--image-size", type=_size, metavar="WxH", help=help)
-    command.add_argument("--channels", type=whole, metavar="C", help="1 (grey) or 3 (default: as they are)")
+    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (default: as they are)")
 
 
 def _size(text):

@@ -14,7 +14,7 @@ from pathlib import Path
 from .. import signals
 from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import several
-from .options import add_input, add_option, add_output, listed, number, taken, whole, write_all
+from .options import add_input, add_option, add_output, listed, taken, write_all
 from .outlet import say_last
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
@@ -30,9 +30,9 @@ def add_to(command):
     exercises, points = "the exercises that count (default: all)", "what exercises are worth (default: 1 each)"
     command.add_argument("--exercises", type=listed(str), metavar="NAME,...", help=exercises)
     command.add_argument("--points", type=listed(_worth), metavar="NAME=X,...", help=points)
-    command.add_argument("--seed", type=whole, metavar="N", help="try other numbers, and more cases, drawn by a seed")
-    add_option(command, "--seconds", number, 20.0, "how long an answer may take")
-    add_option(command, "--student-seconds", number, 300.0, "how long all answers of a student may take")
+    command.add_argument("--seed", type=int, metavar="N", help="try other numbers, and more cases, drawn by a seed")
+    add_option(command, "--seconds", float, 20.0, "how long an answer may take")
+    add_option(command, "--student-seconds", float, 300.0, "how long all answers of a student may take")
     command.add_argument("--isolate", action="store_true", help="start Python anew for each student")
 
 
@@ -40,7 +40,7 @@ def _worth(text):
     name, equals, points = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} should be an exercise and its points, such as ring=3")
-    return name, number(points)
+    return name, float(points)
 
 
 SIGNALS = (*signals.SIGNALS, *filter(None, [getattr(signal, "SIGHUP", None)]))

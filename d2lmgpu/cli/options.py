@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..arguments import as_number, check_path, shown
+from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
@@ -22,26 +22,14 @@ def add_option(command, flag, kind, default, help, names=()):
     return action
 
 
-def whole(text):
-    """A whole number from an option's text; its limits are checked by the function that takes it."""
-    return _number(int, text, "a whole number, such as 4")
-
-
-def number(text):
-    """A number from an option's text."""
-    return _number(float, text, "a number, such as 0.5")
-
-
-def _number(kind, text, wanted):
-    try:
-        return as_number(text, kind)
-    except ValueError:  # or of more digits than Python reads
-        raise argparse.ArgumentTypeError(f"{shown(text)} should be {wanted}") from None
-
-
 def listed(kind):
     """A function that reads "0.1,0.2" as a list, each part with ``kind``."""
-    return lambda text: [kind(part.strip()) for part in text.split(",")]
+
+    def read(text):
+        return [kind(part.strip()) for part in text.split(",")]
+
+    read.__name__ = f"list of {kind.__name__}"  # argparse calls it so in its error
+    return read
 
 
 def file_name(text):

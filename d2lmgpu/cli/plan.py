@@ -18,7 +18,7 @@ from ..devices import cpu
 from ..output import check_plot
 from ..training.checks import check_statistics, find_network
 from ..training.splits import EXAMPLE, SPLITS, make_plan
-from .options import add_option, add_output, number, taken, whole, write_results
+from .options import add_option, add_output, taken, write_results
 from .own_file import network_from
 from .settings import add_settings
 
@@ -32,11 +32,11 @@ MANY = 200
 def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}", SPLITS)
-    add_option(command, "--devices", whole, 4, "how many")
+    add_option(command, "--devices", int, 4, "how many")
     add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}", ALGORITHMS)
     networks = *TOPOLOGIES, HERE
     add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join(networks)}", networks)
-    add_option(command, "--speed", number, 1e12, f"multiplications a second of each device, unless on {HERE}")
+    add_option(command, "--speed", float, 1e12, f"multiplications a second of each device, unless on {HERE}")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)
     add_output(command, "--html", "write a page on which the plan plays, in any browser")

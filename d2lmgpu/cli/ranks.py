@@ -14,7 +14,7 @@ from ..monitor import Callback
 from ..output import check_folder
 from ..training import DriftError
 from ..words import figures, listed, seconds
-from .options import add_output, check_files, find_devices, limit_memory, number
+from .options import add_output, check_files, find_devices, limit_memory
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 """Options that name files; only rank 0 writes them."""
@@ -25,7 +25,7 @@ def add_ranks(command):
     help = "with --environment parallel: what each process says, in a file each"
     add_output(command, "--log", help, "DIR", check_folder)
     help = f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})"
-    command.add_argument("--patience", type=number, metavar="S", help=help)
+    command.add_argument("--patience", type=float, metavar="S", help=help)
 
 
 def are_together(options):

@@ -15,7 +15,7 @@ from ..scaling.machines import MORE
 from ..scaling.setup import MODES
 from ..training import Settings
 from .data import add_data, find_data
-from .options import add_option, add_output, listed, taken, whole, write_results
+from .options import add_option, add_output, listed, taken, write_results
 from .own_file import network_from
 from .ranks import add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
@@ -31,15 +31,15 @@ def add_to(command):
     environments = *ENVIRONMENTS, "parallel"
     add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
     counts = "how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)"
-    command.add_argument("--devices", type=listed(whole), metavar="K", help=counts)
+    command.add_argument("--devices", type=listed(int), metavar="K", help=counts)
     times = "with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)"
-    command.add_argument("--times", type=listed(whole), metavar="N,...", help=times)
+    command.add_argument("--times", type=listed(int), metavar="N,...", help=times)
     add_ranks(command)
-    add_option(command, "--batch-size", whole, 256, "examples in a minibatch: in all if strong, on each device if weak")
+    add_option(command, "--batch-size", int, 256, "examples in a minibatch: in all if strong, on each device if weak")
     add_data(command)
-    command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only")
-    add_option(command, "--steps", whole, 20, "training steps in a turn")
-    add_option(command, "--repeats", whole, 5, "rounds that count")
+    command.add_argument("--limit", type=int, metavar="N", help="train on N examples only")
+    add_option(command, "--steps", int, 20, "training steps in a turn")
+    add_option(command, "--repeats", int, 5, "rounds that count")
     predict = "predict the times, too, from devices that exchange nothing and messages"
     command.add_argument("--predict", action="store_true", help=predict)
     add_output(command, "--json", "write the result as JSON")

@@ -4,10 +4,9 @@ from dataclasses import fields
 
 from ..training.fields import called, kind_of, meaning
 from ..training.settings import Settings
-from .options import add_option, listed, number, whole
+from .options import add_option, listed
 from .own_file import declare_files
 
-READ = {int: whole, float: number, str: str}
 ALL = [about.name for about in fields(Settings)]
 
 
@@ -22,9 +21,9 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         if about.type is bool:
             _add_flag(group, flag, about)
         elif kind_of(about) == list[float]:
-            add_option(group, flag, _numbers_or_auto, None, meaning(about), ["auto"])
+            add_option(group, flag, numbers_or_auto, None, meaning(about), ["auto"])
         else:
-            read = as_splits if about.name == "split" and as_type is listed else as_type(READ[kind_of(about)])
+            read = as_splits if about.name == "split" and as_type is listed else as_type(kind_of(about))
             also = ", or a file FILE.py" if about.name == "network" else ""
             known = about.metadata["allowed"] if kind_of(about) is str else ()
             action = add_option(group, flag, read, about.default, meaning(about) + also, known)
@@ -51,8 +50,8 @@ def as_splits(text):
     return splits
 
 
-def _numbers_or_auto(text):
-    return text if text == "auto" else listed(number)(text)
+def numbers_or_auto(text):
+    return text if text == "auto" else listed(float)(text)
 
 
 def settings(options, names=ALL):

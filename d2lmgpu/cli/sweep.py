@@ -10,7 +10,7 @@ from ..devices import ENVIRONMENTS
 from ..output import check_folder, check_plot
 from ..sweeps import MEASURES, MODES, Sparingly, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
-from .options import add_option, add_output, listed, taken, whole, write_results
+from .options import add_option, add_output, listed, taken, write_results
 from .own_file import find_networks
 from .settings import add_settings, settings
 
@@ -19,13 +19,13 @@ def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS), ENVIRONMENTS)
     devices = "how many: 1,2,4 are three values of the grid (default: 1)"
-    command.add_argument("--devices", type=listed(whole), metavar="K", help=devices)
+    command.add_argument("--devices", type=listed(int), metavar="K", help=devices)
     add_data(command)
-    command.add_argument("--limit", type=listed(whole), metavar="N", help="train on N examples only, for a quick look")
+    command.add_argument("--limit", type=listed(int), metavar="N", help="train on N examples only, for a quick look")
     at_once = "a network on each core or GPU at the same time, whose devices share it"
     modes = f"{' or '.join(MODES)}: {at_once}, or one after another, each on all of its devices"
     add_option(command, "--mode", str, "simultaneous", modes, MODES)
-    command.add_argument("--workers", type=whole, metavar="N", help="networks at a time (default: one a core or GPU)")
+    command.add_argument("--workers", type=int, metavar="N", help="networks at a time (default: one a core or GPU)")
     add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
     keep = "keep a checkpoint of each trained network here, for predict"
     add_output(command, "--keep-models", keep, "FOLDER", check_folder)

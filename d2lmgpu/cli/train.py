@@ -13,7 +13,7 @@ from ..timing import Timeline, chrome_trace
 from ..training import train
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
-from .options import add_devices, add_input, add_output, find_devices, taken, whole, write_results
+from .options import add_devices, add_input, add_output, find_devices, taken, write_results
 from .own_file import metrics_from, network_from
 from .ranks import Tell, add_ranks, are_together, check_alone, run_together
 from .settings import add_settings, settings
@@ -24,7 +24,7 @@ def add_to(command):
     add_devices(command, default="1, or all for multi-gpu", environments=(*ENVIRONMENTS, "parallel"))
     add_ranks(command)
     add_data(command)
-    command.add_argument("--limit", type=whole, metavar="N", help="train on N examples only, for a quick look")
+    command.add_argument("--limit", type=int, metavar="N", help="train on N examples only, for a quick look")
     add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
@@ -32,7 +32,7 @@ def add_to(command):
     steps = "or as a plot of the first steps (.png, .svg or .pdf)"
     add_output(command, "--trace", f"{trace} {steps}")
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
-    command.add_argument("--checkpoint-steps", type=whole, metavar="N", help="and after every N steps")
+    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="and after every N steps")
     add_output(command, "--keep-best", "write the best model so far, by the test set")
     add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)

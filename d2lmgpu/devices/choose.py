@@ -9,7 +9,7 @@ which that has been tested.
 import copyreg
 import re
 
-from ..arguments import as_number, check_list, check_name, check_whole, is_number, shown
+from ..arguments import check_list, check_name, check_whole, is_number, shown
 from .cpu import CPU
 from .device import Device
 from .discovery import find_gpus
@@ -137,7 +137,7 @@ def parse_devices(text):
     if any(":" in part for part in parts):
         return parts
     try:
-        first, *others = [as_number(part, int) for part in parts]
+        first, *others = map(int, parts)
     except ValueError:
         raise ValueError(
             f"devices {shown(text)}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as "
