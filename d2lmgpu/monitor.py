@@ -11,10 +11,13 @@ from typing import Any
 from .arguments import check_flag, in_a_clone
 from .locks import naming
 from .signals import listened_to, note
-from .words import figures, several
+from .words import REACHED, figures, several
 
 SILENCE = 5.0
 """Seconds without a line after which one says how far an epoch is, where there is no progress bar."""
+
+TAGS = dict(zip(REACHED, ("loss/training", "accuracy/training", "accuracy/test", "loss/test"), strict=True))
+"""What TensorBoard calls the lists of a history."""
 
 
 class Stop:
@@ -111,56 +114,46 @@ class TensorBoard(Callback):
 
     def __init__(self, folder, histograms=False):
         check_flag("TensorBoard: histograms", histograms)
-        self._histograms = histograms
+        self._histograms, self._events = histograms, os.path.join(folder, "events")
         try:
-            from tensorboardX import event_file_writer
+            from tensorboardX import summary
         except ImportError:
             raise ValueError(f"TensorBoard needs a package: {in_a_clone('tensorboard')}") from None
+        self._summary, self._writer = summary, None
         os.makedirs(folder, exist_ok=True)
-        events = os.path.join(folder, "events")
-        self._open = lambda: event_file_writer.EventsWriter(events, f".{os.getpid()}.{time.time_ns()}")
-        self._writer = self._open()
 
     def on_start(self, history, steps):
-        from tensorboardX.summary import text
+        from tensorboardX.event_file_writer import EventsWriter
 
-        if self._writer is None:  # another run
-            self._writer = self._open()
+        self._writer = EventsWriter(self._events, f".{os.getpid()}.{time.time_ns()}")
         self._history, self._steps = history, steps
         settings = {name: value for name, value in history.as_dict().items() if isinstance(value, (int, float, str))}
         described = "  \n".join(f"{name}: {value}" for name, value in settings.items())
-        self._write(0, text("settings", described))
+        self._write(0, self._summary.text("settings", described))
 
     def on_step(self, epoch, step, loss):
         if loss is not None:
-            self._write_number("loss/so_far", loss, epoch * self._steps + step)
-            self._write_number("learning_rate", self._history.learning_rate, epoch * self._steps + step)
+            numbers = {"loss/so_far": loss, "learning_rate": self._history.learning_rate}
+            self._write_numbers(epoch * self._steps + step, numbers)
 
     def on_epoch(self, history):
         step = len(history.train_loss) * self._steps
-        self._write_number("loss/training", history.train_loss[-1], step)
-        if history.train_accuracy[-1] is not None:
-            self._write_number("accuracy/training", history.train_accuracy[-1], step)
-        for name, values in (("accuracy/test", history.test_accuracy), ("loss/test", history.test_loss)):
-            if values:
-                self._write_number(name, values[-1], step)
-        for name, values in history.metrics.items():
-            self._write_number(f"metrics/{name}", values[-1], step)
-        self._write_number("seconds/epoch", history.seconds_per_epoch[-1], step)
+        last = history.last()
+        numbers = {tag: last.get(name) for name, tag in TAGS.items()}
+        numbers |= {f"metrics/{name}": value for name, value in last.get("metrics", {}).items()}
+        self._write_numbers(step, numbers | {"seconds/epoch": history.seconds_per_epoch[-1]})
         for number, param in enumerate(self.model().params if self._histograms else ()):
-            from tensorboardX.summary import histogram
-
-            self._write(step, histogram(f"parameters/{number}", param, bins="auto"))
+            self._write(step, self._summary.histogram(f"parameters/{number}", param, bins="auto"))
         self._attempt(self._writer.flush)
 
     def on_end(self, history):
-        self._attempt(self._writer.close)
-        self._writer = None
+        if self._writer is not None:  # it was started
+            self._attempt(self._writer.close)
 
-    def _write_number(self, name, value, step):
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        self._write(step, Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+    def _write_numbers(self, step, numbers):
+        for tag, value in numbers.items():
+            if value is not None:
+                self._write(step, self._summary.scalar(tag, value))
 
     def _write(self, step, summary):
         from tensorboardX.proto.event_pb2 import Event
