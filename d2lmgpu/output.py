@@ -31,16 +31,11 @@ def check_writable(path):
 
 
 def check_folder(path):
-    """As `check_writable`, for a folder of results, which will be made where there is none."""
+    """As `check_writable`, for a folder of results, which is made where there is none."""
     path = target(path)
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"cannot write into {path}: it is no folder; give another name")
-    new = [parent for parent in (path, *path.parents) if not parent.exists()]
-    if not new:
-        check_writable(path / ".result")
-        return
-    with contextlib.suppress(IsADirectoryError):  # another process has just made it
-        check_writable(new[-1])
+    with naming(path):
+        path.mkdir(parents=True, exist_ok=True)
+    check_writable(path / ".result")
 
 
 def check_apart(outputs, inputs):

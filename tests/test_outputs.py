@@ -482,19 +482,3 @@ def test_a_log_for_tensorboard_that_is_full(tmp_path):
     (file,) = (tmp_path / "log").iterdir()
     failed = f"TensorBoard failed (OSError: cannot write {file}: File too large)"
     assert err == f"note: {failed}; training goes on without it\n"
-
-
-def test_a_folder_that_another_process_makes_meanwhile_is_none_the_worse(tmp_path, monkeypatch):
-    """All ranks of a job make the folder of their logs, while rank 0 still looks whether it can be made."""
-    wanted, check = tmp_path / "logs" / "new", output.check_writable
-
-    def others_are_faster(path):
-        wanted.mkdir(parents=True)
-        check(path)
-
-    monkeypatch.setattr(output, "check_writable", others_are_faster)
-    output.check_folder(wanted)
-    monkeypatch.undo()
-    (wanted / "result").mkdir()
-    output.check_folder(wanted)
-    assert [path.name for path in wanted.iterdir()] == ["result"]
