@@ -42,9 +42,8 @@ def find_data(options, limit=None):
     """The data set as `train` takes it, Fashion-MNIST or a folder's; of it the `first_examples` up to ``limit``."""
     check_limit(limit)
     if options.data is None:
-        for name in ("invert", "image_size", "channels"):
-            if getattr(options, name):
-                flag = "--" + name.replace("_", "-")
+        for flag in ("--invert", "--image-size", "--channels"):
+            if getattr(options, flag[2:].replace("-", "_")):
                 raise ValueError(f"{flag} is for pictures of your own: give --data FOLDER, too")
         return first_examples(load_fashion_mnist(), limit)
     if options.channels not in (None, 1, 3):
@@ -60,8 +59,6 @@ def say_pictures(images):
 
 def _input_shape(options):
     """The shape (C, H, W) in which a folder's pictures are read; None: as `load_image_data` finds it."""
-    if options.channels and options.image_size:
-        return options.channels, *options.image_size
     if not options.channels and not options.image_size:
         return None
     if find_idx(options.data):

@@ -19,21 +19,16 @@ def plot_scaling(scaling):
     """
     figure, ((times, speedups), (efficiencies, phases)) = figure_of((11, 7.6), 2, 2)
     counts = [row.devices for row in scaling.rows]
-    for axes, measure, ideal in (
-        (times, "seconds_per_epoch", [scaling.rows[0].seconds_per_epoch / k for k in counts]),
-        (speedups, "speedup", counts),
-        (efficiencies, "efficiency", [1] * len(counts)),
+    for axes, measure, label, ideal in (
+        (times, "seconds_per_epoch", "seconds per epoch", [scaling.rows[0].seconds_per_epoch / k for k in counts]),
+        (speedups, "speedup", "speed-up: times as fast as one device", counts),
+        (efficiencies, "efficiency", "efficiency: speed-up / devices", [1] * len(counts)),
     ):
         _draw_measure(axes, scaling.rows, measure, counts, ideal)
-    if scaling.model:
-        predicted = [(row.devices, row.predicted_seconds_per_epoch) for row in scaling.rows if row.devices > 1]
-        style = {"color": COLOURS[1], "marker": "D", "ms": 8, "mfc": "none", "ls": "", "label": "predicted"}
-        times.plot(*zip(*predicted, strict=True), **style)
-    times.set(ylabel="seconds per epoch", ylim=(0, None))
-    speedups.set(ylabel="speed-up: times as fast as one device", ylim=(0, None))
-    efficiencies.set(ylabel="efficiency: speed-up / devices", ylim=(0, None))
-    for axes in (times, speedups, efficiencies):
-        axes.set(xlabel="devices")
+        axes.set(xlabel="devices", ylabel=label, ylim=(0, None))
+        if axes is times and scaling.model:
+            predicted = [row.predicted_seconds_per_epoch for row in scaling.rows[1:]]
+            axes.plot(counts[1:], predicted, "D", color=COLOURS[1], ms=8, mfc="none", label="predicted")
         if max(counts) > scaling.places > min(counts):
             axes.axvline(scaling.places, color="#555555", ls=":", lw=1, label=scaling.of_places())
         axes.legend(frameon=False, fontsize=8)
