@@ -3,10 +3,10 @@
 import os
 
 
-def complete(parser, commands):
+def complete(parser):
     """If a shell has started this process to ask how its line may go on, answer, which ends the process.
 
-    ``commands``: the action that has the parsers of the commands. Without argcomplete nothing happens.
+    Without argcomplete nothing happens.
     """
     if "_ARGCOMPLETE" not in os.environ:
         return
@@ -14,27 +14,20 @@ def complete(parser, commands):
         import argcomplete
     except ImportError:
         return
-    files = argcomplete.FilesCompleter()
-    for command in commands.choices.values():
-        named = {file.name for file in command.get_default("named")}
-        for action in command._actions:
-            is_file = (action.option_strings or [action.metavar])[0] in named
-            action.completer = _completer(action, files if is_file else None)
-    argcomplete.autocomplete(parser)
+    argcomplete.autocomplete(parser, default_completer=_completions)
 
 
-def _completer(action, files):
-    """A function of what was typed of an option's value. Where names have commas between, the last one goes on."""
+def _completions(prefix, action, parser, **more):
+    """What may stand in the place of an option's value, of which the ``prefix`` was typed: names, and files.
 
-    def complete(prefix, **more):
-        names = _exercises() if action.dest in ("exercise", "exercises") else getattr(action, "names", ())
-        before = prefix[: prefix.rfind(",") + 1]
-        return [before + name for name in names] + (files(prefix, **more) if files else [])
+    Where names have commas between, the last one goes on.
+    """
+    from argcomplete import FilesCompleter
 
-    return complete
-
-
-def _exercises():
-    from ..exercises import EXERCISES  # which no other command needs
-
-    return EXERCISES
+    if action.dest in ("exercise", "exercises"):
+        from ..exercises import EXERCISES as names  # which no other command needs
+    else:
+        names = getattr(action, "names", ())
+    before = prefix[: prefix.rfind(",") + 1]
+    is_file = (action.option_strings or [action.metavar])[0] in {file.name for file in parser.get_default("named")}
+    return [before + name for name in names] + (FilesCompleter()(prefix, **more) if is_file else [])

@@ -13,7 +13,7 @@ def parse(modules, arguments):
     Unlike argparse's own ``parse_args``, this also takes files that come after an option that comes after a file.
     """
     parser, commands = make_parser(modules)
-    complete(parser, commands)
+    complete(parser)
     options, rest = parser.parse_known_args(arguments)
     if any(word.startswith("-") for word in rest) or (rest and not hasattr(options, "files")):
         commands.choices[options.name].refuse(rest)
