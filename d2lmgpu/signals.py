@@ -13,10 +13,6 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasa
 _came = signal.SIGINT
 
 
-class Terminated(KeyboardInterrupt):
-    """One of `SIGNALS` came."""
-
-
 @contextlib.contextmanager
 def listening(signals=SIGNALS):
     """Within the block ``signals`` interrupt, except those for which the program has set a handler of its own."""
@@ -50,4 +46,4 @@ def exit_code():
 
 def _interrupt(signum, frame):
     note(signum)
-    raise Terminated(signal.Signals(signum).name)
+    raise KeyboardInterrupt(signal.Signals(signum).name)
