@@ -108,21 +108,10 @@ def begin(
     settings, usual = settings or Settings(), Settings()
     check_statistics(settings.batch_statistics, network, name)
     check_precision(settings.precision, devices)
-    scaling = Scaling(
-        mode=mode,
-        network=name,
-        width=width,
-        parameters=sum(param.size for param in init_params(network=network)),
-        batch_size=batch_size,
-        allreduce=algorithm,
-        rounds=repeats,
-        devices=names,
-        machine=machine(devices),
-        versions=versions(devices),
-        date=date.today().isoformat(),
-        settings={name: getattr(settings, name) for name in HOW if getattr(settings, name) != getattr(usual, name)},
-    )
-    return scaling, data, network
+    what = {"mode": mode, "network": name, "width": width, "batch_size": batch_size, "allreduce": algorithm}
+    what["parameters"] = sum(param.size for param in init_params(network=network))
+    changed = {name: getattr(settings, name) for name in HOW if getattr(settings, name) != getattr(usual, name)}
+    return Scaling(**what, rounds=repeats, devices=names, settings=changed, **_machine(devices)), data, network
 
 
 def check_counts(counts, devices=None):
@@ -164,19 +153,15 @@ def count_places(devices):
     return len(cards) + min(virtual, count_cores())
 
 
-def machine(devices):
-    """The processors behind the devices, in words."""
+def _machine(devices):
+    """The processors behind the devices, in words, and the versions of what computes on them today."""
     kinds = {device.kind for device in devices}
     found = [row.description for row in device_table() if row.kind in kinds]
-    names = [f"{found.count(name)} × {name}" for name in dict.fromkeys(found)]
-    return f"{', '.join(names)}; {platform.system()} {platform.machine()}"
-
-
-def versions(devices):
-    """Versions of what computes, by name."""
-    found = {"python": platform.python_version(), "numpy": np.__version__}
-    if any(device.kind == "gpu" for device in devices):
+    names = ", ".join(f"{found.count(name)} × {name}" for name in dict.fromkeys(found))
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    if "gpu" in kinds:
         import cupy
 
-        found["cupy"] = str(cupy.__version__)
-    return found
+        versions["cupy"] = str(cupy.__version__)
+    machine = f"{names}; {platform.system()} {platform.machine()}"
+    return {"machine": machine, "versions": versions, "date": date.today().isoformat()}
