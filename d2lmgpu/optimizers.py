@@ -13,6 +13,7 @@ import numpy as np
 
 from .arguments import check_array, check_list, check_name, check_number, shown
 from .devices import DeviceArray, array_module, on_device
+from .networks.checks import check_shapes
 from .timing import span
 
 PIECE = 2**18
@@ -184,8 +185,4 @@ def _check(params, grads, lr, batch_size):
         raise ValueError(f"params: {shown(params)} should be a list of arrays")
     for i, param in enumerate(params):
         check_array(f"params: number {i}", param, kinds="f")
-    if not isinstance(grads, (list, tuple)) or len(grads) != len(params):
-        raise ValueError(f"grads: {shown(grads)} should be a list of {len(params)} arrays, like params")
-    for i, (grad, param) in enumerate(zip(grads, params, strict=True)):
-        if getattr(grad, "shape", None) != param.shape or getattr(grad, "dtype", None) != param.dtype:
-            raise ValueError(f"grads: number {i} is {shown(grad)}; it should be {shown(param)}, like params")
+    check_shapes("grads", grads, [param.shape for param in params], "params")

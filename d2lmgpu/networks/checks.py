@@ -19,15 +19,16 @@ def check_layers(network):
 
 def check_params(name, params, network):
     """Raise ValueError unless ``params`` is a list of arrays of floats, in the shapes of the network's parameters."""
-    _check_arrays(name, params, [shape for layer in network for shape in layer.shapes], "init_params")
+    check_shapes(name, params, [shape for layer in network for shape in layer.shapes], "init_params")
 
 
 def check_running(name, statistics, network):
     """As `check_params`, for batch norm's running means and variances."""
-    _check_arrays(name, statistics, [(C,) for C in channels(network) for _ in range(2)], "init_statistics")
+    check_shapes(name, statistics, [(C,) for C in channels(network) for _ in range(2)], "init_statistics")
 
 
-def _check_arrays(name, arrays, shapes, made_by):
+def check_shapes(name, arrays, shapes, made_by):
+    """Raise ValueError unless ``arrays`` is a list of arrays of floats of these ``shapes``, as of ``made_by``."""
     if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
         raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as of {made_by}")
     for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
