@@ -3,17 +3,5 @@
 from .machines import measure_cluster_scaling as measure_cluster_scaling
 from .measure import measure_compute as measure_compute, measure_scaling as measure_scaling
 from .plot import plot_extrapolation as plot_extrapolation, plot_phases as plot_phases, plot_scaling as plot_scaling
-from .predict import (
-    Compute as Compute,
-    Prediction as Prediction,
-    fit_messages as fit_messages,
-    predict_scaling as predict_scaling,
-)
-from .setup import (
-    HOW as HOW,
-    MODES as MODES,
-    Scaling as Scaling,
-    check_counts as check_counts,
-    count_places as count_places,
-)
-from .turns import Row as Row
+from .predict import Compute as Compute, fit_messages as fit_messages, predict_scaling as predict_scaling
+from .setup import HOW as HOW, check_counts as check_counts, count_places as count_places
