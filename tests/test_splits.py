@@ -576,14 +576,6 @@ def test_times_of_a_machine_that_need_not_be_there(tmp_path, capsys, words, said
     assert f"\n{times}\n" in capsys.readouterr().out
 
 
-def test_who_plans_for_many_devices_is_told_to_wait(capsys, monkeypatch):
-    monkeypatch.setattr("d2lmgpu.cli.plan.MANY", 3)
-    for k in (3, 4):
-        assert cli.main(["plan", "--devices", str(k)]) == 0
-        err = capsys.readouterr().err
-        assert err == ("" if k == 3 else "proving and timing a plan of 4 devices, which may take minutes\n")
-
-
 def test_a_network_in_a_file(tmp_path, capsys):
     file = tmp_path / "own.py"
     file.write_text(

@@ -6,8 +6,6 @@ messages go over the network of --on. On this_machine they are predicted from co
 measured here.
 """
 
-import sys
-
 import numpy as np
 
 from .. import plans, words
@@ -24,9 +22,6 @@ from .settings import add_settings
 
 HERE = "this_machine"
 """As a network: as many virtual devices, whose computations and messages are measured."""
-
-MANY = 200
-"""More devices than these take a while: the work grows with their square, or cube."""
 
 
 def add_to(command):
@@ -51,9 +46,6 @@ def run(options):
     plan = make_plan(*split, network, options.allreduce)
     check_statistics(options.batch_statistics, network, name)
     plan = plans.with_statistics(plan, options.batch_statistics)
-    if plan.k > MANY:
-        devices = words.several(plan.k, "device")
-        print(f"proving and timing a plan of {devices}, which may take minutes", file=sys.stderr)
     minibatch = taken(options, "batch_size", "optimizer")
     machine, costs, times = _machine(options, plan, minibatch)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}
