@@ -28,21 +28,13 @@ def seconds_of(work, finish=lambda: None):
     return time.perf_counter() - begin
 
 
-def take_rounds(contenders, repeats, after_round=None):
+def take_rounds(contenders, repeats):
     """Let functions without arguments, by name, take turns: a round that does not count, then ``repeats`` that do.
 
-    Returns for each name the list of what its function returned in the rounds that count. After each of these
-    ``after_round(number, results)`` is called, with numbers from 1 on.
+    Returns for each name the list of what its function returned in the rounds that count.
     """
-    results = {name: [] for name in contenders}
-    for number in range(repeats + 1):
-        for name, contender in contenders.items():
-            result = contender()
-            if number:
-                results[name].append(result)
-        if number and after_round:
-            after_round(number, results)
-    return results
+    rounds = [{name: contender() for name, contender in contenders.items()} for _ in range(repeats + 1)]
+    return {name: [each[name] for each in rounds[1:]] for name in contenders}
 
 
 def repeated(function, repeats):

@@ -5,8 +5,6 @@ first round warms up and does not count. Speed-up and efficiency are against one
 those of all processes that mpiexec or srun starts, with predictions for more.
 """
 
-import sys
-
 from .. import words
 from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_plot
@@ -54,7 +52,7 @@ def run(options):
     check_alone(options, "times")
     counts = check_counts([1, 2, 4] if options.devices is None else options.devices)
     environment, devices = choose_devices(options.environment, max(counts))
-    scaling = measure_scaling(devices, counts, **_what(options), predict=options.predict, after_round=_tell)
+    scaling = measure_scaling(devices, counts, **_what(options), predict=options.predict)
     _print(scaling)
     write_results(options, {"environment": environment, **scaling.as_dict()}, plot=lambda: plot_scaling(scaling))
 
@@ -101,13 +99,6 @@ def _print_cluster(scaling):
     for row in (own, *others):
         times = (words.seconds(seconds, 3) for seconds in (row.seconds_per_step, row.allreduce_seconds))
         print(line(row.devices, f"{row.batch_size:,}", *times, f"{row.speedup:.2f}", f"{row.efficiency:.0%}"))
-
-
-def _tell(number, turns):
-    """A line on standard error after a round, in which each number of devices had a turn."""
-    last = {k: words.seconds(mine[-1].seconds, 2) for k, mine in turns.items() if isinstance(k, int)}
-    seconds = ", ".join(f"{k}: {time} s" for k, time in last.items())
-    print(f"round {number}, devices {seconds}", file=sys.stderr, flush=True)
 
 
 def _print(scaling):

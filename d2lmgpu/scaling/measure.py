@@ -20,9 +20,7 @@ MOST_STEPS = 100
 """Of a turn in `measure_compute`."""
 
 
-def measure_scaling(
-    devices, counts=(1, 2, 4), mode="strong", algorithm="ring", steps=20, predict=False, after_round=None, **what
-):
+def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", steps=20, predict=False, **what):
     """Time training on the first k of ``devices``, for each k in ``counts``, 1 among them; returns a `Scaling`.
 
     In each round each k trains ``steps`` whole steps, as `train` does
@@ -31,7 +29,6 @@ def measure_scaling(
 
     ``predict``: the rows get predictions, too. For these, in the same rounds, as many
     devices as k devices keep busy train without each other; then messages are timed.
-    ``after_round(number, {k: its turns so far})`` is called after each round.
 
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
@@ -50,7 +47,7 @@ def measure_scaling(
     for busy, n in set(shards.values()):
         alone = [[device] for device in devices[:busy]]
         contenders[busy, n] = Contender(alone, network, n, steps, data, how=how)
-    turns = take_rounds(contenders, repeats, after_round)
+    turns = take_rounds(contenders, repeats)
     scaling.rows = make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0]))
     if shards:
         _predict(scaling, shards, turns, devices, len(data[0]))
