@@ -107,7 +107,7 @@ def keep_aside(path):
 def each_output():
     """Yields a function that calls what it is given, such as `write_json`, and keeps an error for the end of the block.
 
-    So whatever can be written is written. In the end it raises what was raised, several OSErrors as one.
+    So whatever can be written is written. In the end it raises the first of what was raised.
     """
     errors = []
 
@@ -118,11 +118,8 @@ def each_output():
             errors.append(error)
 
     yield attempt
-    for error in errors:
-        if len(errors) == 1 or not isinstance(error, OSError):
-            raise error
     if errors:
-        raise OSError("; ".join(map(str, errors)))
+        raise errors[0]
 
 
 def write_json(path, value, indent=2):
