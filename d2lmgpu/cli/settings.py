@@ -1,5 +1,6 @@
 """The options of the command line for `Settings`, one for each field."""
 
+import re
 from dataclasses import fields
 
 from ..training.fields import called, kind_of, meaning
@@ -41,13 +42,7 @@ def _add_flag(group, flag, about):
 
 def as_splits(text):
     """ "zero3,data=2,layers=2" as ["zero3", "data=2,layers=2"]: a product keeps its two factors."""
-    splits = []
-    for part in text.split(","):
-        if "=" in part and splits and splits[-1].count("=") == 1:
-            splits[-1] += "," + part
-        else:
-            splits.append(part.strip())
-    return splits
+    return [split.strip() for split in re.findall("[^,=]+=[^,]*,[^,=]+=[^,]*|[^,]+", text)]
 
 
 def numbers_or_auto(text):
