@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import json
 import os
-import stat
+import shutil
 from pathlib import Path
 
 from .arguments import shown
@@ -26,7 +26,7 @@ def check_writable(path):
         raise PermissionError(f"cannot write {path}: permission denied")
     if not is_stream(path):
         with holding(path, PATIENCE), naming(path):
-            os.close(_create(beside(path, "part")))
+            _create(beside(path, "part")).close()
             beside(path, "part").unlink()
 
 
@@ -77,7 +77,7 @@ def write_file(path, write, like=None):
     part = beside(path, "part")
     with holding(path, PATIENCE), naming(path):
         try:
-            with os.fdopen(_create(part, path if path.exists() else like), "wb") as file:
+            with _create(part, path if path.exists() else like) as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())  # or a machine that loses power might keep the name and not the content
@@ -158,15 +158,13 @@ def save_figure(path, draw):
 
 
 def _create(part, older=None):
-    """A descriptor of a new file ``part``, with the permissions of the file ``older`` if there is one."""
+    """A new file ``part``, open for writing, with the permissions of the file ``older`` if there is one."""
     part.unlink(missing_ok=True)  # left by a program that was killed
-    mode = stat.S_IMODE(older.stat().st_mode) if older is not None and older.exists() else None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(part, flags, 0o666 if mode is None else 0o600)  # the system applies the umask to the former
-    if mode is not None:
+    file = open(part, "xb")
+    if older is not None and older.exists():
         with contextlib.suppress(OSError):  # on a file system without permissions
-            os.chmod(part, mode)
-    return descriptor
+            shutil.copymode(older, part)
+    return file
 
 
 def _each_path(named):

@@ -128,18 +128,6 @@ def test_permissions(tmp_path):
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
 
 
-def test_where_permissions_cannot_be_set_a_private_file_stays_private(tmp_path, monkeypatch):
-    def refuse(*args):
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    file = tmp_path / "file"
-    file.write_text("older")
-    file.chmod(0o600)
-    monkeypatch.setattr(os, "chmod", refuse)
-    write_file(file, lambda new: new.write(b"new"))
-    assert (file.stat().st_mode & 0o777, file.read_text()) == (0o600, "new")
-
-
 def test_other_threads_keep_their_umask(tmp_path, monkeypatch):
     """It belongs to the process: who changes it for a moment changes it for whatever another thread writes."""
     monkeypatch.setattr(os, "umask", None)
