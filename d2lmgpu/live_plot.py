@@ -113,23 +113,19 @@ class LivePlot(Callback):
         self._panel = None
 
     def on_start(self, history, steps):
-        self._history, self._steps = history, steps
-        self._epoch, self._losses = None, []
+        self._history, self._steps, self._losses = history, steps, []
         self._panel = Panel(lambda: plot_history(history, self._losses), "starting", TOOLTIP)
-        self._looked = time.perf_counter()
 
     def on_step(self, epoch, step, loss):
-        now = time.perf_counter()
-        if epoch != self._epoch:
-            self._epoch, self._first, self._begin = epoch, step, now
-            self._losses.append((epoch, math.nan))  # a gap in the line
         if loss is not None and step % math.ceil(self._steps / POINTS) == 0:
             self._losses.append((epoch + step / self._steps, loss))
-        if now - self._looked > PAUSE:
-            self._looked = now
-            self._panel.say(self._figures(epoch, step, loss, now))
-            if loss is not None:
-                self._panel.update(COST)
+        if self._panel.update(COST):
+            place = f"epoch {epoch + 1}/{self._history.epochs}, step {step}/{self._steps}"
+            tested = self._history.last() | {
+                "train_loss": loss,
+                "train_accuracy": None,
+            }  # those are of the epoch before
+            self._panel.say(f"{', '.join(filter(None, [place, words.figures(tested)]))}. The kernel's ■ stops, too.")
         return self._panel.stopping
 
     def on_evaluate(self, history):
@@ -137,37 +133,20 @@ class LivePlot(Callback):
         self._panel.say(f"epoch {done + 1}/{history.epochs}, evaluating the test set")
 
     def on_epoch(self, history):
+        self._losses.append((len(history.train_loss), math.nan))  # a gap in the line
         self._panel.update(COST_BETWEEN)
         return self._panel.stopping
 
     def on_end(self, history):
         if self._panel is not None:  # it was started
-            self._panel.close(self._outcome())
+            self._panel.close(history.diverged or _outcome(history))
             self._panel = None
 
-    def _figures(self, epoch, step, loss, now):
-        """The line of figures while training runs."""
-        parts = [f"epoch {epoch + 1}/{self._history.epochs}", f"step {step}/{self._steps}"]
-        tested = self._history.last() | {"train_loss": loss, "train_accuracy": None}  # those are of the epoch before
-        known = words.figures(tested)
-        if known:
-            parts.append(known)
-        if step > self._first:
-            examples = (step - self._first) * self._history.batch_size
-            parts.append(f"{examples / (now - self._begin):,.0f} examples/s")
-        return f"{', '.join(parts)}. The kernel's ■ stops, too."
 
-    def _outcome(self):
-        """The line that stays."""
-        history = self._history
-        done, stopped = len(history.train_loss), history.interrupted
-        if stopped:
-            figures = words.figures(history.last())
-            steps = words.several(stopped["steps"], "step")
-            return f"stopped after {steps} of epoch {stopped['epoch']}/{history.epochs}: {figures}"
-        if history.diverged:
-            return history.diverged
-        if done < history.epochs:
-            return f"broken off in epoch {done + 1}/{history.epochs}"
-        speed = f"{history.examples_per_second:,.0f} examples/s"
-        return f"{words.several(done, 'epoch')}: {words.figures(history.last())}, {speed}"
+def _outcome(history):
+    """The line that stays."""
+    done, stopped = words.several(len(history.train_loss), "epoch"), history.interrupted
+    if stopped:
+        done = f"stopped after {words.several(stopped['steps'], 'step')} of epoch {stopped['epoch']}/{history.epochs}"
+    speed = f", {history.examples_per_second:,.0f} examples/s" if history.examples_per_second else ""
+    return f"{done}: {words.figures(history.last())}{speed}"
