@@ -234,7 +234,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, small):
         ("--devices 2,4", "1 should be among them"),
         ("--devices 1,2,2", "different whole numbers"),
         ("--devices 0,1", "different whole numbers"),
-        ("--devices 1;2", "--devices"),
+        ("--devices 1;2", "devices '1;2': give how many, such as 2"),
         ("--batch-size 0", "batch_size is 0"),
         ("--batch-size 70000", "more than the 60000 there are"),
         ("--mode weak --devices 1,4 --batch-size 20000", "80000 examples is more than"),

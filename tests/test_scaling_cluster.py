@@ -68,16 +68,8 @@ def test_what_cannot_be_measured(known, small, capsys):
         in_each((1, 2), lambda cluster: measure_cluster_scaling(cluster, data=small))
     with pytest.raises(ValueError, match="times as many processes is 0"):
         in_each((1, 1), lambda cluster: measure_cluster_scaling(cluster, [0], data=small))
-    for words, message in (
-        (["--times", "2"], "--times is for several processes: give --environment parallel, too"),
-        (
-            ["--environment", "parallel", "--devices", "1,2"],
-            "--devices 1,2: with --environment parallel give one number",
-        ),
-        (["--environment", "parallel", "--predict"], "all is predicted; leave it out"),
-    ):
-        assert main(["scaling", *words]) == 2
-        assert message in capsys.readouterr().err
+    assert main(["scaling", "--times", "2"]) == 2
+    assert "--times is for several processes: give --environment parallel, too" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from . import allreduce, check, course, devices, grade, plan, predict, scaling, 
 from .options import check_files
 from .outlet import say_last, with_patient_output
 from .parser import parse
-from .ranks import are_together
+from .ranks import are_together, check_alone, run_together
 
 PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
 """What stands for these characters on an output whose encoding does not have them."""
@@ -33,8 +33,10 @@ def main(arguments=None):
         _write_what_the_output_can(sys.stdout, sys.stderr)
         options = parse(COMMANDS, arguments)
         name = f"d2lmgpu {options.name}"
-        if not are_together(options):
-            check_files(options)
+        if are_together(options):
+            return with_patient_output(run_together, options)
+        check_alone(options)
+        check_files(options)
         return with_patient_output(options.command, options)
     except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
         say_last(f"{name}: error: {_one_line(error)}")

@@ -21,7 +21,7 @@ from ..training import confusion_matrix, load_model
 from .data import add_size, picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
-from .ranks import add_ranks, are_together, check_alone, run_together
+from .ranks import add_ranks
 
 
 def add_to(command):
@@ -42,18 +42,10 @@ def add_to(command):
     add_output(command, "--mistakes", "of the test set: plot the worst mistakes", check=check_plot)
 
 
-def run(options):
-    """Print what the network says."""
+def run(options, everybody=None):
+    """Print what the network says. ``everybody``: a `Cluster` that predicts, instead of the options' devices."""
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
-    if are_together(options):
-        return run_together(options, _predict)
-    check_alone(options)
-    return _predict(options)
-
-
-def _predict(options, everybody=None):
-    """``everybody``: a `Cluster` that predicts, instead of the devices that the options name."""
     model = _load(options)
     if options.invert is not None:
         model.invert = options.invert

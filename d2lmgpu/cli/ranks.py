@@ -33,15 +33,15 @@ def are_together(options):
     return "log" in options and options.environment == "parallel"
 
 
-def check_alone(options, *others):
-    """Raise ValueError for options that only this environment has: those of all commands, and ``others``."""
-    for name in ("log", "patience", *others):
-        if getattr(options, name) is not None:
+def check_alone(options):
+    """Raise ValueError for options that only this environment has."""
+    for name in ("log", "patience", "times"):
+        if getattr(options, name, None) is not None:
             raise ValueError(f"--{name} is for several processes: give --environment parallel, too")
 
 
-def run_together(options, run):
-    """The exit code of ``run(options, everybody)``, or None, on the `Cluster` of all processes, in each of them.
+def run_together(options):
+    """The exit code of the command, or None, on the `Cluster` of all processes, in each of them.
 
     Rank 0 reports an error that all have; an error that only some have ends all processes.
     """
@@ -60,7 +60,7 @@ def run_together(options, run):
         else:
             vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
-            return run(options, everybody)
+            return options.command(options, everybody)
     except (DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
         everybody.failed(error)
         if speaks:

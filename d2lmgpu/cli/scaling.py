@@ -6,7 +6,7 @@ those of all processes that mpiexec or srun starts, with predictions for more.
 """
 
 from .. import words
-from ..devices import ENVIRONMENTS, choose_devices
+from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..output import check_plot
 from ..scaling import HOW, check_counts, measure_cluster_scaling, measure_scaling, plot_extrapolation, plot_scaling
 from ..scaling.machines import MORE
@@ -15,7 +15,7 @@ from ..training import Settings
 from .data import add_data, find_data
 from .options import add_option, add_output, listed, taken, write_results
 from .own_file import network_from
-from .ranks import add_ranks, are_together, check_alone, run_together
+from .ranks import add_ranks
 from .settings import add_settings, settings
 
 WHAT = ("network", "width", "algorithm")
@@ -29,7 +29,7 @@ def add_to(command):
     environments = *ENVIRONMENTS, "parallel"
     add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
     counts = "how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)"
-    command.add_argument("--devices", type=listed(int), metavar="K", help=counts)
+    command.add_argument("--devices", metavar="K", help=counts)
     times = "with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)"
     command.add_argument("--times", type=listed(int), metavar="N,...", help=times)
     add_ranks(command)
@@ -45,12 +45,12 @@ def add_to(command):
     add_settings(command, names=(*WHAT, *HOW))
 
 
-def run(options):
-    """Measure, print a line for each number of devices, write what was asked for."""
-    if are_together(options):
-        return _run_on_a_cluster(options)
-    check_alone(options, "times")
-    counts = check_counts([1, 2, 4] if options.devices is None else options.devices)
+def run(options, everybody=None):
+    """Measure, print a line for each number of devices, write what was asked for. ``everybody``: of a `Cluster`."""
+    if everybody:
+        return _measure_cluster(options, everybody)
+    asked = parse_devices(options.devices or "1,2,4")
+    counts = check_counts([asked] if isinstance(asked, int) else asked)
     environment, devices = choose_devices(options.environment, max(counts))
     scaling = measure_scaling(devices, counts, **_what(options), predict=options.predict)
     _print(scaling)
@@ -66,16 +66,6 @@ def _what(options):
         "data": data,
         "settings": Settings(**settings(options, HOW)),
     }
-
-
-def _run_on_a_cluster(options):
-    counts = options.devices or [1]
-    if len(counts) > 1:
-        raise ValueError(f"--devices {','.join(map(str, counts))}: with --environment parallel give one number")
-    if options.predict:
-        raise ValueError("--predict: with --environment parallel all is predicted; leave it out")
-    options.devices = str(counts[0])
-    return run_together(options, _measure_cluster)
 
 
 def _measure_cluster(options, everybody):

@@ -15,7 +15,7 @@ from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
 from .options import add_devices, add_input, add_output, find_devices, taken, write_results
 from .own_file import metrics_from, network_from
-from .ranks import Tell, add_ranks, are_together, check_alone, run_together
+from .ranks import Tell, add_ranks
 from .settings import add_settings, settings
 
 
@@ -40,16 +40,11 @@ def add_to(command):
 
 
 @signals.listening()
-def run(options):
-    """Train, print how it goes, write what was asked for; returns the exit code."""
-    if are_together(options):
-        return run_together(options, _train)
-    check_alone(options)
-    return _train(options)
+def run(options, everybody=None):
+    """Train, print how it goes, write what was asked for; returns the exit code.
 
-
-def _train(options, everybody=None):
-    """``everybody``: a `Cluster` to train on, instead of the devices that the options name."""
+    ``everybody``: a `Cluster` to train on, instead of the devices that the options name.
+    """
     environment, devices = ("parallel", everybody) if everybody else find_devices(options)
     if options.environment == "auto" and options.devices is None and devices[0].kind == "cpu" and count_cores() > 1:
         print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
