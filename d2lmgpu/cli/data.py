@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ..arguments import shown
-from ..data import check_limit, first_examples
+from ..data import first_examples
 from ..fashion_mnist import load_fashion_mnist
 from ..idx import find_idx
 from ..images import load_image_data, picture_shape
@@ -15,12 +15,13 @@ MOST_PIXELS = 2**14
 """Most pixels of a picture's side."""
 
 
-def add_data(command):
-    """Add the options that say what is trained on."""
+def add_data(command, limit=int):
+    """Add the options that say what is trained on; ``limit`` reads --limit."""
     pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
     add_input(command, "--data", pictures, "FOLDER", picture_folders)
     add_size(command, "width and height to which these are resized (default: theirs, or 28x28 if they differ)")
     command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
+    command.add_argument("--limit", type=limit, metavar="N", help="train on N examples only, for a quick look")
 
 
 def add_size(command, help):
@@ -40,7 +41,6 @@ def _size(text):
 
 def find_data(options, limit=None):
     """The data set as `train` takes it, Fashion-MNIST or a folder's; of it the `first_examples` up to ``limit``."""
-    check_limit(limit)
     if options.data is None:
         for flag in ("--invert", "--image-size", "--channels"):
             if getattr(options, flag[2:].replace("-", "_")):

@@ -35,7 +35,6 @@ def add_to(command):
     add_ranks(command)
     add_option(command, "--batch-size", int, 256, "examples in a minibatch: in all if strong, on each device if weak")
     add_data(command)
-    command.add_argument("--limit", type=int, metavar="N", help="train on N examples only")
     add_option(command, "--steps", int, 20, "training steps in a turn")
     add_option(command, "--repeats", int, 5, "rounds that count")
     predict = "predict the times, too, from devices that exchange nothing and messages"

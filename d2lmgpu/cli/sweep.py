@@ -20,8 +20,7 @@ def add_to(command):
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS), ENVIRONMENTS)
     devices = "how many: 1,2,4 are three values of the grid (default: 1)"
     command.add_argument("--devices", type=listed(int), metavar="K", help=devices)
-    add_data(command)
-    command.add_argument("--limit", type=listed(int), metavar="N", help="train on N examples only, for a quick look")
+    add_data(command, listed(int))
     at_once = "a network on each core or GPU at the same time, whose devices share it"
     modes = f"{' or '.join(MODES)}: {at_once}, or one after another, each on all of its devices"
     add_option(command, "--mode", str, "simultaneous", modes, MODES)

@@ -24,7 +24,6 @@ def add_to(command):
     add_devices(command, default="1, or all for multi-gpu", environments=(*ENVIRONMENTS, "parallel"))
     add_ranks(command)
     add_data(command)
-    command.add_argument("--limit", type=int, metavar="N", help="train on N examples only, for a quick look")
     add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
