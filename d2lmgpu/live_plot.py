@@ -4,18 +4,12 @@ import importlib.util
 import io
 import math
 import sys
-import time
 
 from . import words
 from .arguments import in_a_clone
+from .measuring import Sparingly
 from .monitor import Callback
 from .plots import plot_history
-
-PAUSE = 0.5
-"""Seconds from one look to the next, at least."""
-
-COST, COST_BETWEEN = 0.05, 0.2
-"""Part of the time that may go into drawing: within epochs, where it counts as training, and between them."""
 
 POINTS = 50
 """Losses in an epoch's line, at most."""
@@ -51,19 +45,17 @@ class Panel:
         self._label = Label(text)
         self._widgets = [HBox([self._button, self._label]), self._button, self._label]
         self._controls = display(self._widgets[0], display_id=True)
+        self._sparingly = Sparingly()
         self._picture = display(self._draw(), display_id=True)
-        self._spent = 0.0  # the first drawing takes longer than those to come
+        self._sparingly.spent = 0.0  # the first drawing takes longer than those to come
 
     def say(self, text):
         """Change the line of text."""
         self._label.value = text
 
-    def update(self, cost):
-        """Draw anew, unless this would take more than a part ``cost`` of the time since it was done last.
-
-        Whether it was drawn.
-        """
-        is_time = time.perf_counter() - self._drawn > max(PAUSE, self._spent / cost)
+    def update(self):
+        """Draw anew, unless this was just done; whether it was drawn."""
+        is_time = self._sparingly.due()
         if is_time:
             self._picture.update(self._draw())
         return is_time
@@ -84,12 +76,10 @@ class Panel:
         """The picture as it is now, as a PNG."""
         from IPython.display import Image
 
-        begin = time.perf_counter()
-        figure, file = self._figure(), io.BytesIO()
-        figure.savefig(file, format="png")
+        with self._sparingly:
+            figure, file = self._figure(), io.BytesIO()
+            figure.savefig(file, format="png")
         width, height = (int(inches * figure.dpi) for inches in figure.get_size_inches())
-        self._drawn = time.perf_counter()
-        self._spent = self._drawn - begin
         return Image(file.getvalue(), width=width, height=height)  # its size, so that the page does not jump
 
 
@@ -119,7 +109,7 @@ class LivePlot(Callback):
     def on_step(self, epoch, step, loss):
         if loss is not None and step % math.ceil(self._steps / POINTS) == 0:
             self._losses.append((epoch + step / self._steps, loss))
-        if self._panel.update(COST):
+        if self._panel.update():
             place = f"epoch {epoch + 1}/{self._history.epochs}, step {step}/{self._steps}"
             tested = self._history.last() | {
                 "train_loss": loss,
@@ -134,7 +124,7 @@ class LivePlot(Callback):
 
     def on_epoch(self, history):
         self._losses.append((len(history.train_loss), math.nan))  # a gap in the line
-        self._panel.update(COST_BETWEEN)
+        self._panel.update()
         return self._panel.stopping
 
     def on_end(self, history):

@@ -15,6 +15,9 @@ import numpy as np
 LEAST, MOST = 5, 1000
 """How often something is repeated, however long or short it takes."""
 
+PAUSE, COST = 0.5, 0.05
+"""Seconds from one time that something is shown to the next, at least, and the part of the time for it."""
+
 REWEIGHTED, SMALL_ERROR = 50, 1e-3
 """How often the errors of a fit are weighed anew, and the relative error below which they weigh the same."""
 
@@ -45,6 +48,23 @@ def repeated(function, repeats):
 def repeats_in(budget, seconds):
     """How many repeats that take so many ``seconds`` each there are in a ``budget`` of seconds: from 5 to 1000."""
     return int(min(MOST, max(LEAST, budget / seconds)))
+
+
+class Sparingly:
+    """A ``with`` block for what shows how work goes on: so often is it ``due`` that it costs little."""
+
+    _ended = spent = 0.0
+
+    def due(self):
+        """Whether enough time has gone by since the last block."""
+        return time.perf_counter() - self._ended > max(PAUSE, self.spent / COST)
+
+    def __enter__(self):
+        self._begun = time.perf_counter()
+
+    def __exit__(self, *error):
+        self._ended = time.perf_counter()
+        self.spent = self._ended - self._begun
 
 
 def fit(terms, seconds, robust=False):

@@ -8,7 +8,7 @@ import numpy as np
 from .arguments import check_list, is_number, shown
 from .collectives.draw import figure_of
 from .devices.errors import message_of
-from .live_plot import COST, Panel, in_notebook
+from .live_plot import Panel, in_notebook
 from .monitor import say
 
 TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting the kernel (■) breaks it off."
@@ -128,7 +128,7 @@ class Animator:
         self._told = f"{self._how.get('xlabel', 'x')} {x[0]:.10g}: {', '.join(told)}"
         if not self._shown():
             say(self._told)
-        elif self._panel.update(COST):
+        elif self._panel.update():
             self._panel.say(self._told)
 
     def _shown(self):

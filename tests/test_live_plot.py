@@ -13,7 +13,7 @@ from test_stop_button import environment
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu import live_plot
+from d2lmgpu import live_plot, measuring
 from d2lmgpu.plots import plot_history
 
 
@@ -149,8 +149,8 @@ def test_stop_ends_training_within_a_step(shown, small, live_plot_comes_first, c
 
 
 def test_what_is_seen_while_training_runs(shown, small, monkeypatch):
-    monkeypatch.setattr(live_plot, "PAUSE", 0)
-    monkeypatch.setattr(live_plot, "COST", np.inf)
+    monkeypatch.setattr(measuring, "PAUSE", 0)
+    monkeypatch.setattr(measuring, "COST", np.inf)
 
     class Look(d2l.Callback):
         lines = []
@@ -175,7 +175,7 @@ def test_what_is_seen_while_training_runs(shown, small, monkeypatch):
 def test_no_step_draws_before_it_is_time(shown, small, monkeypatch):
     drawn = []
     monkeypatch.setattr(live_plot, "plot_history", lambda *given: drawn.append(given) or plot_history(*given))
-    monkeypatch.setattr(live_plot, "PAUSE", 1e6)
+    monkeypatch.setattr(measuring, "PAUSE", 1e6)
     quick([d2l.cpu(0)], small, callbacks=[d2l.LivePlot()])
     assert len(drawn) == 2  # in the beginning and in the end
     axes = plot_history(*drawn[-1]).axes[1]

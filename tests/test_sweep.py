@@ -23,7 +23,7 @@ import pytest
 from conftest import long
 
 import d2lmgpu as d2l
-from d2lmgpu import cli
+from d2lmgpu import cli, measuring
 from d2lmgpu.locks import holding
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.sweeps import DEFAULTS, plot_curves, results, run, workers
@@ -546,8 +546,8 @@ def test_two_sweeps_in_one_folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("who", ["in turn", "threads", "processes", *long("user's processes")])
 def test_curves_of_trials_that_run(monkeypatch, small, tmp_path, who):
-    monkeypatch.setattr(results, "PAUSE", 0)
-    monkeypatch.setattr(results, "COST", math.inf)
+    monkeypatch.setattr(measuring, "PAUSE", 0)
+    monkeypatch.setattr(measuring, "COST", math.inf)
     file, seen, kept = tmp_path / "rows.json", [], []
 
     def watch(rows):
@@ -927,8 +927,8 @@ def test_the_command(tmp_path, capsys):
 
 @pytest.mark.long
 def test_plots_are_drawn_as_a_sweep_goes_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(results, "PAUSE", 0)
-    monkeypatch.setattr(results, "COST", math.inf)
+    monkeypatch.setattr(measuring, "PAUSE", 0)
+    monkeypatch.setattr(measuring, "COST", math.inf)
     drawn = []
 
     def draw(rows):
@@ -1071,13 +1071,13 @@ def test_executors_of_other_packages(tmp_path, package):
 
 
 def test_trials_that_run_are_not_written_again_at_once(monkeypatch, tmp_path):
-    file, clock = tmp_path / "rows.json", types.SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(results, "time", clock)
+    file, clock = tmp_path / "rows.json", types.SimpleNamespace(now=100.0, perf_counter=lambda: clock.now)
+    monkeypatch.setattr(measuring, "time", clock)
     kept = results.Results(file)
     running = make_row({"lr": 0.5}, "running", history={name: [] for name in CURVES})
     kept.add(make_row({"lr": 0.25}, "failed", "OSError: no space", 1.0))
     counts = []
-    for clock.now in (100.0 + results.PAUSE / 2, 100.0 + results.PAUSE * 1.5):
+    for clock.now in (100.0 + measuring.PAUSE / 2, 100.0 + measuring.PAUSE * 1.5):
         kept.show([running])
         counts.append(len(json.loads(file.read_text()).get("running", [])))
     assert counts == [0, 1]

@@ -7,8 +7,9 @@ a network is trained for every combination.
 import contextlib
 
 from ..devices import ENVIRONMENTS
+from ..measuring import Sparingly
 from ..output import check_folder, check_plot
-from ..sweeps import MEASURES, MODES, Sparingly, check_axes, document, grid, plot_curves, plot_sweep, sweep
+from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
 from .options import add_option, add_output, listed, taken, write_results
 from .own_file import find_networks

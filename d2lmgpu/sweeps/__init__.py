@@ -5,7 +5,7 @@ processes of this machine, MPI or Dask do it alike, through a `concurrent.future
 """
 
 from .plot import check_axes as check_axes, plot_curves as plot_curves, plot_sweep as plot_sweep
-from .results import MEASURES as MEASURES, Sparingly as Sparingly, document as document, load_sweep as load_sweep
+from .results import MEASURES as MEASURES, document as document, load_sweep as load_sweep
 from .run import MODES as MODES, sweep as sweep
 from .trial import run_trial as run_trial
 from .trials import DEFAULTS as DEFAULTS, grid as grid

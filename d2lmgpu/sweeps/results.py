@@ -8,10 +8,10 @@ so that a grid can grow. ``data`` is null for Fashion-MNIST, otherwise checksums
 """
 
 import contextlib
-import time
 from pathlib import Path
 
 from ..arguments import check_flag, check_path, shown
+from ..measuring import Sparingly
 from ..output import check_writable, read_json, write_json
 from ..training.resume import check_kind, data_checksum
 from .trial import CURVES
@@ -27,26 +27,6 @@ ROW = {"settings": dict, "status": str, "message": str | None, "seconds": float 
 ROW |= {"model": str | None}
 CONTENT = {"format": str, "version": int, "data": list[str] | None, "rows": list[ROW], "running": list[ROW]}
 """The kinds of what a row tells, as `make_row` makes it, and a file."""
-
-PAUSE, COST = 1.0, 0.05
-"""Seconds from one time that what runs is shown to the next, at least, and the part of the time for it."""
-
-
-class Sparingly:
-    """A ``with`` block for what shows how trials go: so often is it ``due`` that it costs little."""
-
-    _ended = _spent = 0.0
-
-    def due(self):
-        """Whether enough time has gone by since the last block."""
-        return time.monotonic() - self._ended > max(PAUSE, self._spent / COST)
-
-    def __enter__(self):
-        self._begun = time.monotonic()
-
-    def __exit__(self, *error):
-        self._ended = time.monotonic()
-        self._spent = self._ended - self._begun
 
 
 class Results:
