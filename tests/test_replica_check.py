@@ -194,7 +194,9 @@ def test_the_command_ends_with_1(small, flip, capsys):
     words = "train --devices 3 --limit 60 --batch-size 20 --epochs 1 --check-every 1".split()
     assert main(words) == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("d2lmgpu train: after step 2 of epoch 1 the parameters on cpu(1) are not those on cpu(0), ")
+    assert line.startswith(
+        "d2lmgpu train: error: after step 2 of epoch 1 the parameters on cpu(1) are not those on cpu(0), "
+    )
 
 
 @pytest.mark.long

@@ -38,12 +38,9 @@ def main(arguments=None):
         check_alone(options)
         check_files(options)
         return with_patient_output(options.command, options)
-    except (ValueError, DeviceError, DataError, OSError, MemoryError) as error:
+    except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError) as error:
         say_last(f"{name}: error: {_one_line(error)}")
-        return 2
-    except DriftError as error:
-        say_last(f"{name}: {_one_line(error)}")
-        return 1
+        return 1 if isinstance(error, DriftError) else 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say_last(f"{name}: interrupted, no result was written")
         return signals.exit_code()
