@@ -1,7 +1,6 @@
 """What several commands have in common: how options look and are read, and which files they read and write."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -115,16 +114,10 @@ def add_devices(command, default, environments=ENVIRONMENTS):
 
 
 def find_devices(options, default=None, environment=None):
-    """The environment and the devices that were asked for; prints a note if several devices share a GPU.
-
-    ``environment``: another than the options have.
-    """
+    """The environment and the devices that were asked for. ``environment``: another than the options have."""
     asked = default if options.devices is None else options.devices
     environment, devices = choose_devices(environment or options.environment, asked)
     limit_memory(options, devices)
-    cards = [device.card for device in devices if device.kind == "gpu"]
-    if len(set(cards)) < len(cards):  # their times are no measure of several GPUs
-        print(f"note: {len(cards)} devices share {len(set(cards))} GPU(s)", file=sys.stderr)
     return environment, devices
 
 

@@ -68,8 +68,7 @@ def _what(options):
 
 
 def _measure_cluster(options, everybody):
-    times = MORE if options.times is None else options.times
-    scaling = measure_cluster_scaling(everybody, times, **_what(options))
+    scaling = measure_cluster_scaling(everybody, options.times or MORE, **_what(options))
     _print_cluster(scaling)
     lines = {f"{scaling.allreduce}, processes like these": scaling.predicted}
     write_results(options, {"environment": "parallel", **scaling.as_dict()}, plot=lambda: plot_extrapolation(lines))
