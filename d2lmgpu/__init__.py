@@ -20,42 +20,37 @@ from . import collectives as collectives, plans as plans
 from .cluster import cluster as cluster
 from .collectives import allreduce as allreduce
 from .data import minibatches as minibatches, to_float as to_float
-from .devices import (
-    DeviceArray as DeviceArray,
-    DeviceError as DeviceError,
-    DeviceMismatchError as DeviceMismatchError,
+from .devices.array import DeviceArray as DeviceArray
+from .devices.choose import (
     can_use_gpu as can_use_gpu,
     choose_devices as choose_devices,
     cpu as cpu,
-    device_table as device_table,
     gpu as gpu,
     num_gpus as num_gpus,
-    put as put,
-    record_transfers as record_transfers,
     synchronize as synchronize,
-    to_host as to_host,
     try_all_gpus as try_all_gpus,
     try_gpu as try_gpu,
 )
+from .devices.discovery import device_table as device_table
+from .devices.errors import DeviceError as DeviceError, DeviceMismatchError as DeviceMismatchError
+from .devices.records import record_transfers as record_transfers
+from .devices.transfer import put as put, to_host as to_host
 from .fashion_mnist import DataError as DataError, load_fashion_mnist as load_fashion_mnist
 from .images import load_image_data as load_image_data, load_image_folder as load_image_folder
-from .layers import (
-    avg_pool2d as avg_pool2d,
-    avg_pool2d_grad as avg_pool2d_grad,
-    conv2d as conv2d,
-    conv2d_grad as conv2d_grad,
-    dense as dense,
-    dense_grad as dense_grad,
-    flatten as flatten,
-    flatten_grad as flatten_grad,
-    max_pool2d as max_pool2d,
-    max_pool2d_grad as max_pool2d_grad,
-    relu as relu,
-    relu_grad as relu_grad,
+from .layers.convolution import conv2d as conv2d, conv2d_grad as conv2d_grad
+from .layers.dense import dense as dense, dense_grad as dense_grad, flatten as flatten, flatten_grad as flatten_grad
+from .layers.elementwise import relu as relu, relu_grad as relu_grad
+from .layers.loss import (
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_grad as softmax_cross_entropy_grad,
     squared_error as squared_error,
     squared_error_grad as squared_error_grad,
+)
+from .layers.pooling import (
+    avg_pool2d as avg_pool2d,
+    avg_pool2d_grad as avg_pool2d_grad,
+    max_pool2d as max_pool2d,
+    max_pool2d_grad as max_pool2d_grad,
 )
 from .live_plot import LivePlot as LivePlot
 from .monitor import Callback as Callback, TensorBoard as TensorBoard
@@ -63,32 +58,20 @@ from .names import no_attribute as _no_attribute
 from .networks import init_params as init_params, lenet as lenet, loss_and_grads as loss_and_grads
 from .optimizers import init_optimizer as init_optimizer, sgd as sgd
 from .own_loop import Animator as Animator, Timer as Timer
-from .parallel import (
-    MinibatchQueue as MinibatchQueue,
-    get_params as get_params,
-    split_batch as split_batch,
-    train_batch as train_batch,
-)
+from .parallel.data import get_params as get_params, split_batch as split_batch, train_batch as train_batch
+from .parallel.minibatch_queue import MinibatchQueue as MinibatchQueue
 from .plans import play as play
 from .plots import plot_history as plot_history
-from .sweeps import (
-    grid as grid,
-    load_sweep as load_sweep,
-    plot_curves as plot_curves,
-    plot_sweep as plot_sweep,
-    run_trial as run_trial,
-    sweep as sweep,
-)
-from .training import (
-    History as History,
-    Model as Model,
-    Settings as Settings,
-    confusion_matrix as confusion_matrix,
-    evaluate as evaluate,
-    load_model as load_model,
-    predict as predict,
-    train as train,
-)
+from .sweeps.plot import plot_curves as plot_curves, plot_sweep as plot_sweep
+from .sweeps.results import load_sweep as load_sweep
+from .sweeps.run import sweep as sweep
+from .sweeps.trial import run_trial as run_trial
+from .sweeps.trials import grid as grid
+from .training.accuracy import confusion_matrix as confusion_matrix, evaluate as evaluate, predict as predict
+from .training.begin import train as train
+from .training.history import History as History
+from .training.model import Model as Model, load_model as load_model
+from .training.settings import Settings as Settings
 
 __version__ = "0.2.0"
 
