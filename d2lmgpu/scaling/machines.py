@@ -33,10 +33,11 @@ def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **wh
     for number in more:
         check_whole("times as many processes", number)
     check_predictable(algorithm)
-    scaling, data, network = begin(cluster.mine, cluster.names, algorithm, **what)
+    scaling, data, network = begin(cluster.mine, algorithm, **what)
     k, mode, batch_size, repeats = len(cluster), scaling.mode, scaling.batch_size, scaling.rounds
     batches = batch_sizes(mode, [number * k for number in sorted({1, *more})], batch_size)
-    how, scaling.devices_per_process, scaling.processes_per_host = scaling.settings, d, per_host
+    how, scaling.devices = scaling.settings, cluster.names
+    scaling.devices_per_process, scaling.processes_per_host = d, per_host
     scaling.steps = steps = check_steps(steps, repeats, {k: batches[k]}, len(data[0]))
     sizes = sorted({math.ceil(batch / count) for count, batch in batches.items()})
     contenders = {"together": Contender([cluster], network, batches[k], steps, data, algorithm, how)}

@@ -37,8 +37,8 @@ def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", 
     check_algorithm(algorithm, training=True)
     if predict:
         check_predictable(algorithm)
-    names = [str(device) for device in devices[: max(counts)]]
-    scaling, data, network = begin(devices, names, algorithm, mode, **what)
+    scaling, data, network = begin(devices, algorithm, mode, **what)
+    scaling.devices = [str(device) for device in devices[: max(counts)]]
     batches, how, repeats = batch_sizes(mode, counts, scaling.batch_size), scaling.settings, scaling.rounds
     scaling.steps = steps = check_steps(steps, repeats, batches, len(data[0]))
     scaling.places = places = count_places(devices)
@@ -86,10 +86,9 @@ def _predict(scaling, shards, turns, devices, epoch):
         for turn in turns[busy, n]:
             compute = Compute([n], [turn.seconds / scaling.steps], busy)
             steps += predict_scaling(compute, [row.devices], *step)
-        row.enter_prediction(
-            [step.seconds_per_step / row.batch_size * epoch for step in steps],
-            [turn.seconds / scaling.steps / row.batch_size * epoch for turn in turns[row.devices]],
-        )
+        predicted = [step.seconds_per_step / row.batch_size * epoch for step in steps]
+        measured = [turn.seconds / scaling.steps / row.batch_size * epoch for turn in turns[row.devices]]
+        row.enter_prediction(predicted, measured)
     seconds = {key: _median(turns[key]) / scaling.steps for key in shards.values()}
     computes = [{"busy": busy, "examples": n, "seconds": time} for (busy, n), time in seconds.items()]
     scaling.model = {"compute": computes, "messages": constants}

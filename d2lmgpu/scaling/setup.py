@@ -44,11 +44,11 @@ class Scaling:
     batch_size: int
     allreduce: str
     rounds: int
-    devices: list
     machine: str
     versions: dict
     date: str
     settings: dict
+    devices: list = None
     steps: int = None
     rows: list = None
     places: int = None
@@ -83,18 +83,9 @@ def find_subject(data, network, width):
 
 
 def begin(
-    devices,
-    names,
-    algorithm,
-    mode="strong",
-    batch_size=256,
-    network="lenet",
-    width=1,
-    repeats=5,
-    data=None,
-    settings=None,
+    devices, algorithm, mode="strong", batch_size=256, network="lenet", width=1, repeats=5, data=None, settings=None
 ):
-    """A `Scaling` of which nothing is found yet, of ``devices`` and others of these ``names``; data; the network.
+    """A `Scaling` of which nothing is found yet, on a machine with these ``devices``; data; the network.
 
     ``algorithm``: an allreduce by name. ``batch_size``: of the minibatch in mode "strong", of each device's part in
     mode "weak". ``network``: a name, or what `networks.sequential` makes; ``width`` multiplies the channels of one by
@@ -111,7 +102,7 @@ def begin(
     what = {"mode": mode, "network": name, "width": width, "batch_size": batch_size, "allreduce": algorithm}
     what["parameters"] = sum(param.size for param in init_params(network=network))
     changed = {name: getattr(settings, name) for name in HOW if getattr(settings, name) != getattr(usual, name)}
-    return Scaling(**what, rounds=repeats, devices=names, settings=changed, **_machine(devices)), data, network
+    return Scaling(**what, rounds=repeats, settings=changed, **_machine(devices)), data, network
 
 
 def check_counts(counts, devices=None):

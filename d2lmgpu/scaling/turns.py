@@ -141,14 +141,9 @@ def _row(k, batch_size, seconds, alone, turns, epoch):
     middle = sorted(turns, key=lambda turn: turn.seconds)[len(turns) // 2]
     median = statistics.median(seconds)
     scale = median / middle.seconds if middle.seconds else 0.0
-    return Row(
-        devices=k,
-        batch_size=batch_size,
-        **_spread("seconds_per_epoch", seconds),
-        seconds_per_step=median * batch_size / epoch,
-        **_spread("speedup", ratios),
-        **_spread("efficiency", [ratio / k for ratio in ratios]),
-        rounds=len(turns),
-        cores=statistics.median(turn.cores for turn in turns),
-        phases={name: scale * value for name, value in middle.phases.items()},
-    )
+    spreads = _spread("seconds_per_epoch", seconds) | _spread("speedup", ratios)
+    spreads |= _spread("efficiency", [ratio / k for ratio in ratios])
+    phases = {name: scale * value for name, value in middle.phases.items()}
+    cores = statistics.median(turn.cores for turn in turns)
+    per_step = median * batch_size / epoch
+    return Row(k, batch_size, **spreads, seconds_per_step=per_step, rounds=len(turns), cores=cores, phases=phases)
