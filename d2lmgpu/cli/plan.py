@@ -99,19 +99,9 @@ def _print(result, plan):
 
 
 def _result(options, plan, name, simulation, seconds, times):
-    asked = ("split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
-    return {
-        **taken(options, *asked),
-        "plan": plan.name,
-        "devices": plan.k,
-        "micro_batches": plan.micro_batches,
-        "network": name,
-        "proved": True,
-        "times": times,
-        "seconds": seconds,
-        "bubble": simulation.bubble,
-        "utilisation": simulation.utilisation,
-        "bytes": sum(simulation.sent),
-        "bytes_sent_per_device": simulation.sent,
-        "peak_memory": simulation.peak,
-    }
+    asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
+    about = {"plan": plan.name, "devices": plan.k, "micro_batches": plan.micro_batches, "network": name}
+    found = {"proved": True, "times": times, "seconds": seconds, "bubble": simulation.bubble}
+    found |= {"utilisation": simulation.utilisation, "peak_memory": simulation.peak}
+    sent = {"bytes": sum(simulation.sent), "bytes_sent_per_device": simulation.sent}
+    return asked | about | found | sent

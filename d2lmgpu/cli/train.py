@@ -56,16 +56,10 @@ def run(options, everybody=None):
     callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
     if everybody and everybody.rank > 0:
         callbacks.append(Tell(everybody))
-    history, _ = train(
-        devices,
-        **settings(options) | {"network": network},
-        **taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert"),
-        data=data,
-        callbacks=callbacks,
-        timeline=timeline,
-        environment=environment,
-        metrics=metrics,
-    )
+    how = settings(options) | {"network": network}
+    files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
+    watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}
+    history, _ = train(devices, data=data, **how, **files, **watched)
     if history.peak_memory:
         peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
         print(f"split {history.split}: devices hold at most {peaks} MB")
