@@ -117,7 +117,8 @@ def _files(folder):
     """The names of the classes in a folder, and for each the pictures' files."""
     names, files = class_names(folder), []
     for name in names:
-        files.append(sorted(path for path in Path(folder, name).iterdir() if _is_picture(path)))
+        paths = Path(folder, name).glob("[!.]*")  # other systems leave files such as ._1.png beside pictures
+        files.append(sorted(path for path in paths if path.suffix.lower() in SUFFIXES and not path.is_dir()))
         if not files[-1]:
             raise ValueError(f"{Path(folder, name)} has no pictures in it ({', '.join(SUFFIXES)})")
     return names, files
@@ -189,11 +190,6 @@ def _from_idx(X_train, y_train, X_test, y_test, input_shape, invert):
     return X_train, y_train, X_test, y_test, list(map(str, range(1 + int(max(y_train.max(), y_test.max())))))
 
 
-def _is_picture(path):
-    """By its name: other systems leave files such as ._1.png beside pictures."""
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
-
-
 def check_folder(folder):
     """Raise ValueError unless there is such a folder."""
     check_path("folder", folder)
@@ -205,7 +201,7 @@ def check_folder(folder):
 def class_names(folder):
     """The names of the folders in a folder but for hidden ones, in alphabetical order; ValueError if there are none."""
     check_folder(folder)
-    names = sorted(path.name for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith("."))
+    names = sorted(path.name for path in Path(folder).glob("[!.]*") if path.is_dir())
     if not names:
         raise ValueError(f"{folder} has no folders in it; there should be one for each class, with its pictures")
     return names

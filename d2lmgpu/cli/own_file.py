@@ -22,18 +22,13 @@ def declare_files(command, action):
     )
 
 
-def is_file(text):
-    """Whether ``--network`` names a file."""
-    return text.endswith(".py")
-
-
 def network_from(text, data=None):
     """What `Settings` takes as the network that ``--network`` names: a name, or what the file's function makes.
 
     The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes, without
     data with Fashion-MNIST's. Raises as `_from_file` does.
     """
-    if not is_file(text):
+    if not text.endswith(".py"):
         return text
     shape = FASHION_MNIST if data is None else data[0].shape[1:]
     return made_by(text, shape, len(data[4]) if data is not None and len(data) > 4 else len(CLASSES))
@@ -60,7 +55,7 @@ def find_networks(texts, data):
     Raises as `network_from` does, and ValueError for two files of one name.
     """
     texts = _texts(texts)
-    names = [Path(text).stem if is_file(text) else text for text in texts]
+    names = [Path(text).stem if text.endswith(".py") else text for text in texts]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise ValueError(f"--network: two networks are called {twice[0]}; give each file a name of its own")
