@@ -61,10 +61,9 @@ class Timeline:
             if device in _timelines and _timelines[device].active:
                 raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
         self.begin = time.perf_counter()
-        zeros = {}  # of each clock; one after another, so that they do not keep each other waiting
-        for device in self.devices:
-            if device.clock_name not in zeros:
-                zeros[device.clock_name] = device.submit(device.start_clock).result()
+        clocks = {device.clock_name: device for device in self.devices}
+        # one after another, so that they do not keep each other waiting
+        zeros = {name: device.submit(device.start_clock).result() for name, device in clocks.items()}
         self._zeros = {device: zeros[device.clock_name] for device in self.devices}
         self.active = True
         _timelines.update(dict.fromkeys(self.devices, self))
