@@ -111,11 +111,8 @@ class LivePlot(Callback):
             self._losses.append((epoch + step / self._steps, loss))
         if self._panel.update():
             place = f"epoch {epoch + 1}/{self._history.epochs}, step {step}/{self._steps}"
-            tested = self._history.last() | {
-                "train_loss": loss,
-                "train_accuracy": None,
-            }  # those are of the epoch before
-            self._panel.say(f"{', '.join(filter(None, [place, words.figures(tested)]))}. The kernel's ■ stops, too.")
+            known = self._history.last() | {"train_loss": loss, "train_accuracy": None}  # this epoch's are not known
+            self._panel.say(f"{', '.join(filter(None, [place, words.figures(known)]))}. The kernel's ■ stops, too.")
         return self._panel.stopping
 
     def on_evaluate(self, history):

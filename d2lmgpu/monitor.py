@@ -184,14 +184,9 @@ class Progress:
 
         self._epoch = f"epoch {epoch + 1}/{self.num_epochs}"
         self._examples = done
-        self._bar = tqdm(
-            total=self.num_examples,
-            initial=done,
-            desc=self._epoch,
-            unit=" examples",
-            leave=False,
-            disable=None if self.visible and sys.stderr else True,  # None: wherever standard error is not a terminal
-        )
+        # None: hidden wherever standard error is not a terminal
+        how = {"unit": " examples", "leave": False, "disable": None if self.visible and sys.stderr else True}
+        self._bar = tqdm(total=self.num_examples, initial=done, desc=self._epoch, **how)
 
     def step(self, num_examples, loss, accuracy=None):
         """A minibatch is done; ``loss`` and ``accuracy`` are those of the epoch so far, or None if not known yet."""
