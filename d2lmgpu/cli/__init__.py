@@ -35,8 +35,8 @@ def main(arguments=None):
         name = f"d2lmgpu {options.name}"
         if are_together(options):
             return with_patient_output(run_together, options)
-        check_alone(options)
         check_files(options)
+        check_alone(options)
         return with_patient_output(options.command, options)
     except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError) as error:
         say_last(f"{name}: error: {_one_line(error)}")
