@@ -16,7 +16,9 @@ from .devices import in_forked_process
 
 try:
     import fcntl
-except ImportError:  # Windows, where nothing is locked
+except ImportError:  # Windows
+    import msvcrt
+
     fcntl = None
 
 PATIENCE = 3.0
@@ -32,12 +34,11 @@ _held = {}  # files that are held: by which thread, and the open file that has t
 def holding(path, patience=0.0):
     """Within the ``with`` block only this thread writes to ``path``; for None there is nothing to lock.
 
-    Raises OSError if another program or thread holds the lock for longer than ``patience`` seconds. On Windows, and
-    on a file system without locks, it does nothing.
+    Raises OSError if another program or thread holds the lock for longer than ``patience`` seconds. On a file system
+    without locks it does nothing.
     """
     path = None if path is None else target(path)
-    mine = path in _held and _held[path][0] == threading.get_ident()
-    if fcntl is None or path is None or is_stream(path) or mine:
+    if path is None or is_stream(path) or (path in _held and _held[path][0] == threading.get_ident()):
         yield
         return
     lock = _wait_for_lock(path, time.monotonic() + patience)
@@ -47,9 +48,11 @@ def holding(path, patience=0.0):
     finally:
         if _held.get(path, (None, None))[1] is lock:  # in a process that was forked in the block it is the parent's
             del _held[path]
+            if fcntl is None:  # Windows removes no open file
+                lock.close()
             with contextlib.suppress(OSError):
                 beside(path, "lock").unlink()
-            lock.close()  # a program that has just opened it finds that it no longer has a name
+            lock.close()  # elsewhere a program that has just opened it finds that it no longer has a name
 
 
 @in_forked_process
@@ -77,7 +80,10 @@ def _wait_for_lock(path, end):
 def _lock(descriptor):
     """Whether the lock was taken, or this file system has no locks."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fcntl is None:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno not in (errno.EACCES, errno.EAGAIN)
     return True
