@@ -3,7 +3,6 @@
 import copy
 import functools
 import pickle
-import re
 import subprocess
 import sys
 
@@ -201,4 +200,4 @@ def test_a_pickle_from_a_machine_with_other_devices(standin, monkeypatch):
     monkeypatch.setattr(choose, "find_gpus", lambda: (0, "no GPU is here"))
     with pytest.raises(d2l.DeviceError) as error:
         pickle.loads(content)
-    assert re.search(r"^gpu\(1\): no GPU is here\. .*is on gpu\(1\); .*to_host\(x\) can be read", str(error.value))
+    assert str(error.value).startswith("gpu(1): no GPU is here. ")

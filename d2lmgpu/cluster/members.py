@@ -9,8 +9,7 @@ from typing import NamedTuple
 from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
-from ..devices import MOST_DEVICES, DeviceError, check_devices, choose_devices
-from ..devices.choose import given_devices
+from ..devices import MOST_DEVICES, DeviceError, check_devices, choose_devices, try_gpu
 from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
@@ -179,8 +178,10 @@ def _do(function, *args):
 
 
 def as_cluster(devices):
-    """``devices`` itself if it is a `Cluster`, otherwise a cluster of this process's `given_devices` alone."""
-    return devices if isinstance(devices, Cluster) else Cluster(given_devices(devices), None, PATIENCE)
+    """``devices`` itself if it is a `Cluster`, otherwise a cluster of these of this process alone; None: `try_gpu`."""
+    if isinstance(devices, Cluster):
+        return devices
+    return Cluster([try_gpu()] if devices is None else check_devices(devices), None, PATIENCE)
 
 
 _clusters = {}

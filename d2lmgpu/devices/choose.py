@@ -57,17 +57,8 @@ def gpu(i: int = 0) -> Device:
     return device
 
 
-def _from_pickle(kind, index):
-    try:
-        return (cpu if kind == "cpu" else gpu)(index)
-    except DeviceError as error:
-        raise DeviceError(
-            f"{error} What was pickled is on {kind}({index}); a pickle of d2l.to_host(x) can be read anywhere."
-        ) from None
-
-
-for _kind in (CPU, GPU):
-    copyreg.pickle(_kind, lambda device: (_from_pickle, (device.kind, device.index)))
+copyreg.pickle(CPU, lambda device: (cpu, (device.index,)))
+copyreg.pickle(GPU, lambda device: (gpu, (device.index,)))
 
 
 def try_gpu(i: int = 0) -> Device:
@@ -198,11 +189,6 @@ def synchronize(devices=None):
     ``devices``: all that the program has used, unless given.
     """
     finish([device for device in list(_devices.values()) if device.is_set_up] if devices is None else devices)
-
-
-def given_devices(devices):
-    """The list of devices, checked; ``[try_gpu(0)]`` for None."""
-    return [try_gpu(0)] if devices is None else check_devices(devices)
 
 
 def _indices(devices):
