@@ -156,28 +156,6 @@ def test_errors_that_nobody_asks_for_hold_no_memory(make_devices):
     assert len(Large.alive) == 0
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no groups of exceptions yet")
-def test_groups_of_errors_hold_no_memory(make_devices):
-    (device,) = make_devices(1)
-
-    def fail_together():
-        errors = []
-        for i in range(2):
-            try:
-                fail_with_large(i)
-            except ZeroDivisionError as error:
-                errors.append(error)
-        raise ExceptionGroup("two", errors)  # noqa: F821
-
-    device.run(fail_with_large, 0)
-    for _ in range(5):
-        device.run(fail_together)
-    device.record().wait(PATIENCE)
-    gc.collect()
-    assert len(Large.alive) == 1
-    device.failures.take()
-
-
 class Hostile(Exception):
     """An error whose parts are code that fails."""
 

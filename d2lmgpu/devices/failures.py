@@ -3,7 +3,6 @@
 The end of a `record_transfers` block raises them, too.
 """
 
-import builtins
 import collections
 import contextlib
 import traceback
@@ -12,7 +11,6 @@ from .errors import one_line
 from .task import drained
 from .trials import tell
 
-GROUP = getattr(builtins, "BaseExceptionGroup", ())  # since Python 3.11
 MOST = 100
 """How many errors are kept for a device."""
 
@@ -61,19 +59,10 @@ class Failures:
 
 
 def clear_frames(error):
-    """Clear the local variables of all functions that an error, or an error that led to it, passed through.
-
-    Errors may lead to each other in a circle.
-    """
-    errors, seen = [error], set()
-    while errors:
-        error = errors.pop()
-        if error is not None and id(error) not in seen:
-            seen.add(id(error))
-            traceback.clear_frames(error.__traceback__)
-            errors += [error.__cause__, error.__context__]
-            if isinstance(error, GROUP):
-                errors += error.exceptions
+    """Clear the local variables of all functions that an error, or those that were being handled, passed through."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def finish(devices):
