@@ -521,11 +521,15 @@ def test_folders_that_cannot_be(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("text")
     for keep, error, message in (
-        ({"keep_models": file}, ValueError, f"keep_models: {file} is no folder; give another name"),
-        ({"keep_models": file / "models"}, OSError, f"cannot make the folder {file / 'models'}: Not a directory"),
+        ({"keep_models": file}, OSError, f"cannot write into {file}: it is no folder; give another name"),
+        ({"keep_models": file / "models"}, OSError, f"cannot write {file}/models: Not a directory"),
         ({"keep_models": ""}, ValueError, "keep_models is ''"),
-        ({"keep_models": tmp_path / "x", "results": tmp_path / "x"}, ValueError, "are both"),
-        ({"results": tmp_path / "rows"}, ValueError, "rows.trials is no folder; give another name"),
+        (
+            {"keep_models": tmp_path / "x", "results": tmp_path / "x"},
+            ValueError,
+            "are the same file; give each its own",
+        ),
+        ({"results": tmp_path / "rows"}, OSError, "rows.trials: it is no folder; give another name"),
     ):
         (tmp_path / "rows.trials").touch()
         with pytest.raises(error, match=message):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..arguments import check_path
 from ..locks import holding
-from ..output import check_writable
+from ..output import check_apart, check_folder
 from .results import FINISHED
 from .trials import identity
 
@@ -56,7 +56,8 @@ class TrialFiles:
 def trial_files(keep_models, results, data):
     """Yields the `TrialFiles` of a sweep that keeps its models in a folder, or its ``results`` in a file, or neither.
 
-    Raises OSError if the folder cannot be written, or another sweep writes into it; ValueError if it is a file.
+    Raises OSError if the folder cannot be written, or is a file, or another sweep writes into it; ValueError if the
+    folder is the file of results.
     """
     keep = keep_models is not None
     if not keep and results is None:
@@ -64,17 +65,11 @@ def trial_files(keep_models, results, data):
         return
     if keep:
         check_path("keep_models", keep_models)
-    if keep and results is not None and os.path.realpath(keep_models) == os.path.realpath(results):
-        raise ValueError(f"keep_models and results are both {keep_models}; give each a name of its own")
+    check_apart({"keep_models": keep_models, "results": results}, {}, {})
     folder = Path(keep_models) if keep else Path(f"{results}.trials")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{'keep_models' if keep else 'results'}: {folder} is no folder; give another name")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     with holding(folder / "sweep"):
-        check_writable(folder / "sweep")
         yield TrialFiles(folder, keep, data)
     if not keep:
         with contextlib.suppress(OSError):  # it is not empty, but for what programs that were killed held
