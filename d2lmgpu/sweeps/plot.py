@@ -1,12 +1,12 @@
 """A sweep as a figure: what trials reached by one setting, a line for each value of another; and their curves."""
 
 import math
-import statistics
+
+import numpy as np
 
 from ..arguments import check_name
 from ..collectives.draw import COLOURS, MARKERS, figure_of
 from ..plots import show_epochs
-from ..words import several
 from .results import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
 
@@ -25,15 +25,8 @@ LABELS = {
 SCALED = {"lr": "learning rate / devices", "batch_size": "minibatch / devices (examples)"}
 """Labels of what a trial's settings say with `scale_batch`, which multiplies it by the number of devices."""
 
-FACTS = {
-    "network": show,
-    "optimizer": str,
-    "num_epochs": lambda epochs: several(epochs, "epoch"),
-    "batch_size": lambda size: f"batch {size}",
-    "lr": lambda lr: f"lr {show(lr)}",
-    "init": lambda init: f"{init} weights",
-    "limit": lambda examples: several(examples, "training example"),
-}
+FACTS = {"network": "{}", "optimizer": "{}", "num_epochs": "epochs {}", "batch_size": "batch {}", "lr": "lr {}"}
+FACTS |= {"init": "{} weights", "limit": "training examples {}"}
 """What the title says of settings that all trials share; `scale_batch` besides."""
 
 LOST = ("diverged", "failed", "interrupted")
@@ -119,39 +112,36 @@ class _Axis:
         if self.numeric:
             self.values.sort()
         self._log = self.numeric and self.values[0] > 0 and self.values[-1] >= WIDE * self.values[0]
-        units = self.values if self.numeric else range(len(self.values))
-        self._units = list(map(math.log10, units)) if self._log else list(units)
-        gap = min((right - left for left, right in zip(self._units, self._units[1:], strict=False)), default=1)
-        self._shifts = [gap * min(0.1, 0.6 / lines) * (line - (lines - 1) / 2) for line in range(lines)]
+        units = np.array(self.values if self.numeric else range(len(self.values)), float)
+        self._units = np.log10(units) if self._log else units
+        gap = min(np.diff(self._units), default=1)
+        self._shifts = gap * min(0.1, 0.6 / lines) * (np.arange(lines) - (lines - 1) / 2)
 
     def places(self, line):
         """Where a line's values are: of several lines beside the value, by a small part of the way to the next."""
-        units = [unit + self._shifts[line] for unit in self._units]
-        return dict(zip(self.values, [10**unit for unit in units] if self._log else units, strict=True))
+        units = self._units + self._shifts[line]
+        return dict(zip(self.values, 10**units if self._log else units, strict=True))
 
     def label(self, axes, name):
         """Name the axis, and mark the values unless there are too many numbers."""
         if self._log:
             axes.set_xscale("log")
         if not self.numeric or len(self.values) <= TICKS:
-            units = [10**unit for unit in self._units] if self._log else self._units
-            axes.set_xticks(units, map(show, self.values))
+            axes.set_xticks(10**self._units if self._log else self._units, map(show, self.values))
             axes.minorticks_off()
         axes.set_xlabel(name)
 
 
 def _draw_results(axes, rows, x, y, places, style):
     """Dots, and a line through the medians, which has a gap where no trial has a result."""
-    middles, below, above = [], [], []
+    spread = []
     for value, place in places.items():
         found = [measure(row, y) for row in rows if measure(row, y) is not None and _value(row, x) == value]
-        middle = statistics.median(found) if found else math.nan
-        middles.append(middle)
-        below.append(middle - min(found, default=math.nan))
-        above.append(max(found, default=math.nan) - middle)
+        spread.append(np.quantile(found or [math.nan], [0, 0.5, 1]))
         if len(found) > 1:
             axes.plot([place] * len(found), found, ".", color=style["color"], alpha=0.5)
-    axes.errorbar(list(places.values()), middles, [below, above], capsize=3, **style)
+    least, middle, most = np.transpose(spread)
+    axes.errorbar(list(places.values()), middle, [middle - least, most - middle], capsize=3, **style)
 
 
 def _draw_lost(axes, rows, x, lost, places, style, lift):
@@ -172,7 +162,7 @@ def _title(trials, axes, apart):
     """What all trials share, what the dots differ in, and whether lines were moved ``apart``."""
     differ = varying(trials)
     shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
-    facts = [FACTS[name](value) for name, value in shared.items() if value is not None]
+    facts = [FACTS[name].format(show(value)) for name, value in shared.items() if value is not None]
     if trials[0]["scale_batch"] and "scale_batch" not in differ:
         facts.append("batch and lr times the number of devices")
     rest = [LABELS.get(name, name) for name in differ if name not in axes]
