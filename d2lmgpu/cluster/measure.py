@@ -91,20 +91,13 @@ def measure_wires(cluster):
             tries = [(nbytes, rounds) for nbytes in SIZES for rounds in (1, ROUNDS)]
             # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
             seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
-            startup, latency[level], per_byte[level] = fit_rounds(tries, seconds)
+            # The robust fit hardly heeds a few outliers, as on a network that does not limit the first bytes' rate.
+            terms = [(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries]
+            startup, latency[level], per_byte[level] = fit(terms, seconds, robust=True).tolist()
             startups.append(startup)
         a, b = np.ones((2, 2**20), np.float32)
         adding = statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS))
     return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]))
-
-
-def fit_rounds(tries, seconds):
-    """The startup, α and β that fit ``seconds``, the times of ``tries``, which are pairs (bytes of a message, rounds).
-
-    The fit is robust: a few outliers hardly change it, for example on a network that limits the rate of all bytes but
-    the first after a pause.
-    """
-    return tuple(fit([(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries], seconds, robust=True).tolist())
 
 
 def network_of(wires, devices=1, processes=1):
@@ -118,28 +111,25 @@ def network_of(wires, devices=1, processes=1):
         process = np.arange(k) // devices
         host = process // processes
         levels = [wires.level(name) for name in LEVELS]
-        links, bandwidth, numbers = [], [], []  # the last: for each kind of link the number of each device's
-        for kind, group, level in (
-            ("within process", process, 0),
-            ("out of process", process, 1),
-            ("into process", process, 1),
-            ("out of host", host, 2),
-            ("into host", host, 2),
+        links, bandwidth = [], []
+        ways = np.full((2, len(LEVELS), k), NO_LINK)  # out of each device and into it, by level: its link
+        for level, group, kinds in (
+            (0, process, ["within process"]),
+            (1, process, ["out of process", "into process"]),
+            (2, host, ["out of host", "into host"]),
         ):
-            numbers.append(len(links) + group)
-            links += [f"{kind} {i}" for i in range(group[-1] + 1)]
-            bandwidth += [1 / max(wires.seconds_per_byte[levels[level]], 1e-30)] * (group[-1] + 1)
-        within, out_of_process, into_process, out_of_host, into_host = numbers
+            for way, kind in enumerate(kinds):
+                ways[way, level] = len(links) + group
+                links += [f"{kind} {i}" for i in range(group[-1] + 1)]
+                bandwidth += [1 / max(wires.seconds_per_byte[levels[level]], 1e-30)] * (group[-1] + 1)
         alphas = np.array([wires.latency[level] for level in levels])
 
         def far(sources, destinations):
             return (process[sources] != process[destinations]) + 0 + (host[sources] != host[destinations])
 
         def route(sources, destinations):
-            level, none = far(sources, destinations), np.full(len(sources), NO_LINK)
-            out = np.choose(level, [way[sources] for way in (within, out_of_process, out_of_host)])
-            into = np.choose(level, [none, into_process[destinations], into_host[destinations]])
-            return np.stack([out, into], axis=1)
+            level = far(sources, destinations)
+            return np.stack([ways[0, level, sources], ways[1, level, destinations]], axis=1)
 
         def latency(sources, destinations):
             return alphas[far(sources, destinations)]
@@ -163,8 +153,7 @@ def both_ways(k, n, i, j, rounds):
 def _pairs(cluster):
     """For each of `LEVELS` that the cluster has, the first two devices at that distance."""
     pairs = {}
-    for i, j in itertools.combinations(range(len(cluster)), 2):
-        a, b = cluster.places[i], cluster.places[j]
+    for (i, a), (j, b) in itertools.combinations(enumerate(cluster.places), 2):
         level = LEVELS[(a.rank != b.rank) + (a.rank != b.rank and a.host != b.host)]
         pairs.setdefault(level, (i, j))
     return {level: pairs[level] for level in LEVELS if level in pairs}
