@@ -46,21 +46,16 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
                 del found[rank]
                 world.recv(source=rank, tag=withdrawn)
         if time.monotonic() > give_up:
+            names = " and ".join(f"rank {rank}" for rank in missing)
+            text = f"{names} did not join rank {world.rank} at {where} within {patience:g} s"
             if lives_on():
                 _unsent.extend([*sent.values(), *(world.isend(None, rank, withdrawn) for rank in others)])
-            _give_up(world, missing, patience, where)
+                raise HangError(text)
+            if world.rank > min({*range(world.size)} - {*missing}):
+                time.sleep(2)  # the lowest rank that is here says it, and ends all
+            end(world, [f"{text}; the job ends"])
         time.sleep(GLANCE)
     return [found[rank] for rank in range(world.size)]
-
-
-def _give_up(world, missing, patience, where):
-    names = " and ".join(f"rank {rank}" for rank in missing)
-    text = f"{names} did not join rank {world.rank} at {where} within {patience:g} s"
-    if lives_on():
-        raise HangError(text)
-    if world.rank > min({*range(world.size)} - {*missing}):
-        time.sleep(2)  # the lowest rank that is here says it, and ends all
-    end(world, [f"{text}; the job ends"])
 
 
 def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):

@@ -18,7 +18,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from typing import NamedTuple
 
 from . import ending
@@ -253,8 +252,7 @@ class Watch:
         frame = sys._current_frames().get(self._main)
         if frame is None:
             return "its program has come to its end"
-        last = traceback.extract_stack(frame)[-1]
-        return f"its program is at line {last.lineno} of {last.filename}, in {last.name}"
+        return f"its program is at line {frame.f_lineno} of {frame.f_code.co_filename}, in {frame.f_code.co_name}"
 
     def explain(self, states, end="the job ends"):
         """The lines of a report: the first thing that is missing, the rank it should come from, and all other waits.
