@@ -2,11 +2,7 @@
 
 from .communicator import HangError as HangError
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of
-from .launch import (
-    NoDeviceError as NoDeviceError,
-    begin_together as begin_together,
-    started_together as started_together,
-)
+from .launch import NoDeviceError as NoDeviceError, begin_together as begin_together
 from .measure import (
     Wires as Wires,
     measure_across as measure_across,

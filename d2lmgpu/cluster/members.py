@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
-from ..devices import MOST_DEVICES, DeviceError, check_devices, choose_devices, try_gpu
+from ..devices import MOST_DEVICES, DeviceError, check_devices, try_gpu
 from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
@@ -127,7 +127,7 @@ class Cluster(Sequence):
             yield
         finally:
             if self.world:
-                self.watch.save = None
+                self.watch.save = lambda: None
 
     def communicator(self, devices):
         """The `Communicator` of ``devices``, which are this process's devices or their comm streams."""
@@ -179,9 +179,8 @@ def _do(function, *args):
 
 def as_cluster(devices):
     """``devices`` itself if it is a `Cluster`, otherwise a cluster of these of this process alone; None: `try_gpu`."""
-    if isinstance(devices, Cluster):
-        return devices
-    return Cluster([try_gpu()] if devices is None else check_devices(devices), None, PATIENCE)
+    mine = [try_gpu()] if devices is None else devices
+    return devices if isinstance(devices, Cluster) else Cluster(check_devices(mine), None, PATIENCE)
 
 
 _clusters = {}
@@ -210,12 +209,12 @@ def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
     global _computing
     check_number("patience", patience, above=0)
     begin_together()
-    if is_number(devices):
-        check_whole("devices: the number of them", devices, most=MOST_DEVICES)
-    elif isinstance(devices, list) and any(isinstance(device, str) for device in devices):
-        devices = choose_devices(devices=devices)[1]
     patience, by_number = float(patience), is_number(devices)
-    key = (devices if by_number else tuple(check_devices(devices))), patience
+    if by_number:
+        check_whole("devices: the number of them", devices, most=MOST_DEVICES)
+    else:
+        devices = check_devices(devices)
+    key = (devices if by_number else tuple(devices)), patience
     world = find_world(patience)
     if world:
         if by_number and isinstance(_computing, NoDeviceError):

@@ -254,7 +254,4 @@ def how_it_ended(code):
 
 
 def _name(number):
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "without a name"
+    return next((each.name for each in signal.Signals if each == number), "without a name")
