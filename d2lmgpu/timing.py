@@ -115,7 +115,7 @@ class Timeline:
 
     def _times(self, device, begin, end):
         """Seconds since the start at two readings of a clock."""
-        if device is not None and device.clock_is_late:
+        if device is not None and device.clock_name is not None:
             known = self._zeros.get(device) or self._zeros[device.main]
             known, begin = device.read_clock(known, begin)  # from the one before: over a short time a GPU tells it well
             self._zeros[device] = _, end = device.read_clock((known, begin), end)

@@ -28,8 +28,7 @@ class Device(Queue):
     """
 
     kind = None
-    clock_name = None  # the number of the card whose clock `clock` reads; None: the program's clock
-    clock_is_late = False  # True: `clock` returns an event, whose time is known once the work has run
+    clock_name = None  # the program's clock, or the card whose clock `clock` reads: an event, whose time is known late
     gone = None  # the reason why the device can no longer be used, if so: after a fork
 
     def __init__(self, index, workers):

@@ -27,7 +27,7 @@ class GPU(Device):
     is_limited = False
 
     def __init__(self, index, card):
-        self.card = card
+        self.card = self.clock_name = card
         self._pool = contextlib.ExitStack()
         super().__init__(index, Workers(1))  # a thread of its own, whose current stream is the device's
 
@@ -111,12 +111,6 @@ class GPU(Device):
             readings.append((now - begin, now, event))
         _, now, event = min(readings, key=lambda reading: reading[0])
         return event, now
-
-    clock_is_late = True
-
-    @property
-    def clock_name(self):
-        return self.card
 
     def clock(self):
         """Called on this device's thread: an event at the end of its stream; its time is known once it completes."""
