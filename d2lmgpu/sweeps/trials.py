@@ -103,8 +103,6 @@ def _plain(name, value):
     if name == "network" and isinstance(value, Network):
         return _as_data(value)
     if name == "network" and isinstance(value, dict):
-        if set(value) | {"name"} != {"name", "input_shape", "layers"} or not isinstance(value.get("name", ""), str):
-            raise ValueError(f"network {shown(value)} is no description of one: name, input_shape and layers")
         return _as_data(network_of(value), value.get("name"))
     value = plain(value)
     if type(value) is list:
