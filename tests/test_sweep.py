@@ -198,7 +198,7 @@ def test_a_table_and_a_plot_name_networks(small, capsys):
     assert lines[3:6] == [["network", "best"], ["deep", f"{rows[0]['history']['test_accuracy'][0]:.3f}"], lines[5]]
     (axes,) = plot_sweep(rows, x="network", by="lr").axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["deep", "cnn"]
-    assert plot_sweep(rows[:1]).get_suptitle().startswith("deep, sgd, epochs 1")
+    assert plot_sweep(rows[:1]).get_suptitle().startswith("deep, sgd, 1 epoch")
 
 
 def test_each_on_all_devices(device_kind, make_devices, small):
@@ -851,7 +851,7 @@ def test_plot():
     assert marks == [([0], colours[0]), ([1], colours[1])] and colours[0] != colours[1]
     assert [text.get_text() for text in bottom.texts] == ["3"]
     title = plot_sweep(rows).get_suptitle()
-    assert title.startswith("lenet, sgd, epochs 10, batch 256, normal weights\n") and "differ in seed" in title
+    assert title.startswith("lenet, sgd, 10 epochs, batch 256, normal weights\n") and "differ in seed" in title
     assert title.endswith("\nlines side by side: a point belongs to the nearest mark of the axis")
 
 
@@ -884,7 +884,7 @@ def test_an_axis_says_where_rates_are_scaled(scaled, lr, batch_size):
     figure = plot_sweep(rows, x="lr", by="batch_size")
     assert figure.axes[-1].get_xlabel() == lr
     assert figure.axes[0].get_legend().get_title().get_text() == batch_size
-    assert ", epochs 1," in figure.get_suptitle()
+    assert ", 1 epoch," in figure.get_suptitle()
     assert ("batch and lr times the number of devices" in figure.get_suptitle()) == (scaled == [True])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from ..arguments import check_name
 from ..collectives.draw import COLOURS, MARKERS, figure_of
 from ..plots import show_epochs
+from ..words import several
 from .results import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
 
@@ -25,8 +26,9 @@ LABELS = {
 SCALED = {"lr": "learning rate / devices", "batch_size": "minibatch / devices (examples)"}
 """Labels of what a trial's settings say with `scale_batch`, which multiplies it by the number of devices."""
 
-FACTS = {"network": "{}", "optimizer": "{}", "num_epochs": "epochs {}", "batch_size": "batch {}", "lr": "lr {}"}
-FACTS |= {"init": "{} weights", "limit": "training examples {}"}
+FACTS = {"network": show, "optimizer": str, "num_epochs": lambda epochs: several(epochs, "epoch")}
+FACTS |= {"batch_size": "batch {}".format, "lr": "lr {:g}".format, "init": "{} weights".format}
+FACTS |= {"limit": lambda examples: several(examples, "training example")}
 """What the title says of settings that all trials share; `scale_batch` besides."""
 
 LOST = ("diverged", "failed", "interrupted")
@@ -162,7 +164,7 @@ def _title(trials, axes, apart):
     """What all trials share, what the dots differ in, and whether lines were moved ``apart``."""
     differ = varying(trials)
     shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
-    facts = [FACTS[name].format(show(value)) for name, value in shared.items() if value is not None]
+    facts = [FACTS[name](value) for name, value in shared.items() if value is not None]
     if trials[0]["scale_batch"] and "scale_batch" not in differ:
         facts.append("batch and lr times the number of devices")
     rest = [LABELS.get(name, name) for name in differ if name not in axes]
