@@ -57,6 +57,7 @@ def gpu(i: int = 0) -> Device:
     return device
 
 
+# What `pickle` and `copy` make of a device is the device.
 copyreg.pickle(CPU, lambda device: (cpu, (device.index,)))
 copyreg.pickle(GPU, lambda device: (gpu, (device.index,)))
 

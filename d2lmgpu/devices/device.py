@@ -42,11 +42,6 @@ class Device(Queue):
     def __repr__(self):
         return f"{self.kind}({self.index})" + ("" if self.main is self else " comm stream")
 
-    def __deepcopy__(self, memo=None):
-        return self
-
-    __copy__ = __deepcopy__
-
     def end(self):
         """A `Task` that completes when all work submitted here so far has run, and all kernels launched."""
         return self.record()

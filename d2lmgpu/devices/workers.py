@@ -50,11 +50,6 @@ def working_for(device):
         _this_thread.device = before
 
 
-@forks.in_forked_process
-def _forget_device():
-    _this_thread.device = None
-
-
 class Workers:
     """Up to ``count`` threads for any number of devices; more while all these threads are blocked by their work.
 
