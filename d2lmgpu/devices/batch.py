@@ -116,10 +116,7 @@ def is_inside(devices, task):
 def check_event(event):
     """Return ``event``; raises TypeError unless it is a `Task`."""
     if not isinstance(event, Task):
-        raise TypeError(
-            f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it "
-            "(to wait for a while, use time.sleep or task.result(timeout))"
-        )
+        raise TypeError(f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it")
     return event
 
 

@@ -9,10 +9,7 @@ from dataclasses import asdict, dataclass
 from ..arguments import in_a_clone
 from .errors import DeviceError
 
-CUDA_IS_GONE = (
-    "this process is a fork of one that used CUDA, which does not survive that; start processes with "
-    "multiprocessing.get_context('spawn')"
-)
+CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
 GLANCE = 0.1
 """For how many seconds the use of the cores is measured."""
 

@@ -21,10 +21,8 @@ class DeviceMismatchError(DeviceError):
     def __init__(self, operation, first, second, what="another"):
         device = first if str(first) != HOST else second
         if HOST in (str(first), str(second)):
-            advice = (
-                f"d2l.put(x, d2l.{device}) copies a host array to {device}, "
-                f"d2l.to_host(x) copies a device array to the host."
-            )
+            advice = f"d2l.put(x, d2l.{device}) copies a host array to {device}, "
+            advice += "d2l.to_host(x) copies a device array to the host."
         else:
             advice = f"d2l.put(x, d2l.{first}) copies an array to {first}."
         super().__init__(
