@@ -14,7 +14,6 @@ import itertools
 import multiprocessing
 import os
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import connection
 
@@ -49,7 +48,10 @@ def on_workers(function, to_do, cards, record, stop):
                 to_do.clear()
             ready = connection.wait([worker.line for worker in workers], LOOK)
             for worker in [worker for worker in workers if worker.line in ready]:
-                event, *what = worker.hear()
+                try:
+                    event, *what = worker.line.recv()
+                except (EOFError, OSError):
+                    event = "death"
                 if event == "ask" and to_do:
                     worker.begin(function, *to_do.pop(0))
                     record.begin(worker.number)
@@ -88,13 +90,6 @@ class _Worker:
                 raise OSError(NO_WORKER) from None
         other.close()  # the process has its own, whose end is the end of the line
 
-    def hear(self):
-        """What comes next: ("ask",), ("report", first, curves), ("row", row), or ("death",)."""
-        try:
-            return self.line.recv()
-        except (EOFError, OSError):
-            return ("death",)
-
     def begin(self, function, number, given):
         """Let it do a trial."""
         self.number = number
@@ -103,8 +98,11 @@ class _Worker:
 
     def look(self):
         """Say that it is stopped by a signal, if it is; continue it when all are to end."""
-        pid = self._process.pid
-        stopped = _is_stopped(pid)
+        import psutil  # which takes a while
+
+        pid, stopped = self._process.pid, False
+        with contextlib.suppress(psutil.Error):  # it ended just now
+            stopped = psutil.Process(pid).status() == psutil.STATUS_STOPPED
         if stopped and self._ending.is_set():
             os.kill(pid, signal.SIGCONT)
         elif stopped and not self._told:
@@ -132,19 +130,9 @@ def _block_ctrl_c():
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def _is_stopped(pid):
-    import psutil  # which takes a while
-
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    except psutil.Error:  # it ended just now
-        return False
-
-
 def work(card, ending, line):
-    """What a process does. Ctrl-C is left to the program, whose end is this process's end, too."""
+    """What a process does. Ctrl-C is left to the program; when that is no more, reports fail, and so this ends, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
-    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
     with contextlib.suppress(EOFError, OSError):  # there is no more to do
@@ -152,11 +140,6 @@ def work(card, ending, line):
             line.send(("ask",))
             function, given = line.recv()
             line.send(("row", function(*given, ending.is_set, lambda *what: line.send(("report", *what)))))
-
-
-def _end_with(parent):
-    parent.join()
-    os._exit(1)
 
 
 def cards_of_workers(count, trials):
