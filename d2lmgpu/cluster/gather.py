@@ -44,17 +44,13 @@ def add_gather(batch, cluster, m, makers, across=None):
         if array.device is not device:
             made = batch.submit(device, make)
             batch.wait(array.device, made)
-            make = functools.partial(_made, made)
+            make = functools.partial(getattr, made, "value")
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
     allreduce(arrays, across or cluster.across("recursive_doubling"), batch)
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
             batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows
     return arrays
-
-
-def _made(task):
-    return task.value
 
 
 def _enter(place, make):

@@ -144,7 +144,7 @@ class Across:
 
     def __init__(self, cluster, name, schedules, messages=None, do=None):
         self.cluster, self.name, self.schedules = cluster, name, schedules
-        self.messages, self.do = messages, do or _do
+        self.messages, self.do = messages, do or (lambda function, *args: function(*args))
 
     def add_to(self, batch, data):
         """Add to a batch: the arrays of this process's devices are summed in place over all devices of the cluster.
@@ -171,10 +171,6 @@ class Across:
             part = part_of(cluster.owners, cluster.rank, *compiled)
             work = Exchange(lambda _: f"allreduce {self.name}", part, cluster.places, devices, dtype, *messages).run
         add_staged(batch, devices, flat, size, dtype, work, self.do)
-
-
-def _do(function, *args):
-    function(*args)
 
 
 def as_cluster(devices):

@@ -81,16 +81,12 @@ class Workers:
     def serve(self, device):
         """Let a thread call ``device.work()`` until that returns False: there is nothing to do now."""
         self._in_line.put(device)
-        if self._watched:
-            self._tell_watch()
+        if self._watched and self._wanted.locked():
+            with contextlib.suppress(RuntimeError):  # another thread has already released it
+                self._wanted.release()
         if self._enough_for < len(self._devices) and self._called <= self._came:
             _thread.start_new_thread(self._hire, ())
             self._called += 1  # after the start: an interrupt in between may start one more; before, none
-
-    def _tell_watch(self):
-        if self._wanted.locked():
-            with contextlib.suppress(RuntimeError):  # another thread has already released it
-                self._wanted.release()
 
     def _hire(self):
         """Runs on a short-lived thread: ``Thread.start`` takes locks, so an interrupt must not reach it."""

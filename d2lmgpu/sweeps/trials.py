@@ -94,7 +94,12 @@ def complete_trial(trial):
     settings = DEFAULTS | {name: _plain(name, value) for name, value in trial.items()}
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
-    _check(settings)
+    given = settings | {"network": network_of(settings["network"])}
+    name, network = find_network(given["network"], width=settings["width"])
+    Settings(**{about.name: given[about.name] for about in fields(Settings)})
+    check_statistics(settings["batch_statistics"], network, name)
+    check_limit(settings["limit"])
+    choose_indices("cpu", settings["devices"])
     return settings
 
 
@@ -133,15 +138,6 @@ def network_of(setting):
 def _without_name(setting):
     """What decides which network it is."""
     return {name: setting[name] for name in setting if name != "name"} if isinstance(setting, dict) else setting
-
-
-def _check(settings):
-    given = settings | {"network": network_of(settings["network"])}
-    name, network = find_network(given["network"], width=settings["width"])
-    Settings(**{about.name: given[about.name] for about in fields(Settings)})
-    check_statistics(settings["batch_statistics"], network, name)
-    check_limit(settings["limit"])
-    choose_indices("cpu", settings["devices"])
 
 
 def _check_devices(settings, mode):
