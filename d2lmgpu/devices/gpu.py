@@ -27,28 +27,27 @@ class GPU(Device):
     is_limited = False
 
     def __init__(self, index, card):
+        import cupy
+
+        self.cupy = cupy
         self.card = self.clock_name = card
         self._pool = contextlib.ExitStack()
         super().__init__(index, Workers(1))  # a thread of its own, whose current stream is the device's
 
     def _set_up(self):
-        import cupy
-
-        cupy.cuda.Device(self.card).use()
-        if self.compute_capability < OLDEST and cupy.cuda.runtime.runtimeGetVersion() >= 13000:
+        self.cupy.cuda.Device(self.card).use()
+        if self.compute_capability < OLDEST and self.cupy.cuda.runtime.runtimeGetVersion() >= 13000:
             raise DeviceError(
                 f"{self} has compute capability {self.compute_capability / 10}, for which CUDA 13 compiles nothing: it "
                 f"needs {OLDEST / 10}. For CUDA 12: {in_a_clone('gpu-cuda12')}. Or use cpu({self.index})."
             )
-        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.stream.__enter__()  # and never left; a stream made current by `use` is forgotten after any `with stream`
 
     def prepare(self):
         """Called on this device's thread before each piece of work: makes its card current, if it is not."""
-        import cupy
-
-        if cupy.cuda.runtime.getDevice() != self.card:  # after a `with` block whose end has failed
-            cupy.cuda.runtime.setDevice(self.card)
+        if self.cupy.cuda.runtime.getDevice() != self.card:  # after a `with` block whose end has failed
+            self.cupy.cuda.runtime.setDevice(self.card)
 
     def _limit_memory(self, nbytes):
         self.submit(self._use_pool, nbytes or 0).result()
@@ -56,27 +55,21 @@ class GPU(Device):
 
     def _use_pool(self, nbytes):
         """Runs on this device's thread: gives it a memory pool of at most ``nbytes``; 0: no limit."""
-        import cupy
-
-        pool = cupy.cuda.MemoryPool()
+        pool = self.cupy.cuda.MemoryPool()
         pool.set_limit(size=nbytes)
         self._pool.close()
-        self._pool.enter_context(cupy.cuda.using_allocator(pool.malloc))
+        self._pool.enter_context(self.cupy.cuda.using_allocator(pool.malloc))
 
     @property
     def compute_capability(self):
         """The card's compute capability, times ten: 90 for an H100."""
-        import cupy
-
-        properties = cupy.cuda.runtime.getDeviceProperties(self.card)
+        properties = self.cupy.cuda.runtime.getDeviceProperties(self.card)
         return 10 * properties["major"] + properties["minor"]
 
     @contextlib.contextmanager
     def as_current(self):
         """Within the ``with`` block the calling thread launches on this device's stream."""
-        import cupy
-
-        with cupy.cuda.Device(self.card), self.stream:
+        with self.cupy.cuda.Device(self.card), self.stream:
             yield
 
     def finish(self):
@@ -122,9 +115,7 @@ class GPU(Device):
         ``known``: another event with its time, from `start_clock` or this function. CUDA gives the time between two
         events as milliseconds in float32: for events that are ten minutes apart, in steps of 62 microseconds.
         """
-        import cupy
-
-        return event, known[1] + cupy.cuda.get_elapsed_time(known[0], event) / 1000
+        return event, known[1] + self.cupy.cuda.get_elapsed_time(known[0], event) / 1000
 
     def _make_comm_stream(self):
         return GPU(self.index, self.card)
@@ -150,6 +141,4 @@ class GPU(Device):
 
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
-        import cupy
-
-        return self.submit(cupy.empty, shape, dtype).result()
+        return self.submit(self.cupy.empty, shape, dtype).result()
