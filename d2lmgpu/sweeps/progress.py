@@ -34,23 +34,17 @@ class Record:
         done = len(self._of(*STATUSES))
         self._say(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
 
-    def begin(self, number):
-        """A trial runs, if it was not known to."""
+    def epochs(self, number, first, curves):
+        """Of a trial that runs, each curve's values from epoch ``first`` on, counted from 0."""
         row = self.rows[number]
         if row["status"] == "waiting":
             row |= {"status": "running", "message": "running", "history": {name: [] for name in CURVES}}
-            self._show()
-
-    def epochs(self, number, first, curves):
-        """Of a trial that runs, each curve's values from epoch ``first`` on, counted from 0."""
-        self.begin(number)
-        row = self.rows[number]
         if row["status"] != "running":  # a report that comes after the trial's end
             return
         for name in CURVES:
             row["history"][name][first:] = curves[name]
+        self._show()
         if row["history"]["train_loss"]:
-            self._show()
             with contextlib.suppress(OSError):  # the next row that is to be kept will say so
                 self._kept.show(self._of("running"))
             self._tell()

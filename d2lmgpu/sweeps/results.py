@@ -90,10 +90,7 @@ def document(rows, data=None, running=()):
 def read_results(path):
     """What is in a results file, a dict as above; ValueError if it is none that this version can read."""
     check_path("results", path)
-    path = Path(path)
-    if path.exists() and not path.is_file():
-        raise ValueError(f"results {path}: this is no file; rows are kept in a file that can be read again")
-    content = read_json(path.read_bytes())
+    content = read_json(Path(path).read_bytes())
     version = content.get("version") if isinstance(content, dict) and content.get("format") == FORMAT else None
     if not isinstance(version, int):
         raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another")

@@ -21,7 +21,7 @@ from .workers import cards_of_workers, on_workers
 
 MODES = ("simultaneous", "sequential")
 PATIENCE = 0.2
-"""Seconds after which a sweep that waits looks up: was Ctrl-C pressed, which trials are running?"""
+"""Seconds after which a sweep that waits looks up: was Ctrl-C pressed?"""
 
 
 def sweep(
@@ -141,7 +141,6 @@ def _in_turn(to_do, record, stop):
     for i, given in to_do.items():
         if stop.requested:
             return
-        record.begin(i)
         report = functools.partial(record.epochs, i)
         yield i, run_trial(*given, lambda: stop.requested, report)  # which hears Ctrl-C itself
 
@@ -160,9 +159,6 @@ def _through(executor, to_do, record, stop):
             numbers[future] = i
             future.add_done_callback(events.put)
         while numbers and not stop.requested:
-            for future, i in numbers.items():
-                if future.running():
-                    record.begin(i)
             with contextlib.suppress(queue.Empty):
                 event = events.get(timeout=PATIENCE)
                 if isinstance(event, tuple):

@@ -54,7 +54,6 @@ def on_workers(function, to_do, cards, record, stop):
                     event = "death"
                 if event == "ask" and to_do:
                     worker.begin(function, *to_do.pop(0))
-                    record.begin(worker.number)
                 elif event == "report":
                     record.epochs(worker.number, *what)
                 elif event == "row":
