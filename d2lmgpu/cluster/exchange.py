@@ -54,16 +54,12 @@ class Exchange:
                 for instruction in self.instructions:
                     action = instruction.action  # None for a mere wait
                     timed(self.records.get(action and action.number), self.do, instruction)
-        except BaseException:
-            self._leave_behind()
+        except BaseException:  # cancel what has not come, and keep the memory of messages that may still be under way
+            for instruction, request in zip(self.instructions, self.requests, strict=True):
+                if instruction.kind == "receive" and request is not None and not request.Test():
+                    request.Cancel()
+            self.communicator.left_behind.append(self)
             raise
-
-    def _leave_behind(self):
-        """After an error: cancel what has not come, and keep the memory of messages that may still be under way."""
-        for instruction, request in zip(self.instructions, self.requests, strict=True):
-            if instruction.kind == "receive" and request is not None and not request.Test():
-                request.Cancel()
-        self.communicator.left_behind.append(self)
 
     def do(self, instruction):
         """Do an `Instruction`."""

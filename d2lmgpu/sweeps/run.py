@@ -90,8 +90,7 @@ def sweep(
         for i, row in stack.enter_context(contextlib.closing(ended)):
             row = files.with_model(row)
             record.end(i, row)
-            if row["status"] != "interrupted":
-                files.remove(row)
+            files.remove(row)
             stop.requested |= row["status"] == "interrupted"
     return record.complete()
 
