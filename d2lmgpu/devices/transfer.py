@@ -56,12 +56,8 @@ def to_host(x) -> np.ndarray:
     return read_back(x)
 
 
-def _pickled(x):
-    """A pickle holds a host copy of a device array, and the device to which it is put again: two transfers."""
-    return put, (to_host(x), x.device)
-
-
-copyreg.pickle(DeviceArray, _pickled)
+# A pickle holds a host copy of a device array, and the device to which it is put again: two transfers.
+copyreg.pickle(DeviceArray, lambda x: (put, (to_host(x), x.device)))
 
 
 def result_to_host(x):
