@@ -11,8 +11,11 @@ from d2lmgpu.devices import cpu, gpu
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.workers import Workers
 
-hired = []
-"""Workers of a process each, until `dismiss` ends their threads, which hold the devices and all their memory."""
+hired, progressing = [], []
+"""Workers of a process each, until `dismiss` ends their threads, which hold the devices and all their memory.
+
+And what has a progress thread.
+"""
 
 
 class OwnCPU(CPU):
@@ -34,6 +37,8 @@ def dismiss():
         for device in list(workers._devices)[:1] * workers._threads:
             workers._in_line.put(device)
     hired.clear()
+    while progressing:
+        progressing.pop().give_up(ConnectionError("dismissed"))
 
 
 class ThreadsCluster(Cluster):
@@ -60,6 +65,7 @@ class ThreadsCluster(Cluster):
         self._devices = [*self.places]
         self._devices[self.first : self.first + len(self.mine)] = self.mine
         self.progress = ProgressThread(communicators["progress"], [0.0] * len(split))
+        progressing.append(self.progress)
         self._communicators = {
             name: Communicator(comm, [0.0] * len(split)) for name, comm in communicators.items() if name != "progress"
         }

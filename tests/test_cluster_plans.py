@@ -391,22 +391,6 @@ def test_an_error_in_one_process(name, monkeypatch):
     assert not faulty.threads[0].is_alive()
 
 
-def test_a_progress_thread_that_does_not_start(monkeypatch):
-    """The request has the error, and its event happens all the same; the next request starts the thread."""
-    progress, errors, lost, event = ProgressThread(comms(1)[0], [0.0]), [], Task(), Task()
-
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as full:
-        full.setattr(threading.Thread, "start", refuse)
-        progress.run(iter([SimpleNamespace(Test=lambda: False)]), lost, errors.append)
-    assert lost.done() and [str(error) for error in errors] == ["can't start new thread"]
-    looks = iter([False, True])
-    progress.run(iter([SimpleNamespace(Test=lambda: next(looks, True))]), event, errors.append)
-    assert event.wait(60) and len(errors) == 1
-
-
 def test_a_request_after_all_was_given_up():
     """It has the error of what was given up: nothing that it should have received is taken for received."""
     progress, errors, event = ProgressThread(comms(1)[0], [0.0]), [], Task()

@@ -16,9 +16,6 @@ import time
 
 from .communicator import SPIN, Communicator, Waiting, sleep_after, yield_core
 
-IDLE = 1.0
-"""Seconds without requests after which the thread ends; the next request starts another."""
-
 
 class ProgressThread(Communicator):
     """The `Communicator` of one process for plans' messages alone, and its progress thread."""
@@ -28,7 +25,7 @@ class ProgressThread(Communicator):
         self._under_way = []
         self._lock = threading.Lock()  # of devices' threads: `error`, and what is under way
         self._called = threading.Event()
-        self._runs = False
+        threading.Thread(target=self._work, name="d2lmgpu progress", daemon=True).start()
 
     def run(self, work, event, failed):
         """Begin a request: ``work`` is its generator; ``event`` happens when it is done, also if that is by an error.
@@ -38,15 +35,12 @@ class ProgressThread(Communicator):
         request = _Request(work, event, failed)
         request.go_on()
         if request.work is not None:
-            try:
-                with self._lock:
-                    self._under_way.append(request)  # after an error, too: MPI may still use its memory
-                    if self.error is None:
-                        self._call_thread()
-                        return
-                failed(self.error)
-            except RuntimeError as error:  # no thread can be started
-                failed(error)
+            with self._lock:
+                self._under_way.append(request)  # after an error, too: MPI may still use its memory
+                if self.error is None:
+                    self._called.set()
+                    return
+            failed(self.error)
         self._done(event)
 
     def await_event(self, event, what, order):
@@ -60,16 +54,11 @@ class ProgressThread(Communicator):
         with self._lock:
             told = self.error is not None
             super().give_up(error)
+        self._called.set()  # the thread ends
         for request in list(self._under_way):
             if not told:
                 request.failed(error)
             self._done(request.event)
-
-    def _call_thread(self):
-        self._called.set()
-        if not self._runs:
-            threading.Thread(target=self._work, name="d2lmgpu progress", daemon=True).start()
-            self._runs = True  # only now: the start may fail
 
     def _work(self):
         since = time.monotonic()
@@ -81,14 +70,9 @@ class ProgressThread(Communicator):
                 return
             elif self._under_way and waited < SPIN:
                 yield_core()
-            elif self._called.wait(sleep_after(waited) if self._under_way else IDLE):
+            elif self._called.wait(sleep_after(waited) if self._under_way else None):
                 self._called.clear()
                 since = time.monotonic()
-            elif not self._under_way:
-                with self._lock:
-                    if not self._under_way:
-                        self._runs = False
-                        return
 
     def _look(self):
         """Continue every request whose message has arrived or left; returns whether there was any."""
