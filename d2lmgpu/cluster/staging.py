@@ -41,8 +41,8 @@ def endpoint(device):
     if device.kind == "cpu":
         return device
     if "_staging" not in vars(device):
-        vars(device).setdefault("_staging", Staging(device))  # if two threads come here, both use the first one's
-    return device._staging.set_up()
+        vars(device).setdefault("_staging", Staging(device).set_up())  # if two threads come here, both use one
+    return device._staging
 
 
 def add_staged(batch, devices, flat, size, dtype, work, do):

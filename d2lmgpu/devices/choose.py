@@ -29,8 +29,7 @@ _devices = {}
 def _device(kind, index, *args):
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < MOST_DEVICES:
         raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
-    device = _devices.get((kind, index)) or _devices.setdefault((kind, index), kind(index, *args))
-    return device.set_up()
+    return _devices.get((kind, index)) or _devices.setdefault((kind, index), kind(index, *args).set_up())
 
 
 def cpu(i: int = 0) -> Device:
@@ -49,7 +48,7 @@ def gpu(i: int = 0) -> Device:
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
     device = _device(GPU, i, i % cards if isinstance(i, int) else 0)
     try:
-        for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU and device.is_set_up]:
+        for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU]:
             connect(device.card, other.card)
     except DeviceError:
         _devices.pop((GPU, i), None)  # without it, the others can still be used
@@ -189,7 +188,7 @@ def synchronize(devices=None):
 
     ``devices``: all that the program has used, unless given.
     """
-    finish([device for device in list(_devices.values()) if device.is_set_up] if devices is None else devices)
+    finish(list(_devices.values()) if devices is None else devices)
 
 
 def _indices(devices):

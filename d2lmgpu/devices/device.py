@@ -36,7 +36,6 @@ class Device(Queue):
         self.main = self  # for a comm stream: the device whose memory it shares
         self.accounting = None
         self._buffers = {}
-        self.is_set_up = False
         super().__init__(workers)
 
     def __repr__(self):
@@ -51,15 +50,9 @@ class Device(Queue):
         finish([self])
 
     def set_up(self):
-        """Prepare the device for work, once; returns the device."""
-        if not self.is_set_up:
-            self.submit(self._set_up_once).result()
+        """To be called first: prepare the device for work; returns the device."""
+        self.submit(self._set_up).result()
         return self
-
-    def _set_up_once(self):
-        if not self.is_set_up:
-            self._set_up()
-            self.is_set_up = True
 
     # Memory:
 
@@ -103,8 +96,8 @@ class Device(Queue):
         if "_comm_stream" not in vars(self):
             stream = self._make_comm_stream()
             stream.main, stream.accounting = self, self.accounting
-            vars(self).setdefault("_comm_stream", stream)
-        return self._comm_stream.set_up()
+            vars(self).setdefault("_comm_stream", stream.set_up())
+        return self._comm_stream
 
     def queues(self):
         """Its own queue, and those beside it that are in use: its comm stream, and a GPU's `Staging`."""
@@ -114,7 +107,7 @@ class Device(Queue):
     # What differs between the kinds:
 
     def _set_up(self):
-        """Called once on this device's thread, before any other work."""
+        """Called on this device's thread, before any other work."""
 
     def start_clock(self):
         """Called on this device's thread: a first reading, for `GPU.read_clock`; a CPU needs none."""
