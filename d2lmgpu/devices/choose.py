@@ -46,14 +46,10 @@ def gpu(i: int = 0) -> Device:
     if cards == 0:
         i = shown(i)
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    device = _device(GPU, i, i % cards if isinstance(i, int) else 0)
-    try:
-        for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU]:
-            connect(device.card, other.card)
-    except DeviceError:
-        _devices.pop((GPU, i), None)  # without it, the others can still be used
-        raise
-    return device
+    card = i % cards if isinstance(i, int) else 0
+    for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU]:
+        connect(card, other.card)
+    return _device(GPU, i, card)
 
 
 # What `pickle` and `copy` make of a device is the device.
