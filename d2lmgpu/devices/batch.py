@@ -65,18 +65,11 @@ class Batch:
         tasks, self._tasks = self._tasks, []
         queues = [device.tasks for task in tasks for device in task.devices]
         entries = [task for task in tasks for _ in task.devices]
-        all_in_c(collections.deque.append, queues, entries)
+        # No interrupt comes in between: Python handles signals, and switches threads, between the instructions of
+        # Python functions, and `map` and `deque` are written in C.
+        collections.deque(map(collections.deque.append, queues, entries), maxlen=0)
         for device in {device: None for task in tasks for device in task.devices}:
             device.wake()  # if an interrupt prevents this, waiting for a task wakes its devices
-
-
-def all_in_c(function, *arguments):
-    """Call ``function``, which is written in C, with the items of each list; no interrupt comes in between.
-
-    Python handles signals, and switches threads, between the instructions of Python functions. `map` and `deque` are
-    written in C, so there are no such instructions here.
-    """
-    collections.deque(map(function, *arguments), maxlen=0)
 
 
 def bind(device, function, args, kwargs):
