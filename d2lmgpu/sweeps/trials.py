@@ -12,7 +12,7 @@ from dataclasses import fields
 
 from ..arguments import check_list, perhaps_meant, plain, shown
 from ..data import check_limit
-from ..devices import DeviceError, choose_indices
+from ..devices import choose_indices
 from ..networks import Network, described, restored
 from ..parallel import check_loads
 from ..training import Settings
@@ -141,12 +141,9 @@ def _without_name(setting):
 
 
 def _check_devices(settings, mode):
-    try:
-        _, indices = choose_indices(settings["environment"], settings["devices"])
-    except DeviceError:  # which another machine may have
-        if mode:
-            raise
+    if mode is None:  # another machine may have other devices
         return
+    _, indices = choose_indices(settings["environment"], settings["devices"])
     if mode == "simultaneous" and isinstance(settings["devices"], list):
         raise ValueError(
             f"devices {settings['devices']}: trials that are done at the same time have a core or GPU each; "
