@@ -152,14 +152,11 @@ class Watch:
         The others get time to answer, since this process itself may have been without a CPU core. Interactive processes
         only end their waits, and live on; but a wait in a library's collective function can only be ended with the job.
         """
-        waiting = self._longest()
-        if waiting is None:
+        now, waiting = time.monotonic(), self._longest()
+        if waiting is None or now < self._hushed:
             return
         lives_on = ending.lives_on() and not isinstance(waiting.what, str)
         if lives_on and self.hung:  # the wait ends by itself
-            return
-        now = time.monotonic()
-        if now < self._hushed:
             return
         seconds = now - waiting.since
         if seconds > self.patience - self.early and self._asked != waiting:
