@@ -4,6 +4,8 @@ Each message has a fixed cost, however short it is. As views of one buffer, LeNe
 516 kB instead of eight messages, six of them tiny.
 """
 
+import itertools
+
 from .array import array_module
 
 
@@ -14,9 +16,5 @@ def zeros_in_one_buffer(arrays):
 
 def parts_of(buffer, arrays):
     """Consecutive views of the plain flat ``buffer``, in the shapes of ``arrays``."""
-    parts = []
-    start = 0
-    for array in arrays:
-        parts.append(buffer[start : start + array.size].reshape(array.shape))
-        start += array.size
-    return parts
+    ends = itertools.accumulate(array.size for array in arrays)
+    return [buffer[end - array.size : end].reshape(array.shape) for end, array in zip(ends, arrays, strict=True)]
