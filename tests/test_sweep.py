@@ -263,7 +263,7 @@ def test_a_worker_that_dies_takes_one_trial_with_it(monkeypatch):
 def stop_or_wait(settings, *given):
     """In place of `run_trial`: the worker of seed 0 is stopped, as by Ctrl-Z; afterwards it hears whether to end."""
     if settings["seed"] == 0:
-        given[-1](0, {name: [] for name in CURVES})
+        given[-1]({name: [] for name in CURVES})
         os.kill(os.getpid(), signal.SIGSTOP)
         wait_for(given[-2])
         return make_row(settings, "interrupted", "as asked", 1.0)
@@ -796,7 +796,7 @@ def test_a_table_that_is_redrawn(monkeypatch, capsys):
     rows = [pretend(settings) for settings in trials if settings["seed"] != 1]
     record = Record([make_row(settings, "waiting", "waiting") for settings in trials], results.Results(None))
     for i in range(6):
-        record.epochs(i, 0, {name: [] for name in CURVES})
+        record.runs(i, {name: [] for name in CURVES})
         record.end(i, make_row(trials[i], "failed", "words " * 20))
     pictures = capsys.readouterr().out.split("\x1b[6F\x1b[J")  # six lines up, and clear
     lines = pictures[-1].splitlines()

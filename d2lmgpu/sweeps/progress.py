@@ -10,7 +10,6 @@ from ..devices.errors import one_line
 from ..monitor import say
 from ..words import figures, seconds, several
 from .results import FINISHED, STATUSES, best_row, measure
-from .trial import CURVES
 from .trials import describe, show, varying
 
 MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "training loss"}
@@ -34,17 +33,14 @@ class Record:
         done = len(self._of(*STATUSES))
         self._say(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
 
-    def epochs(self, number, first, curves):
-        """Of a trial that runs, each curve's values from epoch ``first`` on, counted from 0."""
+    def runs(self, number, curves):
+        """A trial runs, with these `CURVES` so far."""
         row = self.rows[number]
-        if row["status"] == "waiting":
-            row |= {"status": "running", "message": "running", "history": {name: [] for name in CURVES}}
-        if row["status"] != "running":  # a report that comes after the trial's end
+        if row["status"] not in ("waiting", "running"):  # a report that comes after the trial's end
             return
-        for name in CURVES:
-            row["history"][name][first:] = curves[name]
+        row |= {"status": "running", "message": "running", "history": curves}
         self._show()
-        if row["history"]["train_loss"]:
+        if curves["train_loss"]:
             with contextlib.suppress(OSError):  # the next row that is to be kept will say so
                 self._kept.show(self._of("running"))
             self._tell()

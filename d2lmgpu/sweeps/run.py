@@ -140,7 +140,7 @@ def _in_turn(to_do, record, stop):
     for i, given in to_do.items():
         if stop.requested:
             return
-        report = functools.partial(record.epochs, i)
+        report = functools.partial(record.runs, i)
         yield i, run_trial(*given, lambda: stop.requested, report)  # which hears Ctrl-C itself
 
 
@@ -149,7 +149,7 @@ def _through(executor, to_do, record, stop):
     numbers, events = {}, queue.SimpleQueue()  # of futures that are done, and of reports of trials that go on
     try:
         for i, given in to_do.items():
-            report = OnlyHere(lambda *what, i=i: events.put((i, *what)))
+            report = OnlyHere(lambda curves, i=i: events.put((i, curves)))
             try:
                 future = executor.submit(run_trial, *given, OnlyHere(lambda: stop.requested), report)
             except BrokenExecutor as error:  # it can do nothing any more
@@ -161,7 +161,7 @@ def _through(executor, to_do, record, stop):
             with contextlib.suppress(queue.Empty):
                 event = events.get(timeout=PATIENCE)
                 if isinstance(event, tuple):
-                    record.epochs(*event)
+                    record.runs(*event)
                 else:
                     i = numbers.pop(event)
                     yield i, _row(event, to_do[i][0])

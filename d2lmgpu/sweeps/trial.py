@@ -49,8 +49,8 @@ def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, rep
     `train`; else Fashion-MNIST, read once in each process. ``invert``: as of `train`.
     ``checkpoint``: a file that is written as that of `train`;
     if it is there, the trial goes on from it, and ends as it would have without a break.
-    ``stop()``: whether to end after the current step. ``report(first, curves)`` is called as
-    it begins and after each epoch, with the values of `CURVES` since epoch ``first``, counted from 0.
+    ``stop()``: whether to end after the current step. ``report(curves)`` is called as
+    it begins and after each epoch, with lists of all values of `CURVES` so far, a dict.
 
     Whatever is wrong is in the row.
     """
@@ -105,13 +105,10 @@ class _Watch(Callback):
         return self._stop()
 
     def on_start(self, history, steps):
-        self._tell(history, 0)
+        self.on_epoch(history)
 
     def on_epoch(self, history):
-        self._tell(history, len(history.train_loss) - 1)
-
-    def _tell(self, history, first):
-        self._report(first, {name: getattr(history, name)[first:] for name in CURVES})
+        self._report({name: list(getattr(history, name)) for name in CURVES})
 
 
 _fashion_mnist = functools.cache(load_fashion_mnist)

@@ -55,7 +55,7 @@ def on_workers(function, to_do, cards, record, stop):
                 if event == "ask" and to_do:
                     worker.begin(function, *to_do.pop(0))
                 elif event == "report":
-                    record.epochs(worker.number, *what)
+                    record.runs(worker.number, *what)
                 elif event == "row":
                     number, worker.number = worker.number, None
                     yield number, *what
@@ -138,7 +138,7 @@ def work(card, ending, line):
         while True:
             line.send(("ask",))
             function, given = line.recv()
-            line.send(("row", function(*given, ending.is_set, lambda *what: line.send(("report", *what)))))
+            line.send(("row", function(*given, ending.is_set, lambda curves: line.send(("report", curves)))))
 
 
 def cards_of_workers(count, trials):
