@@ -7,8 +7,8 @@ plan says so. One thread of the process, the progress thread, takes care of all 
     progress         ├── sends y 0 ────────┤
                                     ├── sends y 1 ────┤
 
-The work for one message is a `_Request`. It runs a generator that begins one operation of MPI after the other, and
-yields MPI's own request for each.
+The work for one message is a generator that begins one operation of MPI after the other, and yields MPI's own request
+for each.
 """
 
 import threading
@@ -32,15 +32,15 @@ class ProgressThread(Communicator):
 
         ``failed(error)`` is called for an error.
         """
-        request = _Request(work, event, failed)
-        request.go_on()
-        if request.work is not None:
-            with self._lock:
-                self._under_way.append(request)  # after an error, too: MPI may still use its memory
-                if self.error is None:
-                    self._called.set()
-                    return
-            failed(self.error)
+        request = self._request(work, event, failed)
+        if not next(request, False):  # it is done already
+            return
+        with self._lock:
+            self._under_way.append((request, event, failed))  # after an error, too: MPI may still use its memory
+            if self.error is None:
+                self._called.set()
+                return
+        failed(self.error)
         self._done(event)
 
     def await_event(self, event, what, order):
@@ -55,10 +55,10 @@ class ProgressThread(Communicator):
             told = self.error is not None
             super().give_up(error)
         self._called.set()  # the thread ends
-        for request in list(self._under_way):
+        for _, event, failed in list(self._under_way):
             if not told:
-                request.failed(error)
-            self._done(request.event)
+                failed(error)
+            self._done(event)
 
     def _work(self):
         since = time.monotonic()
@@ -75,37 +75,25 @@ class ProgressThread(Communicator):
                 since = time.monotonic()
 
     def _look(self):
-        """Continue every request whose message has arrived or left; returns whether there was any."""
-        moved = False
-        for request in list(self._under_way):
-            moved = request.go_on() or moved
-            if request.work is None:
-                self._under_way.remove(request)
-                self._done(request.event)
-        return moved
+        """Continue every request whose message has arrived or left; returns whether any is done now."""
+        done = [one for one in list(self._under_way) if not next(one[0], False)]
+        for one in done:
+            self._under_way.remove(one)
+        return bool(done)
+
+    def _request(self, work, event, failed):
+        """A generator that does the work, and yields True wherever it would have to wait.
+
+        When the work is done, it no longer keeps its message's memory alive.
+        """
+        try:
+            for pending in work:
+                while not pending.Test():
+                    yield True
+        except Exception as error:
+            failed(error)
+        self._done(event)
 
     def _done(self, event):
         event.finish(None)  # if `give_up` has done so already, this changes nothing
         self._waits.pop(event, None)
-
-
-class _Request:
-    def __init__(self, work, event, failed):
-        self.work, self.event, self.failed = work, event, failed
-        self.pending = None  # MPI's request that it waits for
-
-    def go_on(self):
-        """Continue as far as possible without waiting; returns whether anything has moved.
-
-        When the request is done, ``work`` is None, and it no longer keeps its message's memory alive.
-        """
-        moved = False
-        try:
-            while self.pending is None or self.pending.Test():
-                self.pending, moved = None, True
-                self.pending = next(self.work)
-        except BaseException as error:
-            self.work = None
-            if not isinstance(error, StopIteration):
-                self.failed(error)
-        return moved
