@@ -91,11 +91,8 @@ def read_results(path):
     """What is in a results file, a dict as above; ValueError if it is none that this version can read."""
     check_path("results", path)
     content = read_json(Path(path).read_bytes())
-    version = content.get("version") if isinstance(content, dict) and content.get("format") == FORMAT else None
-    if not isinstance(version, int):
-        raise ValueError(f"results {path}: no results file of a sweep, or a damaged one; give another")
-    if version != VERSION:
-        raise ValueError(f"results {path} is of version {version}; this program reads version {VERSION}")
+    if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
+        raise ValueError(f"results {path}: no results file of a sweep, or damaged, or newer than this; give another")
     content.setdefault("running", [])
     try:
         check_kind("content", content, CONTENT)

@@ -61,21 +61,16 @@ def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, rep
             settings = complete_trial(settings)
             watch = _Watch(stop or OnlyHere(), report or OnlyHere())
             history = _train(settings, _fashion_mnist() if data is None else data, watch, invert, checkpoint)
-            status, message = _how_it_ended(history)
+            status, message = "done", None
+            if history["diverged"]:
+                status, message = "diverged", history["diverged"]
+            elif history["interrupted"]:
+                status, message = "interrupted", f"interrupted in epoch {history['interrupted']['epoch']}"
         except Exception as error:
             history, status, message = None, "failed", one_line(error)
             if checkpoint is not None and isinstance(error, CheckpointError):
                 message += "; without the file the trial begins anew"
         return make_row(settings, status, message, time.perf_counter() - begin, history)
-
-
-def _how_it_ended(history):
-    """A status, and the message with it."""
-    if history["diverged"]:
-        return "diverged", history["diverged"]
-    if history["interrupted"]:
-        return "interrupted", f"interrupted in epoch {history['interrupted']['epoch']}"
-    return "done", None
 
 
 def _train(settings, data, watch, invert, checkpoint):
