@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import d2lmgpu as d2l
-
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
 
 PROGRAM = """
 import os, signal, sys, time
-sys.path.insert(0, {folder!r})  # it needs nothing of the package
-import supervisor
+from d2lmgpu.cluster import supervisor
 
 supervisor.AFTER, supervisor.START, supervisor.GRACE = 0.05, 0.2, 0.2
 print("once", end=" ")
@@ -25,15 +22,13 @@ supervisor.supervise()
 supervisor.supervise()
 {program}
 """
-FOLDER = str(Path(d2l.__file__).parent / "cluster")
-
 HOST = r"d2lmgpu: rank 3 \(\S+\) {}; the job ends\n"
 
 
 def run(program, **settings):
     """Start it as rank 3 of 4."""
     environment = {**os.environ, "PMI_RANK": "3", "PMI_SIZE": "4"}
-    command = [sys.executable, "-W", "error", "-c", PROGRAM.format(folder=FOLDER, program=program)]
+    command = [sys.executable, "-W", "error", "-c", PROGRAM.format(program=program)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment, **pipes, **settings)
 
@@ -114,7 +109,7 @@ def is_there(pid):
     "begun", ["import threading; threading.Thread(target=time.sleep, args=(1,)).start()", "sys.modules['cupy'] = None"]
 )
 def test_who_has_begun_with_what_knows_no_forks_is_not_divided(begun):
-    program = PROGRAM.format(folder=FOLDER, program="print(os.getppid())")
+    program = PROGRAM.format(program="print(os.getppid())")
     program = program.replace("supervisor.supervise()\n", f"{begun}\n", 1)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.stdout == f"once {os.getpid()}\n"

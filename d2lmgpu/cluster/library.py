@@ -12,7 +12,7 @@ import numpy as np
 
 from ..collectives.library import all_reduce_with, check_nccl_dtype, nccl_library
 from ..devices import DeviceError
-from ..devices.cpu import mallopt
+from ..devices.cpu import libc
 from ..devices.discovery import places_of_cards
 from ..timing import span
 from ..words import listed
@@ -29,7 +29,7 @@ def share_one_heap():
     For each allreduce MPI allocates as much memory as the array takes. A thread with a heap of its own gets it from the
     operating system each time, which made allreduces of 64 MB take 2.5 times as long.
     """
-    mallopt(M_ARENA_MAX, 1)
+    libc("mallopt", M_ARENA_MAX, 1)
 
 
 def all_reduce(communicator, flat):

@@ -11,7 +11,6 @@ supervisor, so its line is printed first. The rank reports its progress to it th
 """
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -21,6 +20,8 @@ import threading
 import time
 import traceback
 import warnings
+
+from ..devices.cpu import libc
 
 LAUNCHERS = {
     "PMI_SIZE": "PMI_RANK",
@@ -135,7 +136,7 @@ def _divide():
     reading.close()
     _pipe = writing
     os.setpgid(0, 0)  # so that a signal to the whole group does not arrive twice
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the supervisor ended before prctl was called
         os._exit(1)
 
@@ -239,13 +240,6 @@ class _Supervisor:
         self.passed_on.add(signum)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, signum)
-
-
-def prctl(option, value):
-    """Call Linux's prctl, which sets an option of this process; do nothing on other systems."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(option, value)
 
 
 def how_it_ended(code):

@@ -46,8 +46,8 @@ class CPU(Device):
         blas_works()
         # A training step frees and allocates the same few megabytes again and again. If they were returned to the
         # operating system each time, about a third of its time would go into fresh pages, which the kernel must zero.
-        mallopt(M_MMAP_THRESHOLD, 1 << 30)
-        mallopt(M_TRIM_THRESHOLD, 1 << 30)
+        libc("mallopt", M_MMAP_THRESHOLD, 1 << 30)
+        libc("mallopt", M_TRIM_THRESHOLD, 1 << 30)
 
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
@@ -99,7 +99,7 @@ def blas_works():
     return works("cpu", "BLAS on one thread", "a device may take more than one core", check_held)
 
 
-def mallopt(option, value):
-    """Set an option of glibc's malloc, in the whole process; do nothing with other C libraries."""
+def libc(function, *arguments):
+    """Call a function of the C library, such as "mallopt" of glibc; do nothing where there is none of this name."""
     with contextlib.suppress(OSError, TypeError, AttributeError):
-        ctypes.CDLL(None).mallopt(option, value)
+        getattr(ctypes.CDLL(None), function)(*arguments)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ..cluster.supervisor import PR_SET_PDEATHSIG, how_it_ended, prctl
+from ..cluster.supervisor import PR_SET_PDEATHSIG, how_it_ended
+from ..devices.cpu import libc
 
 MEMORY = 2 * 2**30
 """Bytes of data that a job may have, on Linux."""
@@ -50,7 +51,7 @@ class Outcome(NamedTuple):
 
 def supervise(connection, modules):
     """The supervisor's process: import these ``modules``, then do jobs until there are no more."""
-    prctl(PR_SET_DUMPABLE, 0)  # only root may look into this process and the processes of its jobs
+    libc("prctl", PR_SET_DUMPABLE, 0)  # only root may look into this process and the processes of its jobs
     _use_for(os.open(os.devnull, os.O_RDWR), 0, 1, 2)
     sys.stdin = open(0, closefd=False)
     sys.dont_write_bytecode = True
@@ -59,7 +60,7 @@ def supervise(connection, modules):
         pkgutil.resolve_name(module)
     if hasattr(os, "fork"):
         os.setsid()
-        prctl(PR_SET_CHILD_SUBREAPER, 1)  # a job's process whose parent has ended becomes this one's child
+        libc("prctl", PR_SET_CHILD_SUBREAPER, 1)  # a job's process whose parent has ended becomes this one's child
         multiprocessing.current_process().daemon = False  # jobs may start processes
     connection.send_bytes(b"ready")
     with contextlib.suppress(EOFError):
@@ -121,7 +122,7 @@ def _work(job, word, result, output):
     try:
         process = os.getpid()
         os.setsid()
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
         _use_for(output, 1, 2)
         os.closerange(3, result.fileno())
         os.closerange(result.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
