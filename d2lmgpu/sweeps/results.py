@@ -90,7 +90,10 @@ def document(rows, data=None, running=()):
 def read_results(path):
     """What is in a results file, a dict as above; ValueError if it is none that this version can read."""
     check_path("results", path)
-    content = read_json(Path(path).read_bytes())
+    path = Path(path)
+    if path.exists() and not path.is_file():  # such as /dev/zero
+        raise ValueError(f"results {path}: this is no file; rows are kept in a file that can be read again")
+    content = read_json(path.read_bytes())
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise ValueError(f"results {path}: no results file of a sweep, or damaged, or newer than this; give another")
     content.setdefault("running", [])
