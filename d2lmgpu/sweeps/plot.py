@@ -191,16 +191,11 @@ def plot_curves(rows):
             epochs = range(1, len(values) + 1)
             axes.plot(epochs, values, marker="o", markersize=3, linewidth=1, label=label, **style)
     accuracy.set(ylabel="test accuracy", ylim=(0, 1))
-    loss.set(ylabel="training loss per example", ylim=(0, _most(rows)))
+    losses = [loss for row in rows if row["status"] != "diverged" for loss in row["history"]["train_loss"]]
+    most = max(filter(math.isfinite, losses), default=0)  # beyond it those of trials that diverged may go
+    loss.set(ylabel="training loss per example", ylim=(0, CLIPPED * most or None))
     for axes in (accuracy, loss):
         show_epochs(axes, 0.5, longest)
     if 0 < len(rows) <= MOST_NAMED:
         loss.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
-
-
-def _most(rows):
-    """The upper end of the losses' axis, beyond which those of trials that diverged may go; None: as it comes."""
-    losses = [loss for row in rows if row["status"] != "diverged" for loss in row["history"]["train_loss"]]
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    return CLIPPED * max(finite) if finite and max(finite) > 0 else None
