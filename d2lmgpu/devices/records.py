@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .workers import current_device, moment
 
-_logs = []
+_logs = {}  # of each open `record_transfers` the records, and the devices with the moment of their first transfer
 _thread = threading.local()  # .silent: see `nothing_noted`
 
 
@@ -41,22 +41,16 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
     not raised yet, of work submitted to them since their first transfer in the block. Within it a GPU waits for each
     copy to end, to time it, which makes the program slower.
     """
-    log = _Log()
-    _logs.append(log)
+    log, records, devices = object(), [], {}
+    _logs[log] = records, devices
     try:
-        yield log.records
+        yield records
     finally:
-        _logs.remove(log)
-        for end in [device.end() for device in log.devices]:
+        del _logs[log]
+        for end in [device.end() for device in devices]:
             end.wait()
-    for device, since in log.devices.items():
+    for device, since in devices.items():
         device.failures.look(since)
-
-
-class _Log:
-    def __init__(self):
-        self.records = []
-        self.devices = {}  # each with the moment of its first transfer
 
 
 @contextlib.contextmanager
@@ -74,11 +68,11 @@ def note_transfer(source, destination, nbytes):
     if not _logs or getattr(_thread, "silent", False):
         return None
     record = TransferRecord(str(source), str(destination), nbytes)
-    for log in _logs:
-        log.records.append(record)
+    for records, devices in list(_logs.values()):
+        records.append(record)
         for place in (source, destination):
             if hasattr(place, "end"):  # a device of this process, not the host or one of another process
-                log.devices.setdefault(place, moment())
+                devices.setdefault(place, moment())
     return record
 
 
