@@ -9,7 +9,7 @@ from pathlib import Path
 from ..devices.errors import one_line
 from ..monitor import say
 from ..words import figures, seconds, several
-from .results import FINISHED, STATUSES, best_row, measure
+from .results import FINISHED, STATUSES, measure
 from .trials import describe, show, varying
 
 MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "training loss"}
@@ -61,9 +61,9 @@ class Record:
             self._draw(self._lines())
         statuses = [row["status"] for row in self.rows]
         self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
-        best = best_row(self.rows)
-        if best:
-            self._say(self._told("best", best))
+        tested = [row for row in self.rows if measure(row, "best accuracy") is not None]
+        if tested:  # of equals the first
+            self._say(self._told("best", max(tested, key=lambda row: measure(row, "best accuracy"))))
         if self._kept.path and 0 < len(self._of(*FINISHED)) < len(statuses):
             self._say(f"{self._kept.path} has what was done; the same sweep, started again with it, does the rest")
         return self.rows

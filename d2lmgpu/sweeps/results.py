@@ -147,9 +147,3 @@ MEASURES = {
 def measure(row, name):
     """A measure of a row whose trial has a result, otherwise None."""
     return MEASURES[name](row["history"]) if row["status"] == "done" else None
-
-
-def best_row(rows):
-    """The row with the best accuracy (of equals the first), or None if no trial has one."""
-    done = [row for row in rows if measure(row, "best accuracy") is not None]
-    return max(done, key=lambda row: measure(row, "best accuracy"), default=None)
