@@ -11,7 +11,6 @@ among them. A card is therefore identified by its host and its place on the bus.
 """
 
 import os
-import re
 import socket
 import sys
 import time
@@ -27,7 +26,7 @@ from .supervisor import LAUNCHERS, supervise, tell
 def started_together():
     """The number of processes started together, and the environment variable that gives it (None for a single one)."""
     for name, rank in LAUNCHERS.items():
-        if rank in os.environ and re.fullmatch("[0-9]{1,9}", os.environ.get(name, "")) and int(os.environ[name]) > 1:
+        if rank in os.environ and os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
             return int(os.environ[name]), name
     return 1, None
 
