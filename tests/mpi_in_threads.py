@@ -37,6 +37,7 @@ class Comm:
     def __init__(self, rank, size, mail, sent, eager):
         self.rank, self.size, self.mail, self.sent, self.eager = rank, size, mail, sent, eager
         self.requests, self.lock = [], threading.Lock()
+        self.first = {}  # by rank and tag: where messages are to be received, in the order of the requests
 
     def Isend(self, message, rank, tag):
         message = message.copy() if self.eager else message
@@ -46,11 +47,13 @@ class Comm:
         return Request(self, lambda: self.eager or taken.is_set())
 
     def Irecv(self, room, rank, tag):
-        mail = self._box(rank, self.rank, tag)
+        mail, first = self._box(rank, self.rank, tag), self.first.setdefault((rank, tag), collections.deque())
+        first.append(room)
 
-        def test():  # requests are tested in the order in which they were made
-            if not mail:
+        def test():  # a message goes to the request that was made first, also if it comes between two requests' tests
+            if first[0] is not room or not mail:
                 return False
+            first.popleft()
             message, taken = mail.popleft()
             np.copyto(room, message)
             taken.set()
