@@ -22,7 +22,7 @@ from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.language.check import check_plan
 from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
-from d2lmgpu.plans.lower import events_of
+from d2lmgpu.plans.lower import actions_of
 from d2lmgpu.plans.step import Step
 from d2lmgpu.plans.whole import give_back, whole_state
 from d2lmgpu.training import load_run
@@ -232,7 +232,7 @@ def test_settings_across_processes(split, setting, data):
 
 
 class Faulty:
-    """Clusters in threads, each of which does a step of the plan; ``before(step, number, event)`` is called first."""
+    """Clusters in threads, each of which does a step of the plan; ``before(step, number, action)`` is called first."""
 
     def __init__(self, plan, split, monkeypatch, before, eager=True):
         names = "device", "comm stream", "progress"
@@ -246,9 +246,9 @@ class Faulty:
             watch.communicators = [cluster.progress]
         self.errors, add = {}, Step._add
 
-        def add_noting(step, number, event):
-            before(step, number, event)
-            add(step, number, event)
+        def add_noting(step, number, action):
+            before(step, number, action)
+            add(step, number, action)
 
         monkeypatch.setattr(Step, "_add", add_noting)
         self.threads = [threading.Thread(target=self._run, args=(plan, c), daemon=True) for c in self.clusters]
@@ -269,22 +269,22 @@ class Faulty:
 
 
 def stuck(plan, frozen, number):
-    """The numbers of the events where other devices stay, if ``frozen`` ones take part in none from ``number`` on.
+    """The numbers of the actions where other devices stay, if ``frozen`` ones take part in none from ``number`` on.
 
     What was sent is free to go, and devices that share a process with a frozen one are frozen, too.
     """
-    events, sent, found = events_of(plan, check_plan(plan)), set(), {}
-    for n, event in enumerate(events):
-        stopped = {i for i in event.devices if i in found or (i in frozen and n >= number)}
-        way = event.action.value, event.action.peer, event.devices[0]
-        if event.action.what == "receive" and not stopped and way not in sent:
-            stopped = {event.devices[0]}
-        if event.action.what == "send" and not stopped:
-            sent.add((event.action.value, event.devices[0], event.action.peer))
+    actions, sent, found = actions_of(plan, check_plan(plan)), set(), {}
+    for n, action in enumerate(actions):
+        stopped = {i for i in action.devices if i in found or (i in frozen and n >= number)}
+        way = action.value, action.peer, action.devices[0]
+        if action.what == "receive" and not stopped and way not in sent:
+            stopped = {action.devices[0]}
+        if action.what == "send" and not stopped:
+            sent.add((action.value, action.devices[0], action.peer))
         if stopped:
-            for i in event.devices:
+            for i in action.devices:
                 found.setdefault(i, n)
-    return {i: n for i, n in found.items() if i not in frozen}, events
+    return {i: n for i, n in found.items() if i not in frozen}, actions
 
 
 FREEZES = [
@@ -302,30 +302,30 @@ def test_the_first_missing_message_is_named(name, split, rank, monkeypatch):
     frozen = set(range(sum(split[:rank]), sum(split[: rank + 1])))
     points = [
         n
-        for n, event in enumerate(events_of(plan, check_plan(plan)))
-        if event.action.what in ("send", "collective") and not frozen.isdisjoint(event.devices)
+        for n, action in enumerate(actions_of(plan, check_plan(plan)))
+        if action.what in ("send", "collective") and not frozen.isdisjoint(action.devices)
     ]
     for point in points[:: max(1, len(points) // 6)]:
-        waiting, events = stuck(plan, frozen, point)
+        waiting, actions = stuck(plan, frozen, point)
         if not waiting:
             continue
         first = min(waiting.values())
         thaw = threading.Event()
 
-        def freeze(step, number, event, point=point, thaw=thaw):
+        def freeze(step, number, action, point=point, thaw=thaw):
             if step.everybody.rank == rank and number >= point:
-                for i in frozen & set(event.devices):
+                for i in frozen & set(action.devices):
                     step.batch.submit(step.execution.store[i].device, thaw.wait, 60)
 
         with monkeypatch.context() as patch:
             faulty = Faulty(plan, split, patch, freeze)
             try:
                 places = [str(place) for place in faulty.clusters[0].places]
-                event = events[first]
+                action = actions[first]
                 wanted = [
                     f"{places[i]} waits in training step 1 of plan {plan.name}, "
-                    f"device {i}, step {event.step} ({event.action})"
-                    for i in event.devices
+                    f"device {i}, step {action.step} ({action})"
+                    for i in action.devices
                     if i not in frozen
                 ]
                 until_said(faulty, rank, wanted)
@@ -353,16 +353,16 @@ def until_said(faulty, rank, wanted):
 def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
     """Messages that only leave when they are received, as long ones: rank 0 waits before it frees what it has sent."""
     plan, thaw = MADE["1f1b"](2, 2), threading.Event()
-    events = events_of(plan, check_plan(plan))
-    free = next(event for event in events if event.devices == (0,) and str(event.action).startswith("free of y"))
+    actions = actions_of(plan, check_plan(plan))
+    free = next(action for action in actions if action.devices == (0,) and str(action).startswith("free of y"))
 
-    def freeze(step, number, event):
-        if step.everybody.rank == 1 and event.action.what == "receive":
+    def freeze(step, number, action):
+        if step.everybody.rank == 1 and action.what == "receive":
             step.batch.submit(step.execution.store[1].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
     try:
-        where = f"device 0, step {free.step} ({free.action})"
+        where = f"device 0, step {free.step} ({free})"
         until_said(faulty, 1, [f"plan 1f1b, {where}, for cpu(0) of rank 1 (host1) to take it, last heard from "])
     finally:
         thaw.set()
@@ -374,8 +374,8 @@ def test_an_error_in_one_process(name, monkeypatch):
     """It is raised there, though the others never do their part; and no plan goes on in that process."""
     plan = MADE[name](2, 2)
 
-    def fail(step, number, event):
-        if step.everybody.rank == 1 and event.action.what == "F":
+    def fail(step, number, action):
+        if step.everybody.rank == 1 and action.what == "F":
             step.batch.submit(step.execution.store[1].device, step.do, divide)
 
     def divide():

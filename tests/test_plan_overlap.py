@@ -85,9 +85,9 @@ def test_the_last_layers_gradients_are_exchanged_before_the_first_ones_are_there
     """Backward waits for the exchange in the midst of its way: if that came later, it would wait for ever."""
     done, teller, note, waited = threading.Event(), Store._teller, Step._note_exchange, []
 
-    def note_and_tell(self, event, queues):
-        note(self, event, queues)
-        if event.action.value == ("grads", 1):
+    def note_and_tell(self, action, queues):
+        note(self, action, queues)
+        if action.value == ("grads", 1):
             for key, task in self.exchanged.items():
                 if key == (1, ("grads", 1)):
                     task.add_done_callback(lambda _: done.set())

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..collectives import allreduce
 from ..devices import Batch, DeviceArray, to_host
+from ..devices.records import nothing_noted
 from ..devices.transfer import result_to_host
 from .staging import endpoint
 
@@ -30,6 +31,20 @@ def gather(cluster, rows):
     arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
     batch.commit()
     return rows_of(arrays, cluster, to_host)
+
+
+def unite(cluster, array):
+    """Put together, in every process, a flat array of the host, of which each has some elements, and zeros elsewhere.
+
+    All processes call this.
+    """
+    if cluster.size > 1:
+        bits = array.view(f"i{array.itemsize}")
+        each = [bits, *(np.zeros_like(bits) for _ in cluster.mine[1:])]
+        arrays = [DeviceArray(own, endpoint(device)) for own, device in zip(each, cluster.mine, strict=True)]
+        with nothing_noted():
+            allreduce(arrays, cluster.across("ring"))
+        array[...] = to_host(arrays[0]).view(array.dtype)
 
 
 def add_gather(batch, cluster, m, makers, across=None):

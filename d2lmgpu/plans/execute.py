@@ -1,7 +1,7 @@
 """One reader of plans: do it, with real arrays on real devices.
 
-The plan's steps become events (lower.py), which are submitted to their devices' queues; devices wait for each other,
-where one reads what another writes, by events of theirs (step.py), or by messages where they are of several processes
+The plan's steps become actions (lower.py), which are submitted to their devices' queues; devices wait for each other,
+where one reads what another writes, by events (step.py), or by messages where they are of several processes
 (across.py). The host program does not wait before the step's end.
 """
 
@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from ..arguments import shown
-from ..cluster import Cluster, as_cluster, gather
+from ..cluster import Cluster, as_cluster, gather, unite
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.check import check_plan
 from ..language.plan import all_of, norms_of, shapes_of
@@ -23,7 +23,7 @@ from ..networks import check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
 from .chains import queues_of
-from .lower import events_of, extents_of
+from .lower import actions_of, extents_of
 from .step import Step
 from .step_across import StepAcross
 from .store import Store
@@ -92,9 +92,8 @@ class Execution:
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
-        events = events_of(plan, columns)
-        extents = extents_of(plan, columns, events)
-        self.first_update = next(n for n, event in enumerate(events) if event.action.what == "update")
+        actions = actions_of(plan, columns)
+        extents = extents_of(plan, columns, actions)
         own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns, kernels)
         tasks = [
             device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
@@ -108,8 +107,10 @@ class Execution:
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # of each micro-batch's loss the first device that computes it:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
-        self.events = [(n, event) for n, event in enumerate(events) if not self.store.keys().isdisjoint(event.devices)]
-        self.across = AcrossProcesses(self, everybody, events, host) if everybody.size > 1 else None
+        self.actions = [(n, each) for n, each in enumerate(actions) if not self.store.keys().isdisjoint(each.devices)]
+        first_update = next(n for n, action in enumerate(actions) if action.what == "update")
+        self.before_updates = sum(n < first_update for n, _ in self.actions)
+        self.across = AcrossProcesses(self, everybody, actions, host) if everybody.size > 1 else None
         self.make_step = self.kinds_of_steps[self.across is not None]
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
@@ -210,15 +211,20 @@ class Execution:
                     DeviceArray(array, store.device)[...] = put(value[store.channels_of(s)], store.device)
 
     def _gathered(self, name, held):
-        """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes."""
-        whole = [np.zeros(stage.params, self.dtype) for stage in self.plan.stages]
-        for store in reversed(self.stores):
-            for s, part in store.parts.items():
-                whole[s][slice(*getattr(part, name))] = to_host(DeviceArray(held(store, s), store.device))
-        if self.across is not None:
-            whole = self.across.completed(whole, name)
+        """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes.
+
+        Of several processes that of the first device that holds an element tells it; in the others it is a zero.
+        """
+        whole = np.zeros(sum(stage.params for stage in self.plan.stages), self.dtype)
+        flats = in_shapes(whole, [(stage.params,) for stage in self.plan.stages])
+        for i, parts in reversed([*enumerate(self.plan.layout)]):
+            store = self.store.get(i)
+            for part in parts:
+                own = 0 if store is None else to_host(DeviceArray(held(store, part.stage), store.device))
+                flats[part.stage][slice(*getattr(part, name))] = own
+        unite(self.everybody, whole)
         splits = splits_of(self.plan.network, self.plan.stages)
-        for stage, split, flat in zip(self.plan.stages, splits, whole, strict=True):
+        for stage, split, flat in zip(self.plan.stages, splits, flats, strict=True):
             yield from views(flat, split, shapes_of(stage, self.plan.network), all_of(stage))
 
     def dtype_of(self, value):

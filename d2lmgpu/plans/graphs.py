@@ -50,10 +50,10 @@ class GraphExecution(Execution):
         super().__init__(plan, params, devices, optimizer, **how)
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # and not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
-        self.last_compute = max((n for n, event in self.events if event.action.what in COMPUTES), default=0)
-        of_moments = [n for n, event in self.events if event.action.value and event.action.value[0] == "moments"]
+        self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
+        of_moments = [n for n, action in self.actions if action.value and action.value[0] == "moments"]
         self.last_moments = max(of_moments, default=0)
-        travels = {event.action.value for _, event in self.events if event.action.what in TRAVEL}
+        travels = {action.value for _, action in self.actions if action.what in TRAVEL}
         for i, store in self.store.items():
             own = [compute for compute in self.computes if compute.device == i]
             store.travels = travels
@@ -171,8 +171,8 @@ class GraphExecution(Execution):
 class OnDevices(Step):
     """A `Step` of which all that changes from step to step is in the devices' memory."""
 
-    def _add(self, number, event):
-        super()._add(number, event)
+    def _add(self, number, action):
+        super()._add(number, action)
         if number == self.execution.last_compute:  # nothing reads this step's examples any more
             for store in self.execution.stores:
                 self.kernels(store, store.fetch)
@@ -182,8 +182,7 @@ class OnDevices(Step):
     def _agree(self):
         """In mixed precision: have all devices finite gradients? Kernels will ask."""
         stores = self.execution.stores
-        for i in self.execution.store:
-            self._await_exchanges(i)
+        self._await_exchanges(self.execution.store)
         for store in stores:
             self.kernels(store, store.find_overflow)
         plan = self.execution.plan

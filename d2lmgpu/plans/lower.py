@@ -1,26 +1,26 @@
-"""From a plan's steps to what its devices are given one after the other: events, in an order in which all can happen.
+"""From a plan's steps to what its devices are given one after the other: actions, in an order in which all can happen.
 
-send, receive    a y or dy that is handed on as a whole: two events, of the sender and of the receiver
+send, receive    a y or dy that is handed on as a whole: two actions, of the sender and of the receiver
 collective       all other transfers of a value in consecutive steps without computations, among devices that have
-                 to do with each other: one event of them all
+                 to do with each other: one action of them all
 keep             elements of a value that are added to another on the same device
 free             a value that no later step reads (language/lives.py)
 F, B, I, W, update
 """
 
+import itertools
 from typing import NamedTuple
 
+from ..language.actions import Transfer
 from ..language.lives import lives_of
 from ..language.memory import Facts, joined_values
-from ..language.moves import Moves
 
 
 class Action(NamedTuple):
-    """What devices do in an event, about a ``value``, or of a stage and a micro-batch.
+    """What ``devices`` do, about a ``value``, or of a stage and a micro-batch; in a ``step`` of the plan, from 1.
 
-    ``peer``: the other device of "send" and "receive". ``group`` and ``schedule``: of "collective", whose schedule's
-    device i is ``group[i]``. ``bounds``: of "keep" the elements; ``target``: to what they are added; of B and W the
-    value to which gradients are.
+    ``peer``: the other device of "send" and "receive". ``schedule``: of "collective", whose device i is ``devices[i]``.
+    ``bounds``: of "keep" the elements; ``target``: to what they are added; of B and W the value to which gradients are.
     """
 
     what: str
@@ -28,10 +28,11 @@ class Action(NamedTuple):
     micro_batch: int = None
     value: tuple = None
     peer: int = None
-    group: tuple = ()
     schedule: tuple = ()
     bounds: tuple = None
     target: tuple = None
+    devices: tuple = ()
+    step: int = None
 
     def __str__(self):
         """ "B of stage 2, micro-batch 3", "send of y of stage 0, micro-batch 3, to device 1"."""
@@ -40,103 +41,72 @@ class Action(NamedTuple):
         if self.what in ("send", "receive"):
             text += f", {'to' if self.what == 'send' else 'from'} device {self.peer}"
         if self.what == "collective":
-            text += f", of devices {', '.join(map(str, self.group))}"
+            text += f", of devices {', '.join(map(str, self.devices))}"
         return text
 
 
-class Event(NamedTuple):
-    """An action of ``devices`` in a ``step`` of the plan, from 1."""
-
-    devices: tuple
-    step: int
-    action: Action
-
-
-def events_of(plan, columns):
-    """The plan's `Event`, a list; ``columns``: its steps as `check_plan` gives them."""
-    joined, events, block, gone = joined_values(plan, columns), [], _Block(), {}
+def actions_of(plan, columns):
+    """The plan's `Action`, a list; ``columns``: its steps as `check_plan` gives them."""
+    joined, actions, block, gone = joined_values(plan, columns), [], _Block(), {}
     for life in lives_of(plan, columns):
         if life.value[0] != "moments":  # which are read at the step's end
             gone.setdefault(life.end, []).append(life)
-    for number, (computes, moves) in enumerate(columns, 1):
+    for number, (computes, _) in enumerate(columns, 1):
         if computes:
-            events += block.ended()
-        for each in moves:
-            if each.value[0] in ("y", "dy") and each.value not in joined:
-                events += _handed_on(each, number)
-            elif each.target != each.value:
-                events += block.ended() + _kept(each, number)
-            else:
-                block.add(each, number)
+            actions += block.ended()
+        for t in (action for action in plan.steps[number - 1] if isinstance(action, Transfer)):
+            if t.value[0] in ("y", "dy") and t.value not in joined:
+                actions.append(_about("send", t.value, number, t.source, peer=t.destination))
+                actions.append(_about("receive", t.value, number, t.destination, peer=t.source))
+            elif t.target in (None, t.value):
+                block.add(t, number)
+            elif t.size:
+                kept = _about("keep", t.value, number, t.source, bounds=(t.start, t.stop), target=t.target)
+                actions += [*block.ended(), kept]
         for what, device, s, m, into in computes:
-            events.append(Event((device,), number, Action(what, s, m, target=into or ("grads", s))))
+            target = into or ("grads", s)
+            actions.append(Action(what, s, m, target=target, devices=(device,), step=number))
         if number in gone:
-            events += block.ended()
+            actions += block.ended()
         for device, value, _, _ in gone.get(number, ()):
-            events.append(Event((device,), number, _about("free", value)))
-    return events + block.ended()
+            actions.append(_about("free", value, number, device))
+    return actions + block.ended()
 
 
-def _about(what, value, **fields):
-    """An action about a value."""
+def _about(what, value, number, *devices, **fields):
+    """An action about a value, in the step ``number``."""
     kind, s, *m = value
-    return Action(what, s, m[0] if m and kind != "grads" else None, value, **fields)
-
-
-def _handed_on(each, number):
-    """A send and a receive for each transfer."""
-    events = []
-    for source, destination in zip(each.source.tolist(), each.destination.tolist(), strict=True):
-        events.append(Event((source,), number, _about("send", each.value, peer=destination)))
-        events.append(Event((destination,), number, _about("receive", each.value, peer=source)))
-    return events
-
-
-def _kept(each, number):
-    """What is added to another value of the same device."""
-    rows = zip(each.source.tolist(), each.start.tolist(), each.stop.tolist(), strict=True)
-    return [
-        Event((device,), number, _about("keep", each.value, bounds=(start, stop), target=each.target))
-        for device, start, stop in rows
-        if start < stop
-    ]
+    return Action(what, s, m[0] if m and kind != "grads" else None, value, devices=devices, step=number, **fields)
 
 
 class _Block:
     """Transfers of consecutive steps, by their values."""
 
     def __init__(self):
-        self.steps, self.number = {}, 0  # by value: lists of `Moves`, by the number of the step
+        self.steps, self.number = {}, 0  # by value: lists of transfers, by the number of the step
 
-    def add(self, moves, number):
-        self.steps.setdefault(moves.value, {}).setdefault(number, []).append(moves)
+    def add(self, transfer, number):
+        self.steps.setdefault(transfer.value, {}).setdefault(number, []).append(transfer)
         self.number = number
 
     def ended(self):
-        """The events of the block, which begins anew."""
-        events = []
+        """The actions of the block, which begins anew."""
+        actions = []
         for value, steps in self.steps.items():
-            transfers = [[_plain(each) for each in moves] for moves in steps.values()]
-            for group in _groups([t for step in transfers for rows in step for t in rows]):
+            for group in _groups(itertools.chain(*steps.values())):
                 place = {device: i for i, device in enumerate(group)}
-                schedule = tuple(
+                schedule = [
                     tuple(
                         t._replace(source=place[t.source], destination=place[t.destination])
-                        for rows in step
-                        for t in rows
-                        if t.source in place and t.start < t.stop
+                        for t in step
+                        if t.source in place and t.size
                     )
-                    for step in transfers
-                )
+                    for step in steps.values()
+                ]
                 schedule = tuple(step for step in schedule if step)
-                events.append(Event(group, self.number, _about("collective", value, group=group, schedule=schedule)))
+                actions.append(_about("collective", value, self.number, *group, schedule=schedule))
         self.steps = {}
-        return events
-
-
-def _plain(moves: Moves):
-    """The transfers of some `Moves`."""
-    return [moves.transfer(i) for i in range(len(moves.source))]
+        return actions
 
 
 def _groups(transfers):
@@ -149,16 +119,16 @@ def _groups(transfers):
     return [tuple(sorted(group)) for group in {id(group): group for group in groups.values()}.values()]
 
 
-def extents_of(plan, columns, events):
+def extents_of(plan, columns, actions):
     """For each device by gradients the elements (start, stop) that it has: in a collective all have the same."""
     facts, extents = Facts(plan, columns).extents, [{} for _ in plan.layout]
     for value, (start, stop) in facts.items():
         for own, *bounds in zip(extents, start.tolist(), stop.tolist(), strict=True):
             own[value] = tuple(bounds)
-    for devices, _, action in events:
+    for action in actions:
         if action.what == "collective" and action.value[0] == "grads":
-            all_bounds = [extents[i][action.value] for i in devices]
+            all_bounds = [extents[i][action.value] for i in action.devices]
             whole = min(start for start, _ in all_bounds), max(stop for _, stop in all_bounds)
-            for i in devices:
+            for i in action.devices:
                 extents[i][action.value] = whole
     return extents

@@ -30,7 +30,7 @@ from ..optimizers import OPTIMIZERS
 from ..timing import Timeline
 from .compose import compose
 from .execute import Execution, extents_of
-from .lower import events_of
+from .lower import actions_of
 from .store import Store
 from .values import Minibatch
 from .whole import numbered_stages
@@ -186,11 +186,11 @@ class _OwnPart:
 
     def __init__(self, plan, params, device, optimizer):
         columns = check_plan(plan)
-        events = events_of(plan, columns)
-        self.todo, self.device, self.steps = [event.action for event in events if 0 in event.devices], device, 0
+        actions = actions_of(plan, columns)
+        self.todo, self.device = [action for action in actions if 0 in action.devices], device
         if any(action.what in ("send", "receive") for action in self.todo):
             raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
-        flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, events)[0]
+        flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, actions)[0]
         arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns), False
         self.store = device.submit(Store, plan, 0, device, *arguments).result()
 

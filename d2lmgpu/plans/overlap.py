@@ -21,7 +21,7 @@ class Overlap:
         s, m = action.stage, action.micro_batch
         way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
         if action.what == "F" and way == SCRATCH:
-            self._await_exchanges(i)
+            self._await_exchanges([i])
             values = store.runs[s, m]
             events = [Task(places=(store.device,)) for _ in values]
             self.final |= {(i, value): event for value, event in zip(values, events, strict=True)}
@@ -29,7 +29,7 @@ class Overlap:
             return True
         if action.what != "F" and way not in (SCRATCH, INNER):
             for value in action.value, action.target:
-                self._await_exchanges(i, value)
+                self._await_exchanges([i], value)
                 self.final.pop((i, value), None)
         return False
 
@@ -54,16 +54,16 @@ class Overlap:
                     self.fail(error)
                     event.finish(None, error)
 
-    def _await_exchanges(self, i, *values):
-        """The device's work waits for its exchanges of these gradients, or of all."""
-        for key in [key for key in self.exchanged if key[0] == i and (not values or key[1] in values)]:
-            self.batch.wait(self.execution.store[i].device, self.exchanged.pop(key))
+    def _await_exchanges(self, devices, *values):
+        """The devices' work waits for their exchanges of these gradients, or of all."""
+        for i, value in [key for key in self.exchanged if key[0] in devices and (not values or key[1] in values)]:
+            self.batch.wait(self.execution.store[i].device, self.exchanged.pop((i, value)))
 
-    def _is_overlapped(self, event):
-        return self.execution.overlap and event.action.value[0] == "grads"
+    def _is_overlapped(self, action):
+        return self.execution.overlap and action.value[0] == "grads"
 
-    def _note_exchange(self, event, queues):
+    def _note_exchange(self, action, queues):
         """In these queues, of the devices that are here, a collective has been submitted."""
-        if self._is_overlapped(event):
-            here = [i for i in event.devices if i in self.execution.store]
-            self.exchanged |= {(i, event.action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}
+        if self._is_overlapped(action):
+            here = [i for i in action.devices if i in self.execution.store]
+            self.exchanged |= {(i, action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}

@@ -127,10 +127,10 @@ class InPieces(OnDevices):
         """As of `Step`: where gradients become final, a piece ends."""
         self.batch.run(store, events, lambda final: self.do(store.do, action, final))
 
-    def _add_receive(self, number, event):
+    def _add_receive(self, number, action):
         if self.execution.recording is not None:
-            self.batch.note(self.execution.store[event.devices[0]], event.action.value)
-        super()._add_receive(number, event)
+            self.batch.note(self.execution.store[action.devices[0]], action.value)
+        super()._add_receive(number, action)
 
     def _share_overflow(self, stores):
         makers = [lambda store=store: [float(store.overflow.get()[0])] for store in stores]

@@ -13,11 +13,11 @@ import threading
 from ..cluster import add_gather
 from ..collectives import allreduce
 from ..collectives.execute import add_exchange, needs_staging
+from ..collectives.program import compile_schedule
 from ..devices import DeviceArray
 from ..devices.records import note_transfer
 from ..devices.transfer import raw_result_to_host
 from .chains import Chains
-from .exchanged import Exchanged, compiled
 from .overlap import Overlap
 
 
@@ -33,18 +33,17 @@ class Step(Overlap):
         self.execution, self.minibatch, self.lr, self.steps = execution, minibatch, lr, execution.begun
         self.tell = tell
         self.examples = next(iter(minibatch.values())).examples
-        self.batch, self._lock, self.agreed = self.make_batch(), threading.Lock(), False
+        self.batch, self._lock = self.make_batch(), threading.Lock()
         self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
         self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
         for i, own in minibatch.items():
             self.kernels(execution.store[i], execution.store[i].begin, own)
-        for number, event in execution.events:
-            if number >= execution.first_update:
-                self._before_updates()
-            self._add(number, event)
+        for number, action in execution.actions[: execution.before_updates]:
+            self._add(number, action)
         self._before_updates()
-        for i in execution.store:
-            self._await_exchanges(i)
+        for number, action in execution.actions[execution.before_updates :]:
+            self._add(number, action)
+        self._await_exchanges(execution.store)
         self.ends = [self.kernels(store, store.clear) for store in execution.stores]
 
     def kernels(self, store, function, *args):
@@ -65,28 +64,26 @@ class Step(Overlap):
         return rows
 
     def _before_updates(self):
-        """Once, at the same place in all processes: losses are known, and who has not come here has updated nothing."""
-        if not self.agreed:
-            self.agreed = True
-            self._tell_others()
-            if self.execution.mixed:
-                self._agree()
+        """At the same place in all processes: losses are known, and who has not come here has updated nothing."""
+        self._tell_others()
+        if self.execution.mixed:
+            self._agree()
 
     def _tell_others(self):
         """Nobody, if all devices are of this process."""
 
-    def _add(self, number, event):
-        """Add the event ``number`` of the plan, in which devices of this process take part."""
-        action, i = event.action, event.devices[0]
+    def _add(self, number, action):
+        """Add the action ``number`` of the plan, in which devices of this process take part."""
+        i = action.devices[0]
         if action.what == "collective":
-            self._add_collective(number, event)
+            self._add_collective(number, action)
         elif action.what == "send":
-            self._add_send(number, event)
+            self._add_send(number, action)
         elif action.what == "receive":
-            self._add_receive(number, event)
+            self._add_receive(number, action)
         else:
             if action.what == "free":
-                self._await_receipt(number, event)
+                self._await_receipt(number, action)
             store = self.execution.store[i]
             numbers = (self.lr, sum(self.examples)) if action.what == "update" else ()
             if self.execution.overlap and self._begins_run(i, store, action):
@@ -96,8 +93,7 @@ class Step(Overlap):
     def _agree(self):
         """In mixed precision: have all devices finite gradients?"""
         stores = self.execution.stores
-        for i in self.execution.store:
-            self._await_exchanges(i)
+        self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
         for store, rows in zip(stores, self._gathered("gradients", 1, makers), strict=True):
             self.batch.chain(store.device, self.do, store.agree, rows)
@@ -109,62 +105,54 @@ class Step(Overlap):
     def _finite(self, store):
         return self.do(store.finite) or [0.0]
 
-    def _add_send(self, number, event):
-        action, (i,) = event.action, event.devices
+    def _add_send(self, number, action):
+        (i,) = action.devices
         self.sent[action.value, i, action.peer] = self.batch.record(self.execution.store[i].device)
 
-    def _add_receive(self, number, event):
-        action, (i,) = event.action, event.devices
+    def _add_receive(self, number, action):
+        (i,) = action.devices
         source, store = self.execution.store[action.peer], self.execution.store[i]
         self.batch.wait(store.device, self.sent[action.value, action.peer, i])
         record = note_transfer(source.device, store.device, self.bytes_of(action))
         copied = self.batch.submit(store.device, self.do, store.arrive, action.value, source, record)
         self.received.setdefault((action.value, action.peer), []).append(copied)
 
-    def _await_receipt(self, number, event):
+    def _await_receipt(self, number, action):
         """Of what was sent, before it is freed."""
-        (i,) = event.devices
-        for copied in self.received.pop((event.action.value, i), ()):
+        (i,) = action.devices
+        for copied in self.received.pop((action.value, i), ()):
             self.batch.wait(self.execution.store[i].device, copied)
 
-    def _add_collective(self, number, event):
-        stores, devices = self._prepare(event)
-        if self._is_by_library(event):
-            self._add_library(event, stores, devices)
-            return
-        dtype = self.execution.dtype_of(event.action.value)
-        staged = needs_staging(devices, dtype)
-        size, first, unit = self._extent(event.action, stores[0])
-        if size:
-            program = compiled(event.action.schedule, len(stores), staged, first, unit)
-            arrays = Exchanged(self, stores, event.action)
-            add_exchange(self.batch, program, devices, arrays, size, dtype.itemsize)
-            self._note_exchange(event, devices)
+    def _add_collective(self, number, action):
+        stores, queues = self._prepare(action)
+        dtype, (size, first, unit) = self.execution.dtype_of(action.value), self._extent(action, stores[0])
+        if self._is_by_library(action):
+            pairs = zip(stores, queues, strict=True)
+            arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
+            allreduce(arrays, self.execution.library, self.batch)
+        elif size:
+            program = compiled(action.schedule, len(stores), needs_staging(queues, dtype), first, unit)
+            add_exchange(self.batch, program, queues, Exchanged(self, stores, action), size, dtype.itemsize)
+        self._note_exchange(action, queues)
 
-    def _is_by_library(self, event):
+    def _is_by_library(self, action):
         """Whether gradients are summed over all devices, and not by a schedule."""
-        is_sum = event.action.value[0] == "grads" and len(event.devices) == self.execution.plan.k
+        is_sum = action.value[0] == "grads" and len(action.devices) == self.execution.plan.k
         return self.execution.library is not None and is_sum
 
-    def _add_library(self, event, stores, queues):
-        value = event.action.value
-        arrays = [DeviceArray(store.fixed[value], queue) for store, queue in zip(stores, queues, strict=True)]
-        allreduce(arrays, self.execution.library, self.batch)
-        self._note_exchange(event, queues)
-
-    def _prepare(self, event):
+    def _prepare(self, action):
         """Let the whole arrays be there that a collective is about.
 
         Of each of its devices that is here the `Store`, and the queue in which it is carried out.
         """
-        here, value = [i for i in event.devices if i in self.execution.store], event.action.value
+        here, value = [i for i in action.devices if i in self.execution.store], action.value
         stores, queues = [self.execution.store[i] for i in here], []
         for i, store in zip(here, stores, strict=True):
             final = self.final.pop((i, value), None)
             if final is None:
                 self.kernels(store, self.do, store.prepare, value)
             queues.append(store.device)
-            if self._is_overlapped(event):
+            if self._is_overlapped(action):
                 queues[-1] = store.device.comm_stream
                 self.batch.wait(queues[-1], final or self.batch.record(store.device))
         return stores, queues
@@ -204,3 +192,25 @@ class Step(Overlap):
     def bytes_of(self, action):
         """What travels in a send or receive."""
         return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
+
+
+class Exchanged:
+    """The plain arrays of a collective's devices: looked up when one is asked for, since earlier work makes them."""
+
+    def __init__(self, step, stores, action):
+        self.step, self.stores, self.action = step, stores, action
+
+    def __getitem__(self, i):
+        if self.step.execution.error is not None:  # there may be none
+            raise self.step.execution.error
+        return self.stores[i].exchanged(self.action.value)
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(schedule, k, staged, first, unit):
+    """The program of a schedule of arrays that begin with its element ``first``, and have ``unit`` for each."""
+    placed = tuple(
+        tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
+        for step in schedule
+    )
+    return compile_schedule(placed, k, staged)

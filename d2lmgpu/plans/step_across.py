@@ -21,8 +21,7 @@ from ..cluster.part import part_of
 from ..cluster.staging import add_staged
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
-from .exchanged import Exchanged, compiled
-from .step import Step
+from .step import Exchanged, Step, compiled
 
 
 class StepAcross(Step):
@@ -57,78 +56,78 @@ class StepAcross(Step):
         super().fail(error)
         self.progress.give_up(error)
 
-    def _add_send(self, number, event):
-        tag, action, (i,) = self.across.first_tags.get(number), event.action, event.devices
+    def _add_send(self, number, action):
+        tag, (i,) = self.across.first_tags.get(number), action.devices
         if tag is None:
-            super()._add_send(number, event)
+            super()._add_send(number, action)
             return
         store, left = self.execution.store[i], Task()
         record = note_transfer(store.device, self.everybody[action.peer], self.bytes_of(action))
         self.received.setdefault((action.value, i), []).append((left, tag, action.peer))
         self.batch.chain(store.device, self._begin, left, self._send, store, action, tag, record)
 
-    def _add_receive(self, number, event):
-        tag, action, (i,) = self.across.first_tags.get(number), event.action, event.devices
+    def _add_receive(self, number, action):
+        tag, (i,) = self.across.first_tags.get(number), action.devices
         if tag is None:
-            super()._add_receive(number, event)
+            super()._add_receive(number, action)
             return
         store, come = self.execution.store[i], Task()
         record = note_transfer(self.everybody[action.peer], store.device, self.bytes_of(action))
         landing = []  # the host's array of a GPU's message
         self.batch.chain(store.device, self._begin, come, self._receive, store, action, tag, record, landing)
-        self._await(number, event, come, tag, action.peer, "send")
+        self._await(number, action, come, tag, action.peer, "send")
         if store.device.kind == "gpu":
             self.batch.chain(store.device, self.do, self._land, store, action.value, landing)
 
-    def _await_receipt(self, number, event):
-        (i,), device = event.devices, self.execution.store[event.devices[0]].device
-        for sent in self.received.pop((event.action.value, i), ()):
+    def _await_receipt(self, number, action):
+        (i,), device = action.devices, self.execution.store[action.devices[0]].device
+        for sent in self.received.pop((action.value, i), ()):
             if isinstance(sent, tuple):
-                self._await(number, event, *sent, "take")
+                self._await(number, action, *sent, "take")
             else:
                 self.batch.wait(device, sent)
 
-    def _await(self, number, event, done, tag, other, what):
-        """The event's device waits until a message is ``done``, which device ``other`` is to "send" or to "take"."""
-        device, order = self.execution.store[event.devices[0]].device, (self._order(number), tag)
-        missing = functools.partial(self._missing, event, other, what)
+    def _await(self, number, action, done, tag, other, what):
+        """The action's device waits until a message is ``done``, which device ``other`` is to "send" or to "take"."""
+        device, order = self.execution.store[action.devices[0]].device, (self._order(number), tag)
+        missing = functools.partial(self._missing, action, other, what)
         self.batch.chain(device, self.progress.await_event, done, missing, order)
         self.batch.wait(device, done)
 
-    def _add_collective(self, number, event):
-        if number not in self.across.first_tags or self._is_by_library(event):
-            super()._add_collective(number, event)
+    def _add_collective(self, number, action):
+        if number not in self.across.first_tags or self._is_by_library(action):
+            super()._add_collective(number, action)
             return
-        (stores, queues), action, everybody = self._prepare(event), event.action, self.everybody
+        (stores, queues), everybody = self._prepare(action), self.everybody
         size, first, unit = self._extent(action, stores[0])
         if size:
-            owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in event.devices), strict=True)
+            owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
             part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
-            where, dtype = functools.partial(self._where, event), self.execution.dtype_of(action.value)
+            where, dtype = functools.partial(self._where, action), self.execution.dtype_of(action.value)
             messages = self.progress, self._order(number), self.across.first_tags[number]
             exchange = Exchange(where, part, places, queues, dtype, *messages)
             add_staged(self.batch, queues, Exchanged(self, stores, action), size, dtype, exchange.run, self.do)
-            self._note_exchange(event, queues)
+            self._note_exchange(action, queues)
 
     # What a device waits for:
 
     def _order(self, number):
-        """The number of an event among those of all steps."""
+        """The number of an action among those of all steps."""
         return self.steps * self.across.count + number
 
-    def _where(self, event, number=0):
-        """What the device ``number`` of an event is in, in words."""
-        where = f"device {event.devices[number]}, step {event.step} ({event.action})"
+    def _where(self, action, number=0):
+        """What the device ``number`` of an action is in, in words."""
+        where = f"device {action.devices[number]}, step {action.step} ({action})"
         return f"training step {self.steps + 1} of plan {self.execution.plan.name}, {where}"
 
-    def _missing(self, event, other, what):
-        """What an event's device waits for, in words, and the rank that it waits for.
+    def _missing(self, action, other, what):
+        """What an action's device waits for, in words, and the rank that it waits for.
 
         cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, step 9 (receive of y of stage 2,
         micro-batch 1, from device 2), for cpu(0) of rank 2 (b) to send it
         """
-        places, (i,) = self.everybody.places, event.devices
-        return f"{places[i]} waits in {self._where(event)}, for {places[other]} to {what} it", places[other].rank
+        places, (i,) = self.everybody.places, action.devices
+        return f"{places[i]} waits in {self._where(action)}, for {places[other]} to {what} it", places[other].rank
 
     # On devices:
 
