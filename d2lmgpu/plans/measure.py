@@ -12,6 +12,7 @@ with each other.
 Everything is done a number of times; what is told are medians. Messages are the network's (collectives/measure.py).
 """
 
+import functools
 import statistics
 from typing import NamedTuple
 
@@ -27,8 +28,9 @@ from ..layers import Draws
 from ..measuring import repeated, seconds_of
 from ..networks import CROSS_ENTROPY, init_params
 from ..optimizers import OPTIMIZERS
-from ..timing import Timeline
+from ..timing import Timeline, span
 from .compose import compose
+from .data import in_turn
 from .execute import Execution, extents_of
 from .lower import actions_of
 from .store import Store
@@ -109,38 +111,30 @@ class _Alone:
         self.optimizer = OPTIMIZERS[optimizer]
         self.plan, size = (plan, examples) if self.is_split else (_for_one_device(plan), MICRO_BATCHES * examples)
         self.timed = [action for action in self.plan.actions[0] if isinstance(action, Compute)]
-        self.examples, size = max(examples, 1), max(size, 1)
-        rng = np.random.default_rng(0)
+        rng, size = np.random.default_rng(0), max(size, 1)
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
         self.y = rng.integers(plan.network.classes, size=size)
+        self.own = self.X[: max(examples, 1)], self.y[: max(examples, 1)]
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         ways = Ways(plan, check_plan(plan))
         self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
 
     def run(self, devices, rounds):
         """Each device goes through all computations, at the same time: a `_Run` for each round, after a first one."""
-        parts = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices]
-        return repeated(lambda: self._round(parts, devices), rounds)
+        parts, (X, y) = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices], self.own
+
+        def once():
+            for task in [part.begin(X, y) for part in parts]:
+                task.result()
+
+        return repeated(lambda: _round(devices, ("action",), once), rounds)
 
     def run_at_once(self, device, rounds):
         """Steps of a plan in which each micro-batch goes forward and back at once, by one device: likewise."""
-        stages = range(len(self.plan.stages))
-        order = [(what, s, m) for m in range(MICRO_BATCHES) for what, s in _forward_and_back(stages)]
-        plan = compose([order], MICRO_BATCHES, self.plan.network, self.plan.stages, "alone")
-        execution = Execution(plan, self.params, [device], self.optimizer)
-
-        def once():
-            with Timeline([device], spans=True) as timeline:
-                seconds = seconds_of(lambda: execution.step(self.X, self.y, lr=1e-4, draws=Draws(0)))
-            return _Run(seconds, [_spans_of(timeline, device, WORK)])
-
-        return repeated(once, rounds)
-
-    def _round(self, parts, devices):
-        X, y = self.X[: self.examples], self.y[: self.examples]
-        with Timeline(devices, spans=True) as timeline:
-            seconds = seconds_of(lambda: [task.result() for task in [part.begin(X, y, timeline) for part in parts]])
-        return _Run(seconds, [_spans_of(timeline, device, ("action",)) for device in devices])
+        stages = self.plan.stages
+        plan = compose([in_turn(0, MICRO_BATCHES, len(stages))], MICRO_BATCHES, self.plan.network, stages, "alone")
+        step = functools.partial(Execution(plan, self.params, [device], self.optimizer).step, draws=Draws(0))
+        return repeated(lambda: _round([device], WORK, lambda: step(self.X, self.y, lr=1e-4)), rounds)
 
     def costs(self, runs):
         """For each stage the medians: a dict for `simulate`."""
@@ -194,39 +188,36 @@ class _OwnPart:
         arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns), False
         self.store = device.submit(Store, plan, 0, device, *arguments).result()
 
-    def begin(self, X, y, timeline):
+    def begin(self, X, y):
         """Begin to do all of it once, for each micro-batch with all examples ``X`` (n, C, H, W), ``y`` (n,): a task."""
         X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
         micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
         minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, Draws(0))
         minibatch.X, minibatch.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
         store.begin(minibatch)
-        return self.device.submit(self._go, timeline, 1e-4, len(y))
+        return self.device.submit(self._go, 1e-4, len(y))
 
-    def _go(self, timeline, *numbers):
+    def _go(self, *numbers):
         """Runs on the device."""
         for action in self.todo:
             if action.what == "collective":
                 self.store.prepare(action.value)
-                continue
-            begin = self.device.clock()
-            self.store.do(action, *(numbers if action.what == "update" else ()))
-            if action.what in (*COMPUTES, "update"):
-                timeline.add(self.device, "action", begin, self.device.clock())
+            else:
+                with span("action" if action.what in (*COMPUTES, "update") else "memory"):
+                    self.store.do(action, *(numbers if action.what == "update" else ()))
 
 
 def _for_one_device(plan):
     """The plan's stages as a plan for one device, which never goes back with a micro-batch at once."""
     whats = {action.what for step in plan.steps for action in step if isinstance(action, Compute)}
-    back, turns = "IW" if "W" in whats else "B", _forward_and_back(range(len(plan.stages)))
-    order = [(what, s, m) for way, s in turns for m in range(MICRO_BATCHES) for what in (way if way == "F" else back)]
+    ways, turns = {"F": "F", "B": "IW" if "W" in whats else "B"}, in_turn(0, 1, len(plan.stages))
+    order = [(what, s, m) for way, s, _ in turns for m in range(MICRO_BATCHES) for what in ways[way]]
     return compose([order], MICRO_BATCHES, plan.network, plan.stages, "alone")
 
 
-def _forward_and_back(stages):
-    return [("F", s) for s in stages] + [("B", s) for s in reversed(stages)]
-
-
-def _spans_of(timeline, device, names):
-    """The (begin, end) of the device's spans of these names."""
-    return [(span.begin, span.end) for span in timeline.all_spans() if span.name in names and span.row == str(device)]
+def _round(devices, names, work):
+    """The `_Run` of ``work()`` on these devices: its spans are those of these ``names``."""
+    with Timeline(devices, spans=True) as timeline:
+        seconds = seconds_of(work)
+    found = [each for each in timeline.all_spans() if each.name in names]
+    return _Run(seconds, [[(each.begin, each.end) for each in found if each.row == str(device)] for device in devices])
