@@ -37,15 +37,12 @@ class Computing(Values):
 
     def way(self, s, m, examples):
         """How this is computed: as written where there are no kernels; not at all where it has no examples or units."""
-        if not examples or self._has_no_units(s):
+        if not examples or (self.splits[s] is not None and not self.own[s].size):
             return EMPTY
         return WRITTEN if self.kernels is None else self.ways[s, m]
 
     def _way(self, s, m):
         return self.way(s, m, self.minibatch.examples[m])
-
-    def _has_no_units(self, s):
-        return self.splits[s] is not None and not self.own[s].size
 
     def _forward(self, s, m, way):
         """A generator that ends with y, and its `SyncStatistics`."""
@@ -118,10 +115,7 @@ class Computing(Values):
 
     def _pass(self, s, m, x, params, loss):
         """One that nothing uses, or a new one."""
-        cache = self.idle.take((s, x.shape))
-        if cache is None:
-            cache = self.kernels.Pass(*self._of_pass(s, x, params, loss))
-        return cache
+        return self.idle.take((s, x.shape)) or self.kernels.Pass(*self._of_pass(s, x, params, loss))
 
     def _of_pass(self, s, x, params, loss):
         """The arguments of a new `Pass`."""
@@ -153,18 +147,22 @@ class Computing(Values):
         return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
     def _backward(self, s, m, way, grads):
-        """A generator that ends with dx, its `SyncStatistics`, and ``grads``, to which gradients go."""
-        cache, dy, scale = self.values["cache", s, m], self._handed_back(s, m), self.precision.scale
+        """A generator that ends with dx, and its `SyncStatistics`; to ``grads`` gradients go."""
+        cache = self.values["cache", s, m]
         if way == KEPT:
-            return cache.backward(self._params_of(s), grads, dy, scale), cache.sync, grads
-        return self._back_as_written(s, dy, cache, grads, scale), cache[-1], grads
+            dy = self._handed_back(s, m)
+            return cache.backward(self._params_of(s), grads, dy, self.precision.scale), cache.sync
+        return self._back_as_written(s, m, grads, cache[-1]), cache[-1]
 
-    def _back_as_written(self, s, dy, cache, grads, scale):
-        *caches, sync = cache
+    def _back_as_written(self, s, m, grads, sync=()):
+        """A generator that ends with dx. Without ``grads`` what W needs is kept."""
+        (*caches, _), dy = self.values["cache", s, m], self._handed_back(s, m)
         if dy is None:
-            dy = loss_backward(caches.pop(), self.loss, scale)
+            dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
         arguments = self.layers[s], dy, caches, self._params(s), grads, sync
-        dx, _ = yield from backward_in_parts(*arguments, input_grad=s > 0)
+        dx, delta = yield from backward_in_parts(*arguments, input_grad=s > 0)
+        if grads is None:
+            self._set("delta", s, m, delta)
         return images_last(dx) if s else None
 
     def _handed_back(self, s, m):

@@ -3,10 +3,11 @@
 import numpy as np
 
 from ..devices import array_module, parts_of
-from ..kernels.stages import images_last, to_the_end
+from ..kernels.stages import to_the_end
+from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH
 from ..layers import track_statistics
-from ..networks.as_written import backward_in_parts, loss_backward, weight_backward
+from ..networks.as_written import weight_backward
 from ..parallel.loss_scale import are_finite
 from .computing import Computing, add
 
@@ -24,36 +25,21 @@ class Store(Computing):
     def do(self, action, *more):
         """F, B, I, W, M, S, update, keep or free."""
         with self.precision.quiet():
-            getattr(self, f"_{action.what}")(action, *more)
+            if action.what in COMPUTES and self._way(*action[1:3]) == EMPTY:
+                self._do_nothing(*action[:3], action.target)
+            else:
+                getattr(self, f"_{action.what}")(action, *more)
 
-    def _F(self, action, final=()):  # noqa: N802
-        _, s, m = action[:3]
-        way = self._way(s, m)
-        if way == INNER:
-            return
-        if way == EMPTY:
-            self.values["cache", s, m] = None
+    def _do_nothing(self, what, s, m, target):
+        """A computation where it has no examples, or no units."""
+        if what in "MS":
+            self._flat(("moments" if what == "M" else "sums", s))
+        if what in "BW":
+            self._flat(target)
+        if what == "F":
             self._make_nothing("y", s, s, m)
-        elif way == SCRATCH:
-            self._compute_run(s, m, self._input(s, m), final)
-        else:
-            self._hand_on(s, m, self._outputs(s, m, way))
-
-    def _outputs(self, s, m, way):
-        parts = self.half_way.pop(("M", s, m), None)
-        if parts is None:
-            parts, sync = self._forward(s, m, way)
-            y = to_the_end(parts)
-            self._add_norms("moments", s, sync)
-            return y
-        self._take_norms("moments", s, parts[1])
-        return to_the_end(parts[0])
-
-    def _hand_on(self, s, m, y):
-        if s == len(self.layers) - 1:
-            self.minibatch.sums[m] = y
-        else:
-            self._set("y", s, m, y)
+        if what in "BI" and s:
+            self._make_nothing("dy", s - 1, s, m)
 
     def _make_nothing(self, name, of, s, m):
         """What stage s adds to the y or dy of stage ``of``, where it has no examples or no units; or a loss of 0."""
@@ -65,45 +51,58 @@ class Store(Computing):
         self.values[name, of, m] = self._new((self.widths[of] if is_whole else 0, *self.images[of], examples))
         self.values[name, of, m].fill(0)
 
+    def _F(self, action, final=()):  # noqa: N802
+        _, s, m = action[:3]
+        way = self._way(s, m)
+        if way == SCRATCH:
+            self._compute_run(s, m, self._input(s, m), final)
+        elif way != INNER:
+            self._hand_on(s, m, self._outputs(s, m, way))
+
+    def _outputs(self, s, m, way):
+        if ("M", s, m) in self.half_way:
+            parts, sync = self.half_way.pop(("M", s, m))
+            self._take_norms("moments", s, sync)
+            return to_the_end(parts)
+        parts, sync = self._forward(s, m, way)
+        y = to_the_end(parts)
+        self._add_norms("moments", s, sync)
+        return y
+
+    def _hand_on(self, s, m, y):
+        if s == len(self.layers) - 1:
+            self.minibatch.sums[m] = y
+        else:
+            self._set("y", s, m, y)
+
     def _M(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self._way(s, m) == EMPTY:
-            self._flat(("moments", s))
-            return
         parts, sync = self.half_way["M", s, m] = self._forward(s, m, self._way(s, m))
         next(parts)
         self._add_norms("moments", s, sync)
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]
-        way, half = self._way(s, m), self.half_way.pop(("S", s, m), None)
+        way = self._way(s, m)
         if way in (SCRATCH, INNER):
             return
-        if way == EMPTY:
-            self._flat(action.target)
-            if s:
-                self._make_nothing("dy", s - 1, s, m)
-            return
-        if half is not None:
-            parts, sync, (places, more) = half
+        if ("S", s, m) in self.half_way:
+            parts, sync, places, more = self.half_way.pop(("S", s, m))
             self._take_norms("sums", s, sync)
-            dx, more = to_the_end(parts), zip(self._grads(action), places, strict=True) if more is None else more
         else:
             places, more = self._written_to([action.target]) if way == KEPT else (self._grads(action), [])
-            dx = to_the_end(self._backward(s, m, way, places)[0])
-        add(more)
+            parts, _ = self._backward(s, m, way, places)
+        dx = to_the_end(parts)
+        add(zip(self._grads(action), places, strict=True) if more is None else more)
         if s:
             self._set("dy", s - 1, m, dx)
 
     def _S(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self._way(s, m) == EMPTY:
-            self._flat(("sums", s))
-            return
         places, more = self._places_of_half(action)
-        parts, sync, _ = self._backward(s, m, self._way(s, m), places)
+        parts, sync = self._backward(s, m, self._way(s, m), places)
         next(parts)
-        self.half_way["S", s, m] = parts, sync, (places, more)
+        self.half_way["S", s, m] = parts, sync, places, more
         self._set("delta", s, m, places)
         self._add_norms("sums", s, sync)
 
@@ -114,24 +113,12 @@ class Store(Computing):
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self._way(s, m) == EMPTY:
-            if s:
-                self._make_nothing("dy", s - 1, s, m)
-            return
-        dy, caches = self._handed_back(s, m), self.values["cache", s, m][:-1]
-        if dy is None:
-            dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
-        parts = backward_in_parts(self.layers[s], dy, caches, self._params(s), None, input_grad=s > 0)
-        dx, delta = to_the_end(parts)
+        dx = to_the_end(self._back_as_written(s, m, None))
         if s:
-            self._set("dy", s - 1, m, images_last(dx))
-        self._set("delta", s, m, delta)
+            self._set("dy", s - 1, m, dx)
 
     def _W(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self._way(s, m) == EMPTY:
-            self._flat(action.target)
-            return
         weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
     def _update(self, action, lr, batch_size):
