@@ -117,7 +117,7 @@ def test_pictures(name, tmp_path):
     assert len(below.lines) == len({tuple(line) for line in result.memory})
     assert texts.count("") == len(handed_on(result)) == (8 if name in PIPELINES else 0)
     bars = [patch for patch in top.patches if patch.get_height() < 0.2]
-    assert len(bars) == sum(bar.end > bar.start for bar in bars_of(result))
+    assert len(bars) == sum(end > start for *_, start, end in bars_of(result))
     assert "" not in [text.get_text() for text in draw(plan, messages=False).axes[0].texts]
 
 

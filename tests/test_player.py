@@ -30,7 +30,7 @@ def test_a_plans_page_has_what_was_simulated(name, k, tmp_path):
     plans.write_html(plan, tmp_path / "plan.html", *arguments, batch_size=50)
     film, told = film_in((tmp_path / "plan.html").read_text()), plans.simulate(plan, *arguments, batch_size=50)
     events = [[[event.action.device], str(event.action), event.start, event.end] for event in told.events]
-    bars = [[[bar.device], film["kinds"][bar.kind][0], bar.start, bar.end] for bar in bars_of(told)]
+    bars = [[[device], film["kinds"][kind][0], start, end] for device, kind, start, end in bars_of(told)]
     assert [[devices, text, *times] for devices, _, _, text, *times in film["events"]] == events + bars
     assert film["messages"] == [
         [m.action.source, m.action.destination, m.action.value[0], str(m.action), m.nbytes, m.start, m.end]

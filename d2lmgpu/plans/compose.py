@@ -74,9 +74,8 @@ class _InSteps:
     """``devices``: for each a list of `Compute`; ``units``: of each stage's y."""
 
     def __init__(self, devices, units):
-        self.todo, self.units = [list(reversed(todo)) for todo in devices], units
-        self.last = len(units) - 1
-        self.owners, self.done = {}, set()  # of each y and dy the first device that makes it; and those that are made
+        self.todo, self.units, self.done = [list(reversed(todo)) for todo in devices], units, set()
+        self.owners = {}  # of each y and dy the first device that makes it
         for compute in itertools.chain(*devices):
             _, makes, _ = uses_of(compute)
             for value in makes:
@@ -88,7 +87,12 @@ class _InSteps:
             ready = [todo[-1] for todo in self.todo if todo and self._waits_for(todo[-1]) is None]
             if not ready:
                 raise PlanError(self._deadlock())
-            moves = [self._brought(compute) for compute in ready if self._source(compute) != compute.device]
+            needed = [(compute.device, *self._needs(compute)) for compute in ready]
+            moves = [
+                Transfer(source, device, 0, self.units[value[1]] or 1, "copy", value)
+                for device, value, source in needed
+                if source != device
+            ]
             steps += [moves] * bool(moves) + [ready]
             for compute in ready:
                 self.todo[compute.device].pop()
@@ -96,31 +100,20 @@ class _InSteps:
         return steps
 
     def _needs(self, compute):
-        """The y or dy that another stage has to make before; None if it needs nothing of another stage."""
-        what, _, s, m, _ = compute
-        if what == "F":
-            return ("y", s - 1, m) if s else None
-        return ("dy", s, m) if what in "BI" and s < self.last else None
-
-    def _source(self, compute):
-        """The device that makes what it needs: its own, if it needs nothing."""
-        needed = self._needs(compute)
-        if needed is None:
-            return compute.device
-        if needed not in self.owners:
-            kind, s, _ = needed
-            what = f"stage {s} forward" if kind == "y" else f"stage {s + 1} backward"
-            raise PlanError(f"{compute}: no device does {what} for this micro-batch")
-        return self.owners[needed]
+        """The y or dy that another stage has to make before, and the device that does; or None, and its own device."""
+        what, device, s, m, _ = compute
+        value = {"F": ("y", s - 1, m), "B": ("dy", s, m), "I": ("dy", s, m)}.get(what)
+        if value is None or not 0 <= value[1] < len(self.units) - 1:
+            return None, device
+        if value not in self.owners:
+            does = f"stage {s - 1} forward" if what == "F" else f"stage {s + 1} backward"
+            raise PlanError(f"{compute}: no device does {does} for this micro-batch")
+        return value, self.owners[value]
 
     def _waits_for(self, compute):
         """The device for which it has to wait, or None. What its own device should have made, the proof looks after."""
-        source = self._source(compute)
-        return None if source == compute.device or self._needs(compute) in self.done else source
-
-    def _brought(self, compute):
-        value = self._needs(compute)
-        return Transfer(self._source(compute), compute.device, 0, self.units[value[1]] or 1, "copy", value)
+        value, source = self._needs(compute)
+        return None if source == compute.device or value in self.done else source
 
     def _deadlock(self):
         """A sentence about a circle of devices; or else about one that waits for what never comes."""

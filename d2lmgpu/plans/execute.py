@@ -94,13 +94,13 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         actions = actions_of(plan, columns)
         extents = extents_of(plan, columns, actions)
-        own, ways = list(enumerate(self.devices, everybody.first)), Ways(plan, columns, kernels)
-        tasks = [
-            device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
-            for i, device in own
-        ]
-        self.stores = [task.result() for task in tasks]
-        self.store = {i: store for (i, _), store in zip(own, self.stores, strict=True)}
+        ways = Ways(plan, columns, kernels)
+        tasks = {
+            i: device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            for i, device in enumerate(self.devices, everybody.first)
+        }
+        self.store = {i: task.result() for i, task in tasks.items()}
+        self.stores = list(self.store.values())
         for store in self.stores if library else ():
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
             store.fixed = {value: store.device.empty(n, self.dtype) for value, n in sizes.items()}

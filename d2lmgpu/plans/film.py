@@ -4,8 +4,6 @@ Boxes are computations, messages what is handed on as a whole, y and dy of pipel
 each other at a device, those of a collective for example, are one bar.
 """
 
-from typing import NamedTuple
-
 from ..collectives.draw import COLOURS
 from ..language.plan import COMPUTES, Compute
 from ..words import several
@@ -30,15 +28,6 @@ MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS
 """By kind the name and the colour."""
 
 
-class Bar(NamedTuple):
-    """Transfers of a ``kind`` of value to or from a device, from ``start`` to ``end`` without a pause."""
-
-    device: int
-    kind: str
-    start: float
-    end: float
-
-
 def film_of(plan, network=None, costs=None, **options):
     """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
     simulation = simulate(plan, network, costs, **options)
@@ -48,7 +37,7 @@ def film_of(plan, network=None, costs=None, **options):
 def film_of_simulation(plan, simulation, unit):
     """The same of a `PlanSimulation`, whose times are in this ``unit``."""
     arrows, bars = handed_on(simulation), bars_of(simulation)
-    kinds = {event.action.what for event in simulation.events} | {bar.kind for bar in bars}
+    kinds = {event.action.what for event in simulation.events} | {kind for _, kind, *_ in bars}
     kinds = {kind: box for kind, box in BOXES.items() if kind in kinds}
     values = {message.action.value[0] for message in arrows}
     with_stage = _have_several_stages(plan)
@@ -86,7 +75,10 @@ def _is_whole(value, simulation):
 
 
 def bars_of(simulation):
-    """A list of `Bar`: of all transfers from device to device that are not handed on."""
+    """Transfers from device to device that are not handed on: a list of (device, kind of value, start, end).
+
+    Those to and from a device that go on without a pause are one.
+    """
     spans = {}
     for _, moves, _, starts, ends in simulation.moved:
         travels = (moves.size > 0) & (moves.source != moves.destination) & (not _is_whole(moves.value, simulation))
@@ -95,11 +87,13 @@ def bars_of(simulation):
                 spans.setdefault((device, moves.value[0]), []).append((float(start), float(end)))
     bars = []
     for (device, kind), own in spans.items():
+        apart = []
         for start, end in sorted(own):
-            if bars and bars[-1][:2] == (device, kind) and start <= bars[-1].end + 1e-9 * end:
-                bars[-1] = bars[-1]._replace(end=max(end, bars[-1].end))
+            if apart and start <= apart[-1][1] + 1e-9 * end:
+                apart[-1][1] = max(end, apart[-1][1])
             else:
-                bars.append(Bar(device, kind, start, end))
+                apart.append([start, end])
+        bars += [(device, kind, start, end) for start, end in apart]
     return bars
 
 

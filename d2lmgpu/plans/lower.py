@@ -121,14 +121,9 @@ def _groups(transfers):
 
 def extents_of(plan, columns, actions):
     """For each device by gradients the elements (start, stop) that it has: in a collective all have the same."""
-    facts, extents = Facts(plan, columns).extents, [{} for _ in plan.layout]
-    for value, (start, stop) in facts.items():
-        for own, *bounds in zip(extents, start.tolist(), stop.tolist(), strict=True):
-            own[value] = tuple(bounds)
+    extents = Facts(plan, columns).extents
     for action in actions:
         if action.what == "collective" and action.value[0] == "grads":
-            all_bounds = [extents[i][action.value] for i in action.devices]
-            whole = min(start for start, _ in all_bounds), max(stop for _, stop in all_bounds)
-            for i in action.devices:
-                extents[i][action.value] = whole
-    return extents
+            (start, stop), devices = extents[action.value], list(action.devices)
+            start[devices], stop[devices] = start[devices].min(), stop[devices].max()
+    return [{value: (int(start[i]), int(stop[i])) for value, (start, stop) in extents.items()} for i in range(plan.k)]
