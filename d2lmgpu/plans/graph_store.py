@@ -138,14 +138,6 @@ class GraphStore(GraphPrograms):
                 grads = self._final(s)
                 self._run_mixed("check_finite", grads.size, grads, self.overflow)
 
-    def write_flag(self):
-        """The overflow, as a number that can be summed."""
-        self.flag[...] = self.overflow
-
-    def read_flag(self):
-        """The overflow of all devices."""
-        self.overflow[...] = self.flag
-
     def clear(self):
         """As of `Store`."""
         if not self.tracked:

@@ -16,6 +16,7 @@ What changes from step to step is in the devices' memory (graph_store.py).
 
 import contextlib
 import functools
+from operator import setitem
 
 import numpy as np
 
@@ -197,10 +198,10 @@ class Recorder(OnDevices):
 
     def _share_overflow(self, stores):
         for store in stores:
-            self.kernels(store, store.write_flag)
+            self.kernels(store, setitem, store.flag, ..., store.overflow)
         allreduce([DeviceArray(store.flag, store.device) for store in stores], "naive", self.batch)
         for store in stores:
-            self.kernels(store, store.read_flag)
+            self.kernels(store, setitem, store.overflow, ..., store.flag)
 
 
 def examples_of_epoch(order, sizes, numbers):

@@ -97,7 +97,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         [time / clock.end if clock.end else 0.0 for time in busy.tolist()],
         clock.link_bytes,
         events,
-        _memory(plan, held, events, moved),
+        _memory(plan, len(columns), held, events, moved),
         [each.peak for each in held],
         bytes_sent(plan, columns, batch_size, dtype),
         moved,
@@ -155,25 +155,20 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
     return costs
 
 
-def _memory(plan, held, events, moved):
-    """For each device pairs of a time and the bytes that it holds from then on."""
-    begins, ends = ([{0: 0.0} for _ in range(plan.k)] for _ in range(2))  # by step, of each device
-
-    def note(device, number, start, end):
-        begins[device][number] = min(start, begins[device].get(number, start))
-        ends[device][number] = max(end, ends[device].get(number, end))
-
+def _memory(plan, count, held, events, moved):
+    """For each device pairs of a time and the bytes that it holds from then on; ``count``: of the plan's steps."""
+    begins, ends = np.full((count + 2, plan.k), np.inf), np.full((count + 2, plan.k), -np.inf)  # of each step
     for number, compute, start, end, _ in events:
-        note(compute.device, number, start, end)
+        begins[number, compute.device], ends[number, compute.device] = start, end
     for number, each, _, starts, stops in moved:
         for devices in each.source, each.destination:
-            for device, start, end in zip(devices.tolist(), starts.tolist(), stops.tolist(), strict=True):
-                note(device, number, start, end)
+            np.minimum.at(begins[number], devices, starts)
+            np.maximum.at(ends[number], devices, stops)
+    times = np.zeros((count + 2, plan.k))
+    times[1:] = np.maximum(np.where(np.isfinite(begins[1:]), begins[1:], ends[:-1]), 0)
     lines = []
-    for own, begin, end in zip(held, begins, ends, strict=True):
-        line = []
-        for number, nbytes in own.line:
-            time = end[number - 1] if number - 1 in end and number not in begin else begin.get(number, 0.0)
-            line.append((max(time, line[-1][0] if line else 0.0), nbytes))
-        lines.append(line)
+    for device, own in enumerate(held):
+        numbers, nbytes = zip(*own.line, strict=True)
+        since = np.maximum.accumulate(times[list(numbers), device]).tolist()
+        lines.append(list(zip(since, nbytes, strict=True)))
     return lines
