@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
-from ..devices import count_cores, put, to_host
+from ..devices import count_cores, put
 from ..language.check import check_plan
-from ..language.plan import COMPUTES, Compute, part_updated
+from ..language.plan import Compute, part_updated
 from ..language.sizes import examples_in_each
 from ..language.ways import INNER, SCRATCH, Ways
 from ..layers import Draws
@@ -104,30 +104,60 @@ class _Run(NamedTuple):
 
 
 class _Alone:
-    """The plan's stages as a plan for one device, with ``examples`` in each micro-batch."""
+    """The plan's stages as a plan for one device, with ``examples`` in each micro-batch.
+
+    Where stages are split, no device has a whole one, and a plan for one device would be another plan. So device 0 of
+    the plan goes through its own list. At a collective it makes the whole array and puts its part in place, as in the
+    plan, and exchanges nothing: numbers are wrong then, but as many as ever are multiplied and added. A plan with
+    messages cannot be done so.
+    """
 
     def __init__(self, plan, examples, optimizer, dtype):
-        self.is_split = any(stage.split for stage in plan.stages)
-        self.optimizer = OPTIMIZERS[optimizer]
-        self.plan, size = (plan, examples) if self.is_split else (_for_one_device(plan), MICRO_BATCHES * examples)
-        self.timed = [action for action in self.plan.actions[0] if isinstance(action, Compute)]
-        rng, size = np.random.default_rng(0), max(size, 1)
-        self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
-        self.y = rng.integers(plan.network.classes, size=size)
-        self.own = self.X[: max(examples, 1)], self.y[: max(examples, 1)]
-        self.params = init_params(init="he", dtype=dtype, network=plan.network)
         ways = Ways(plan, check_plan(plan))
         self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
+        self.is_split = any(stage.split for stage in plan.stages)
+        self.plan = plan if self.is_split else _for_one_device(plan)
+        columns, self.optimizer = check_plan(self.plan), OPTIMIZERS[optimizer]
+        actions = actions_of(self.plan, columns)
+        self.todo = [action for action in actions if 0 in action.devices]
+        if any(action.what in ("send", "receive") for action in self.todo):
+            raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
+        self.timed = [action for action in self.todo if action.value is None]  # computations and updates
+        self.params = init_params(init="he", dtype=dtype, network=plan.network)
+        flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
+        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, Ways(self.plan, columns), False
+        rng, self.examples = np.random.default_rng(0), max(examples, 1)
+        size = self.examples if self.is_split else MICRO_BATCHES * self.examples
+        self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
+        self.y = rng.integers(plan.network.classes, size=size)
 
     def run(self, devices, rounds):
         """Each device goes through all computations, at the same time: a `_Run` for each round, after a first one."""
-        parts, (X, y) = [_OwnPart(self.plan, self.params, device, self.optimizer) for device in devices], self.own
+        stores = [device.submit(Store, self.plan, 0, device, *self.how).result() for device in devices]
 
         def once():
-            for task in [part.begin(X, y) for part in parts]:
+            for task in [self._begin(store) for store in stores]:
                 task.result()
 
         return repeated(lambda: _round(devices, ("action",), once), rounds)
+
+    def _begin(self, store):
+        """A device begins to do all of it once, with the same examples in each micro-batch: a task."""
+        X, y = (put(array[: self.examples], store.device).raw for array in (self.X, self.y))
+        count = self.plan.micro_batches
+        minibatch = Minibatch([self.examples] * count, Draws(0))
+        minibatch.X, minibatch.y = dict.fromkeys(range(count), X), dict.fromkeys(range(count), y)
+        store.begin(minibatch)
+        return store.device.submit(self._go, store, 1e-4, self.examples)
+
+    def _go(self, store, *numbers):
+        """Runs on the device, which enters a span "action" for each computation."""
+        for action in self.todo:
+            if action.what == "collective":
+                store.prepare(action.value)
+            else:
+                with span("memory" if action.value else "action"):
+                    store.do(action, *(numbers if action.what == "update" else ()))
 
     def run_at_once(self, device, rounds):
         """Steps of a plan in which each micro-batch goes forward and back at once, by one device: likewise."""
@@ -165,46 +195,6 @@ class _Alone:
         work = k * sum(costs[action.stage][action.what] * self._part_of(action) for action in self.timed)
         left = work - sum(j * together[j] / contention[j - 1] for j in range(1, k))
         return k * together[k] / left if left > 0 else 1.0
-
-
-class _OwnPart:
-    """Device 0's part of a ``plan`` done alone, to see how long it takes.
-
-    Where stages are split, no device has a whole one, and a plan for one device would be another plan. So the device
-    goes through its own list. At a collective it makes the whole array and puts its part in place, as in the plan, and
-    exchanges nothing: numbers are wrong then, but as many as ever are multiplied and added. A plan with messages
-    cannot be done so.
-
-    For each computation a span "action" is entered.
-    """
-
-    def __init__(self, plan, params, device, optimizer):
-        columns = check_plan(plan)
-        actions = actions_of(plan, columns)
-        self.todo, self.device = [action for action in actions if 0 in action.devices], device
-        if any(action.what in ("send", "receive") for action in self.todo):
-            raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
-        flats, extents = numbered_stages(list(map(to_host, params)), plan), extents_of(plan, columns, actions)[0]
-        arguments = flats, optimizer, extents, CROSS_ENTROPY, Ways(plan, columns), False
-        self.store = device.submit(Store, plan, 0, device, *arguments).result()
-
-    def begin(self, X, y):
-        """Begin to do all of it once, for each micro-batch with all examples ``X`` (n, C, H, W), ``y`` (n,): a task."""
-        X, y, store = put(X, self.device).raw, put(y, self.device).raw, self.store
-        micro_batches = {action.micro_batch for action in self.todo if action.what in COMPUTES}
-        minibatch = Minibatch([len(y)] * self.store.plan.micro_batches, Draws(0))
-        minibatch.X, minibatch.y = dict.fromkeys(micro_batches, X), dict.fromkeys(micro_batches, y)
-        store.begin(minibatch)
-        return self.device.submit(self._go, 1e-4, len(y))
-
-    def _go(self, *numbers):
-        """Runs on the device."""
-        for action in self.todo:
-            if action.what == "collective":
-                self.store.prepare(action.value)
-            else:
-                with span("action" if action.what in (*COMPUTES, "update") else "memory"):
-                    self.store.do(action, *(numbers if action.what == "update" else ()))
 
 
 def _for_one_device(plan):
