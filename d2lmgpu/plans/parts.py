@@ -31,21 +31,17 @@ def in_parts(plan, stages):
     def renamed(value, number):
         return None if value is None else (value[0], number, *value[2:])
 
+    def part_of(transfer, number, start, stop):
+        value, target = renamed(transfer.value, number), renamed(transfer.target, number)
+        return transfer._replace(value=value, target=target, start=start, stop=stop)
+
     def parts_of(action):
         """An action as lists of what happens one after the other."""
         if isinstance(action, Transfer):
             kind, s = action.value[:2]
-            if kind in ("y", "dy"):
-                last = first[s + 1] - 1
-                return [[action._replace(value=renamed(action.value, last), target=renamed(action.target, last))]]
-            own = [
-                action._replace(
-                    value=renamed(action.value, number), target=renamed(action.target, number), start=start, stop=stop
-                )
-                for number, (start, stop) in within(s, (action.start, action.stop))
-                if start < stop
-            ]
-            return [own]
+            bounds = action.start, action.stop
+            own = [(first[s + 1] - 1, bounds)] if kind in ("y", "dy") else within(s, bounds)
+            return [[part_of(action, number, *bounds) for number, bounds in own if bounds[0] < bounds[1]]]
         s, numbers = action.stage, list(range(first[action.stage], first[action.stage + 1]))
         if action.what == "update":
             state = next(part.state for part in plan.layout[action.device] if part.stage == s)
@@ -53,22 +49,16 @@ def in_parts(plan, stages):
         order = numbers if action.what in "FW" else numbers[::-1]
         return [[action._replace(stage=number, into=renamed(action.into, number))] for number in order]
 
+    def parts_held(part):
+        both = zip(within(part.stage, part.params), within(part.stage, part.state), strict=True)
+        return [Part(number, params, state) for (number, params), (_, state) in both]
+
     steps = []
     for step in plan.steps:
         steps += together(*map(parts_of, step))
-    layout = tuple(
-        tuple(
-            Part(number, params, state)
-            for part in own
-            for (number, params), (_, state) in zip(
-                within(part.stage, part.params), within(part.stage, part.state), strict=True
-            )
-        )
-        for own in plan.layout
-    )
-    return plan._replace(
-        stages=tuple(itertools.chain(*pieces)), layout=layout, steps=[step for step in map(list, steps) if step]
-    )
+    layout = tuple(tuple(itertools.chain(*map(parts_held, own))) for own in plan.layout)
+    stages = tuple(itertools.chain(*pieces))
+    return plan._replace(stages=stages, layout=layout, steps=[step for step in steps if step])
 
 
 def _pieces(plan, s):
