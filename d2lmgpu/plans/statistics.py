@@ -13,7 +13,6 @@ Source: Ioffe and Szegedy 2015, "Batch normalization"; synchronised over devices
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 
 from ..arguments import check_name
@@ -41,18 +40,16 @@ def with_statistics(plan, kind, algorithm: str | Callable = "ring"):
     if kind == "local":
         return plan
     if kind == "synchronised":
-        plan = in_parts(plan, {s for s in range(len(plan.stages)) if _is_shared(plan, s)})
-        return _Synchronised(plan, algorithm).plan()
-    stages = [s for s in range(len(plan.stages)) if _is_shared(plan, s)]
-    sums = together(*(steps for s in stages for steps in _sums(plan, "moments", s, algorithm)))
+        return _synchronised(in_parts(plan, _shared(plan)), algorithm)
+    sums = together(*(steps for s in _shared(plan) for steps in _sums(plan, "moments", s, algorithm)))
     updates = (number for number, step in enumerate(plan.steps) if any(action[0] == "update" for action in step))
     first = next(updates, len(plan.steps))  # before it every F is done
     return plan._replace(steps=[*plan.steps[:first], *sums, *plan.steps[first:]])
 
 
-def _is_shared(plan, s):
-    """Whether a stage has batch norm, and not one device all images."""
-    return bool(norms_of(plan.stages[s], plan.network)) and plan.micro_batches > 1
+def _shared(plan):
+    """The stages that have batch norm, where not one device has all images."""
+    return [s for s, stage in enumerate(plan.stages) if norms_of(stage, plan.network) and plan.micro_batches > 1]
 
 
 def _sums(plan, kind, s, algorithm):
@@ -77,79 +74,74 @@ def _sums(plan, kind, s, algorithm):
             yield allreduce(algorithm, group, (kind, s), bounds)
 
 
-class _Synchronised:
-    """The steps of a plan in an order in which statistics can be synchronised.
-
-    Of what cannot be done yet it knows what it reads and writes, (device, value): what comes later, and has to do with
-    that, waits as well.
-    """
-
-    def __init__(self, plan, algorithm):
-        self.old, self.algorithm, self.steps = plan, algorithm, []
-        self.stages = {s for s in range(len(plan.stages)) if _is_shared(plan, s)}
-        self.todo = [units for step in plan.steps for units in self._halves(step)]
-        firsts = [action for actions, _ in itertools.chain(*self.todo) for action in actions if _is_first_half(action)]
-        self.left = Counter(action.adds_to for action in firsts)  # by moments and sums: M's and S's that are not done
-        self.summed = set()
-
-    def plan(self):
-        """The plan. Raises ValueError if there is no such order."""
-        while self.todo:
-            before = len(self.steps)
-            self.todo = [units for units in self._pass() if units]
-            for kind, s in [value for value, count in self.left.items() if not count and value not in self.summed]:
-                self.steps += together(*_sums(self.old, kind, s, self.algorithm))
-                self.summed.add((kind, s))
-            if len(self.steps) == before and self.todo:
-                raise ValueError(
-                    f"the plan {self.old.name} of {self.old.micro_batches} micro-batches cannot synchronise batch "
-                    "norm's statistics: it brings parameters for each micro-batch anew; take one for each device"
-                )
-        return self.old._replace(steps=self.steps)
-
-    def _halves(self, step):
-        """A step as two: lists of (actions, the sums that they need, or None). Transfers of a value belong together."""
-        moves, first, second = {}, [], []
-        for action in step:
-            if isinstance(action, Transfer):
-                moves.setdefault(action.value, []).append(action)
-            elif action.stage in self.stages and action.what in HALVES:
-                first.append(([Compute(HALVES[action.what], *action[1:4])], None))
-                second.append(([action], ("moments" if action.what == "F" else "sums", action.stage)))
-            elif action.stage in self.stages and action.what != "update":
-                raise ValueError(f"the plan {self.old.name} cannot synchronise batch norm's statistics: it has I and W")
-            else:
-                first.append(([action], None))
-        return [[(own, None) for own in moves.values()] + first, second]
-
-    def _pass(self):
-        """Do what can be done, in order; yields what is left of each step."""
-        reads, writes, busy = set(), set(), set()  # of what waits; and the devices that have to compute it
-        for units in self.todo:
-            now, later = [], []
-            for actions, needed in units:
-                own_reads, own_writes = (set().union(*each) for each in zip(*map(_touched, actions), strict=True))
-                waits = (needed and needed not in self.summed) or own_reads & writes or own_writes & (reads | writes)
-                is_brought = isinstance(actions[0], Transfer) and actions[0].value[0] == "params"
-                if waits or (is_brought and busy & {action.destination for action in actions}):
-                    later.append((actions, needed))
-                    reads |= own_reads
-                    writes |= own_writes
-                    busy |= {action.device for action in actions if isinstance(action, Compute)}
-                else:
-                    now += actions
-            self.left.subtract(action.adds_to for action in now if _is_first_half(action))
-            if now:
-                self.steps.append(now)
-            yield later
+def _synchronised(plan, algorithm):
+    """The plan with its steps in an order in which statistics can be synchronised. ValueError if there is none."""
+    todo = [units for step in plan.steps for units in _halves(plan, _shared(plan), step)]
+    steps, values, summed = [], dict.fromkeys(_added_to(todo)), set()
+    while todo:
+        done, todo = _what_can_be_done(todo, summed)
+        for kind, s in [value for value in values if value not in {*_added_to(todo), *summed}]:
+            done += together(*_sums(plan, kind, s, algorithm))
+            summed.add((kind, s))
+        if not done:
+            raise ValueError(
+                f"the plan {plan.name} of {plan.micro_batches} micro-batches cannot synchronise batch norm's "
+                "statistics: it brings parameters for each micro-batch anew; take one for each device"
+            )
+        steps += done
+    return plan._replace(steps=steps)
 
 
 HALVES = {"F": "M", "B": "S"}
 """What comes before the sums, of what is done in two."""
 
 
-def _is_first_half(action):
-    return isinstance(action, Compute) and action.what in HALVES.values()
+def _halves(plan, stages, step):
+    """A step as two: lists of (actions, the sums that they need, or None). Transfers of a value belong together."""
+    moves, first, second = {}, [], []
+    for action in step:
+        if isinstance(action, Transfer):
+            moves.setdefault(action.value, []).append(action)
+        elif action.stage in stages and action.what in HALVES:
+            first.append(([Compute(HALVES[action.what], *action[1:4])], None))
+            second.append(([action], ("moments" if action.what == "F" else "sums", action.stage)))
+        elif action.stage in stages and action.what != "update":
+            raise ValueError(f"the plan {plan.name} cannot synchronise batch norm's statistics: it has I and W")
+        else:
+            first.append(([action], None))
+    return [[(own, None) for own in moves.values()] + first, second]
+
+
+def _added_to(todo):
+    """The moments and sums to which what is to be done adds."""
+    actions = itertools.chain(*(actions for units in todo for actions, _ in units))
+    return [action.adds_to for action in actions if isinstance(action, Compute) and action.what in HALVES.values()]
+
+
+def _what_can_be_done(todo, summed):
+    """Steps of what can be done, in order, and what is left of each.
+
+    Of what cannot be done yet it is noted what it reads and writes, (device, value): what comes later, and has to do
+    with that, waits as well.
+    """
+    reads, writes, busy = set(), set(), set()  # of what waits; and the devices that have to compute it
+    steps, rest = [], []
+    for units in todo:
+        now, later = [], []
+        for actions, needed in units:
+            own_reads, own_writes = (set().union(*each) for each in zip(*map(_touched, actions), strict=True))
+            waits = (needed and needed not in summed) or own_reads & writes or own_writes & (reads | writes)
+            is_brought = isinstance(actions[0], Transfer) and actions[0].value[0] == "params"
+            if waits or (is_brought and busy & {action.destination for action in actions}):
+                later.append((actions, needed))
+                reads |= own_reads
+                writes |= own_writes
+                busy |= {action.device for action in actions if isinstance(action, Compute)}
+            else:
+                now += actions
+        steps.append(now)
+        rest.append(later)
+    return list(filter(None, steps)), list(filter(None, rest))
 
 
 def _touched(action):
