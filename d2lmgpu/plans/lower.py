@@ -47,30 +47,29 @@ class Action(NamedTuple):
 
 def actions_of(plan, columns):
     """The plan's `Action`, a list; ``columns``: its steps as `check_plan` gives them."""
-    joined, actions, block, gone = joined_values(plan, columns), [], _Block(), {}
+    joined, actions, block, gone = joined_values(plan, columns), [], {}, {}
     for life in lives_of(plan, columns):
         if life.value[0] != "moments":  # which are read at the step's end
             gone.setdefault(life.end, []).append(life)
     for number, (computes, _) in enumerate(columns, 1):
         if computes:
-            actions += block.ended()
+            actions += _collectives(block)
         for t in (action for action in plan.steps[number - 1] if isinstance(action, Transfer)):
             if t.value[0] in ("y", "dy") and t.value not in joined:
                 actions.append(_about("send", t.value, number, t.source, peer=t.destination))
                 actions.append(_about("receive", t.value, number, t.destination, peer=t.source))
             elif t.target in (None, t.value):
-                block.add(t, number)
+                block.setdefault(t.value, {}).setdefault(number, []).append(t)
             elif t.size:
                 kept = _about("keep", t.value, number, t.source, bounds=(t.start, t.stop), target=t.target)
-                actions += [*block.ended(), kept]
-        for what, device, s, m, into in computes:
-            target = into or ("grads", s)
-            actions.append(Action(what, s, m, target=target, devices=(device,), step=number))
+                actions += [*_collectives(block), kept]
+        for what, device, *about, into in computes:
+            actions.append(Action(what, *about, target=into or ("grads", about[0]), devices=(device,), step=number))
         if number in gone:
-            actions += block.ended()
+            actions += _collectives(block)
         for device, value, _, _ in gone.get(number, ()):
             actions.append(_about("free", value, number, device))
-    return actions + block.ended()
+    return actions + _collectives(block)
 
 
 def _about(what, value, number, *devices, **fields):
@@ -79,34 +78,27 @@ def _about(what, value, number, *devices, **fields):
     return Action(what, s, m[0] if m and kind != "grads" else None, value, devices=devices, step=number, **fields)
 
 
-class _Block:
-    """Transfers of consecutive steps, by their values."""
+def _collectives(block):
+    """The actions for a ``block`` of transfers of consecutive steps, which begins anew.
 
-    def __init__(self):
-        self.steps, self.number = {}, 0  # by value: lists of transfers, by the number of the step
-
-    def add(self, transfer, number):
-        self.steps.setdefault(transfer.value, {}).setdefault(number, []).append(transfer)
-        self.number = number
-
-    def ended(self):
-        """The actions of the block, which begins anew."""
-        actions = []
-        for value, steps in self.steps.items():
-            for group in _groups(itertools.chain(*steps.values())):
-                place = {device: i for i, device in enumerate(group)}
-                schedule = [
-                    tuple(
-                        t._replace(source=place[t.source], destination=place[t.destination])
-                        for t in step
-                        if t.source in place and t.size
-                    )
-                    for step in steps.values()
-                ]
-                schedule = tuple(step for step in schedule if step)
-                actions.append(_about("collective", value, self.number, *group, schedule=schedule))
-        self.steps = {}
-        return actions
+    It has lists of transfers, by their values and by the numbers of the steps.
+    """
+    actions, last = [], max(map(max, block.values()), default=None)
+    for value, steps in block.items():
+        for group in _groups(itertools.chain(*steps.values())):
+            place = {device: i for i, device in enumerate(group)}
+            schedule = [
+                tuple(
+                    t._replace(source=place[t.source], destination=place[t.destination])
+                    for t in step
+                    if t.source in place and t.size
+                )
+                for step in steps.values()
+            ]
+            schedule = tuple(step for step in schedule if step)
+            actions.append(_about("collective", value, last, *group, schedule=schedule))
+    block.clear()
+    return actions
 
 
 def _groups(transfers):
