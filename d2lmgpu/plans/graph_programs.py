@@ -102,19 +102,9 @@ class GraphPrograms(Store):
             program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
             program.epoch_loss, program.epoch_correct = self.totals[m]
 
-    def _hand_on(self, s, m, y):
-        if s < len(self.layers) - 1:  # and not sums, which kernels add to the totals
-            super()._hand_on(s, m, y)
-
     def _make_nothing(self, name, of, s, m):
         if of < len(self.layers) - 1:
             super()._make_nothing(name, of, s, m)
-
-    def _free(self, action):
-        if action.value[0] == "cache":  # the pass stays with its micro-batch
-            self.values.pop(action.value, None)
-        else:
-            super()._free(action)
 
     # Batch norm:
 

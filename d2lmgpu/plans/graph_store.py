@@ -30,7 +30,7 @@ class GraphStore(GraphPrograms):
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
         self.flag = cupy.zeros(1, np.float32)  # overflow, to be summed over devices
-        self.fetches = []
+        self.fetches = []  # of each micro-batch: number, images or None, labels, for as many as it may have; a launch
         super().__init__(precision, *arguments)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.bookkeeping = self.branches.branch()
@@ -62,12 +62,8 @@ class GraphStore(GraphPrograms):
         for starts, (m, n, with_images) in zip(self.starts, fetched, strict=True):
             x = cupy.zeros((n, *images.shape[1:]), np.float32) if with_images else None
             how = launch.gather(images.size // len(images) if with_images else 0, n)
-            self.fetches.append((launch.rounding(how, out=half), m, starts, x, cupy.zeros(n, np.int32)))
+            self.fetches.append((m, x, cupy.zeros(n, np.int32), launch.rounding(how, out=half), starts))
             self.totals[m] = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
-
-    def inputs(self):
-        """Of each micro-batch that is fetched: its number, images, or None, and labels, for as many as it may have."""
-        return [(m, x, y) for _, m, _, x, y in self.fetches]
 
     def begin_epoch(self, order, starts, rates, sizes, done, totals):
         """The next step is number ``done`` of the epoch; ``totals``: by micro-batch, of the steps before it."""
@@ -96,7 +92,7 @@ class GraphStore(GraphPrograms):
         own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
         own += [self.taken, self.number, self.scale, self.overflow, self.good_steps]
         own += [array for total in self.totals.values() for array in total]
-        return own + [array for *_, x, y in self.fetches for array in (x, y) if array is not None]
+        return own + [array for _, *each in self.fetches for array in each[:2] if array is not None]
 
     def save(self):
         """Keep what a step changes, until `restore`."""
@@ -123,7 +119,7 @@ class GraphStore(GraphPrograms):
     def fetch(self):
         """Images and labels of the next step, beside the work that follows."""
         with self.bookkeeping:
-            for how, _, starts, x, y in self.fetches:
+            for _, x, y, how, starts in self.fetches:
                 if not len(y):
                     continue
                 images, labels = self.data

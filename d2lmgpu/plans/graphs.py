@@ -87,7 +87,7 @@ class GraphExecution(Execution):
         counts = np.float32(self.step_sizes.sum(axis=1))
         columns = np.insert(rates, 0, 0), np.insert(counts, 0, 0)
         for i, store in self.store.items():
-            arrays = examples_of_epoch(order, self.step_sizes, [m for m, *_ in store.inputs()])
+            arrays = examples_of_epoch(order, self.step_sizes, [m for m, *_ in store.fetches])
             own = {m: totals[m] for m, holder in self.holder.items() if holder == i}
             store.device.submit(store.begin_epoch, *arrays, *columns, done, own).result()
 
@@ -162,7 +162,7 @@ class GraphExecution(Execution):
             self.minibatches[sizes] = {}
             for i, store in self.store.items():
                 own = self.minibatches[sizes][i] = Minibatch(list(sizes), None)
-                for m, x, y in store.inputs():
+                for m, x, y, *_ in store.fetches:
                     own.y[m] = y[: sizes[m]]
                     if x is not None:
                         own.X[m] = x[: sizes[m]]

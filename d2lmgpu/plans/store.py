@@ -135,13 +135,11 @@ class Store(Computing):
 
     def _final(self, s):
         """The elements of a stage's gradients with which the device updates its own."""
-        first = self.extents["grads", s][0]
-        return self._flat(("grads", s))[slice(*(edge - first for edge in self.parts[s].state))]
+        return self.elements(("grads", s), self.parts[s].state)
 
     def begin(self, minibatch):
         """A step with this `Minibatch` begins."""
-        super().begin(minibatch)
-        self.used = self.precision.scale
+        self.minibatch, self.used = minibatch, self.precision.scale
 
     def clear(self):
         """A step ends. Forget what is of it alone."""
@@ -170,11 +168,8 @@ class Store(Computing):
         self.accepted = self.precision.adapt(rows.raw.view(np.float64).all())
 
     def _keep(self, action):
-        arrays = []
-        for value in action.target, action.value:
-            start = self.extent(value)[0]
-            arrays.append(self._flat(value)[slice(*(edge - start for edge in action.bounds))])
-        arrays[0] += arrays[1]
+        kept = self.elements(action.target, action.bounds)
+        kept += self.elements(action.value, action.bounds)
 
     def _free(self, action):
         value = self.values.pop(action.value, None)

@@ -88,10 +88,6 @@ class Values:
         for values in self.values, self.unwritten:
             values.clear()
 
-    def begin(self, minibatch):
-        """A step with this `Minibatch` begins."""
-        self.minibatch = minibatch
-
     def arrive(self, value, source, record):
         """A copy of what ``source``, another `Store`, has sent; its result, a mark of its end, makes an event."""
         copy = self.expect(value)
@@ -112,6 +108,11 @@ class Values:
         if kind in ROWS:
             return self.norm_part(kind, s)
         return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
+
+    def elements(self, value, bounds):
+        """Elements (start, stop) of a stage's parameters or gradients, as far as the device has them."""
+        first = self.extent(value)[0]
+        return self._flat(value)[slice(*(edge - first for edge in bounds))]
 
     def prepare(self, value):
         """Before transfers of a value: the array is there that they are about, with what the device has of it."""
