@@ -273,17 +273,13 @@ def stuck(plan, frozen, number):
 
     What was sent is free to go, and devices that share a process with a frozen one are frozen, too.
     """
-    actions, sent, found = actions_of(plan, check_plan(plan)), set(), {}
+    actions, found = actions_of(plan, check_plan(plan)), {}
     for n, action in enumerate(actions):
         stopped = {i for i in action.devices if i in found or (i in frozen and n >= number)}
-        way = action.value, action.peer, action.devices[0]
-        if action.what == "receive" and not stopped and way not in sent:
-            stopped = {action.devices[0]}
-        if action.what == "send" and not stopped:
-            sent.add((action.value, action.devices[0], action.peer))
-        if stopped:
-            for i in action.devices:
-                found.setdefault(i, n)
+        if stopped and (action.what != "receive" or action.devices[1] in stopped):
+            stopped = action.devices
+        for i in stopped:
+            found.setdefault(i, n)
     return {i: n for i, n in found.items() if i not in frozen}, actions
 
 
@@ -303,7 +299,8 @@ def test_the_first_missing_message_is_named(name, split, rank, monkeypatch):
     points = [
         n
         for n, action in enumerate(actions_of(plan, check_plan(plan)))
-        if action.what in ("send", "collective") and not frozen.isdisjoint(action.devices)
+        if (action.what == "collective" and not frozen.isdisjoint(action.devices))
+        or (action.what == "receive" and action.devices[1] in frozen)
     ]
     for point in points[:: max(1, len(points) // 6)]:
         waiting, actions = stuck(plan, frozen, point)

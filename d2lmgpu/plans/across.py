@@ -26,25 +26,19 @@ class AcrossProcesses:
     ``first_tags``: the first tag of each action, by number, of which messages go from one process to another.
     """
 
-    def __init__(self, execution, everybody, actions, params):
-        self.execution, self.everybody, self.progress = execution, everybody, everybody.progress
+    def __init__(self, plan, everybody, actions, params):
+        self.everybody, self.progress = everybody, everybody.progress
         if isinstance(self.progress.error, HangError):  # which says what to do
             raise self.progress.error
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")
         self.count, self.first_tags = len(actions) + 2, {}
-        owners, tags, under_way = everybody.owners, 0, {}
+        tags = 0
         for number, action in enumerate(actions):
-            device = action.devices[0]
-            if action.what == "collective" and len({owners[i] for i in action.devices}) > 1:
+            if len({everybody.owners[i] for i in action.devices}) > 1:
                 self.first_tags[number] = tags
-                tags += sum(map(len, action.schedule))
-            elif action.what == "send" and owners[device] != owners[action.peer]:
-                self.first_tags[number] = under_way[action.value, device, action.peer] = tags
-                tags += 1
-            elif action.what == "receive" and owners[device] != owners[action.peer]:
-                self.first_tags[number] = under_way[action.value, action.peer, device]
-        self.tags, m = {}, 2 * execution.plan.micro_batches + 1  # of what devices tell each other in a step
+                tags += sum(map(len, action.schedule)) or 1
+        self.tags, m = {}, 2 * plan.micro_batches + 1  # of what devices tell each other in a step
         for what, numbers in ("gradients", 1), ("results", m):
             self.tags[what] = tags
             tags += sum(map(len, ALGORITHMS[GATHER](len(everybody), numbers * len(everybody))))
@@ -53,8 +47,8 @@ class AcrossProcesses:
                 f"the plan has {tags:,} messages between processes, and this MPI knows no more than "
                 f"{most_tags(self.progress.comm):,}; take fewer micro-batches"
             )
-        plan = execution.plan._replace(network=None)  # functions, whose names tell where they are in memory
-        self._to_compare = {"the plan's checksum": _checksum(plan), "the parameters'": _checksum(*params)}
+        written = plan._replace(network=None)  # functions, whose names tell where they are in memory
+        self._to_compare = {"the plan's checksum": _checksum(written), "the parameters'": _checksum(*params)}
 
     def compare(self):
         """Before the first step: raise ValueError, in all processes, if they are about to do different things."""

@@ -190,12 +190,10 @@ class Computing(Values):
                 views = self._views(self._flat(value), value[1])
                 places += [None] * len(views)
                 more += views
-        if more:
-            terms = iter(parts_of(array_module(more[0]).empty(sum(view.size for view in more), self.dtype), more))
-            more = [(view, next(terms)) for view in more]
-            rest = iter(term for _, term in more)
-            places = [next(rest) if place is None else place for place in places]
-        return places, more
+        terms = parts_of(array_module(self.flat).empty(sum(view.size for view in more), self.dtype), more)
+        rest = iter(terms)
+        places = [next(rest) if place is None else place for place in places]
+        return places, list(zip(more, terms, strict=True))
 
     def _params(self, s):
         params = self._views(self._flat(("params", s)), s)

@@ -110,7 +110,7 @@ class Execution:
         self.actions = [(n, each) for n, each in enumerate(actions) if not self.store.keys().isdisjoint(each.devices)]
         first_update = next(n for n, action in enumerate(actions) if action.what == "update")
         self.before_updates = sum(n < first_update for n, _ in self.actions)
-        self.across = AcrossProcesses(self, everybody, actions, host) if everybody.size > 1 else None
+        self.across = AcrossProcesses(plan, everybody, actions, host) if everybody.size > 1 else None
         self.make_step = self.kinds_of_steps[self.across is not None]
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):

@@ -33,7 +33,7 @@ from .graph_store import GraphStore
 from .step import Step
 from .values import Minibatch
 
-TRAVEL = ("send", "receive", "collective")
+TRAVEL = ("receive", "collective")
 
 
 class GraphExecution(Execution):

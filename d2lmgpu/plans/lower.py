@@ -1,10 +1,10 @@
 """From a plan's steps to what its devices are given one after the other: actions, in an order in which all can happen.
 
-send, receive    a y or dy that is handed on as a whole: two actions, of the sender and of the receiver
-collective       all other transfers of a value in consecutive steps without computations, among devices that have
-                 to do with each other: one action of them all
-keep             elements of a value that are added to another on the same device
-free             a value that no later step reads (language/lives.py)
+receive       a y or dy that is handed on as a whole: an action of the receiver, and of the sender
+collective    all other transfers of a value in consecutive steps without computations, among devices that have
+              to do with each other: one action of them all
+keep          elements of a value that are added to another on the same device
+free          a value that no later step reads (language/lives.py)
 F, B, I, W, update
 """
 
@@ -19,15 +19,14 @@ from ..language.memory import Facts, joined_values
 class Action(NamedTuple):
     """What ``devices`` do, about a ``value``, or of a stage and a micro-batch; in a ``step`` of the plan, from 1.
 
-    ``peer``: the other device of "send" and "receive". ``schedule``: of "collective", whose device i is ``devices[i]``.
-    ``bounds``: of "keep" the elements; ``target``: to what they are added; of B and W the value to which gradients are.
+    ``schedule``: of "collective", whose device i is ``devices[i]``. ``bounds``: of "keep" the elements; ``target``: to
+    what they are added; of B and W the value to which gradients are. Of "receive" the sender is the second device.
     """
 
     what: str
     stage: int
     micro_batch: int = None
     value: tuple = None
-    peer: int = None
     schedule: tuple = ()
     bounds: tuple = None
     target: tuple = None
@@ -35,11 +34,11 @@ class Action(NamedTuple):
     step: int = None
 
     def __str__(self):
-        """ "B of stage 2, micro-batch 3", "send of y of stage 0, micro-batch 3, to device 1"."""
+        """ "B of stage 2, micro-batch 3", "receive of y of stage 0, micro-batch 3, from device 0"."""
         text = f"{self.what} of {self.value[0]} of " if self.value else f"{self.what} of "
         text += f"stage {self.stage}" + ("" if self.micro_batch is None else f", micro-batch {self.micro_batch}")
-        if self.what in ("send", "receive"):
-            text += f", {'to' if self.what == 'send' else 'from'} device {self.peer}"
+        if self.what == "receive":
+            text += f", from device {self.devices[1]}"
         if self.what == "collective":
             text += f", of devices {', '.join(map(str, self.devices))}"
         return text
@@ -56,8 +55,7 @@ def actions_of(plan, columns):
             actions += _collectives(block)
         for t in (action for action in plan.steps[number - 1] if isinstance(action, Transfer)):
             if t.value[0] in ("y", "dy") and t.value not in joined:
-                actions.append(_about("send", t.value, number, t.source, peer=t.destination))
-                actions.append(_about("receive", t.value, number, t.destination, peer=t.source))
+                actions.append(_about("receive", t.value, number, t.destination, t.source))
             elif t.target in (None, t.value):
                 block.setdefault(t.value, {}).setdefault(number, []).append(t)
             elif t.size:

@@ -120,7 +120,7 @@ class _Alone:
         columns, self.optimizer = check_plan(self.plan), OPTIMIZERS[optimizer]
         actions = actions_of(self.plan, columns)
         self.todo = [action for action in actions if 0 in action.devices]
-        if any(action.what in ("send", "receive") for action in self.todo):
+        if any(action.what == "receive" for action in self.todo):
             raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
@@ -168,14 +168,12 @@ class _Alone:
 
     def costs(self, runs):
         """For each stage the medians: a dict for `simulate`."""
-        seconds = {}
+        seconds = [{} for _ in self.plan.stages]
         for run in runs:
             for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
-                seconds.setdefault((action.stage, action.what), []).append((end - begin) / self._part_of(action))
-        return [
-            {what: statistics.median(found) for (s, what), found in seconds.items() if s == stage}
-            for stage in range(len(self.plan.stages))
-        ]
+                found = seconds[action.stage].setdefault(action.what, [])
+                found.append((end - begin) / self._part_of(action))
+        return [{what: statistics.median(found) for what, found in own.items()} for own in seconds]
 
     def _part_of(self, action):
         """How much of what the action is for a whole stage it is here, of 1."""

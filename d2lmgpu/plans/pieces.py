@@ -67,18 +67,52 @@ class PieceStore(GraphStore):
             piece.graph.launch(self.device.stream)
 
 
+class InPieces(OnDevices):
+    """A step in pieces: while they are being recorded all that is none of them is left out."""
+
+    def make_batch(self):
+        """What the step's work is given to."""
+        return self.execution.recording or Launches(self)
+
+    def kernels(self, store, function, *args):
+        """As of `Step`."""
+        return self.batch.kernels(store, function, *args)
+
+    def fail(self, error):
+        """As of `Step`. What cannot be recorded can still be launched kernel by kernel."""
+        if self.execution.recording is None:
+            super().fail(error)
+
+    def run(self, store, action, events):
+        """As of `Step`: where gradients become final, a piece ends."""
+        self.batch.run(store, events, lambda final: self.do(store.do, action, final))
+
+    def _add_receive(self, number, action):
+        if self.execution.recording is not None and action.devices[0] in self.execution.store:
+            self.batch.note(self.execution.store[action.devices[0]], action.value)
+        super()._add_receive(number, action)
+
+    def _share_overflow(self, stores):
+        makers = [lambda store=store: [float(store.overflow.get()[0])] for store in stores]
+        for store, rows in zip(stores, self._gathered("gradients", 1, makers), strict=True):
+            self.batch.chain(store.device, self.do, store.take_overflow, rows)
+
+
+class PiecesAcross(InPieces, StepAcross):
+    """Likewise, for the devices of one process of several."""
+
+
 class PieceExecution(GraphExecution):
     """As `GraphExecution`, whose devices may be of several processes, or on cards that do not use each other's memory.
 
     ``library``: as of `Execution`.
     """
 
-    kind_of_store = PieceStore
+    kind_of_store, kinds_of_steps = PieceStore, (InPieces, PiecesAcross)
 
     def __init__(self, *arguments, **options):
         self.recording, self.pieces = None, {}
         super().__init__(*arguments, **options)
-        self.make_step = PiecesAcross if self.across is not None else InPieces
 
     def record(self, sizes):
         """Record the pieces of a step, for `submit_step`; the rest is as of `GraphExecution`."""
@@ -105,38 +139,3 @@ class PieceExecution(GraphExecution):
     def submit_step(self, sizes, tell=0.0):
         """Begin a step of which the pieces have been recorded; the rest is as of `submit`."""
         return self.submit_placed(self.minibatch(sizes), 0.0, tell)
-
-
-class InPieces(OnDevices):
-    """A step in pieces: while they are being recorded all that is none of them is left out."""
-
-    def make_batch(self):
-        """What the step's work is given to."""
-        return self.execution.recording or Launches(self)
-
-    def kernels(self, store, function, *args):
-        """As of `Step`."""
-        return self.batch.kernels(store, function, *args)
-
-    def fail(self, error):
-        """As of `Step`. What cannot be recorded can still be launched kernel by kernel."""
-        if self.execution.recording is None:
-            super().fail(error)
-
-    def run(self, store, action, events):
-        """As of `Step`: where gradients become final, a piece ends."""
-        self.batch.run(store, events, lambda final: self.do(store.do, action, final))
-
-    def _add_receive(self, number, action):
-        if self.execution.recording is not None:
-            self.batch.note(self.execution.store[action.devices[0]], action.value)
-        super()._add_receive(number, action)
-
-    def _share_overflow(self, stores):
-        makers = [lambda store=store: [float(store.overflow.get()[0])] for store in stores]
-        for store, rows in zip(stores, self._gathered("gradients", 1, makers), strict=True):
-            self.batch.chain(store.device, self.do, store.take_overflow, rows)
-
-
-class PiecesAcross(InPieces, StepAcross):
-    """Likewise, for the devices of one process of several."""

@@ -1,6 +1,6 @@
 """A step of a plan as one `Batch` of work for its devices, which are all of this process.
 
-receive       comes after the device's work up to the send; then it copies
+receive       comes after the sender's work so far; then the device copies
 free          of what was sent comes after the copies
 collective    as collectives/execute.py does it, on arrays that come into being by the work before it
 
@@ -34,7 +34,7 @@ class Step(Overlap):
         self.tell = tell
         self.examples = next(iter(minibatch.values())).examples
         self.batch, self._lock = self.make_batch(), threading.Lock()
-        self.sent, self.received = {}, {}  # events: by (value, source, destination), and of copies by (value, source)
+        self.received = {}  # events of copies by (value, source)
         self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
         for i, own in minibatch.items():
             self.kernels(execution.store[i], execution.store[i].begin, own)
@@ -77,8 +77,6 @@ class Step(Overlap):
         i = action.devices[0]
         if action.what == "collective":
             self._add_collective(number, action)
-        elif action.what == "send":
-            self._add_send(number, action)
         elif action.what == "receive":
             self._add_receive(number, action)
         else:
@@ -105,17 +103,12 @@ class Step(Overlap):
     def _finite(self, store):
         return self.do(store.finite) or [0.0]
 
-    def _add_send(self, number, action):
-        (i,) = action.devices
-        self.sent[action.value, i, action.peer] = self.batch.record(self.execution.store[i].device)
-
     def _add_receive(self, number, action):
-        (i,) = action.devices
-        source, store = self.execution.store[action.peer], self.execution.store[i]
-        self.batch.wait(store.device, self.sent[action.value, action.peer, i])
+        store, source = (self.execution.store[i] for i in action.devices)
+        self.batch.wait(store.device, self.batch.record(source.device))
         record = note_transfer(source.device, store.device, self.bytes_of(action))
         copied = self.batch.submit(store.device, self.do, store.arrive, action.value, source, record)
-        self.received.setdefault((action.value, action.peer), []).append(copied)
+        self.received.setdefault((action.value, action.devices[1]), []).append(copied)
 
     def _await_receipt(self, number, action):
         """Of what was sent, before it is freed."""
@@ -190,7 +183,7 @@ class Step(Overlap):
             self.execution.error = self.execution.error or error
 
     def bytes_of(self, action):
-        """What travels in a send or receive."""
+        """What travels in a receive."""
         return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
 
 

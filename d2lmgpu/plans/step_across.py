@@ -56,26 +56,20 @@ class StepAcross(Step):
         super().fail(error)
         self.progress.give_up(error)
 
-    def _add_send(self, number, action):
-        tag, (i,) = self.across.first_tags.get(number), action.devices
-        if tag is None:
-            super()._add_send(number, action)
-            return
-        store, left = self.execution.store[i], Task()
-        record = note_transfer(store.device, self.everybody[action.peer], self.bytes_of(action))
-        self.received.setdefault((action.value, i), []).append((left, tag, action.peer))
-        self.batch.chain(store.device, self._begin, left, self._send, store, action, tag, record)
-
     def _add_receive(self, number, action):
-        tag, (i,) = self.across.first_tags.get(number), action.devices
+        tag, (i, source) = self.across.first_tags.get(number), action.devices
         if tag is None:
             super()._add_receive(number, action)
             return
-        store, come = self.execution.store[i], Task()
-        record = note_transfer(self.everybody[action.peer], store.device, self.bytes_of(action))
-        landing = []  # the host's array of a GPU's message
-        self.batch.chain(store.device, self._begin, come, self._receive, store, action, tag, record, landing)
-        self._await(number, action, come, tag, action.peer, "send")
+        record, done = note_transfer(self.everybody[source], self.everybody[i], self.bytes_of(action)), Task()
+        if source in self.execution.store:
+            store = self.execution.store[source]
+            self.received.setdefault((action.value, source), []).append((done, tag, i))
+            self.batch.chain(store.device, self._begin, done, self._send, store, action, tag, record)
+            return
+        store, landing = self.execution.store[i], []  # the host's array of a GPU's message
+        self.batch.chain(store.device, self._begin, done, self._receive, store, action, tag, record, landing)
+        self._await(number, action, done, tag, source, "send")
         if store.device.kind == "gpu":
             self.batch.chain(store.device, self.do, self._land, store, action.value, landing)
 
@@ -126,8 +120,8 @@ class StepAcross(Step):
         cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, step 9 (receive of y of stage 2,
         micro-batch 1, from device 2), for cpu(0) of rank 2 (b) to send it
         """
-        places, (i,) = self.everybody.places, action.devices
-        return f"{places[i]} waits in {self._where(action)}, for {places[other]} to {what} it", places[other].rank
+        place, other = self.everybody.places[action.devices[0]], self.everybody.places[other]
+        return f"{place} waits in {self._where(action)}, for {other} to {what} it", other.rank
 
     # On devices:
 
@@ -141,11 +135,11 @@ class StepAcross(Step):
     def _send(self, store, action, tag, record):
         flat = store.exchanged(action.value)
         host = flat.get() if store.device.kind == "gpu" else flat
-        rank = self.everybody.owners[action.peer]
+        rank = self.everybody.owners[action.devices[0]]
         yield timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
 
     def _receive(self, store, action, tag, record, landing):
-        rank, begin = self.everybody.owners[action.peer], time.perf_counter()
+        rank, begin = self.everybody.owners[action.devices[1]], time.perf_counter()
         host = flat = store.expect(action.value)
         if store.device.kind == "gpu":
             host = np.empty(flat.size, flat.dtype)
