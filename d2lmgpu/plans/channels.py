@@ -28,12 +28,15 @@ weird trick for parallelizing convolutional neural networks". Pairs: Shoeybi et 
 multi-billion parameter language models using model parallelism".
 """
 
+import itertools
+
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
 from ..language.actions import chunk_bounds, place, together
 from ..language.plan import Compute, Part, Plan, all_of, stage_of
 from ..language.split import has_weights, splits_of, units_of_outputs
 from ..networks import LENET
 from .compose import allreduce, without_nothing
+from .cut import blocks
 
 
 def channels(k, micro_batches=1, network=LENET):
@@ -48,14 +51,14 @@ def channel_pairs(k, micro_batches=1, network=LENET):
 
 def columns(network):
     """Stages of `channels`: each layer with weights and what follows it, and the loss alone."""
-    starts = _starts(network)
-    stages = [stage_of(network, a, b, "columns") for a, b in zip(starts, [*starts[1:], len(network)], strict=True)]
+    edges = itertools.pairwise([*blocks(network, has_weights), len(network)])
+    stages = [stage_of(network, a, b, "columns") for a, b in edges]
     return *stages, stage_of(network, len(network), len(network))
 
 
 def pairs(network):
     """Stages of `channel_pairs`: columns, rows, what follows without weights, and so on, and the loss alone."""
-    starts, stages = [*_starts(network), len(network)], []
+    starts, stages = [*blocks(network, has_weights), len(network)], []
     for i in range(0, len(starts) - 1, 2):
         stages.append(stage_of(network, starts[i], starts[i + 1], "columns"))
         if i + 2 < len(starts):
@@ -96,12 +99,6 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
         steps.append([Compute("update", i, s) for i in devices if parts[s][i % k][0] < parts[s][i % k][1]])
     title = name if copies == 1 else f"data={copies},{name}={k}"
     return Plan(title, network, stages, copies * micro_batches, layout, [step for step in steps if step])
-
-
-def _starts(network):
-    """Where stages with weights begin: the first one with the first layer."""
-    starts = [i for i, layer in enumerate(network) if has_weights(layer)]
-    return [0, *starts[1:]]
 
 
 def _exchanged(kind, s, stages, network, copies, k, j, micro_batches):

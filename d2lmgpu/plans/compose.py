@@ -49,7 +49,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
         tuple(Part(s, all_of(stage), all_of(stage)) for s, stage in enumerate(stages) if device in holders[s])
         for device in range(len(devices))
     )
-    steps = _InSteps(devices, units_of_outputs(network, stages)).steps()
+    steps = _in_steps(devices, units_of_outputs(network, stages))
     for s in reversed(range(len(stages))):
         ends = itertools.accumulate(map(math.prod, shapes_of(stages[s], network)), initial=0)
         for bounds in [all_of(stages[s])] if flat else itertools.pairwise(ends):
@@ -70,62 +70,59 @@ def without_nothing(schedule):
     return [step for step in steps if step]
 
 
-class _InSteps:
-    """``devices``: for each a list of `Compute`; ``units``: of each stage's y."""
+def _in_steps(devices, units):
+    """The steps in which devices do their lists of `Compute`; ``units``: of each stage's y."""
+    owners = {}  # of each y and dy the first device that makes it
+    for compute in itertools.chain(*devices):
+        for value in uses_of(compute)[1]:
+            owners.setdefault(value, compute.device)
+    todo, done, steps = [list(reversed(own)) for own in devices], set(), []
+    while any(todo):
+        first = [(own[-1], *_needed(own[-1], owners, len(units) - 1)) for own in todo if own]
+        ready = [each for each in first if each[1] is None or each[1] in done]
+        if not ready:
+            raise PlanError(_deadlock(first))
+        moves = [
+            Transfer(source, compute.device, 0, units[value[1]] or 1, "copy", value)
+            for compute, value, source in ready
+            if value is not None
+        ]
+        steps += [moves] * bool(moves) + [[compute for compute, *_ in ready]]
+        for compute, *_ in ready:
+            todo[compute.device].pop()
+            done.update(uses_of(compute)[1])
+    return steps
 
-    def __init__(self, devices, units):
-        self.todo, self.units, self.done = [list(reversed(todo)) for todo in devices], units, set()
-        self.owners = {}  # of each y and dy the first device that makes it
-        for compute in itertools.chain(*devices):
-            _, makes, _ = uses_of(compute)
-            for value in makes:
-                self.owners.setdefault(value, compute.device)
 
-    def steps(self):
-        steps = []
-        while any(self.todo):
-            ready = [todo[-1] for todo in self.todo if todo and self._waits_for(todo[-1]) is None]
-            if not ready:
-                raise PlanError(self._deadlock())
-            needed = [(compute.device, *self._needs(compute)) for compute in ready]
-            moves = [
-                Transfer(source, device, 0, self.units[value[1]] or 1, "copy", value)
-                for device, value, source in needed
-                if source != device
-            ]
-            steps += [moves] * bool(moves) + [ready]
-            for compute in ready:
-                self.todo[compute.device].pop()
-                self.done.update(uses_of(compute)[1])
-        return steps
+def _needed(compute, owners, last):
+    """The y or dy of another device that a computation needs, and the device that makes it; or None twice.
 
-    def _needs(self, compute):
-        """The y or dy that another stage has to make before, and the device that does; or None, and its own device."""
-        what, device, s, m, _ = compute
-        value = {"F": ("y", s - 1, m), "B": ("dy", s, m), "I": ("dy", s, m)}.get(what)
-        if value is None or not 0 <= value[1] < len(self.units) - 1:
-            return None, device
-        if value not in self.owners:
-            does = f"stage {s - 1} forward" if what == "F" else f"stage {s + 1} backward"
-            raise PlanError(f"{compute}: no device does {does} for this micro-batch")
-        return value, self.owners[value]
+    What its own device should have made, the proof looks after.
+    """
+    what, device, s, m, _ = compute
+    value = {"F": ("y", s - 1, m), "B": ("dy", s, m), "I": ("dy", s, m)}.get(what)
+    if value is None or not 0 <= value[1] < last or owners.get(value) == device:
+        return None, None
+    if value not in owners:
+        does = f"stage {s - 1} forward" if what == "F" else f"stage {s + 1} backward"
+        raise PlanError(f"{compute}: no device does {does} for this micro-batch")
+    return value, owners[value]
 
-    def _waits_for(self, compute):
-        """The device for which it has to wait, or None. What its own device should have made, the proof looks after."""
-        value, source = self._needs(compute)
-        return None if source == compute.device or value in self.done else source
 
-    def _deadlock(self):
-        """A sentence about a circle of devices; or else about one that waits for what never comes."""
-        waiting = {todo[-1].device: todo[-1] for todo in self.todo if todo}
-        circle, device = [], next(iter(waiting))
-        while device not in circle and device in waiting:
-            circle.append(device)
-            device = self._waits_for(waiting[device])
-        pairs = [f"{waiting[d]}, waits for device {self._waits_for(waiting[d])}" for d in circle]
-        if device not in waiting:
-            return f"{pairs[-1]} for ever, which has done everything on its list"
-        return f"a deadlock: {'; '.join(pairs[circle.index(device) :])}"
+def _deadlock(first):
+    """A sentence about a circle of devices; or else about one that waits for what never comes.
+
+    ``first``: of each device what it should do first, the value that it waits for, and the device that makes it.
+    """
+    waiting = {compute.device: (compute, source) for compute, _, source in first}
+    circle, device = [], first[0][0].device
+    while device not in circle and device in waiting:
+        circle.append(device)
+        device = waiting[device][1]
+    pairs = ["{}, waits for device {}".format(*waiting[d]) for d in circle]
+    if device not in waiting:
+        return f"{pairs[-1]} for ever, which has done everything on its list"
+    return f"a deadlock: {'; '.join(pairs[circle.index(device) :])}"
 
 
 def _computation(short, device):

@@ -17,10 +17,9 @@ SLACK = 1 / 8
 """By how much more than the largest layer's parameters a stage may have that is to need little memory."""
 
 
-def blocks(network):
+def blocks(network, begins=lambda layer: layer.shapes):
     """Where a stage may begin: the numbers of the layers that have parameters, with 0 for the first of them."""
-    with_parameters = [i for i, layer in enumerate(network) if layer.shapes]
-    return [0, *with_parameters[1:]]
+    return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 
 def cut(network, count, costs=None):

@@ -55,13 +55,14 @@ class Step(Overlap):
 
         At last what its process had to ``tell``. Where several devices have computed a micro-batch, each has its own.
         """
-        rows = []
-        for i, minibatch in self.minibatch.items():
-            rows.append([0.0] * (2 * len(self.examples)) + [self.tell])
-            for m, sums in minibatch.sums.items():
-                device = self.execution.store[i].device
-                rows[-1][2 * m : 2 * m + 2] = raw_result_to_host(sums, device).tolist()
-        return rows
+        return [self._row(i, raw_result_to_host) for i in self.minibatch]
+
+    def _row(self, i, to_host):
+        """Of a device; ``to_host(array, device)`` brings its sums."""
+        row = [0.0] * (2 * len(self.examples)) + [self.tell]
+        for m, sums in self.minibatch[i].sums.items():
+            row[2 * m : 2 * m + 2] = to_host(sums, self.execution.store[i].device).tolist()
+        return row
 
     def _before_updates(self):
         """At the same place in all processes: losses are known, and who has not come here has updated nothing."""

@@ -37,19 +37,11 @@ class StepAcross(Step):
         return rows_of(self.told, self.everybody).tolist()
 
     def _tell_others(self):
-        makers = [functools.partial(self._row, i) for i in self.minibatch]
+        makers = [functools.partial(self._row, i, _to_host) for i in self.minibatch]
         self.told = self._gathered("results", 2 * len(self.examples) + 1, makers)
 
     def _gathered(self, what, m, makers):
         return self.across.add_gather(self, what, m, makers)
-
-    def _row(self, i):
-        """Runs on a device: its row of numbers."""
-        row = np.zeros(2 * len(self.examples) + 1)
-        for m, sums in self.minibatch[i].sums.items():
-            row[2 * m : 2 * m + 2] = sums if isinstance(sums, np.ndarray) else sums.get()
-        row[-1] = self.tell
-        return row
 
     def fail(self, error):
         """As of `Step`; no device of this process waits for messages any more."""
@@ -151,3 +143,8 @@ class StepAcross(Step):
 
     def _land(self, store, key, landing):
         store.exchanged(key).set(landing[0])
+
+
+def _to_host(array, device):
+    """Runs on the device."""
+    return array if device.kind == "cpu" else array.get()
