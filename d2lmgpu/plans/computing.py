@@ -7,7 +7,7 @@ pause where batch norm's sums may be summed over devices.
 import itertools
 
 from ..devices import array_module, parts_of
-from ..kernels.stages import Idle, images_last, norm_channels, to_the_end, with_shapes
+from ..kernels.stages import Idle, images_last, to_the_end, with_shapes
 from ..language.ways import EMPTY, KEPT, WRITTEN
 from ..layers import make_sync_statistics
 from ..networks import half_weights
@@ -76,18 +76,22 @@ class Computing(Values):
             dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
             dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
-        sync = self._sync_of_run(s, m, norm_channels(layers, params))
+        sync = self._sync_of_run(s, m)
         ready = self._teller(stages, final) if final and not more else None
         how = {"ready": ready, "sync_statistics": sync, "draws": self._draws(s, m), "loss": loss, "dx": dx}
         self.minibatch.sums[m] = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
+        rest = iter(sync)
         for i in stages:
-            own, sync = sync[: len(self.norms[i])], sync[len(self.norms[i]) :]
-            self._add_norms("moments", i, own)
+            self._add_norms("moments", i, [next(rest) for _ in self.norms[i]])
         add(more)
 
-    def _sync_of_run(self, s, m, channels):
+    def _sync_of_run(self, s, m):
         """A `SyncStatistics` for each batch norm layer of a run that begins with stage s."""
-        return make_sync_statistics(channels, array_module(self.flat))
+        return [sync for i in range(s, len(self.layers)) for sync in self._new_sync(i)]
+
+    def _new_sync(self, s):
+        """A `SyncStatistics` for each batch norm layer of a stage."""
+        return make_sync_statistics(self.channels[s], array_module(self.flat))
 
     def _run_in_parts(self, s, m, x, params, layers, grads, **how):
         """As `in_parts` of the kernels, which say ``how``; of a run that begins with stage s."""
@@ -124,12 +128,11 @@ class Computing(Values):
 
     def _as_written(self, s, m, x):
         """As of `_forward`, by the layers as they are written."""
-        params = self._params(s)
-        sync = make_sync_statistics(norm_channels(self.layers[s], params), array_module(x))
-        return self._parts_as_written(s, m, x, params, sync), sync
+        sync = self._new_sync(s)
+        return self._parts_as_written(s, m, x, sync), sync
 
-    def _parts_as_written(self, s, m, x, params, sync):
-        y, cache = yield from forward_in_parts(self.layers[s], x, params, sync, self._draws(s, m))
+    def _parts_as_written(self, s, m, x, sync):
+        y, cache = yield from forward_in_parts(self.layers[s], x, self._params(s), sync, self._draws(s, m))
         is_last = s == len(self.layers) - 1
         if is_last:
             y, end = loss_forward(y, self.minibatch.y[m], self.loss)

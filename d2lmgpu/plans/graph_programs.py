@@ -17,10 +17,9 @@ import numpy as np
 from ..devices import array_module
 from ..kernels.cuda import PRECISIONS, Branches, Pass, Program
 from ..kernels.cuda.stages import rounds_output
-from ..kernels.stages import images_last, norm_channels
+from ..kernels.stages import images_last
 from ..language.plan import COMPUTES
 from ..language.split import ROWS, norm_views
-from ..layers import make_sync_statistics
 from .store import Store
 
 
@@ -71,16 +70,14 @@ class GraphPrograms(Store):
         yield from program.forward(params)
         yield from program.backward(params, grads, ready)
         self.branches.join()
-        if dx is not None and ("dy", s - 1, m) in self.travels:
-            dx[...] = program.dx
-        elif dx is not None:
-            self.values["dy", s - 1, m] = as_images_last(program.dx)
+        if dx is not None:
+            self.values["dy", s - 1, m] = with_images_last(program.dx, ("dy", s - 1, m) in self.travels)
 
     def _pass(self, s, m, x, params, loss):
         key = s, m, len(x)
         if key not in self.programs:
             new = self.programs[key] = GraphPass(*self._of_pass(s, x, params, loss), **self._options(s, m, x))
-            new.sync = self._new_sync(s, norm_channels(self.layers[s], params))
+            new.sync = self._new_sync(s)
             new.copies_y, new.copies_dx = ("y", s, m) in self.travels, ("dy", s - 1, m) in self.travels
             new.program.use_statistics(new.sync)
         self._count(self.programs[key].program, m)
@@ -117,20 +114,17 @@ class GraphPrograms(Store):
             self.unwritten.discard(value)
         return super()._flat(value)
 
-    def _new_sync(self, s, channels):
-        """A `SyncStatistics` for each batch norm layer of a stage."""
-        made = make_sync_statistics(channels, array_module(self.flat))
+    def _new_sync(self, s):
+        made = super()._new_sync(s)
         for kind, rows in ROWS.items() if s in self.alone else ():
             views = norm_views(self.fixed[kind, s], rows, self.norms[s], None)
             made = [sync._replace(**{kind: view}) for sync, view in zip(made, views, strict=True)]
         return made
 
-    def _sync_of_run(self, s, m, channels):
+    def _sync_of_run(self, s, m):
         key = "sync", s, m
         if key not in self.programs:
-            rest, stages = iter(channels), range(s, len(self.layers))
-            made = [self._new_sync(i, [next(rest) for _ in self.norms[i]]) for i in stages]
-            self.programs[key] = sum(made, [])
+            self.programs[key] = super()._sync_of_run(s, m)
         return self.programs[key]
 
     def _add_norms(self, kind, s, sync):
@@ -156,18 +150,16 @@ class GraphPass(Pass):
         yield from self.program.forward(params)
         if self.with_loss:
             return None
-        return images_last(self.program.logits) if self.copies_y else as_images_last(self.program.logits)
+        return with_images_last(self.program.logits, self.copies_y)
 
     def backward(self, params, grads, dy=None, scale=1):
         """As of `Pass`; the scale is the program's own."""
         if dy is not None:
             self.program.dlogits = array_module(dy).ascontiguousarray(dy)
         yield from self.program.backward(params, grads)
-        if not self.input_grad:
-            return None
-        return images_last(self.program.dx) if self.copies_dx else as_images_last(self.program.dx)
+        return with_images_last(self.program.dx, self.copies_dx) if self.input_grad else None
 
 
-def as_images_last(x):
-    """A view of a plain array (N, ...) as (..., N)."""
-    return array_module(x).moveaxis(x, 0, -1)
+def with_images_last(x, copies):
+    """A plain array (N, ...) as (..., N): a copy, or a view."""
+    return images_last(x) if copies else array_module(x).moveaxis(x, 0, -1)

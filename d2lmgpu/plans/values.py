@@ -37,7 +37,8 @@ class Values:
     """A device's values in a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
 
     ``extents``: by gradients the elements (start, stop) that the device has of them. ``computed``: the stages that it
-    computes, of whose batch norm layers it has ``running[s]``: running means and variances, as of `init_statistics`.
+    computes, of whose batch norm layers it has ``channels[s]`` of each, and ``running[s]``: running means and
+    variances, as of `init_statistics`.
 
     ``flat`` is what it holds of parameters, in one array, of which ``own[s]`` are parts; so is ``flat_state``, for each
     of the optimiser's states. ``fixed``: arrays for gradients that are to be the same in each step. ``spare``: arrays
@@ -62,11 +63,11 @@ class Values:
         self.flat_state = [whole for whole, _ in states]
         self.state = {s: [own[s] for _, own in states] for s in self.parts}
         self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
-        self.running = {}
+        self.channels, self.running = {}, {}
         for s in sorted(computed):
-            sizes = [len(range(*self.channels_of(s).indices(C))) for C in self.norms[s] for _ in ("mean", "variance")]
-            if sizes:
-                self.running[s] = list(map(self._new, sizes))
+            self.channels[s] = [len(range(*self.channels_of(s).indices(C))) for C in self.norms[s]]
+            if self.channels[s]:
+                self.running[s] = [self._new(C) for C in self.channels[s] for _ in ("mean", "variance")]
                 for number, array in enumerate(self.running[s]):
                     array.fill(number % 2)
 
