@@ -50,7 +50,7 @@ def in_a_plan(cluster, how):
 
     def go_wrong_at_last(action, *numbers):
         left[0] -= 1
-        if execution.steps == ROUNDS - 1 and left[0] < 0:
+        if store.steps == ROUNDS - 1 and left[0] < 0:
             go_wrong(how)
         do(action, *numbers)
 

@@ -374,7 +374,7 @@ def test_mixed_precision(data, split, monkeypatch):
         cpus(4), some, split=split, micro_batches=2, prefetch=False, callbacks=[Listen()], **settings
     )
     assert scales[0] == 2.0**18 and scales[-1] == scales[-2] < 2.0**18
-    assert runners[0].execution.steps == len(scales) - np.log2(2.0**19 / scales[-1])
+    assert runners[0].execution.stores[0].steps == len(scales) - np.log2(2.0**19 / scales[-1])
     assert history.train_loss == pytest.approx(alone.train_loss, rel=2e-3)  # rounded to 11 bits, here and there another
     for one, other in zip(found, params, strict=True):
         assert_close(one, other, 2e-2)

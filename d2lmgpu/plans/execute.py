@@ -161,16 +161,6 @@ class Execution:
                 self.error, self.has_failed = self.error or error, True
                 raise error
 
-    @property
-    def steps(self):
-        """Updates of the optimiser; in mixed precision there is not one in every step."""
-        return self.stores[0].steps
-
-    @steps.setter
-    def steps(self, steps):
-        for store in self.stores:
-            store.steps = steps
-
     def set_params(self, values):
         """Take all parameters, on the host."""
         flat = numbered_stages([np.asarray(to_host(value)) for value in values], self.plan)

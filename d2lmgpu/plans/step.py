@@ -118,21 +118,20 @@ class Step(Overlap):
             self.batch.wait(self.execution.store[i].device, copied)
 
     def _add_collective(self, number, action):
-        stores, queues = self._prepare(action)
-        dtype, (size, first, unit) = self.execution.dtype_of(action.value), self._extent(action, stores[0])
-        if self._is_by_library(action):
+        execution, (stores, queues) = self.execution, self._prepare(action)
+        size, *placed = self._extent(action, stores[0])
+        if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
             pairs = zip(stores, queues, strict=True)
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
-            allreduce(arrays, self.execution.library, self.batch)
+            allreduce(arrays, execution.library, self.batch)
         elif size:
-            program = compiled(action.schedule, len(stores), needs_staging(queues, dtype), first, unit)
-            add_exchange(self.batch, program, queues, Exchanged(self, stores, action), size, dtype.itemsize)
+            arrays, dtype = Exchanged(self, stores, action), execution.dtype_of(action.value)
+            self._add_exchange(number, action, queues, arrays, size, dtype, *placed)
         self._note_exchange(action, queues)
 
-    def _is_by_library(self, action):
-        """Whether gradients are summed over all devices, and not by a schedule."""
-        is_sum = action.value[0] == "grads" and len(action.devices) == self.execution.plan.k
-        return self.execution.library is not None and is_sum
+    def _add_exchange(self, number, action, queues, arrays, size, dtype, first, unit):
+        program = compiled(action.schedule, len(queues), needs_staging(queues, dtype), first, unit)
+        add_exchange(self.batch, program, queues, arrays, size, dtype.itemsize)
 
     def _prepare(self, action):
         """Let the whole arrays be there that a collective is about.

@@ -21,7 +21,7 @@ from ..cluster.part import part_of
 from ..cluster.staging import add_staged
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
-from .step import Exchanged, Step, compiled
+from .step import Step, compiled
 
 
 class StepAcross(Step):
@@ -80,20 +80,16 @@ class StepAcross(Step):
         self.batch.chain(device, self.progress.await_event, done, missing, order)
         self.batch.wait(device, done)
 
-    def _add_collective(self, number, action):
-        if number not in self.across.first_tags or self._is_by_library(action):
-            super()._add_collective(number, action)
+    def _add_exchange(self, number, action, queues, arrays, size, dtype, first, unit):
+        if number not in self.across.first_tags:
+            super()._add_exchange(number, action, queues, arrays, size, dtype, first, unit)
             return
-        (stores, queues), everybody = self._prepare(action), self.everybody
-        size, first, unit = self._extent(action, stores[0])
-        if size:
-            owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
-            part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
-            where, dtype = functools.partial(self._where, action), self.execution.dtype_of(action.value)
-            messages = self.progress, self._order(number), self.across.first_tags[number]
-            exchange = Exchange(where, part, places, queues, dtype, *messages)
-            add_staged(self.batch, queues, Exchanged(self, stores, action), size, dtype, exchange.run, self.do)
-            self._note_exchange(action, queues)
+        everybody = self.everybody
+        owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
+        part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
+        messages = self.progress, self._order(number), self.across.first_tags[number]
+        exchange = Exchange(functools.partial(self._where, action), part, places, queues, dtype, *messages)
+        add_staged(self.batch, queues, arrays, size, dtype, exchange.run, self.do)
 
     # What a device waits for:
 

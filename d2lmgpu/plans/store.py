@@ -18,7 +18,7 @@ class Store(Computing):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.accepted = True
-        self.steps = 0  # updates of the optimiser
+        self.steps = 0  # updates of the optimiser; in mixed precision there is not one in every step
         self.begun = self.finished = 0  # steps in which it began to update, and those of them that are done
         self.half_way = {}  # after M and S: generators that do the rest
 

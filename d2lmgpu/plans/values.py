@@ -102,12 +102,13 @@ class Values:
         return self.exchanged(value)
 
     def extent(self, value):
-        """The elements (start, stop) of what transfers of parameters or gradients are about here."""
+        """The elements (start, stop) of what transfers of a value are about here, unless it is a y or dy."""
         kind, s = value[:2]
         if kind == "grads":
             return self.extents[value]
         if kind in ROWS:
-            return self.norm_part(kind, s)
+            part = self.parts[s].params if s in self.parts else None
+            return norm_part(kind, self.norms[s], self.splits[s], part)
         return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
 
     def elements(self, value, bounds):
@@ -125,11 +126,6 @@ class Values:
     def exchanged(self, value):
         """The flat array that transfers are about."""
         return self.values[value].reshape(-1) if value[0] in ("y", "dy") else self._flat(value)
-
-    def norm_part(self, kind, s):
-        """The elements (start, stop) that the device has of moments or sums."""
-        part = self.parts[s].params if s in self.parts else None
-        return norm_part(kind, self.norms[s], self.splits[s], part)
 
     def channels_of(self, s):
         """Of a stage's batch norm layers the channels that are the device's, a slice."""

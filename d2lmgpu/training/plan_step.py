@@ -179,7 +179,8 @@ class PlanStep:
         self.execution.set_params(params)
         give_back(self.execution, optimizer_state)
         self.execution.set_statistics(statistics)
-        self.execution.steps = steps
+        for store in self.execution.stores:
+            store.steps = steps
 
     def scaling(self):
         """What a checkpoint holds of precision "mixed", the same on all devices: NumPy arrays."""

@@ -65,7 +65,7 @@ class Saver:
         now = {
             "history": self.history.as_dict(),
             "position": vars(position),
-            "optimizer_steps": self.execution.steps,
+            "optimizer_steps": self.execution.stores[0].steps,
         }
         return Checkpoint(self.state | now, arrays)
 
