@@ -26,7 +26,8 @@ from .store import Store
 class GraphPrograms(Store):
     """As `Store`, of whose arguments ``mixed`` is left to the ``precision``, one of `PRECISIONS`: kernels round.
 
-    ``travels``: the values that go to other devices, or come from them. ``targets``: by stage and micro-batch the
+    ``travels``: the values that go to other devices, or come from them. ``tracks_early``: whether moments are final
+    when all computations are done. ``targets``: by stage and micro-batch the
     value to which B adds gradients. ``alone``: of each stage with batch norm the micro-batch, if there is only one.
     """
 

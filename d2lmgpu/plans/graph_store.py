@@ -112,7 +112,6 @@ class GraphStore(GraphPrograms):
     def begin(self, minibatch):
         """As of `GraphPrograms`. Where no loss is computed the step is counted here."""
         super().begin(minibatch)
-        self.tracked = False
         if not self.counts:
             run(launch.count_step(), self.number, self.zero)
 
@@ -129,14 +128,12 @@ class GraphStore(GraphPrograms):
 
     def find_overflow(self):
         """Whether all final gradients are finite."""
-        for s, part in self.parts.items():
-            if part.state[0] < part.state[1]:
-                grads = self._final(s)
-                self._run_mixed("check_finite", grads.size, grads, self.overflow)
+        for grads in self._all_final():
+            self._run_mixed("check_finite", grads.size, grads, self.overflow)
 
     def clear(self):
         """As of `Store`."""
-        if not self.tracked:
+        if not self.tracks_early:
             self.track()
         if self.optimizer.name == "adam":
             run(launch.count_step(), self.taken, self.overflow)
@@ -148,7 +145,6 @@ class GraphStore(GraphPrograms):
 
     def track(self):
         """As of `Store`, beside the work that follows."""
-        self.tracked = True
         with self.bookkeeping:
             super().track()
 

@@ -53,11 +53,10 @@ class GraphExecution(Execution):
         self.memory, self.minibatches = GraphMemory(self.streams), {}
         self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
         of_moments = [n for n, action in self.actions if action.value and action.value[0] == "moments"]
-        self.last_moments = max(of_moments, default=0)
         travels = {action.value for _, action in self.actions if action.what in TRAVEL}
         for i, store in self.store.items():
             own = [compute for compute in self.computes if compute.device == i]
-            store.travels = travels
+            store.travels, store.tracks_early = travels, self.last_compute > max(of_moments, default=0)
             store.targets = {(c.stage, c.micro_batch): c.grads for c in own if c.what == "B"}
             for (s, m), way in store.ways.items():
                 what = {c.what for c in own if (c.stage, c.micro_batch) == (s, m)}
@@ -177,7 +176,7 @@ class OnDevices(Step):
         if number == self.execution.last_compute:  # nothing reads this step's examples any more
             for store in self.execution.stores:
                 self.kernels(store, store.fetch)
-                if number > self.execution.last_moments:
+                if store.tracks_early:
                     self.kernels(store, store.track)
 
     def _agree(self):

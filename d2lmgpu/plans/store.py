@@ -160,8 +160,11 @@ class Store(Computing):
 
     def finite(self):
         """In mixed precision: a row with a 1 if all final gradients are finite."""
-        updated = [s for s, part in self.parts.items() if part.state[0] < part.state[1]]
-        return [float(are_finite(map(self._final, updated)))]
+        return [float(are_finite(self._all_final()))]
+
+    def _all_final(self):
+        """Of each stage of which the device updates something."""
+        return [self._final(s) for s, part in self.parts.items() if part.state[0] < part.state[1]]
 
     def agree(self, rows):
         """All devices' rows are in this array: only if all gradients are finite, there is an update."""
