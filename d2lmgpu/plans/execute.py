@@ -14,7 +14,7 @@ from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather, unite
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.check import check_plan
-from ..language.plan import all_of, norms_of, shapes_of
+from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import ROWS, in_shapes, splits_of, views
@@ -107,6 +107,9 @@ class Execution:
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # of each micro-batch's loss the first device that computes it:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
+        own = [c for c in self.computes if c.what == "F" and c.device in self.store]
+        self.begins = [(c.device, c.micro_batch) for c in own if c.stage == 0]
+        self.ends = [(c.device, c.micro_batch) for c in own if c.stage == last]
         self.actions = [(n, each) for n, each in enumerate(actions) if not self.store.keys().isdisjoint(each.devices)]
         first_update = next(n for n, action in enumerate(actions) if action.what == "update")
         self.before_updates = sum(n < first_update for n, _ in self.actions)
@@ -176,16 +179,11 @@ class Execution:
 
         What a device does not compute, and so has no statistics of, is as the first device has it that does.
         """
-        of_each = [norms_of(stage, self.plan.network) for stage in self.plan.stages]
-        shapes = [(C,) for channels in of_each for C in channels for _ in ("mean", "variance")]
+        shapes = [(C,) for channels in self.stores[0].norms for C in channels for _ in ("mean", "variance")]
         mine = np.full((len(self.stores), sum(C for (C,) in shapes)), np.nan)
         for row, store in zip(mine, self.stores, strict=True):
-            views, first = in_shapes(row, shapes), 0
-            for s, channels in enumerate(of_each):
-                own = store.running.get(s, ())
-                for view, array in zip(views[first:], own, strict=False):
-                    view[store.channels_of(s)] = to_host(DeviceArray(array, store.device))
-                first += 2 * len(channels)
+            for array, own, view in self._running(store, in_shapes(row, shapes)):
+                view[own] = to_host(array)
         rows = gather(self.everybody, mine)
         whole = functools.reduce(lambda one, other: np.where(np.isnan(one), other, one), rows)
         rows = np.where(np.isnan(rows), whole, rows)
@@ -194,11 +192,16 @@ class Execution:
     def set_statistics(self, statistics):
         """Take such arrays, for each of this process's devices."""
         for store, arrays in zip(self.stores, statistics, strict=True):
-            rest = iter(arrays)
-            for s, stage in enumerate(self.plan.stages):
-                own = [next(rest) for _ in norms_of(stage, self.plan.network) for _ in ("mean", "variance")]
-                for array, value in zip(store.running.get(s, ()), own, strict=False):
-                    DeviceArray(array, store.device)[...] = put(value[store.channels_of(s)], store.device)
+            for array, own, value in self._running(store, arrays):
+                array[...] = put(value[own], store.device)
+
+    def _running(self, store, values):
+        """A device's running statistics: of each the array, which channels it has, and the one in ``values``, of all."""
+        rest = iter(values)
+        for s, channels in enumerate(store.norms):
+            whole = [next(rest) for _ in channels for _ in ("mean", "variance")]
+            for array, value in zip(store.running.get(s, ()), whole, strict=False):
+                yield DeviceArray(array, store.device), store.channels_of(s), value
 
     def _gathered(self, name, held):
         """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes.
@@ -230,14 +233,11 @@ class Execution:
 
     def _place_examples(self, X, y, draws, examples):
         """Each device gets the micro-batches that it begins or ends with: for each a `Minibatch`."""
-        last, micro_batches = len(self.plan.stages) - 1, self.plan.micro_batches
-        sizes = examples_in_each(examples, micro_batches)
-        found = {i: Minibatch(sizes, draws) for i in self.store}
-        for what, i, s, m, _ in self.computes:
-            if what == "F" and i in self.store:
-                device, own = self.store[i].device, slice(*examples_of(examples, micro_batches, m))
-                if s == 0:
-                    found[i].X[m] = put(X[own], device).raw
-                if s == last:
-                    found[i].y[m] = put(y[own], device).raw
+        count = self.plan.micro_batches
+        parts = [slice(*examples_of(examples, count, m)) for m in range(count)]
+        found = {i: Minibatch(examples_in_each(examples, count), draws) for i in self.store}
+        for i, m in self.begins:
+            found[i].X[m] = put(X[parts[m]], self.store[i].device).raw
+        for i, m in self.ends:
+            found[i].y[m] = put(y[parts[m]], self.store[i].device).raw
         return found

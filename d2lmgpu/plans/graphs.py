@@ -104,11 +104,8 @@ class GraphExecution(Execution):
 
     def fetched(self, i):
         """Of each micro-batch that device i begins or ends: its number, and whether it begins it."""
-        last, found = len(self.plan.stages) - 1, {}
-        for what, device, s, m, _ in self.computes:
-            if (what, device) == ("F", i) and s in (0, last):
-                found[m] = found.get(m, False) or s == 0
-        return sorted(found.items())
+        found = {m: False for device, m in self.ends if device == i}
+        return sorted((found | {m: True for device, m in self.begins if device == i}).items())
 
     def record(self, sizes, steps=1):
         """A graph of as many steps; ``sizes``: how many examples each micro-batch has, a tuple.
