@@ -115,9 +115,7 @@ def _exchange(kind, s, stages, network, k):
         return []
     are_parts = splits[made].what == ("columns" if kind == "y" else "rows")
     to_parts = stages[used].split == ("rows" if kind == "y" else "columns")
-    if are_parts:
-        return [] if to_parts else _schedule(k, units, 0, True)
-    return _schedule(k, units, min(k, splits[made].units), not to_parts)
+    return _schedule(k, units, 0 if are_parts else min(k, splits[made].units), not to_parts)
 
 
 def _schedule(k, units, shares, spread):
@@ -125,12 +123,9 @@ def _schedule(k, units, shares, spread):
 
     If there is one share only, the device that had it needs nothing.
     """
-    everybody, bounds, steps = range(k), chunk_bounds(units, k), []
+    hubs, steps = (range(k), chunk_bounds(units, k), range(k)), []
     if shares:
-        steps += [[t for t in step if t.source < shares] for step in gather_at_hubs(everybody, bounds, everybody)]
+        steps += [[t for t in step if t.source < shares] for step in gather_at_hubs(*hubs)]
     if spread:
-        first = 1 if shares == 1 else 0
-        steps += [
-            [t for t in step if t.destination >= first] for step in spread_from_hubs(everybody, bounds, everybody)
-        ]
+        steps += [[t for t in step if t.destination > 0 or shares != 1] for step in spread_from_hubs(*hubs)]
     return without_nothing(steps)

@@ -196,7 +196,7 @@ class Execution:
                 array[...] = put(value[own], store.device)
 
     def _running(self, store, values):
-        """A device's running statistics: of each the array, which channels it has, and the one in ``values``, of all."""
+        """A device's running statistics: each array, which channels it has, and the one in ``values`` that has all."""
         rest = iter(values)
         for s, channels in enumerate(store.norms):
             whole = [next(rest) for _ in channels for _ in ("mean", "variance")]

@@ -16,6 +16,7 @@ What changes from step to step is in the devices' memory (graph_store.py).
 
 import contextlib
 import functools
+import itertools
 from operator import setitem
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
 from ..kernels.cuda import capture, finish_card, graphs_work
-from ..language.plan import COMPUTES, all_of
+from ..language.plan import COMPUTES, part_updated
 from ..language.ways import KEPT, WRITTEN
 from ..timing import paused
 from .execute import Execution
@@ -183,7 +184,8 @@ class OnDevices(Step):
         for store in stores:
             self.kernels(store, store.find_overflow)
         plan = self.execution.plan
-        if plan.k > 1 and not all(updates_all(plan, i) for i in range(plan.k)):
+        each = itertools.product(range(plan.k), range(len(plan.stages)))
+        if plan.k > 1 and any(part_updated(plan, i, s) < 1 for i, s in each):  # who updates all knows of each gradient
             self._share_overflow(stores)
 
 
@@ -213,12 +215,6 @@ def examples_of_epoch(order, sizes, numbers):
         starts.append([*edges, edges[-1]])
         chosen += [order[stop - n : stop] for n, stop in zip(sizes[:, m].tolist(), ends[:, m].tolist(), strict=True)]
     return np.concatenate(chosen).astype(np.int32), np.array(starts, np.int32).reshape(-1, len(sizes) + 2)
-
-
-def updates_all(plan, i):
-    """Whether device i updates all parameters: then it knows of each gradient whether it is finite."""
-    updated = {part.stage: part.state for part in plan.layout[i]}
-    return all(updated.get(s) == all_of(stage) for s, stage in enumerate(plan.stages))
 
 
 def on_each(stores, do):
