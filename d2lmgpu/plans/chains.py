@@ -8,7 +8,6 @@ To wake a thread for each action of a plan takes longer than many an action.
 
 import collections
 
-from ..cluster.staging import endpoint
 from ..devices import Batch
 
 
@@ -58,9 +57,3 @@ def _do_in_turn(device, work):
     if first is not None:
         raise first
     return device.mark()
-
-
-def queues_of(devices, overlap, by_host):
-    """All in which a step's work is done, and may fail; ``by_host``: also in that of a GPU's `Staging`."""
-    queues = [*devices, *(device.comm_stream for device in devices if overlap)]
-    return queues + [endpoint(queue) for queue in queues if by_host and endpoint(queue) is not queue]

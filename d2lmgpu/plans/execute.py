@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather, unite
+from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.check import check_plan
 from ..language.plan import all_of, shapes_of
@@ -22,7 +23,6 @@ from ..language.ways import Ways
 from ..networks import check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
-from .chains import queues_of
 from .lower import actions_of, extents_of
 from .step import Step
 from .step_across import StepAcross
@@ -87,7 +87,10 @@ class Execution:
         self.begun, self.error, self.has_failed = 0, None, False
         self.loss, self.mixed = find_loss(loss), mixed
         self.overlap, self.library = overlap, library
-        self.queues = queues_of(self.devices, overlap, mixed or everybody.size > 1)
+        queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
+        if mixed or everybody.size > 1:
+            queues += [*map(endpoint, queues)]  # also in that of a GPU's `Staging`
+        self.queues = list(dict.fromkeys(queues))  # in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)

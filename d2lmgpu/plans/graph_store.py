@@ -30,7 +30,7 @@ class GraphStore(GraphPrograms):
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
         self.flag = cupy.zeros(1, np.float32)  # overflow, to be summed over devices
-        self.fetches = []  # of each micro-batch: number, images or None, labels, for as many as it may have; a launch
+        self.fetches = []  # of each micro-batch: number, images or none, labels, for as many as it may have; a launch
         super().__init__(precision, *arguments)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.bookkeeping = self.branches.branch()
@@ -58,9 +58,8 @@ class GraphStore(GraphPrograms):
         self.rates, self.sizes = cupy.zeros(steps + 1, np.float32), cupy.zeros(steps + 1, np.float32)
         self.starts = cupy.zeros((len(fetched), steps + 2), np.int32)
         self.order, self.data = cupy.zeros(max(1, examples), np.int32), (images, labels)
-        self.none = cupy.zeros((0,), np.float32)
         for starts, (m, n, with_images) in zip(self.starts, fetched, strict=True):
-            x = cupy.zeros((n, *images.shape[1:]), np.float32) if with_images else None
+            x = cupy.zeros((n if with_images else 0, *images.shape[1:]), np.float32)
             how = launch.gather(images.size // len(images) if with_images else 0, n)
             self.fetches.append((m, x, cupy.zeros(n, np.int32), launch.rounding(how, out=half), starts))
             self.totals[m] = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -92,7 +91,7 @@ class GraphStore(GraphPrograms):
         own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
         own += [self.taken, self.number, self.scale, self.overflow, self.good_steps]
         own += [array for total in self.totals.values() for array in total]
-        return own + [array for _, *each in self.fetches for array in each[:2] if array is not None]
+        return own + [array for _, *each in self.fetches for array in each[:2]]
 
     def save(self):
         """Keep what a step changes, until `restore`."""
@@ -119,12 +118,8 @@ class GraphStore(GraphPrograms):
         """Images and labels of the next step, beside the work that follows."""
         with self.bookkeeping:
             for _, x, y, how, starts in self.fetches:
-                if not len(y):
-                    continue
-                images, labels = self.data
-                images, x = (images[:0], self.none) if x is None else (images, x)
-                arrays = images, labels, self.order, starts, self.number, x, y
-                run(how, *arrays, self.count, np.int32(len(y)))
+                if len(y):
+                    run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
 
     def find_overflow(self):
         """Whether all final gradients are finite."""

@@ -34,8 +34,6 @@ from .graph_store import GraphStore
 from .step import Step
 from .values import Minibatch
 
-TRAVEL = ("receive", "collective")
-
 
 class GraphExecution(Execution):
     """A plan on GPUs of this process that use each other's memory, whose steps are recorded; as `Execution`.
@@ -54,7 +52,7 @@ class GraphExecution(Execution):
         self.memory, self.minibatches = GraphMemory(self.streams), {}
         self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
         of_moments = [n for n, action in self.actions if action.value and action.value[0] == "moments"]
-        travels = {action.value for _, action in self.actions if action.what in TRAVEL}
+        travels = {action.value for _, action in self.actions if action.what in ("receive", "collective")}
         for i, store in self.store.items():
             own = [compute for compute in self.computes if compute.device == i]
             store.travels, store.tracks_early = travels, self.last_compute > max(of_moments, default=0)
@@ -160,9 +158,7 @@ class GraphExecution(Execution):
             for i, store in self.store.items():
                 own = self.minibatches[sizes][i] = Minibatch(list(sizes), None)
                 for m, x, y, *_ in store.fetches:
-                    own.y[m] = y[: sizes[m]]
-                    if x is not None:
-                        own.X[m] = x[: sizes[m]]
+                    own.X[m], own.y[m] = x[: sizes[m]], y[: sizes[m]]
         return self.minibatches[sizes]
 
 
