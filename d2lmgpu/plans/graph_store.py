@@ -149,17 +149,14 @@ class GraphStore(GraphPrograms):
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):
-        n = params.size
-        if not n:
-            return
-        if self.optimizer.name == "sgd":
+        n, name = params.size, self.optimizer.name
+        if n and name == "sgd":
             self._sgd(params, grads, n)
-            return
-        arguments = [self.rates, self.sizes, self.number, self.scale, self.overflow]
-        if self.optimizer.name == "adam":
-            arguments.append(self.taken)
-        how = getattr(launch, self.optimizer.name)(n)
-        run(how, params, grads, *state, *arguments, np.int32(n))
+        elif n:
+            arguments = [self.rates, self.sizes, self.number, self.scale, self.overflow]
+            if name == "adam":
+                arguments.append(self.taken)
+            run(getattr(launch, name)(n), params, grads, *state, *arguments, np.int32(n))
 
     def _sgd(self, params, grads, n):
         arguments = params, grads, self.rates, self.number

@@ -21,7 +21,7 @@ from operator import setitem
 
 import numpy as np
 
-from ..cluster import gather
+from ..cluster import unite
 from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
@@ -94,12 +94,12 @@ class GraphExecution(Execution):
 
         All processes call it, if there are several.
         """
-        rows = {i: [0.0] * (2 * self.plan.micro_batches) for i in self.store}
+        totals = np.zeros((self.plan.micro_batches, 2))
         for m, i in self.holder.items():
             if i in self.store:
-                rows[i][2 * m : 2 * m + 2] = self.store[i].device.submit(self.store[i].total, m).result()
-        rows = gather(self.everybody, list(rows.values()))
-        return [rows[i][2 * m : 2 * m + 2].tolist() for m, i in sorted(self.holder.items())]
+                totals[m] = self.store[i].device.submit(self.store[i].total, m).result()
+        unite(self.everybody, totals.reshape(-1))
+        return totals.tolist()
 
     def fetched(self, i):
         """Of each micro-batch that device i begins or ends: its number, and whether it begins it."""

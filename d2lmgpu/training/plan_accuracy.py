@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..cluster import gather
+from ..cluster import unite
 from ..data import to_float
 from ..devices import put, to_host
 from ..language.plan import Compute, norms_of, shapes_of
@@ -61,13 +61,8 @@ class SplitTestSet(TestSet):
             found[some] = self._evaluate([parts[i] for i in some], own)
             if tell:
                 tell(min(self.size, parts[some[-1]].stop * size))
-        return self._reached(sum(self._of_all(found)))
-
-    def _of_all(self, found):
-        """What all processes have found: a row for each batch, in their order. Those of others are zeros here."""
-        rows = np.zeros((len(self.everybody.mine), found.size))
-        rows[0] = found.reshape(-1)
-        return gather(self.everybody, rows).sum(axis=0).reshape(found.shape)
+        unite(self.everybody, found.reshape(-1))
+        return self._reached(sum(found))
 
     def _evaluate(self, parts, own):
         """Batches side by side through all stages: for each the right answers and the metrics."""
