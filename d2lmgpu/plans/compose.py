@@ -44,17 +44,15 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     if stages is None:
         stages = cut(network, 1 + max((c.stage for todo in devices for c in todo), default=0))
     stages = check_stages(stages, network)
-    holders = [[i for i, todo in enumerate(devices) if any(c.stage == s for c in todo)] for s in range(len(stages))]
-    layout = tuple(
-        tuple(Part(s, all_of(stage), all_of(stage)) for s, stage in enumerate(stages) if device in holders[s])
-        for device in range(len(devices))
-    )
+    held = [sorted({c.stage for c in todo if c.stage < len(stages)}) for todo in devices]
+    layout = tuple(tuple(Part(s, all_of(stages[s]), all_of(stages[s])) for s in own) for own in held)
     steps = _in_steps(devices, units_of_outputs(network, stages))
     for s in reversed(range(len(stages))):
+        holders = [i for i, own in enumerate(held) if s in own]
         ends = itertools.accumulate(map(math.prod, shapes_of(stages[s], network)), initial=0)
         for bounds in [all_of(stages[s])] if flat else itertools.pairwise(ends):
-            steps += allreduce(algorithm, holders[s], ("grads", s), bounds)
-        steps.append([Compute("update", device, s) for device in holders[s]])
+            steps += allreduce(algorithm, holders, ("grads", s), bounds)
+        steps.append([Compute("update", device, s) for device in holders])
     return Plan(name, network, stages, micro_batches, layout, steps)
 
 

@@ -78,16 +78,15 @@ class Computing(Values):
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
         sync = self._sync_of_run(s, m)
         ready = self._teller(stages, final) if final and not more else None
-        how = {"ready": ready, "sync_statistics": sync, "draws": self._draws(s, m), "loss": loss, "dx": dx}
+        how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
         self.minibatch.sums[m] = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
-        rest = iter(sync)
-        for i in stages:
-            self._add_norms("moments", i, [next(rest) for _ in self.norms[i]])
+        for i, own in zip(stages, sync, strict=True):
+            self._add_norms("moments", i, own)
         add(more)
 
     def _sync_of_run(self, s, m):
-        """A `SyncStatistics` for each batch norm layer of a run that begins with stage s."""
-        return [sync for i in range(s, len(self.layers)) for sync in self._new_sync(i)]
+        """For each stage of a run that begins with stage s what `_new_sync` gives."""
+        return [self._new_sync(i) for i in range(s, len(self.layers))]
 
     def _new_sync(self, s):
         """A `SyncStatistics` for each batch norm layer of a stage."""
