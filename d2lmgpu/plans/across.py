@@ -32,8 +32,7 @@ class AcrossProcesses:
             raise self.progress.error
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this one; start all processes anew")
-        self.count, self.first_tags = len(actions) + 2, {}
-        tags = 0
+        self.count, self.first_tags, tags = len(actions) + 2, {}, 0
         for number, action in enumerate(actions):
             if len({everybody.owners[i] for i in action.devices}) > 1:
                 self.first_tags[number] = tags

@@ -5,7 +5,7 @@ each other at a device, those of a collective for example, are one bar.
 """
 
 from ..collectives.draw import COLOURS
-from ..language.plan import COMPUTES, Compute
+from ..language.plan import COMPUTES
 from ..words import several
 from .simulate import simulate
 
@@ -40,8 +40,9 @@ def film_of_simulation(plan, simulation, unit):
     kinds = {event.action.what for event in simulation.events} | {kind for _, kind, *_ in bars}
     kinds = {kind: box for kind, box in BOXES.items() if kind in kinds}
     values = {message.action.value[0] for message in arrows}
-    with_stage = _have_several_stages(plan)
-    computed = [
+    computed = {event.action[1:3] for event in simulation.events if event.action.what in COMPUTES}
+    with_stage = len(computed) > len({device for device, _ in computed})  # a device computes several
+    events = [
         [[action.device], action.what, _label(action, with_stage), str(action), float(start), float(end)]
         for _, action, start, end, _ in simulation.events
     ]
@@ -54,7 +55,7 @@ def film_of_simulation(plan, simulation, unit):
         "devices": [f"device {i}" for i in range(plan.k)],
         "kinds": kinds,
         "ways": {kind: way for kind, way in MESSAGES.items() if kind in values},
-        "events": computed + moved,
+        "events": events + moved,
         "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
         "marks": [],
         "chart": {
@@ -108,12 +109,6 @@ def _label(action, with_stage):
     if action.what not in COMPUTES:
         return ""
     return f"{action.what}{action.micro_batch}" + (f" s{action.stage}" if with_stage else "")
-
-
-def _have_several_stages(plan):
-    """Whether a device computes several, so that labels name them."""
-    computed = [{a.stage for a in todo if isinstance(a, Compute) and a.what in COMPUTES} for todo in plan.actions]
-    return any(len(stages) > 1 for stages in computed)
 
 
 def _facts(plan, simulation):

@@ -121,8 +121,7 @@ class StepAcross(Step):
             event.finish(None)
 
     def _send(self, store, action, tag, record):
-        flat = store.exchanged(action.value)
-        host = flat.get() if store.device.kind == "gpu" else flat
+        host = _to_host(store.exchanged(action.value), store.device)
         rank = self.everybody.owners[action.devices[0]]
         yield timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
 
