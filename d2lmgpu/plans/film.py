@@ -46,6 +46,7 @@ def film_of_simulation(plan, simulation, unit):
         [[action.device], action.what, _label(action, with_stage), str(action), float(start), float(end)]
         for _, action, start, end, _ in simulation.events
     ]
+    lines = [[[float(time), int(nbytes)] for time, nbytes in line] for line in simulation.memory]
     moved = [[[device], kind, "", kinds[kind][0], start, end] for device, kind, start, end in bars]
     return {
         "title": _title(plan),
@@ -58,10 +59,7 @@ def film_of_simulation(plan, simulation, unit):
         "events": events + moved,
         "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
         "marks": [],
-        "chart": {
-            "name": "memory",
-            "lines": [[[float(time), int(nbytes)] for time, nbytes in line] for line in simulation.memory],
-        },
+        "chart": {"name": "memory", "lines": lines},
         "holds": None,
     }
 
@@ -113,9 +111,8 @@ def _label(action, with_stage):
 
 def _facts(plan, simulation):
     least, most = (f"{part:.0%}" for part in (min(simulation.utilisation), max(simulation.utilisation)))
-    layers = f"{len(plan.network)} layers in {len(plan.stages)} stage" + ("s" if len(plan.stages) > 1 else "")
     return [
-        ["network", layers],
+        ["network", f"{len(plan.network)} layers in {several(len(plan.stages), 'stage')}"],
         ["bubble", f"{simulation.bubble:.1%}"],
         ["devices compute", (least if least == most else f"{least} to {most}") + " of the time"],
         ["most memory of a device", f"{max(simulation.peak):,} bytes"],

@@ -9,6 +9,7 @@ after anything else in a device's queue.
 """
 
 import contextlib
+from types import SimpleNamespace
 
 from ..devices import Batch
 from ..devices.task import HAPPENED
@@ -36,7 +37,7 @@ class Launches(Chains):
         return task
 
     def run(self, store, events, run):
-        """A piece for each event when gradients are final, and what comes after it."""
+        """A piece for each event when gradients are final, those of the last stage first, and what comes after it."""
         self.submit(store.device, self._launch_run, store, events, next(self.left[store]))
 
     def _launch(self, store, piece):
@@ -44,10 +45,10 @@ class Launches(Chains):
 
     def _launch_run(self, store, events, pieces):
         try:
-            for piece in pieces:
+            for piece, event in zip(pieces, [*reversed(events), None], strict=False):
                 self._launch(store, piece)
-                if piece.final is not None:
-                    events[piece.final].finish(store.device.mark())
+                if event is not None:
+                    event.finish(store.device.mark())
         finally:
             self.step.let_happen(events, store.device)
 
@@ -79,9 +80,14 @@ class Pieces(Batch):
         before, self.found = self.found, []
         with store.device.as_current(), working_for(store.device):
             self.begin(store)
-            run([_Cut(self, store, number) for number in range(len(events))])
+            run([SimpleNamespace(finish=lambda mark: self._cut(store))] * len(events))
         self.end(store.device)
         self.found = [*before, self.found]
+
+    def _cut(self, store):
+        """In the midst of a run, where an event happens: there a piece ends, and the next one begins."""
+        self.end(store.device)
+        self.begin(store)
 
     def note(self, store, value):
         """The device will be given this value."""
@@ -129,16 +135,3 @@ class Pieces(Batch):
     def wait(self, device, event):
         """As of `Batch`."""
         self.end(device)
-
-
-class _Cut:
-    """In the place of an event that happens in the midst of a run: there a piece ends, and the next one begins."""
-
-    def __init__(self, pieces, store, number):
-        self.pieces, self.store, self.number = pieces, store, number
-
-    def finish(self, mark):
-        """Now."""
-        self.pieces.end(self.store.device)
-        self.pieces.found[-1] = self.pieces.found[-1]._replace(final=self.number)
-        self.pieces.begin(self.store)

@@ -24,14 +24,10 @@ from .step_across import StepAcross
 
 
 class Piece(NamedTuple):
-    """A graph, and the values that travel which the device has when it is done.
-
-    ``final``: of a run the number of the event that happens then.
-    """
+    """A graph, and the values that travel which the device has when it is done."""
 
     graph: Any
     values: dict
-    final: int | None = None
 
 
 class PieceStore(GraphStore):
