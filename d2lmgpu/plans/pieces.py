@@ -12,8 +12,6 @@ A piece runs no Python. What an exchange asks the device for is what it had when
 same arrays.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from ..timing import span
@@ -21,13 +19,6 @@ from .graph_store import GraphStore
 from .graphs import GraphExecution, OnDevices
 from .piece_batches import Launches, Pieces
 from .step_across import StepAcross
-
-
-class Piece(NamedTuple):
-    """A graph, and the values that travel which the device has when it is done."""
-
-    graph: Any
-    values: dict
 
 
 class PieceStore(GraphStore):
@@ -52,15 +43,16 @@ class PieceStore(GraphStore):
         self.overflow.fill(int(rows.raw.view(np.float64).any()))
 
     def piece(self, graph):
-        """The `Piece` that ends here."""
-        return Piece(graph, {value: array for value, array in self.values.items() if value in self.travels})
+        """The piece that ends here: its graph, and the values that travel which the device has when it is done."""
+        return graph, {value: array for value, array in self.values.items() if value in self.travels}
 
     def launch(self, piece, minibatch):
         """Do a piece."""
-        self.minibatch, self.values = minibatch, dict(piece.values)
+        graph, values = piece
+        self.minibatch, self.values = minibatch, dict(values)
         self.unwritten.clear()
         with span("step"):
-            piece.graph.launch(self.device.stream)
+            graph.launch(self.device.stream)
 
 
 class InPieces(OnDevices):
