@@ -100,10 +100,6 @@ class GraphPrograms(Store):
             program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
             program.epoch_loss, program.epoch_correct = self.totals[m]
 
-    def _make_nothing(self, name, of, s, m):
-        if of < len(self.layers) - 1:
-            super()._make_nothing(name, of, s, m)
-
     # Batch norm:
 
     def _is_alone(self, s):

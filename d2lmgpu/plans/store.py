@@ -56,8 +56,10 @@ class Store(Computing):
         way = self._way(s, m)
         if way == SCRATCH:
             self._compute_run(s, m, self._input(s, m), final)
+        elif way != INNER and s == len(self.layers) - 1:
+            self.minibatch.sums[m] = self._outputs(s, m, way)
         elif way != INNER:
-            self._hand_on(s, m, self._outputs(s, m, way))
+            self._set("y", s, m, self._outputs(s, m, way))
 
     def _outputs(self, s, m, way):
         if ("M", s, m) in self.half_way:
@@ -68,12 +70,6 @@ class Store(Computing):
         y = to_the_end(parts)
         self._add_norms("moments", s, sync)
         return y
-
-    def _hand_on(self, s, m, y):
-        if s == len(self.layers) - 1:
-            self.minibatch.sums[m] = y
-        else:
-            self._set("y", s, m, y)
 
     def _M(self, action):  # noqa: N802
         _, s, m = action[:3]
