@@ -14,7 +14,7 @@ from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..output import check_plot
-from ..training.checks import check_statistics, find_network
+from ..training.checks import find_network
 from ..training.splits import EXAMPLE, SPLITS, make_plan
 from .options import add_option, add_output, taken, write_results
 from .own_file import network_from
@@ -41,10 +41,10 @@ def add_to(command):
 
 def run(options):
     """Prove, simulate, print, write what was asked for."""
-    name, network = find_network(network_from(options.network), width=options.width)
+    how = taken(options, "width", "batch_statistics")
+    name, network = find_network(network_from(options.network), **how)
     split = options.split, options.devices, options.pipeline, options.micro_batches
     plan = make_plan(*split, network, options.allreduce)
-    check_statistics(options.batch_statistics, network, name)
     plan = plans.with_statistics(plan, options.batch_statistics)
     minibatch = taken(options, "batch_size", "optimizer")
     machine, costs, times = _machine(options, plan, minibatch)

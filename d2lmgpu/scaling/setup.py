@@ -13,7 +13,7 @@ from ..fashion_mnist import load_fashion_mnist
 from ..networks import init_params
 from ..parallel import check_precision
 from ..training import Settings
-from ..training.checks import check_data, check_statistics, find_network, image_shape
+from ..training.checks import network_for
 from ..words import several
 
 MODES = ("strong", "weak")
@@ -71,15 +71,13 @@ class Scaling:
         return several(self.places, kind)
 
 
-def find_subject(data, network, width):
+def find_subject(data, network, width, batch_statistics="local"):
     """What is trained: the data (Fashion-MNIST for None), the network's name and its layers.
 
     ``width``: times the usual channels of a network by name. Raises ValueError where these do not go together.
     """
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
-    name, network = find_network(network, data[4] if len(data) > 4 else None, image_shape(data[0]), width=width)
-    check_data(*data[:2], network)
-    return data, name, network
+    return data, *network_for(data, network, width, batch_statistics=batch_statistics)
 
 
 def begin(
@@ -95,9 +93,8 @@ def begin(
 
     Raises ValueError where these do not go together, DeviceError for what the devices cannot do.
     """
-    data, name, network = find_subject(data, network, width)
     settings, usual = settings or Settings(), Settings()
-    check_statistics(settings.batch_statistics, network, name)
+    data, name, network = find_subject(data, network, width, settings.batch_statistics)
     check_precision(settings.precision, devices)
     what = {"mode": mode, "network": name, "width": width, "batch_size": batch_size, "allreduce": algorithm}
     what["parameters"] = sum(param.size for param in init_params(network=network))

@@ -80,7 +80,7 @@ def _runner(devices, network, batch_size, X, y, algorithm, how):
     everybody = as_cluster(devices)
     settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he", **how)
     stop = SharedStop(everybody) if everybody.size > 1 else None
-    return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings, stop=stop)[0]
+    return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings, stop=stop)
 
 
 @dataclass

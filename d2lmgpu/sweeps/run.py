@@ -11,7 +11,7 @@ from ..devices.errors import one_line
 from ..locks import holding
 from ..monitor import stop_on_interrupt
 from ..networks import FASHION_MNIST, Network, find_loss
-from ..training.checks import check_data, find_network, image_shape, number_of_outputs
+from ..training.checks import network_for
 from .files import trial_files
 from .progress import Record
 from .results import Results
@@ -111,11 +111,7 @@ def _check_data(data, trials):
     for setting, loss, width in (way for i, way in enumerate(ways) if way not in ways[:i]):
         network = network_of(setting)
         if data is not None:
-            X_train, y_train, X_test, y_test, *classes = check_parts(data)
-            names = classes[0] if classes else None
-            _, network = find_network(network, names, image_shape(X_train), number_of_outputs(y_train), width)
-            check_data(X_train, y_train, network, find_loss(loss))
-            check_data(X_test, y_test, network, find_loss(loss))
+            network_for(check_parts(data), network, width, find_loss(loss))
         elif isinstance(network, Network) and (network.input_shape != FASHION_MNIST or network.classes < 10):
             raise ValueError(
                 f"network {show(setting)} puts images of shape {network.input_shape} into {network.classes} classes; "

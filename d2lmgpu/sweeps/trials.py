@@ -16,7 +16,7 @@ from ..devices import choose_indices
 from ..networks import Network, described, restored
 from ..parallel import check_loads
 from ..training import Settings
-from ..training.checks import check_statistics, find_network
+from ..training.checks import find_network
 from ..training.settings import by_own_names
 from ..training.splits import check_number_of_devices
 
@@ -95,9 +95,8 @@ def complete_trial(trial):
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
     given = settings | {"network": network_of(settings["network"])}
-    name, network = find_network(given["network"], width=settings["width"])
+    find_network(given["network"], width=settings["width"], batch_statistics=settings["batch_statistics"])
     Settings(**{about.name: given[about.name] for about in fields(Settings)})
-    check_statistics(settings["batch_statistics"], network, name)
     check_limit(settings["limit"])
     choose_indices("cpu", settings["devices"])
     return settings

@@ -1,11 +1,5 @@
 """Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
 
-import functools
-import inspect
-from collections.abc import Callable
-from dataclasses import fields, replace
-
-from ..arguments import check_path, plain
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
@@ -15,18 +9,8 @@ from ..monitor import Progress, Stop
 from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
-from .checks import (
-    check_best,
-    check_checkpoint,
-    check_data,
-    check_statistics,
-    check_ways,
-    find_everybody,
-    find_network,
-    image_shape,
-    number_of_outputs,
-)
-from .fingerprint import check_changed, fingerprint_of
+from .checks import check_files, check_ways, classes_of, find_everybody, network_for
+from .fingerprint import fingerprint_of
 from .history import History, sha256
 from .loop import Loop
 from .metrics import check_metrics
@@ -34,60 +18,13 @@ from .model import Model, Result, model_state
 from .resume import Position, data_checksum, load_run, restore
 from .runner import make_runner, make_test_set
 from .saving import Saver
-from .settings import Settings, by_own_names
-from .signature import Arguments, R, called_with
-from .start import start_from
-from .together import SharedStop, check_together, compare, share_times
-
-SETTINGS = [about.name for about in fields(Settings)]
-
-
-def takes_settings(function: Callable[..., R]) -> Callable[..., R]:
-    """Let ``function(devices, settings, …)`` be called with settings by name, too: ``function(devices, lr=0.1)``.
-
-    Or in their order, as in the textbook: ``function(devices, 256, 0.1)``. Where a `Settings` is
-    given, names change it. Raises TypeError for unknown arguments.
-    """
-    _, _, *own = inspect.signature(function).parameters.values()
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    first = [inspect.Parameter("devices", kind, default=None)]
-    first += [inspect.Parameter(about.name, kind, default=about.default) for about in fields(Settings)]
-    public = inspect.Signature([*first, *own])
-
-    @functools.wraps(function)
-    def call(*args, **named):
-        settings = Settings()
-        if len(args) == 2 and isinstance(args[1], Settings):
-            *args, settings = args
-        named = by_own_names(named, function.__name__, public.parameters)
-        given = public.bind(*args, **named).arguments
-        changes = {name: given.pop(name) for name in SETTINGS if name in given}
-        return function(given.pop("devices", None), replace(settings, **changes), **given)
-
-    call.__signature__ = public
-    return call
+from .signature import Arguments, called_with
+from .start import first_params, start_from
+from .together import SharedStop, compare, share_times
 
 
 @called_with(Arguments)
-@takes_settings
-def train(
-    devices,
-    settings,
-    *,
-    data=None,
-    checkpoint=None,
-    checkpoint_steps=None,
-    keep_best=None,
-    resume=None,
-    changed=(),
-    callbacks=(),
-    timeline=None,
-    environment=None,
-    num_gpus=None,
-    invert=False,
-    progress=True,
-    metrics=None,
-) -> Result:
+def train(settings, ways) -> Result:
     """Train a network, data-parallel unless ``split`` says otherwise; returns a `Result`: ``history, params``.
 
     ``devices``: a list of devices (``[try_gpu(0)]`` unless given); how many, ``train(2)``: GPUs where there are some,
@@ -138,42 +75,34 @@ def train(
     was given up, OSError for one that cannot be read or written, DriftError where ``check_every`` finds devices with
     different parameters.
     """
-    check_ways(callbacks, timeline, progress=progress, invert=invert)
-    everybody, environment = find_everybody(devices, environment, num_gpus)
-    devices, settings, checkpoint_steps = everybody.mine, settings.on(everybody), plain(checkpoint_steps)
-    check_together(everybody, settings)
-    invert, metrics = bool(invert), check_metrics(metrics)
-    for name, path in (("checkpoint", checkpoint), ("keep_best", keep_best)):
-        if path is not None:
-            check_path(name, path)
+    check_ways(ways)
+    everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
+    devices, settings, callbacks = everybody.mine, settings.on(everybody), list(ways.callbacks)
+    checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, bool(ways.invert), check_metrics(ways.metrics)
     speaks = everybody.rank == 0
     with nothing_left_behind(devices), holding(checkpoint if speaks else None):
         if speaks:
-            check_checkpoint(checkpoint, checkpoint_steps, resume)
-            check_best(keep_best, checkpoint, resume)
-        check_changed(changed)
+            check_files(checkpoint, ways.keep_best, resume)
         start = None if resume is None else load_run(resume)
-        X_train, y_train, X_test, y_test, *names = load_fashion_mnist() if data is None else check_parts(data)
-        classes = names[0] if names else None
-        shape, outputs = image_shape(X_train), number_of_outputs(y_train)
-        begin, settings = start_from(settings, X_train, y_train, classes)
-        name, network = find_network(settings.network, classes, shape, outputs, settings.width)
-        check_statistics(settings.batch_statistics, network, name)
-        loss = find_loss(settings.loss)
-        check_data(X_train, y_train, network, loss)
-        check_data(X_test, y_test, network, loss)
+        data = load_fashion_mnist() if ways.data is None else check_parts(ways.data)
+        X_train, y_train, X_test, y_test, *_ = data
+        loss, classes = find_loss(settings.loss), classes_of(data)
+        given, note, settings = start_from(settings, data)
+        _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
         if loss.is_own:
             devices[0].run(try_loss, loss, put(y_train[:EXAMPLES], devices[0]), network.classes).result()
         size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
-        bar = Progress(settings.num_epochs, size, progress and speaks)
+        bar = Progress(settings.num_epochs, size, ways.progress and speaks)
         stop = Stop() if everybody.size == 1 else SharedStop(everybody)
-        params = begin.params(network)
+        params = first_params(given, network, settings)
         how = {"note": bar.note, "saved_loads": start and start.state["history"]["loads"], "stop": stop}
-        runner, settings = make_runner(X_train, y_train, params, everybody, network, settings, **how)
-        begin.give_statistics(runner)
-        if begin.note and resume is None:
-            bar.note(begin.note)
-        test_set = make_test_set(X_test, y_test, runner, everybody, network, settings, metrics)
+        runner = make_runner(X_train, y_train, params, everybody, network, settings, **how)
+        settings = runner.settings
+        if isinstance(given, Model) and given.statistics:
+            runner.execution.set_statistics([given.statistics] * len(devices))
+        if note and resume is None:
+            bar.note(note)
+        test_set = make_test_set(X_test, y_test, runner, network, metrics)
         history = History(
             devices=everybody.names,
             processes=everybody.size,
@@ -185,45 +114,33 @@ def train(
             peak_memory=runner.peak_memory,
         )
 
-        if progress and in_notebook():
+        if ways.progress and in_notebook():
             bar.visible = False  # the live plot says it all
             if not any(isinstance(callback, LivePlot) for callback in callbacks):
-                callbacks = [*callbacks, LivePlot()]
+                callbacks.append(LivePlot())
         checksum = fingerprint = None
         if checkpoint or resume or everybody.size > 1:
             checksum = data_checksum(X_train, y_train)
             fingerprint = fingerprint_of(settings, X_train, y_train, network.classes)
         position = Position()
         if resume:
-            position = restore(start, history, runner, everybody, checksum, fingerprint, changed)
+            position = restore(start, history, runner, checksum, fingerprint, ways.changed)
             params = start.arrays["params"]
-        files = {"checkpoint": checkpoint is not None, "keep_best": keep_best is not None}
-        files |= {"checkpoint_steps": checkpoint_steps, "position": position}
+        files = {"checkpoint": checkpoint is not None, "keep_best": ways.keep_best is not None}
+        files |= {"checkpoint_steps": ways.checkpoint_steps, "position": position}
         checked = {"the checksum of the training set": checksum and checksum[:16]}
         compare(everybody, settings, test_set, params, **checked, **files)
 
         def model_now():
             params = list(map(to_host, runner.replicas[0].params))
-            return Model(network, params, runner.statistics(everybody)[0], classes, invert, settings.loss)
+            return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
 
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        saver = Saver(checkpoint, history, runner, everybody, state, settings.batch_statistics, keep_best, model_now)
+        saver = Saver(checkpoint, ways.keep_best, history, runner, state, model_now)
         for callback in callbacks:
             callback.model = model_now
-        loop = Loop(
-            history=history,
-            settings=settings,
-            everybody=everybody,
-            test_set=test_set,
-            runner=runner,
-            examples=len(X_train),
-            bar=bar,
-            timeline=timeline or Timeline(devices),
-            callbacks=list(callbacks),
-            saver=saver,
-            save_steps=checkpoint_steps,
-            stop=stop,
-        )
+        timeline = ways.timeline or Timeline(devices)
+        loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps)
         try:
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)

@@ -23,18 +23,20 @@ from ..networks import (
 )
 from ..output import check_apart, check_writable
 from ..timing import Timeline
+from .fingerprint import COMPARED
 
 SUM_TOLERANCE = 1e-3
 """How far the sum of an image's soft labels may be from 1."""
 
 
-def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, width=1):
+def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, width=1, batch_statistics="local"):
     """The name and the layers of a network, given by either; ``classes``: their names, if they are not Fashion-MNIST's.
 
     A network by name is for images of ``input_shape``, has as many ``outputs`` where no names are given, and ``width``
     times its usual channels.
 
-    Raises ValueError for an unknown name, another number of classes, or a width that is not allowed.
+    Raises ValueError for an unknown name, another number of classes, a width that is not allowed, or statistics that
+    are to be exchanged where there is no batch norm.
     """
     if classes is not None and len(set(classes)) < max(2, len(classes)):
         raise ValueError(f"classes are {', '.join(map(str, classes))}; there should be two or more, of different names")
@@ -43,12 +45,19 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
             raise ValueError(f"width is {shown(width)}, but the network is one of your own; leave it at 1")
         if classes is not None and len(classes) != network.classes:
             raise ValueError(f"the network has {network.classes} classes and the data {len(classes)}")
-        return "custom", network
-    check_name("network", network, NETWORKS, also=", or give what networks.sequential makes")
-    outputs = outputs if classes is None else len(classes)
-    if outputs == 10 and input_shape == FASHION_MNIST and width == 1:
-        return network, NETWORKS[network]
-    return network, known_network(network, outputs, input_shape, width)
+        name = "custom"
+    else:
+        check_name("network", network, NETWORKS, also=", or give what networks.sequential makes")
+        outputs = outputs if classes is None else len(classes)
+        is_usual = outputs == 10 and input_shape == FASHION_MNIST and width == 1
+        name = network
+        network = NETWORKS[name] if is_usual else known_network(name, outputs, input_shape, width)
+    if batch_statistics != "local" and not channels(network):
+        raise ValueError(
+            f"batch_statistics is {batch_statistics!r}, but network {name!r} has no batch norm; leave it out, or train "
+            "another, such as lenet-bn"
+        )
+    return name, network
 
 
 class Given(tuple):
@@ -87,18 +96,23 @@ def image_shape(X):
     return tuple(X.shape[1:]) if getattr(X, "ndim", 0) == 4 else FASHION_MNIST
 
 
+def classes_of(data):
+    """The names of the classes of a data set, or None where it has none."""
+    return data[4] if len(data) > 4 else None
+
+
 def number_of_outputs(y, usual=10):
     """The outputs of a network without names of classes: as many as targets (N, K) have numbers, or the usual ones."""
     return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else usual
 
 
-def check_statistics(batch_statistics, network, name):
-    """Raise ValueError where statistics are to be exchanged for a network ``name`` that has no batch norm."""
-    if batch_statistics != "local" and not channels(network):
-        raise ValueError(
-            f"batch_statistics is {batch_statistics!r}, but network {name!r} has no batch norm; leave it out, or train "
-            "another, such as lenet-bn"
-        )
+def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="local"):
+    """`find_network` for a data set, the parts that `check_parts` gives, which is checked: does all go together?"""
+    about = classes_of(data), image_shape(data[0]), number_of_outputs(data[1])
+    name, network = find_network(network, *about, width, batch_statistics)
+    for X, y in zip(data[:4:2], data[1:4:2], strict=True):
+        check_data(X, y, network, loss)
+    return name, network
 
 
 def find_everybody(devices, environment, num_gpus):
@@ -121,15 +135,26 @@ def find_everybody(devices, environment, num_gpus):
     return everybody, kinds if environment in (None, "auto") else environment
 
 
-def check_ways(callbacks, timeline, **flags):
-    """Raise ValueError unless `train` can be given these, of which none is a setting; ``flags`` are True or False."""
-    for name, value in flags.items():
-        check_flag(name, value)
-    for callback in check_list("callbacks", callbacks, of="monitor.Callback objects"):
+def check_ways(ways):
+    """Raise ValueError unless `train` can be given these `Ways`, data and devices aside."""
+    check_flag("progress", ways.progress)
+    check_flag("invert", ways.invert)
+    for callback in check_list("callbacks", ways.callbacks, of="monitor.Callback objects"):
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is no Callback; derive its class from d2lmgpu.Callback")
-    if timeline is not None and not isinstance(timeline, Timeline):
-        raise ValueError(f"timeline is {shown(timeline)}; it should be a timing.Timeline")
+    if ways.timeline is not None and not isinstance(ways.timeline, Timeline):
+        raise ValueError(f"timeline is {shown(ways.timeline)}; it should be a timing.Timeline")
+    for name in ("checkpoint", "keep_best", "resume"):
+        if getattr(ways, name) is not None:
+            check_path(name, getattr(ways, name))
+    if ways.checkpoint_steps is not None:
+        check_whole("checkpoint_steps", ways.checkpoint_steps)
+        if ways.checkpoint is None:
+            raise ValueError(
+                f"checkpoint_steps is {ways.checkpoint_steps}, which needs a checkpoint file; give checkpoint, too"
+            )
+    for name in check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}"):
+        check_name("changed:", name, COMPARED)
 
 
 def check_data(X, y, network=LENET, loss=CROSS_ENTROPY):
@@ -162,29 +187,15 @@ def check_image_data(X, network):
         raise ValueError(f"images of type {X.dtype}; they should be uint8, 0 to 255, or float32, 0 to 1{advice}")
 
 
-def check_checkpoint(checkpoint, checkpoint_steps, resume):
-    """Raise now what would go wrong with the file later. The checkpoint of another run is not overwritten."""
-    if checkpoint_steps is not None:
-        check_whole("checkpoint_steps", checkpoint_steps)
-        if checkpoint is None:
-            raise ValueError(
-                f"checkpoint_steps is {checkpoint_steps}, which needs a checkpoint file; give checkpoint, too"
-            )
-    if resume is not None:
-        check_path("resume", resume)
-    if checkpoint is None:
-        return
-    check_writable(checkpoint)
-    file = Path(checkpoint)
-    if file.exists() and (resume is None or not file.samefile(resume)):
-        raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
-
-
-def check_best(keep_best, checkpoint, resume):
-    """The same of the file for the best model, which is another than the checkpoint."""
-    if keep_best is None:
-        return
-    check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume})
-    check_writable(keep_best)
-    if Path(keep_best).exists() and resume is None:
-        raise ValueError(f"keep_best {keep_best} exists, and may hold another run's model; give another name")
+def check_files(checkpoint, keep_best, resume):
+    """Raise now what would go wrong with these files later. Those of another run are not overwritten."""
+    if checkpoint is not None:
+        check_writable(checkpoint)
+        file = Path(checkpoint)
+        if file.exists() and (resume is None or not file.samefile(resume)):
+            raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
+    if keep_best is not None:
+        check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume})
+        check_writable(keep_best)
+        if Path(keep_best).exists() and resume is None:
+            raise ValueError(f"keep_best {keep_best} exists, and may hold another run's model; give another name")

@@ -7,12 +7,11 @@ is rarely drawn, is not seen; what draws from its own random numbers, so that it
 
 import numpy as np
 
-from ..arguments import shown
-from ..data import batch_rng, epoch_order, to_float
+from ..devices import cpu
 from ..layers import Draws
 from ..networks import Network, find_loss, init_params, loss_and_grads_as_written
 from ..networks.losses import as_targets
-from ..parallel.minibatch_queue import largest_label, preprocess_batch
+from ..parallel import MinibatchQueue
 
 COMPARED = ("network", "schedule", "preprocess", "loss")
 TOLERANCE = 1e-4
@@ -44,13 +43,6 @@ def changed_functions(here, saved):
     return [name for name in COMPARED if here[name] and saved[name] and not _close(here[name], saved[name])]
 
 
-def check_changed(names):
-    """Raise ValueError unless ``names`` are some of `COMPARED`."""
-    fits = isinstance(names, (list, tuple, set)) and all(isinstance(name, str) for name in names)
-    if not fits or not set(names) <= set(COMPARED):
-        raise ValueError(f"changed is {shown(names)}; it should be a list of {', '.join(COMPARED)}, or of some of them")
-
-
 def _repeated(compute):
     """What ``compute`` returns each time; None if it returns something else the next time, or fails here."""
     try:
@@ -80,23 +72,16 @@ def _of_loss(loss, y, outputs):
 
 def _of_preprocess(preprocess, X, y, batch_size, seed):
     """Of a few examples of each minibatch, the image along a direction, and the label."""
-    order, numbers = epoch_order(len(X), seed, 0), []
+    queue, numbers = MinibatchQueue(X, y, [cpu(0)], batch_size, seed, preprocess=preprocess), []
     direction = np.random.default_rng(0).normal(size=X[0].size)
-    for number in range(MINIBATCHES):
-        part = order[number * batch_size : (number + 1) * batch_size]
-        if len(part):
-            images, labels = preprocess_batch(
-                preprocess, to_float(X[part]), y[part], batch_rng(seed, 0, number), largest_label(y)
-            )
-            numbers += (images[:EXAMPLES].reshape(-1, X[0].size) @ direction).tolist()
-            numbers += labels[:EXAMPLES].ravel().tolist()
+    for _ in range(min(MINIBATCHES, queue.steps)):
+        images, labels = queue.next_whole()
+        numbers += (images[:EXAMPLES].reshape(-1, X[0].size) @ direction).tolist()
+        numbers += labels[:EXAMPLES].ravel().tolist()
     return numbers
 
 
 def _close(here, saved):
     here, saved = np.asarray(here, float), np.asarray(saved, float)
-    if here.shape != saved.shape:
-        return False
-    return np.allclose(
-        here, saved, rtol=0, atol=TOLERANCE * np.abs(np.nan_to_num(saved)).max(initial=0), equal_nan=True
-    )
+    most = TOLERANCE * np.abs(np.nan_to_num(saved)).max(initial=0)
+    return here.shape == saved.shape and np.allclose(here, saved, rtol=0, atol=most, equal_nan=True)

@@ -4,18 +4,16 @@ import time
 from dataclasses import dataclass
 
 from .. import words
-from ..cluster import Cluster
 from ..data import epoch_order
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
-from ..monitor import Progress, Stop, stop_on_interrupt
+from ..monitor import Progress, stop_on_interrupt
 from ..timing import Timeline
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
 from .plan_step import PlanStep
 from .resume import Position
 from .saving import Saver
-from .settings import Settings
 from .together import check_replicas
 
 SETTLE_EVERY = 2**12
@@ -24,26 +22,25 @@ SETTLE_EVERY = 2**12
 
 @dataclass
 class Loop:
-    """What a run consists of, on the devices of a `Cluster`, ``everybody``.
+    """What a run consists of.
 
-    ``examples``: how many the training set has. ``saver`` writes a checkpoint after every epoch, every
-    ``save_steps`` steps, when training is stopped, and where the processes hang.
+    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and where the
+    processes hang.
     """
 
-    history: History
-    settings: Settings
-    everybody: Cluster
-    test_set: TestSet
     runner: PlanStep
-    examples: int
+    history: History
+    test_set: TestSet
     bar: Progress
+    saver: Saver
     timeline: Timeline
     callbacks: list
-    saver: Saver
     save_steps: int
-    stop: Stop
     evaluating: float = 0.0  # seconds, in all
     drawn: tuple = (None, None)  # an epoch, and the order of its examples
+
+    def __post_init__(self):
+        self.settings, self.stop = self.runner.settings, self.runner.stop
 
     def run(self, position):
         """Train from ``position`` on, until all epochs are done, a stop is requested, or nothing can be learned."""
@@ -129,8 +126,7 @@ class Loop:
                 self.timeline.settle()
             if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
-                statistics = self.settings.batch_statistics
-                check_replicas(self.everybody, self.runner.execution, statistics, epoch + 1, steps)
+                check_replicas(self.runner.execution, self.settings.batch_statistics, epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.saver.save(reached())
         self._order_of(epoch + 1)  # while the devices do their last steps
@@ -141,7 +137,7 @@ class Loop:
     def _order_of(self, epoch):
         """The order of an epoch's examples, which is drawn once."""
         if self.drawn[0] != epoch:
-            self.drawn = epoch, epoch_order(self.examples, self.settings.seed, epoch)
+            self.drawn = epoch, epoch_order(len(self.runner.y), self.settings.seed, epoch)
         return self.drawn[1]
 
     def _unwatched(self, before, steps):

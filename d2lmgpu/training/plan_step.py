@@ -170,10 +170,6 @@ class PlanStep:
     def close(self):
         """Nothing: each device does its steps' work in its own queue."""
 
-    def statistics(self, everybody):
-        """Batch norm's statistics of each device of a `Cluster`, whose processes all call this: NumPy arrays."""
-        return self.execution.statistics()
-
     def set_state(self, params, optimizer_state, statistics, steps):
         """Take what a checkpoint has: NumPy arrays, ``statistics`` those of each of this process's devices."""
         self.execution.set_params(params)

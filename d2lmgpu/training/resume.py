@@ -121,14 +121,15 @@ def data_checksum(X, y):
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
-def restore(checkpoint, history, runner, everybody, checksum, fingerprint, changed=()):
+def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
 
-    ``runner`` has the devices of this process of the `Cluster` ``everybody``. ``checksum`` is that of the training set,
-    ``fingerprint`` that of the run's own functions, which may differ in those that ``changed`` names.
+    ``checksum`` is that of the training set, ``fingerprint`` that of the run's own functions, which may differ in those
+    that ``changed`` names.
     Raises CheckpointError if the run's settings or data are not those of the checkpoint, or its run was given up.
     """
     saved, network = History.from_dict(checkpoint.state["history"]), runner.plan.network
+    everybody = runner.execution.everybody
     shapes = [shape for layer in network for shape in layer.shapes]
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; begin anew, without resume")

@@ -18,7 +18,7 @@ from .plan_step import PlanStep
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
-    """A `GraphStep`, a `PieceStep` or a `PlanStep`, and the `Settings` with the loads that it has.
+    """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` have the loads that it has.
 
     ``everybody``: a `Cluster`; ``stop``: its `SharedStop`, if it is of several processes.
 
@@ -38,11 +38,11 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
         except Exception as reason:
             error = reason
         if all_of_them(everybody, runner is not None):
-            return runner, settings
+            return runner
         if settings.precision == "tf32":
             raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}")
         tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
-    return PlanStep(X, y, params, everybody, network, settings, stop), settings
+    return PlanStep(X, y, params, everybody, network, settings, stop)
 
 
 def all_of_them(everybody, here):
@@ -50,8 +50,9 @@ def all_of_them(everybody, here):
     return bool(gather(everybody, [[here]] * len(everybody.mine)).all())
 
 
-def make_test_set(X, y, runner, devices, network, settings, metrics):
+def make_test_set(X, y, runner, network, metrics):
     """The test set for what a ``runner`` trains: a `TestSet`, or a `SplitTestSet` where no device has everything."""
+    devices, settings = runner.execution.everybody, runner.settings
     loss = find_loss(settings.loss)
     if runner.limited or not runner.are_copies:
         return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics)

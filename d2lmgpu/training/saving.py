@@ -28,23 +28,23 @@ ENDING = ".hang"
 
 
 class Saver:
-    """Writes the checkpoints of a run on a `Cluster`, ``everybody``.
+    """Writes the checkpoints of a run.
 
-    ``path``: of the file, or None: then nothing is written. ``state``: what stays the same all the time.
-    ``best``: of the file in which the best model so far is kept, or None; ``model()``: the `Model` as it is now.
+    ``path``: of the file, or None: then nothing is written. ``best``: of the file in which the best model so far is
+    kept, or None. ``state``: what stays the same all the time. ``model()``: the `Model` as it is now.
     """
 
-    def __init__(self, path, history, runner, everybody, state, batch_statistics, best=None, model=None):
-        self.best, self.model = best, model
-        self.path, self.history, self.runner, self.everybody, self.state = path, history, runner, everybody, state
-        self.own_statistics = batch_statistics == "local" and bool(runner.replicas[0].statistics)
-        self.execution, self.epoch = runner.execution, None  # the epoch that is being trained
+    def __init__(self, path, best, history, runner, state, model):
+        self.path, self.best, self.history, self.runner = path, best, history, runner
+        self.state, self.model = state, model
+        self.execution, self.everybody = runner.execution, runner.execution.everybody
+        self.own_statistics = runner.settings.batch_statistics == "local" and bool(runner.replicas[0].statistics)
+        self.epoch = None  # the one that is being trained
 
     def save(self, position):
         """Write the state of a run that is paused at a `Position`. All processes call it."""
         if self.path is not None:
-            statistics = self.runner.statistics(self.everybody)
-            checkpoint = self._checkpoint(position, to_host, statistics)
+            checkpoint = self._checkpoint(position, to_host, self.execution.statistics())
             if self.everybody.rank == 0:
                 save_checkpoint(self.path, checkpoint)
 

@@ -206,10 +206,13 @@ class Settings:
     def on(self, devices):
         """These settings as they are for ``devices``: loads that are as many, batch size and rate scaled if asked for.
 
-        Raises ValueError for loads or a split of another number, DeviceError where a device cannot compute with the
-        precision.
+        Raises ValueError for loads or a split of another number, and for what several processes cannot do; DeviceError
+        where a device cannot compute with the precision, or the processes not exchange gradients.
         """
         everybody = as_cluster(devices)
+        everybody.across(self.algorithm)
+        if everybody.size > 1 and self.loads == "auto":
+            raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device")
         check_precision(self.precision, everybody.mine)
         changes, k = {}, len(everybody)
         check_number_of_devices(self.split, k)

@@ -1,10 +1,9 @@
-"""What `train` takes, as editors and type checkers see it: the devices, every setting, and arguments of its own.
+"""What `train` takes, as editors and type checkers see it: the devices, every setting, and arguments of its own."""
 
-These are in the signature of `train`, too, which runs; a test holds the two against each other.
-"""
-
+import functools
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,23 +11,17 @@ from ..cluster import Across, Cluster
 from ..devices import Device
 from ..monitor import Callback
 from ..timing import Timeline
-from .settings import Settings
+from .settings import NAMES, Settings, by_own_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Place:
-    """The first argument."""
+class Ways:
+    """What `train` is given beside settings; see there."""
 
     devices: int | str | Device | Sequence[int | str | Device] | Cluster | None = None
-
-
-@dataclass(frozen=True)
-class Arguments(Settings, Place):
-    # no docstring: editors would show it instead of that of `train`
-    batch_size: int | Settings = Settings.batch_size  # by position also all settings as one value
     _: KW_ONLY
     data: Sequence[Any] | None = None
     checkpoint: str | PathLike[str] | None = None
@@ -43,10 +36,39 @@ class Arguments(Settings, Place):
     invert: bool = False
     progress: bool = True
     metrics: dict[str, Callable] | None = None
+
+
+@dataclass(frozen=True)
+class Arguments(Settings, Ways):
+    # no docstring: editors would show it instead of that of `train`
+    batch_size: int | Settings = Settings.batch_size  # by position also all settings as one value
+    _: KW_ONLY
     epochs: int = Settings.num_epochs  # the other words for num_epochs and algorithm
     allreduce: str | Callable | Across = Settings.algorithm
 
 
 def called_with(arguments: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Declare that a function takes the arguments with which ``arguments`` are made; it stays as it is."""
-    return lambda function: function
+    """Let a function of `Settings` and `Ways` be called with all ``arguments`` by name: ``function(devices, lr=0.1)``.
+
+    Or in their order, as in the textbook: ``function(devices, 256, 0.1)``. Where a `Settings` is
+    given, names change it. Raises TypeError for unknown arguments.
+    """
+    known = inspect.signature(arguments).parameters.values()
+    own = [each.replace(annotation=each.empty) for each in known if NAMES.get(each.name, each.name) == each.name]
+    public = inspect.Signature(own)
+
+    def decorated(function):
+        @functools.wraps(function)
+        def call(*args, **named):
+            settings = Settings()
+            if len(args) == 2 and isinstance(args[1], Settings):
+                *args, settings = args
+            named = by_own_names(named, function.__name__, public.parameters)
+            given = public.bind(*args, **named).arguments
+            changes = {name: given.pop(name) for name in NAMES.values() if name in given}
+            return function(replace(settings, **changes), Ways(**given))
+
+        call.__signature__ = public
+        return call
+
+    return decorated

@@ -20,13 +20,6 @@ from ..words import listed
 from .history import sha256
 
 
-def check_together(everybody, settings):
-    """Raise ValueError or DeviceError for settings that are not for as many processes as a `Cluster` has."""
-    everybody.across(settings.algorithm)
-    if everybody.size > 1 and settings.loads == "auto":
-        raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device of all processes")
-
-
 def compare(everybody, settings, test_set, params, **others):
     """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
@@ -91,14 +84,14 @@ class DriftError(RuntimeError):
     """Copies of the parameters that should be the same are not."""
 
 
-def check_replicas(everybody, execution, batch_statistics, epoch, step):
-    """Raise DriftError, in all processes, if devices of a `Cluster` differ after ``step`` of ``epoch``, from 1 both.
+def check_replicas(execution, batch_statistics, epoch, step):
+    """Raise DriftError, in all processes, if devices differ after ``step`` of ``epoch``, from 1 both.
 
     What several devices hold should be the same on all of them. ``execution``: the `Execution` of a plan. Compared are
     parameters, and batch norm's statistics unless they are each device's own: "local". All processes call it, between
     the same steps.
     """
-    stages, network = execution.plan.stages, execution.plan.network
+    stages, network, everybody = execution.plan.stages, execution.plan.network, execution.everybody
     rows = np.zeros((len(execution.stores), len(stages), 2))
     for row, store in zip(rows, execution.stores, strict=True):
         for s, own in store.own.items():
