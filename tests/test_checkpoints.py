@@ -366,9 +366,7 @@ def test_functions_of_ones_own_are_compared_by_what_they_do(small, tmp_path, nam
     history, _ = quick([d2l.cpu(0)], small, **settings, **{name: make(same())})  # another object that does the same
     assert len(history.train_loss) == 2
     for changed in ("network", ["lr"]):
-        with pytest.raises(
-            ValueError, match="of network, schedule, preprocess|from network, schedule, preprocess"
-        ):
+        with pytest.raises(ValueError, match="of network, schedule, preprocess|from network, schedule, preprocess"):
             quick([d2l.cpu(0)], small, changed=changed)
 
 

@@ -20,7 +20,7 @@ from ..layers import Draws, check_targets
 from ..timing import span
 from ..transforms import find_transform
 from ..words import name_of
-from .shards import check_loads, most_examples, put_parts, shard_bounds
+from .shards import check_loads, put_parts, shard_bounds
 
 SLOTS = 2
 """Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
@@ -51,8 +51,8 @@ class MinibatchQueue:
     ...     while queue.hasdata:
     ...         X_shards, y_shards = queue.next()
 
-    Virtual devices are fed into the same arrays again and again, so that feeding
-    allocates nothing: `next` overwrites the minibatch before the last, once the
+    Virtual devices are fed into the same arrays again and again, memory that
+    the system need not find anew: `next` overwrites the minibatch before the last, once the
     devices are done with all they were given before the last was asked for. Copy
     what you want to keep.
 
@@ -64,15 +64,13 @@ class MinibatchQueue:
         if len(X) == 0:
             raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
         self.everybody = as_cluster(devices)
-        self.X, self.y, self.devices = np.asarray(X), np.asarray(y), self.everybody.mine
+        self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.everybody.mine
         check_targets(self.y, len(self.X), any_shape=True)
         self.batch_size, self.seed, self.drop_last = batch_size, seed, drop_last
         self.preprocess = find_transform(preprocess)
         self.loads = None if loads is None else check_loads(loads, len(self.everybody))
-        self.largest = largest_label(self.y)
+        self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # of labels
         self.steps = -(-epoch_size(len(X), batch_size, drop_last) // batch_size)
-        most = most_examples(min(batch_size, len(X)), len(self.everybody), self.loads)
-        self.most = self.everybody.part(most)  # that a device ever gets at a time
         self.reuses = all(device.kind == "cpu" for device in self.devices)
         self._slots = None
         self.shuffle(0)
@@ -109,12 +107,10 @@ class MinibatchQueue:
         """
         part = self._part()
         bounds = self._bounds(len(part))
-        if self.reuses and self._slots is None:
-            self._make_slots()
         mine = slice(bounds[0][0], bounds[-1][1])
         with span("data"):
             if self.preprocess is None:
-                X, y = self._take(part[mine])
+                X, y = self.X[part[mine]], self.y[part[mine]]
             else:
                 X, y = (whole[mine] for whole in self._preprocessed(part))
             bounds = [(start - mine.start, stop - mine.start) for start, stop in bounds]
@@ -146,47 +142,25 @@ class MinibatchQueue:
         """The bounds of each device's part of n examples: pairs (start, stop)."""
         return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads))
 
-    def _take(self, part):
-        if not self.reuses:
-            return self.X[part], self.y[part]
-        images, labels = (whole[: len(part)] for whole in self._chosen)
-        np.take(self.X, part, axis=0, out=images, mode="clip")  # "raise" would copy
-        np.take(self.y, part, axis=0, out=labels, mode="clip")
-        return images, labels
-
     def _copy(self, X, y, bounds):
         """Put shards on their devices: bytes travel as bytes, and become floats there."""
         X_shards, y_shards = put_parts(X, bounds, self.devices), put_parts(y, bounds, self.devices)
         tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]
         return [task.result() for task in tasks], y_shards
 
-    def _preprocessed(self, part):
-        X, y = to_float(self.X[part]), self.y[part]
-        if self.preprocess is None:
-            return X, y
-        rng = batch_rng(self.seed, self._epoch, self._number)
-        return preprocess_batch(self.preprocess, X, y, rng, self.largest)
-
-    def _make_slots(self):
-        self.X, self.y = np.ascontiguousarray(self.X), np.ascontiguousarray(self.y)
-        size, shape = sum(self.most), self.X.shape[1:]
-        target = self.y.shape[1:]  # () for labels
-        self._chosen = np.empty((size, *shape), self.X.dtype), np.empty((size, *target), self.y.dtype)  # on the host
-        as_float = to_float(self.X[:0]).dtype
-        self._slots = [
-            [(np.empty((n, *shape), as_float), np.empty((n, *target), self.y.dtype)) for n in self.most]
-            for _ in range(SLOTS)
-        ]
-        self._given = [[]] * SLOTS  # events: when the devices are done with what is in each slot
-
     def _fill(self, X, y, bounds):
-        """Copy a minibatch to the next slot."""
+        """Copy a minibatch to the next slot, where devices have parts of the same arrays."""
+        if self._slots is None:
+            size = min(self.batch_size, len(self.X))
+            places = [(size, *self.X.shape[1:]), to_float(self.X[:0]).dtype], [(size, *self.y.shape[1:]), self.y.dtype]
+            self._given = [[]] * SLOTS  # events: when the devices are done with what is in each slot
+            self._slots = [[np.empty(*place) for place in places] for _ in range(SLOTS)]
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
             event.wait()  # an error is raised where the result is waited for
         X_shards, y_shards, slot = [], [], self._slots[0]
-        for device, (X_place, y_place), (start, stop) in zip(self.devices, slot, bounds, strict=True):
-            X_shard, y_shard = X_place[: stop - start], y_place[: stop - start]
+        for device, (start, stop) in zip(self.devices, bounds, strict=True):
+            X_shard, y_shard = (place[start:stop] for place in slot)
             timed(note_transfer(HOST, device, X_shard.nbytes), to_float, X[start:stop], X_shard)
             timed(note_transfer(HOST, device, y_shard.nbytes), np.copyto, y_shard, y[start:stop])
             X_shards.append(DeviceArray(X_shard, device))
@@ -194,29 +168,26 @@ class MinibatchQueue:
         self._slots = [*self._slots[1:], slot]  # last: after an interrupt the same slot is filled again
         return X_shards, y_shards
 
+    def _preprocessed(self, part):
+        """These examples, floats and labels or targets.
 
-def preprocess_batch(preprocess, X, y, rng, largest):
-    """What ``preprocess(X, y, rng)`` makes of X (n, C, H, W), floats, and labels y (n,): arrays of these dtypes.
-
-    Raises ValueError unless it returns NumPy arrays of the same shapes and kinds of
-    number, and labels from 0 to ``largest``, or finite targets: a GPU would take others without a word.
-    """
-    forms, dtypes = [_form(X), _form(y)], [X.dtype, y.dtype]
-    result = preprocess(X, y, rng)
-    if isinstance(result, tuple) and [_form(array) for array in result] == forms:
-        X, y = result
-        if np.isfinite(y).all() if largest is None else 0 <= y.min() and y.max() <= largest:
-            return X.astype(dtypes[0], copy=False), y.astype(dtypes[1], copy=False)
-    raise ValueError(
-        f"preprocess function {name_of(preprocess)} returned {_described(result)}; it should return NumPy arrays: "
-        f"X of shape {forms[0][0]} with floats, and y of shape {forms[1][0]} with "
-        + ("floats, all finite" if largest is None else f"labels from 0 to {largest}")
-    )
-
-
-def largest_label(y):
-    """The largest of labels (n,); None of targets that are floats."""
-    return None if y.dtype.kind == "f" else y.max()
+        Raises ValueError unless ``preprocess`` returns NumPy arrays of the same shapes and kinds of number, and labels
+        that are among those of the data, or finite targets: a GPU would take others without a word.
+        """
+        X, y = to_float(self.X[part]), self.y[part]
+        if self.preprocess is None:
+            return X, y
+        forms, dtypes = [_form(X), _form(y)], [X.dtype, y.dtype]
+        result = self.preprocess(X, y, batch_rng(self.seed, self._epoch, self._number))
+        if isinstance(result, tuple) and [_form(array) for array in result] == forms:
+            X, y = result
+            if np.isfinite(y).all() if self.largest is None else 0 <= y.min() and y.max() <= self.largest:
+                return X.astype(dtypes[0], copy=False), y.astype(dtypes[1], copy=False)
+        raise ValueError(
+            f"preprocess function {name_of(self.preprocess)} returned {_described(result)}; it should return NumPy "
+            f"arrays: X of shape {forms[0][0]} with floats, and y of shape {forms[1][0]} with "
+            + ("floats, all finite" if self.largest is None else f"labels from 0 to {self.largest}")
+        )
 
 
 def _form(array):

@@ -23,13 +23,6 @@ def shard_bounds(n, k, loads=None):
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
-def most_examples(batch_size, k, loads=None):
-    """For each device an upper bound of the examples in its shard, of at most ``batch_size`` in all."""
-    if loads is None:
-        return [-(-batch_size // k)] * k
-    return [min(batch_size, int(share) + 1) if share else 0 for share in _shares(batch_size, loads)]
-
-
 def put_parts(array, bounds, devices):
     """The parts (start, stop) of an array of the host, each on its device."""
     return [put(array[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
