@@ -17,7 +17,6 @@ from ..networks import (
     Network,
     check_network,
     check_params,
-    check_running,
     described,
     find_loss,
     init_params,
@@ -215,7 +214,6 @@ def _model(checkpoint, network, loss):
     if network is None:
         network = restored(model["network"], [param.shape for param in params])
     check_params("params", params, network)
-    check_running("statistics", statistics, network)
     classes, name = model["classes"], model["loss"]
     if classes is not None:
         check_list("classes", classes, of="names", length=network.classes)
