@@ -154,13 +154,6 @@ class PlanStep:
             placed[i] = minibatch
         return self.execution.submit_placed(placed, lr, wanted)
 
-    def sums(self, step):
-        """Wait for a step; its summed loss, and how many examples were right, over all processes."""
-        loss = self.execution.finish(step)
-        if any(self.execution.told):
-            self.stop.agree()
-        return loss, self.execution.correct
-
     def pause(self):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
         self._wait(0)
@@ -193,8 +186,11 @@ class PlanStep:
             return
         while len(self._under_way) > (0 if self.on_gpu else ahead):
             step, examples = self._under_way.pop(0)
-            loss, correct = self.sums(step)
-            self.loss, self.correct, self.examples = self.loss + loss, self.correct + correct, self.examples + examples
+            self.loss += self.execution.finish(step)
+            self.correct += self.execution.correct
+            self.examples += examples
+            if any(self.execution.told):
+                self.stop.agree()
             if self.known is not None:
                 self.known = self.known[0] + 1, self.loss, self.correct
 
