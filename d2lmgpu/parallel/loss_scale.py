@@ -24,36 +24,20 @@ def are_finite(arrays):
     return all(bool(array_module(array).isfinite(array).all()) for array in arrays)
 
 
-class NoScale:
-    """In full precision: gradients are as they are."""
-
-    scale = 1
-
-    def quiet(self):
-        """A context for work on the device, in which NumPy warns as always."""
-        return contextlib.nullcontext()
-
-    def arrays(self):
-        """The state, for a checkpoint."""
-        return []
-
-    def set_arrays(self):
-        """Take what `arrays` gave."""
-
-
 class LossScale:
     """``scale`` is what gradients are multiplied by: a power of two, so that it changes no digit of them.
 
+    In full precision, without ``mixed``, it is 1, and there is no state.
     Every device has its own, and since all see the same sums, they stay the same.
     On CUDA graphs kernels/cuda/mixed_precision.cu does the same.
     """
 
-    def __init__(self):
-        self.scale, self.good_steps = FIRST_SCALE, 0
+    def __init__(self, mixed):
+        self.mixed, self.scale, self.good_steps = mixed, FIRST_SCALE if mixed else 1, 0
 
     def quiet(self):
-        """A context in which NumPy does not warn of infinite gradients: they are found and left out."""
-        return np.errstate(over="ignore", invalid="ignore")
+        """A context in which NumPy does not warn of infinite gradients where they are found and left out."""
+        return np.errstate(over="ignore", invalid="ignore") if self.mixed else contextlib.nullcontext()
 
     def adapt(self, finite):
         """Whether to use the summed gradients, of which it is known whether all are ``finite``."""
@@ -67,7 +51,7 @@ class LossScale:
 
     def arrays(self):
         """The state, for a checkpoint."""
-        return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)]
+        return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)] if self.mixed else []
 
     def set_arrays(self, scale, good_steps):
         """Take what `arrays` gave."""

@@ -13,7 +13,7 @@ from ..layers import make_sync_statistics
 from ..networks import half_weights
 from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
 from ..networks.compute import kernels_for
-from ..parallel.loss_scale import LossScale, NoScale
+from ..parallel.loss_scale import LossScale
 from .values import Values
 
 
@@ -27,7 +27,7 @@ class Computing(Values):
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
         super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
         self.mixed = mixed
-        self.precision = LossScale() if mixed else NoScale()
+        self.precision = LossScale(mixed)
         none = self._new(0)
         self.kernels = kernels_for(none, [none])
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
