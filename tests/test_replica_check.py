@@ -176,17 +176,16 @@ def test_every_bit_counts(rng):
         found = [params.copy() for _ in range(4)]
         change(found)
         stores = [types.SimpleNamespace(own={0: own}, device=d2l.cpu(i)) for i, own in enumerate(found)]
-        return types.SimpleNamespace(plan=PLANS["data"](4), stores=stores)
+        return types.SimpleNamespace(plan=PLANS["data"](4), stores=stores, everybody=d2l.cluster(4))
 
-    everybody = d2l.cluster(4)
-    check_replicas(everybody, execution(lambda found: None), "local", 1, 1)
+    check_replicas(execution(lambda found: None), "local", 1, 1)
     for number, bit in ((0, 0), (14, 31), (99, 22)):
 
         def change(found, number=number, bit=bit):
             found[3].view("u4")[number] ^= np.uint32(1 << bit)
 
         with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) are not"):
-            check_replicas(everybody, execution(change), "local", 1, 1)
+            check_replicas(execution(change), "local", 1, 1)
 
 
 def test_the_command_ends_with_1(small, flip, capsys):

@@ -16,12 +16,10 @@ def check_precision(precision, devices):
     check_name("precision", precision, PRECISIONS)
     kind = PRECISIONS[precision]
     for device in devices if kind else ():
-        if device.kind != "gpu":
-            if precision == "mixed":
-                continue  # NumPy rounds to float16 by itself
-            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
         needed = tensor_cores.OLDEST[kind]
-        if device.compute_capability < needed:
+        if device.kind != "gpu" and precision != "mixed":  # to float16 NumPy rounds by itself
+            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
+        if device.kind == "gpu" and device.compute_capability < needed:
             raise DeviceError(
                 f"precision {precision!r} needs compute capability {needed / 10}; {device} has "
                 f"{device.compute_capability / 10}"

@@ -1,6 +1,5 @@
 """What a trained network says of images, and how often it is right: computed on all the devices."""
 
-import functools
 from typing import overload
 
 import numpy as np
@@ -77,7 +76,7 @@ class TestSet:
 
     __test__ = False  # pytest would take it for a test
 
-    def __init__(self, X, y, devices, network=LENET, loss=CROSS_ENTROPY, metrics=()):
+    def __init__(self, X, y, devices, network, loss, metrics):
         self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None
         self.everybody = as_cluster(devices)
         self.devices, self.network, self.size = self.everybody.mine, network, len(X)
@@ -98,18 +97,16 @@ class TestSet:
         ``tell(done)`` is called with how many images are evaluated so far.
         """
         device_params, device_statistics = _on_each(params_or_device_params, statistics, self.devices, self.network)
-        tasks = []
-        for X_shards, y_shards in self.shards:
-            each_device = zip(self.devices, X_shards, y_shards, device_params, device_statistics, strict=True)
-            for device, X_shard, y_shard, params, fixed in each_device:
-                arguments = X_shard, y_shard, params, self.network, fixed, self.loss, self.metrics
-                tasks.append(device.run(_sums, *arguments))
-        found, done = [], 0
+        tasks = [
+            device.run(_sums, X, y, params, self.network, fixed, self.loss, self.metrics)
+            for shards in self.shards
+            for device, X, y, params, fixed in zip(self.devices, *shards, device_params, device_statistics, strict=True)
+        ]
+        found = []
         for number, task in enumerate(tasks, 1):
             found.append(task.result())
             if tell and number % len(self.devices) == 0:
-                done = min(self.size, done + EVALUATION_BATCH)
-                tell(done)
+                tell(min(self.size, number // len(self.devices) * EVALUATION_BATCH))
         return self._reached(sum(self._of_all(found)))
 
     def _of_all(self, found):
@@ -161,8 +158,7 @@ def predict(
         part = X[start : start + PREDICTION_BATCH]
         shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), everybody)
         each_device = zip(everybody.mine, shards, device_params, device_statistics, strict=True)
-        compute = functools.partial(logits, network=network)
-        tasks = [device.run(compute, shard, params, statistics=own) for device, shard, params, own in each_device]
+        tasks = [device.run(logits, shard, params, network, own) for device, shard, params, own in each_device]
         parts.append((len(part), tasks))
     found = (_in_order([task.result() for task in tasks], n, everybody) for n, tasks in parts)
     scores = np.concatenate([np.zeros((0, network.classes)), *found])
@@ -207,14 +203,15 @@ def _on_each(params, statistics, devices, network):
     result = []
     for what, arrays, wanted in (("parameters", params, shapes), ("statistics", statistics, norms)):
         arrays = check_list(what, arrays, of="arrays, or such a list for each device")
-        each = arrays if len(arrays) and isinstance(arrays[0], (list, tuple)) else None
-        if each is not None and len(each) != len(devices):
+        are_there = bool(arrays) and isinstance(arrays[0], (list, tuple))
+        each = arrays if are_there else [arrays] * len(devices)
+        if len(each) != len(devices):
             raise ValueError(f"{len(each)} copies of the {what} for {len(devices)} devices")
-        for mine in [arrays] if each is None else each:
+        for mine in each:
             if [np.shape(array) for array in mine] != wanted:
                 raise ValueError(
                     f"{what} of shapes {[np.shape(array) for array in mine]}; the network has {wanted}: "
                     "give the one that they are of, such as network=result.network"
                 )
-        result.append(each or [get_params(arrays, device) if wanted else [] for device in devices])
+        result.append(each if are_there or not wanted else [get_params(arrays, device) for device in devices])
     return result

@@ -126,10 +126,7 @@ def train(settings, ways) -> Result:
         if resume:
             position = restore(start, history, runner, checksum, fingerprint, ways.changed)
             params = start.arrays["params"]
-        files = {"checkpoint": checkpoint is not None, "keep_best": ways.keep_best is not None}
-        files |= {"checkpoint_steps": ways.checkpoint_steps, "position": position}
-        checked = {"the checksum of the training set": checksum and checksum[:16]}
-        compare(everybody, settings, test_set, params, **checked, **files)
+        compare(everybody, settings, ways, test_set, params, checksum, position)
 
         def model_now():
             params = list(map(to_host, runner.replicas[0].params))

@@ -16,12 +16,11 @@ def warm_up(store, size, labels):
     """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
     if store.device.kind != "gpu":
         return
-    params, network = Copy(store).params, store.plan.network
+    device, network = store.device, store.plan.network
     X = np.zeros((size, *network.input_shape), store.dtype)
     y = np.zeros((size, *labels.shape[1:]), labels.dtype if labels.dtype.kind != "f" else store.dtype)
-    arrays = [array.raw for array in (put(X, store.device), put(y, store.device))]
-    raws = [param.raw for param in params]
-    store.device.submit(lambda: loss_and_grads(*arrays, raws, network, draws=Draws(0), loss=store.loss)).result()
+    how = {"draws": Draws(0), "loss": store.loss}
+    device.run(loss_and_grads, put(X, device), put(y, device), Copy(store).params, network, **how).result()
 
 
 def has_copies(plan):

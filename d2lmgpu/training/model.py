@@ -1,6 +1,5 @@
 """A trained network, with all that is needed to use it: what `train` makes, and a checkpoint holds."""
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,16 +118,15 @@ class Model:
         ending = Path(path).suffix
         if ending not in (".npz", ".safetensors"):
             raise ValueError(f"export: {shown(str(path))} should end with .npz or .safetensors")
-        arrays, content = self._exported(), io.BytesIO()
+        arrays = self._exported()
         if ending == ".npz":
-            np.savez(content, **arrays)
-        else:
-            try:
-                from safetensors.numpy import save
-            except ImportError:
-                raise ValueError(f"export: .safetensors needs a package: {in_a_clone('export')}") from None
-            content.write(save(arrays))
-        write_file(path, lambda file: file.write(content.getvalue()))
+            write_file(path, lambda file: np.savez(file, **arrays))
+            return
+        try:
+            from safetensors.numpy import save
+        except ImportError:
+            raise ValueError(f"export: .safetensors needs a package: {in_a_clone('export')}") from None
+        write_file(path, lambda file: file.write(save(arrays)))
 
     def _exported(self):
         """The arrays by name, as `export` writes them."""

@@ -19,18 +19,24 @@ from ..timing import PHASES
 from ..words import listed
 from .history import sha256
 
+DIGITS = 12
+"""Of a checksum, hexadecimal: as many as a float can be."""
 
-def compare(everybody, settings, test_set, params, **others):
+
+def compare(everybody, settings, ways, test_set, params, checksum, position):
     """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
-    ``others``: what else decides what they do, by name.
+    ``checksum``: that of the training set.
     """
     if everybody.world is None:
         return
     what = settings.recorded() | {
         name: getattr(settings, name) for name in ("flat", "overlap", "prefetch", "check_every")
     }
-    what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics)} | others
+    what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics), "position": position}
+    what |= {"checkpoint_steps": ways.checkpoint_steps}
+    what |= {name: getattr(ways, name) is not None for name in ("checkpoint", "keep_best")}
+    what["the checksum of the training set"] = checksum and checksum[:16]
     what["the checksum of the initial parameters"] = sha256(params)[:16]
     agree(everybody.world, what, everybody.patience, "the comparison of what they train")
 
@@ -92,12 +98,13 @@ def check_replicas(execution, batch_statistics, epoch, step):
     the same steps.
     """
     stages, network, everybody = execution.plan.stages, execution.plan.network, execution.everybody
-    rows = np.zeros((len(execution.stores), len(stages), 2))
+    rows = np.zeros((len(execution.stores), len(stages)))
     for row, store in zip(rows, execution.stores, strict=True):
         for s, own in store.own.items():
             arrays = [own] if batch_statistics == "local" else [own, *store.running.get(s, ())]
-            row[s] = _checksum([DeviceArray(array, store.device) for array in arrays])
-    found = gather(everybody, rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
+            digest = sha256(to_host(DeviceArray(array, store.device)) for array in arrays)
+            row[s] = int(digest[:DIGITS], 16)
+    found = gather(everybody, rows)
     holders = {}
     for device, parts in enumerate(execution.plan.layout):
         for part in parts:
@@ -107,25 +114,17 @@ def check_replicas(execution, batch_statistics, epoch, step):
         has_statistics = batch_statistics != "local" and norms_of(stages[s], network)
         what = "parameters or statistics" if has_statistics else "parameters"
         what += "" if all_have_all else f" of stage {s}"
-        _check_alike([everybody.names[device] for device in devices], found[devices, s], what, epoch, step)
+        _check_alike([everybody.names[device] for device in devices], found[devices, s].tolist(), what, epoch, step)
 
 
-def _check_alike(names, found, what, epoch, step):
-    """``found``: for each of the devices a row of numbers."""
-    checksums = [tuple(row) for row in found.tolist()]
-    if len(set(checksums)) == 1:
-        return
+def _check_alike(names, checksums, what, epoch, step):
     usual = usual_of(checksums)
     others = [name for name, checksum in zip(names, checksums, strict=True) if checksum != usual]
-    same = [name for name, checksum in zip(names, checksums, strict=True) if checksum == usual]
+    if not others:
+        return
+    same = [name for name in names if name not in others]
     known = "" if len(same) > 1 else " (which of them is right is not known)"
     raise DriftError(
         f"after step {step} of epoch {epoch} the {what} on {listed(others)} are not those on {listed(same)}{known}; "
         "no checkpoint was written of them"
     )
-
-
-def _checksum(arrays):
-    """Two whole numbers below 2³², which travel as floats."""
-    digest = sha256(map(to_host, arrays))
-    return [int(digest[start : start + 8], 16) for start in (0, 8)]
