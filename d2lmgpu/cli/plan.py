@@ -15,7 +15,8 @@ from ..collectives.network import TOPOLOGIES, topology
 from ..devices import cpu
 from ..output import check_plot
 from ..training.checks import find_network
-from ..training.splits import EXAMPLE, SPLITS, make_plan
+from ..training.settings import Settings
+from ..training.splits import EXAMPLE, SPLITS, plan_of
 from .options import add_option, add_output, taken, write_results
 from .own_file import network_from
 from .settings import add_settings
@@ -43,9 +44,9 @@ def run(options):
     """Prove, simulate, print, write what was asked for."""
     how = taken(options, "width", "batch_statistics")
     name, network = find_network(network_from(options.network), **how)
-    split = options.split, options.devices, options.pipeline, options.micro_batches
-    plan = make_plan(*split, network, options.allreduce)
-    plan = plans.with_statistics(plan, options.batch_statistics)
+    check_name("allreduce", options.allreduce, ALGORITHMS)
+    how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
+    plan = plan_of(Settings(algorithm=options.allreduce, **how), options.devices, network)
     minibatch = taken(options, "batch_size", "optimizer")
     machine, costs, times = _machine(options, plan, minibatch)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}

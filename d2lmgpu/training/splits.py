@@ -23,7 +23,7 @@ from ..kernels.stages import function_of
 from ..language.objective import CLASSES
 from ..language.plan import Compute, Plan
 from ..networks import LENET, channels, in_half
-from ..plans import MOST_DEVICES, MOST_MICRO_BATCHES, PLANS, copies_of, prove, with_statistics
+from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -120,21 +120,16 @@ def name_of_split(split):
 def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm="ring", **usual):
     """The `Plan` for k devices; ``usual``: what only some splits have, by name, with its usual value for the others.
 
-    Raises ValueError for a split, a pipeline or a network with which there is none, or of other than k devices.
+    All else is as of `Settings`. Raises ValueError for a network with which there is none, or of other than k devices.
     """
-    check_split(split)
-    if pipeline is not None:
-        check_name("pipeline", pipeline, PIPELINES)
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
-    check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
+    check_number_of_devices(split, k)
     if isinstance(split, Plan):
-        return _own(split, k, network)
-    _check_choice(split, pipeline, algorithm)
+        return _own(split, network)
     if pipeline is None and micro_batches > 1:
         pipeline = USUAL_PIPELINE
     pick = {"layers": pipeline or "layers"}
     factors = _factors(split)
-    check_number_of_devices(split, k)
     if factors:
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pick.get(name, name), copies, count, micro_batches, network, algorithm)
@@ -144,9 +139,8 @@ def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm
     return maker(k, micro_batches, network, **options)
 
 
-def _own(plan, k, network):
-    """A plan of one's own, for this network. Raises ValueError if it is for another, or for other than k devices."""
-    check_number_of_devices(plan, k)
+def _own(plan, network):
+    """A plan of one's own, for this network. Raises ValueError if it is for another."""
 
     def form(network):
         return [(function_of(layer), layer.shapes) for layer in network], network.input_shape, network.classes
