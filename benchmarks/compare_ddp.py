@@ -63,13 +63,11 @@ def _hang_up(job, address, processes):
 def rank(algorithm):
     """One of the processes of `Together`: trains the minibatches that it is sent, until there are no more."""
     from d2lmgpu.training.plan_step import PlanStep
-    from d2lmgpu.training.together import SharedStop
 
     everybody = d2l.cluster(1)
     X, y, _, _ = d2l.load_fashion_mnist()
     params = d2l.init_params(0, init="he")
-    settings = {"algorithm": algorithm, "batch_size": BATCH, "stop": SharedStop(everybody)}
-    runner = PlanStep.of(X, y, params, everybody, **settings)
+    runner = PlanStep.of(X, y, params, everybody, algorithm=algorithm, batch_size=BATCH)
     pipe = Client(os.environ[ADDRESS])
     pipe.send(everybody.rank)
     while True:

@@ -21,16 +21,8 @@ from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to_host
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
-from ..networks import (
-    LENET,
-    check_drawing,
-    check_images,
-    check_network,
-    check_params,
-    check_running,
-    find_loss,
-    loss_and_grads,
-)
+from ..networks import LENET, check_drawing, check_images, check_network, check_params, check_running, loss_and_grads
+from ..networks.losses import find_loss
 from ..optimizers import OPTIMIZERS, DeviceOptimizer, init_optimizer
 from ..timing import span
 from .shards import check_loads, put_parts, shard_bounds

@@ -15,7 +15,7 @@ def shard_bounds(n, k, loads=None):
     """
     if loads is None:
         return chunk_bounds(n, k)
-    shares = _shares(n, loads)
+    shares = n * (np.asarray(loads, float) / np.sum(loads))
     sizes = np.floor(shares).astype(int)
     neediest = np.argsort(sizes - shares, kind="stable")
     sizes[neediest[: n - sizes.sum()]] += 1
@@ -26,11 +26,6 @@ def shard_bounds(n, k, loads=None):
 def put_parts(array, bounds, devices):
     """The parts (start, stop) of an array of the host, each on its device."""
     return [put(array[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
-
-
-def _shares(n, loads):
-    """Each part's exact share of n examples."""
-    return n * (np.asarray(loads, float) / np.sum(loads))
 
 
 def check_loads(loads, k):

@@ -24,7 +24,6 @@ from ..networks import init_params
 from ..timing import Timeline
 from ..training import Settings
 from ..training.runner import make_runner
-from ..training.together import SharedStop
 
 LR = 0.01
 """Small enough that no run diverges, whatever its minibatch. Nothing else depends on it."""
@@ -79,8 +78,7 @@ def _runner(devices, network, batch_size, X, y, algorithm, how):
     """The runner that `train` would use."""
     everybody = as_cluster(devices)
     settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he", **how)
-    stop = SharedStop(everybody) if everybody.size > 1 else None
-    return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings, stop=stop)
+    return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
 from ..locks import holding
-from ..monitor import Progress, Stop
+from ..monitor import Progress
 from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
@@ -20,7 +20,7 @@ from .runner import make_runner, make_test_set
 from .saving import Saver
 from .signature import Arguments, called_with
 from .start import first_params, start_from
-from .together import SharedStop, compare, share_times
+from .together import compare, share_times
 
 
 @called_with(Arguments)
@@ -93,9 +93,8 @@ def train(settings, ways) -> Result:
             devices[0].run(try_loss, loss, put(y_train[:EXAMPLES], devices[0]), network.classes).result()
         size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
         bar = Progress(settings.num_epochs, size, ways.progress and speaks)
-        stop = Stop() if everybody.size == 1 else SharedStop(everybody)
         params = first_params(given, network, settings)
-        how = {"note": bar.note, "saved_loads": start and start.state["history"]["loads"], "stop": stop}
+        how = {"note": bar.note, "saved_loads": start and start.state["history"]["loads"]}
         runner = make_runner(X_train, y_train, params, everybody, network, settings, **how)
         settings = runner.settings
         if isinstance(given, Model) and given.statistics:

@@ -10,17 +10,7 @@ from ..cluster import Cluster, as_cluster
 from ..devices import MOST_DEVICES, choose_devices
 from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
-from ..networks import (
-    CROSS_ENTROPY,
-    FASHION_MNIST,
-    INITS,
-    LENET,
-    NETWORKS,
-    Network,
-    channels,
-    check_network,
-    known_network,
-)
+from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, check_network, known_network
 from ..output import check_apart, check_writable
 from ..timing import Timeline
 from .fingerprint import COMPARED
@@ -157,7 +147,7 @@ def check_ways(ways):
         check_name("changed:", name, COMPARED)
 
 
-def check_data(X, y, network=LENET, loss=CROSS_ENTROPY):
+def check_data(X, y, network, loss):
     """Raise ValueError unless each image fits the network and has a label, or what else the `Loss` takes.
 
     A GPU would take others without a word.

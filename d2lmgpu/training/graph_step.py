@@ -33,7 +33,7 @@ class GraphStep(PlanStep):
     """
 
     in_graphs = in_one_graph = True
-    mean_loss = accuracy = None  # of the epoch so far: known when it is over
+    so_far = None, None  # of the epoch: known when it is over
 
     kind_of_execution = GraphExecution
 

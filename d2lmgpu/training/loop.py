@@ -117,9 +117,10 @@ class Loop:
         while steps < self.runner.steps and not self.stop.requested:
             for examples in self.runner.several(self._unwatched(before, steps)):
                 self.history.learning_rate = float(rates[steps])
-                self.bar.step(examples, self.runner.mean_loss, self.runner.accuracy if counted else None)
+                loss, accuracy = self.runner.so_far
+                self.bar.step(examples, loss, accuracy if counted else None)
                 steps += 1
-                self.tell("on_step", epoch, steps, self.runner.mean_loss)
+                self.tell("on_step", epoch, steps, loss)
             if steps - settled >= SETTLE_EVERY:
                 settled = steps
                 self.runner.pause()

@@ -10,20 +10,9 @@ import numpy as np
 from ..arguments import check_list, check_path, check_whole, in_a_clone, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..images import read_images
-from ..networks import (
-    LOSSES,
-    Dense,
-    Network,
-    check_network,
-    check_params,
-    described,
-    find_loss,
-    init_params,
-    layer_table,
-    restored,
-    sequential,
-)
-from ..networks.losses import missing_loss
+from ..networks import Dense, Network, check_network, check_params, init_params, sequential
+from ..networks.describe import described, layer_table, restored
+from ..networks.losses import LOSSES, find_loss, missing_loss
 from ..output import write_file
 from ..words import several
 from .accuracy import evaluate, predict

@@ -20,6 +20,7 @@ from ..devices import synchronize
 from ..language.actions import chunk_bounds
 from ..language.objective import Objective
 from ..layers import Draws
+from ..monitor import Stop
 from ..networks import LENET, find_loss, is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
@@ -31,6 +32,7 @@ from ..plans.whole import give_back
 from .copies import Copy, Whole, has_copies, warm_up
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
+from .together import SharedStop
 
 AHEAD_ON_GPU = 8
 """Steps that may be under way where a device is a GPU."""
@@ -39,8 +41,8 @@ AHEAD_ON_GPU = 8
 class PlanStep:
     """Training as ``settings.split`` says, or data-parallel. ``peak_memory``: the bytes on each device, at most.
 
-    ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop.wanted``: whether this process wants
-    training to stop; when any does, all call ``stop.agree()`` after the same step.
+    ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop``: a `Stop`; of several processes, when
+    any of them wants to stop, all call ``stop.agree()`` after the same step.
 
     ``replicas``: a `Copy` for each device of this process, where all have everything; or one `Whole`.
 
@@ -53,9 +55,9 @@ class PlanStep:
     in_graphs = False
     known = None  # of whole steps, when other processes hang: see saving.py
 
-    def __init__(self, X, y, params, devices, network, settings, stop=None):
+    def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.stop, self.settings = stop, settings
+        self.stop, self.settings = Stop() if devices.size == 1 else SharedStop(devices), settings
         batch_size = min(settings.batch_size, len(X))
         self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
         self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
@@ -100,8 +102,7 @@ class PlanStep:
     def of(cls, X, y, params, devices, network=LENET, **settings):
         """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: of `Settings`, by name."""
         everybody = as_cluster(devices)
-        stop = settings.pop("stop", None)
-        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody), stop)
+        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
@@ -117,14 +118,9 @@ class PlanStep:
         self._under_way = []
 
     @property
-    def mean_loss(self):
-        """The mean loss per example of the epoch's steps that were waited for; None before the first."""
-        return self.loss / self.examples if self.examples else None
-
-    @property
-    def accuracy(self):
-        """As `mean_loss`, the fraction of examples that were `correct`."""
-        return self.correct / self.examples if self.examples else None
+    def so_far(self):
+        """Of the epoch's steps that were waited for the loss per example, and the part of examples that were right."""
+        return (self.loss / self.examples, self.correct / self.examples) if self.examples else (None, None)
 
     def several(self, most):
         """As `GraphStep.several`: these steps go one by one."""

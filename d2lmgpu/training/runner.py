@@ -5,7 +5,7 @@ from dataclasses import replace
 from ..cluster import gather
 from ..devices import DeviceError
 from ..devices.trials import tell
-from ..networks import CROSS_ENTROPY, find_loss, half_weights, in_half
+from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
 from ..parallel import measure_loads
 from ..parallel.graph_limits import can_be_graph, in_one_graph
@@ -17,22 +17,20 @@ from .plan_accuracy import SplitTestSet
 from .plan_step import PlanStep
 
 
-def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None, stop=None):
+def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None):
     """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` have the loads that it has.
 
-    ``everybody``: a `Cluster`; ``stop``: its `SharedStop`, if it is of several processes.
-
-    ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`. Steps that should be graphs but
-    cannot be recorded are launched one by one, with a message.
+    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`.
+    Steps that should be graphs but cannot be recorded are launched one by one, with a message.
     """
     devices = everybody.mine
     in_graphs = can_use_graphs(X, y, everybody, network, settings)
-    settings = find_loads(X, y, params, network, everybody, settings, in_graphs, saved_loads, note)
+    settings = find_loads(X, y, params, network, everybody, settings, saved_loads, note)
     if in_graphs:
         in_one = everybody.size == 1 and in_one_graph(devices, settings.algorithm)
         runner, error = None, "another process's cannot"
         try:
-            runner = (GraphStep if in_one else PieceStep)(X, y, params, everybody, network, settings, stop)
+            runner = (GraphStep if in_one else PieceStep)(X, y, params, everybody, network, settings)
         except (ValueError, DeviceError):  # settings that make no sense
             raise
         except Exception as reason:
@@ -42,7 +40,7 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
         if settings.precision == "tf32":
             raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}")
         tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
-    return PlanStep(X, y, params, everybody, network, settings, stop)
+    return PlanStep(X, y, params, everybody, network, settings)
 
 
 def all_of_them(everybody, here):
@@ -59,13 +57,11 @@ def make_test_set(X, y, runner, network, metrics):
     return TestSet(X, y, devices, network, loss, metrics)
 
 
-def find_loads(X, y, params, network, everybody, settings, in_graphs, saved, note):
+def find_loads(X, y, params, network, everybody, settings, saved, note):
     """The settings, where loads are "auto" with measured ones, or those ``saved`` by the same run; say what is idle."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a run goes on as it was
-        if settings.precision == "mixed" and not in_graphs:  # in graphs the kernels round
-            params, network = half_weights(params), in_half(network)
         how = settings.batch_size, network, find_loss(settings.loss)
         loads = saved if same else measure_loads(X, y, params, everybody.mine, *how)
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))

@@ -24,16 +24,7 @@ from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
 from .checks import as_init, check_init, find_network
 from .fields import called, described, flag, number, setting, whole
-from .splits import (
-    EXAMPLE,
-    PIPELINES,
-    SPLITS,
-    USUAL_PIPELINE,
-    check_number_of_devices,
-    check_split,
-    check_together,
-    name_of_split,
-)
+from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 MAX_EPOCHS = 10**6
 """Beyond all sense; but within what the progress bar can take."""
@@ -268,4 +259,4 @@ def _recorded(name, value):
         return find_loss(value).name
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
         return "custom"
-    return name_of(value) if callable(value) else name_of_split(value)
+    return name_of(value) if callable(value) else getattr(value, "name", value)  # of a `Plan`
