@@ -1,8 +1,10 @@
 """How many examples each device gets: equal parts, or parts in proportion to loads."""
 
+import contextlib
+
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import plain, shown
 from ..collectives import chunk_bounds
 from ..devices import put
 
@@ -30,15 +32,14 @@ def put_parts(array, bounds, devices):
 
 def check_loads(loads, k):
     """The loads as an array of k floats; ValueError unless none is negative, and their sum finite and not 0."""
-    try:
+    numbers = np.full(k, np.nan)
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         numbers = np.asarray(loads, float)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"loads {shown(loads)}: give {k} numbers, one for each device") from None
     with np.errstate(over="ignore", invalid="ignore"):
         total = numbers.sum()
     if numbers.shape != (k,) or not 0 < total < np.inf or (numbers < 0).any():
         raise ValueError(
-            f"loads {shown(numbers.tolist())}: give {k} numbers, one for each device, none below 0 and not all 0, "
+            f"loads {shown(plain(loads))}: give {k} numbers, one for each device, none below 0 and not all 0, "
             "with a finite sum"
         )
     return numbers

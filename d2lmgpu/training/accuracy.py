@@ -107,14 +107,8 @@ class TestSet:
             found.append(task.result())
             if tell and number % len(self.devices) == 0:
                 tell(min(self.size, number // len(self.devices) * EVALUATION_BATCH))
-        return self._reached(sum(self._of_all(found)))
-
-    def _of_all(self, found):
-        """The sums of each part of the test set and each device, of which this process has ``found`` its own."""
-        parts, d = len(self.shards), len(self.devices)
-        by_device = np.array(found, float).reshape(parts, d, -1).transpose(1, 0, 2)
-        by_device = gather(self.everybody, by_device.reshape(d, -1)).reshape(len(self.everybody), parts, -1)
-        return by_device.transpose(1, 0, 2).reshape(parts * len(self.everybody), -1)
+        of_each = sum(np.reshape(found, (len(self.shards), len(self.devices), -1)))
+        return self._reached(sum(gather(self.everybody, of_each)))
 
     def _reached(self, sums):
         """What `evaluate` returns, of the ``sums`` over all images."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..data import epoch_size
 from ..devices import put
-from ..kernels.cuda import has_kernels
 from ..language.sizes import examples_in_each
 from ..optimizers import make_optimizer
 from ..plans.graphs import GraphExecution
@@ -28,8 +27,7 @@ class GraphStep(PlanStep):
 
     The steps are recorded here; that changes nothing, and if they cannot be recorded, the devices are as they were.
 
-    Raises ValueError for a network with a layer that has no kernel, RuntimeError for a plan with a stage that has none,
-    and what CuPy raises if the step cannot be recorded.
+    Raises RuntimeError for a plan with a stage that has no kernels, and what CuPy raises if it cannot be recorded.
     """
 
     in_graphs = in_one_graph = True
@@ -38,8 +36,6 @@ class GraphStep(PlanStep):
     kind_of_execution = GraphExecution
 
     def _execution(self, params, devices, loss):
-        if not has_kernels(self.plan.network):
-            raise ValueError("GraphStep: the network has a layer without a CUDA kernel; train it without graphs")
         settings = self.settings
         options = settings.precision, settings.overlap, self._library(devices)
         return self.kind_of_execution(self.plan, params, devices, make_optimizer(settings), *options)
@@ -64,13 +60,10 @@ class GraphStep(PlanStep):
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """As of `PlanStep`. The ``losses`` of `pause` may be of another plan or other devices."""
-        totals = dict.fromkeys(self.execution.holder, (0.0, 0))
-        first = min(totals)
-        if len(losses) == len(totals):
-            totals = {m: (loss, 0) for m, loss in zip(sorted(totals), losses, strict=True)}
-        else:
-            totals[first] = sum(losses), 0
-        totals[first] = totals[first][0], correct
+        first, *others = sorted(self.execution.holder)
+        if len(losses) != 1 + len(others):
+            losses = [sum(losses), *[0.0] * len(others)]
+        totals = {first: (losses[0], correct)} | {m: (loss, 0) for m, loss in zip(others, losses[1:], strict=True)}
         rates = np.float32(np.broadcast_to(lr, self.steps) / np.float32(self.counts))
         self.execution.begin_epoch(order, rates, done, totals)
         self._let_first_wait()

@@ -53,7 +53,6 @@ class PlanStep:
     """
 
     in_graphs = False
-    known = None  # of whole steps, when other processes hang: see saving.py
 
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
@@ -111,16 +110,16 @@ class PlanStep:
         ``epoch`` (from 0) decides what preprocessing and dropout draw.
         """
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
-        self.loss, self.examples, self.correct = sum(losses), done * self.settings.batch_size, correct
-        if self.are_copies:
-            self.known = done, self.loss, correct  # of as many steps of the epoch: read by other threads, and so in one
+        self.known = done, sum(losses), correct  # of as many steps of the epoch: read by other threads, and so in one
         self.queue.start_epoch(order, epoch, done)
         self._under_way = []
 
     @property
     def so_far(self):
         """Of the epoch's steps that were waited for the loss per example, and the part of examples that were right."""
-        return (self.loss / self.examples, self.correct / self.examples) if self.examples else (None, None)
+        done, loss, correct = self.known
+        examples = min(done * self.settings.batch_size, len(self.y))
+        return (loss / examples, correct / examples) if examples else (None, None)
 
     def several(self, most):
         """As `GraphStep.several`: these steps go one by one."""
@@ -131,7 +130,7 @@ class PlanStep:
         examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
         wanted = getattr(self.stop, "wanted", False)
-        self._under_way.append((self._submit(examples, draws, self.rates[self.number], wanted), examples))
+        self._under_way.append(self._submit(examples, draws, self.rates[self.number], wanted))
         self.number += 1
         self._wait(self.ahead)
         return examples
@@ -151,10 +150,11 @@ class PlanStep:
         return self.execution.submit_placed(placed, lr, wanted)
 
     def pause(self):
-        """Wait for all steps so far; the loss summed over the epoch so far, in a list."""
+        """Wait for all steps so far; the loss summed over the epoch so far, in a list. Then `correct` is known, too."""
         self._wait(0)
         synchronize(self.devices)
-        return [self.loss]
+        _, loss, self.correct = self.known
+        return [loss]
 
     def close(self):
         """Nothing: each device does its steps' work in its own queue."""
@@ -181,14 +181,11 @@ class PlanStep:
         if len(self._under_way) <= ahead:
             return
         while len(self._under_way) > (0 if self.on_gpu else ahead):
-            step, examples = self._under_way.pop(0)
-            self.loss += self.execution.finish(step)
-            self.correct += self.execution.correct
-            self.examples += examples
+            done, loss, correct = self.known
+            loss += self.execution.finish(self._under_way.pop(0))
+            self.known = done + 1, loss, correct + self.execution.correct
             if any(self.execution.told):
                 self.stop.agree()
-            if self.known is not None:
-                self.known = self.known[0] + 1, self.loss, self.correct
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: a device's share in even parts; None for even parts of all."""
