@@ -10,7 +10,7 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import as_numpy
+from ..arguments import as_numpy, shown
 from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray
@@ -183,8 +183,9 @@ class MinibatchQueue:
             X, y = result
             if np.isfinite(y).all() if self.largest is None else 0 <= y.min() and y.max() <= self.largest:
                 return X.astype(dtypes[0], copy=False), y.astype(dtypes[1], copy=False)
+        found = " and ".join(map(shown, result)) if isinstance(result, tuple) else shown(result)
         raise ValueError(
-            f"preprocess function {name_of(self.preprocess)} returned {_described(result)}; it should return NumPy "
+            f"preprocess function {name_of(self.preprocess)} returned {found or 'nothing'}; it should return NumPy "
             f"arrays: X of shape {forms[0][0]} with floats, and y of shape {forms[1][0]} with "
             + ("floats, all finite" if self.largest is None else f"labels from 0 to {self.largest}")
         )
@@ -193,12 +194,3 @@ class MinibatchQueue:
 def _form(array):
     """The shape and the kind of numbers of an array; None of anything else."""
     return (array.shape, array.dtype.kind.replace("u", "i")) if isinstance(array, np.ndarray) else None
-
-
-def _described(value):
-    if isinstance(value, tuple):
-        return " and ".join(map(_described, value)) or "an empty tuple"
-    if not isinstance(value, np.ndarray):
-        return f"a {type(value).__name__}"
-    span = f" from {value.min()} to {value.max()}" if value.dtype.kind in "iu" and value.size else ""
-    return f"{value.dtype}{span} of shape {value.shape}"

@@ -69,7 +69,7 @@ def as_init(init):
 
 
 def check_init(init):
-    """Raise ValueError unless training can start from it; `start.Start` compares it with the network."""
+    """Raise ValueError unless training can start from it; `start.first_params` compares it with the network."""
     if isinstance(init, str):
         if init not in INITS and not Path(init).is_file():
             also = ", or give a model or its file (there is none of this name)"
@@ -100,7 +100,7 @@ def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="lo
     """`find_network` for a data set, the parts that `check_parts` gives, which is checked: does all go together?"""
     about = classes_of(data), image_shape(data[0]), number_of_outputs(data[1])
     name, network = find_network(network, *about, width, batch_statistics)
-    for X, y in zip(data[:4:2], data[1:4:2], strict=True):
+    for X, y in zip(data[:4:2], data[1:4:2], strict=False):
         check_data(X, y, network, loss)
     return name, network
 

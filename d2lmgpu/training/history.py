@@ -150,18 +150,17 @@ def why_diverged(losses, network, loss="cross_entropy"):
 
     What guessing gives is not known of another ``loss`` than cross_entropy: there only one that is not finite says so.
     """
-    if find_loss(loss) is not CROSS_ENTROPY:
-        finite = math.isfinite(losses[-1])
-        return None if finite else f"diverged in epoch {len(losses)}: the training loss is {losses[-1]}; {TRY}"
-    guessing = math.log(network.classes)  # of a network that knows nothing
-    advice = f"where guessing gives {guessing:.3g}; {TRY}"
+    guessing, advice = math.inf, f"; {TRY}"  # of a network that knows nothing
+    if find_loss(loss) is CROSS_ENTROPY:
+        guessing = math.log(network.classes)
+        advice = f", where guessing gives {guessing:.3g}; {TRY}"
     # a first epoch of few steps has the loss of the initial weights
     most = DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
     if not losses[-1] < most * guessing:  # or not a number
-        return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}, {advice}"
+        return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}{advice}"
     # the textbook's weights may take one epoch
     if len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
-        return f"nothing was learned in {PATIENCE} epochs: the training loss is {losses[-1]:.3g}, {advice}"
+        return f"nothing was learned in {PATIENCE} epochs: the training loss is {losses[-1]:.3g}{advice}"
     return None
 
 

@@ -103,7 +103,7 @@ class Loop:
         """Do steps up to the end of the epoch, or a stop; returns the new position."""
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
-        settled, before, check_every = steps, epoch * self.runner.steps, self.settings.check_every
+        before, check_every = epoch * self.runner.steps, self.settings.check_every
         self.bar.start_epoch(epoch, steps * batch_size)
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
@@ -121,8 +121,7 @@ class Loop:
                 self.bar.step(examples, loss, accuracy if counted else None)
                 steps += 1
                 self.tell("on_step", epoch, steps, loss)
-            if steps - settled >= SETTLE_EVERY:
-                settled = steps
+            if steps % SETTLE_EVERY == 0:
                 self.runner.pause()
                 self.timeline.settle()
             if check_every and (before + steps) % check_every == 0:
@@ -148,7 +147,7 @@ class Loop:
         """
         if self.callbacks:
             return 1
-        counts = (self.save_steps, steps), (self.settings.check_every, before + steps)
+        counts = (self.save_steps, steps), (SETTLE_EVERY, steps), (self.settings.check_every, before + steps)
         return min([self.runner.steps - steps, *(every - done % every for every, done in counts if every)])
 
     def _say_epoch(self, reached, seconds):

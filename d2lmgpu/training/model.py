@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import numpy as np
 
@@ -50,11 +50,7 @@ class Model:
         """
         return predict(self.params, X, devices, self.network, self.statistics, self.loss)
 
-    @overload
-    def evaluate(self, X, y, devices=..., metrics: None = None) -> float: ...
-    @overload
-    def evaluate(self, X, y, devices=..., *, metrics: dict) -> dict: ...
-    def evaluate(self, X, y, devices=None, metrics=None):
+    def evaluate(self, X, y, devices=None, metrics=None) -> Any:
         """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
 
         Where targets are not classes, the loss per example; with ``metrics`` a dict: see `evaluate`. Raises ValueError

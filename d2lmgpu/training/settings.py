@@ -213,9 +213,12 @@ class Settings:
             changes |= {"batch_size": self.batch_size * k, "lr": self.lr * k, "scale_batch": False}
         return replace(self, **changes)
 
-    def recorded(self):
-        """A dict of what a history tells of them, by the names that it has: what is no name or number, by its name."""
-        return {called(about): _recorded(about.name, getattr(self, about.name)) for about in RECORDED}
+    def recorded(self, which=None):
+        """A dict of what a history tells of them, by the names that it has: what is no name or number, by its name.
+
+        ``which``: fields, if not those of a history.
+        """
+        return {called(about): _recorded(about.name, getattr(self, about.name)) for about in which or RECORDED}
 
 
 if Settings.__doc__:  # with -OO there is none

@@ -7,6 +7,7 @@ nothing is learned.
 """
 
 import math
+from dataclasses import fields
 
 import numpy as np
 
@@ -30,9 +31,7 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
     """
     if everybody.world is None:
         return
-    what = settings.recorded() | {
-        name: getattr(settings, name) for name in ("flat", "overlap", "prefetch", "check_every")
-    }
+    what = settings.recorded(fields(settings))
     what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics), "position": position}
     what |= {"checkpoint_steps": ways.checkpoint_steps}
     what |= {name: getattr(ways, name) is not None for name in ("checkpoint", "keep_best")}
