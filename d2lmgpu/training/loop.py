@@ -130,9 +130,7 @@ class Loop:
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.saver.save(reached())
         self._order_of(epoch + 1)  # while the devices do their last steps
-        position = reached()
-        self.saver.end()
-        return position
+        return reached()
 
     def _order_of(self, epoch):
         """The order of an epoch's examples, which is drawn once."""

@@ -53,6 +53,7 @@ class PlanStep:
     """
 
     in_graphs = False
+    known = None  # of whole steps, when other processes hang: see saving.py
 
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)

@@ -75,10 +75,6 @@ class Saver:
             self.before = [store.finished - steps for store in self.execution.stores]
             self.time, self.counted, self.epoch = begin, counted, epoch
 
-    def end(self):
-        """No more steps until the next `begin`."""
-        self.epoch = None
-
     def in_emergency(self):
         """Called where the processes hang: write a checkpoint if that can be done; returns what there is to say of it.
 
@@ -100,14 +96,12 @@ class Saver:
         """Why there cannot be an emergency checkpoint, or None; ``known``: the runner's."""
         if not self.runner.are_copies:
             return "with a split no process has all parameters, and not all answer"
-        if self.epoch is None:
-            return "no step was under way; the last checkpoint that was written stands"
         if self.own_statistics:
             return "each device has statistics of its own (batch_statistics 'local'), and not all devices answer"
         if any(store.device.kind != "cpu" for store in self.execution.stores):
             return "what is on GPUs cannot be read while they wait"
-        if known[0] >= self.runner.steps:
-            return "the epoch's steps are done, and it is not evaluated; the last checkpoint that was written stands"
+        if self.epoch is None or known[0] >= self.runner.steps:
+            return "no step was under way; the last checkpoint that was written stands"
         if not self._is_whole(known):
             return "a device is in the midst of an update, or ahead of what the program knows"
         return None
