@@ -19,7 +19,7 @@ from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, i
 from d2lmgpu.plans import PLANS, Measured, copies_of, estimate_costs, prove, simulate
 from d2lmgpu.training.plan_accuracy import SplitTestSet
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.splits import PIPELINES, SPLITS, make_plan, splits_for
+from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
 WAYS = [  # split, pipeline, micro-batches, devices
@@ -75,16 +75,12 @@ def test_a_split_learns_what_is_learned_without(data, split, pipeline, micro_bat
     if split == "data":  # each device's shard in even parts
         shards = chunk_bounds(40, k)
         examples = tuple(b - a for start, stop in shards for a, b in chunk_bounds(stop - start, micro_batches))
-    assert history.peak_memory == prove(make_plan(*chosen_plan(chosen, k)), examples, "momentum").peak
+    assert history.peak_memory == prove(plan_of(d2l.Settings(**chosen), k, SMALL), examples, "momentum").peak
     assert (
         d2l.History.from_dict(history.as_dict()) == history
         and without_split(data, **settings).history.peak_memory is None
     )
     assert set(history.utilisation) == {f"cpu({i})" for i in range(k)}
-
-
-def chosen_plan(chosen, k):
-    return chosen["split"], k, chosen["pipeline"], chosen["micro_batches"], SMALL
 
 
 @pytest.mark.parametrize(
@@ -171,7 +167,9 @@ def test_evaluation_by_a_plan(data, split, batch_size, limit):
     for device in devices:
         device.limit_memory(limit)
     try:
-        test_set = SplitTestSet(X, y, make_plan(split, 4, network=SMALL), devices, batch_size, metrics=metrics)
+        test_set = SplitTestSet(
+            X, y, plan_of(d2l.Settings(split=split), 4, SMALL), devices, batch_size, metrics=metrics
+        )
         found = test_set.evaluate([params], tell=told.append)
     finally:
         for device in devices:
@@ -189,7 +187,7 @@ def test_a_width_that_data_parallelism_does_not_fit(data):
     settings = {"width": 2, "optimizer": "adam", "lr": 0.001, "batch_size": 8, "num_epochs": 1}
     some = data[0][:16], data[1][:16], data[2], data[3]
     peaks = {
-        split: max(prove(make_plan(split, 4, network=known_network("lenet", width=2)), 8, "adam").peak)
+        split: max(prove(plan_of(d2l.Settings(split=split), 4, known_network("lenet", width=2)), 8, "adam").peak)
         for split in splits_for(4)
     }
     limit = int(1.02 * max(peaks["zero3"], peaks["layers"]))  # what the count leaves out
@@ -471,11 +469,14 @@ def test_the_memory_of_losses_and_targets(data, loss):
 
 
 def test_every_plan_can_be_chosen():
-    chosen = [make_plan(split, 2).name for split in SPLITS]
-    chosen += [make_plan("layers", 2, pipeline, 2).name for pipeline in PIPELINES]
+    def plan(k=2, **settings):
+        return plan_of(d2l.Settings(**settings), k, d2l.networks.LENET)
+
+    chosen = [plan(split=split).name for split in SPLITS]
+    chosen += [plan(split="layers", pipeline=pipeline, micro_batches=2).name for pipeline in PIPELINES]
     assert sorted(chosen) == sorted(PLANS)
-    assert make_plan("layers", 2, micro_batches=2) == PLANS["1f1b"](2, 2)
-    assert make_plan("data=2,layers=2", 4) == copies_of("layers", 2, 2)
+    assert plan(split="layers", micro_batches=2) == PLANS["1f1b"](2, 2)
+    assert plan(4, split="data=2,layers=2") == copies_of("layers", 2, 2)
     assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
 
 

@@ -61,14 +61,11 @@ def _saved(measure, loads):
 
 def _seconds(X, y, copies, devices, network, loss, loads):
     """How long each device works on its shard, all at the same time."""
-    shards = split_batch(X, y, devices, loads)
-    tasks = []
-    for device, params, X_shard, y_shard in zip(devices, copies, *shards, strict=True):
-        arguments = X_shard, y_shard, params
-        tasks.append(device.run(_timed, *arguments, device.finish, network=network, draws=Draws(0), loss=loss))
+
+    def timed(X, y, params, finish):
+        """Runs on the device. Dropout takes time, too."""
+        return seconds_of(lambda: loss_and_grads(X, y, params, network, draws=Draws(0), loss=loss), finish)
+
+    each_device = zip(devices, *split_batch(X, y, devices, loads), copies, strict=True)
+    tasks = [device.run(timed, *arguments, device.finish) for device, *arguments in each_device]
     return [task.result() for task in tasks]
-
-
-def _timed(X, y, params, finish, **how):
-    """Runs on the device. Dropout takes time, too."""
-    return seconds_of(lambda: loss_and_grads(X, y, params, **how), finish)

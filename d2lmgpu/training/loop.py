@@ -1,5 +1,6 @@
 """The training loop: epochs of steps, and after each epoch a look at how it goes."""
 
+import functools
 import time
 from dataclasses import dataclass
 
@@ -37,10 +38,10 @@ class Loop:
     callbacks: list
     save_steps: int
     evaluating: float = 0.0  # seconds, in all
-    drawn: tuple = (None, None)  # an epoch, and the order of its examples
 
     def __post_init__(self):
         self.settings, self.stop = self.runner.settings, self.runner.stop
+        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.runner.y), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on, until all epochs are done, a stop is requested, or nothing can be learned."""
@@ -107,7 +108,7 @@ class Loop:
         self.bar.start_epoch(epoch, steps * batch_size)
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
-        self.runner.start_epoch(self._order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
+        self.runner.start_epoch(self.order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
         self.saver.begin(epoch, steps, begin, counted)
 
         def reached():
@@ -129,14 +130,8 @@ class Loop:
                 check_replicas(self.runner.execution, self.settings.batch_statistics, epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.saver.save(reached())
-        self._order_of(epoch + 1)  # while the devices do their last steps
+        self.order_of(epoch + 1)  # while the devices do their last steps
         return reached()
-
-    def _order_of(self, epoch):
-        """The order of an epoch's examples, which is drawn once."""
-        if self.drawn[0] != epoch:
-            self.drawn = epoch, epoch_order(len(self.runner.y), self.settings.seed, epoch)
-        return self.drawn[1]
 
     def _unwatched(self, before, steps):
         """How many of an epoch's steps may be launched before the next callback, checkpoint or check.

@@ -48,10 +48,8 @@ class SplitTestSet(TestSet):
         """As `TestSet.evaluate`, but of several lists of parameters, and of statistics, the first one counts."""
         own, rest, fixed = [], iter(map(to_host, device_params[0])), iter([*map(to_host, next(iter(statistics), ()))])
         for stage in self.plan.stages:
-            params = [next(rest) for _ in shapes_of(stage, self.plan.network)]
-            own.append(
-                (params, [next(fixed) for _ in norms_of(stage, self.plan.network) for _ in ("mean", "variance")])
-            )
+            params = [next(rest) for _ in shapes_of(stage, self.network)]
+            own.append((params, [next(fixed) for _ in norms_of(stage, self.network) for _ in ("mean", "variance")]))
         parts = [slice(a, min(self.size, a + self.batch)) for a in range(0, self.size, self.batch)]
         rank, size = self.everybody.rank, self.everybody.size
         found, together = np.zeros((len(parts), 1 + len(self.metrics))), max(map(len, self.holders))

@@ -22,7 +22,7 @@ from ..devices import DeviceMemoryError
 from ..kernels.stages import function_of
 from ..language.objective import CLASSES
 from ..language.plan import Compute, Plan
-from ..networks import LENET, channels, in_half
+from ..networks import channels, in_half
 from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -117,26 +117,43 @@ def name_of_split(split):
     return split.name if isinstance(split, Plan) else split
 
 
-def make_plan(split, k, pipeline=None, micro_batches=1, network=LENET, algorithm="ring", **usual):
-    """The `Plan` for k devices; ``usual``: what only some splits have, by name, with its usual value for the others.
+def plan_of(settings, k, network, everybody=None, graphs=False):
+    """The `Plan` that `Settings` mean, for k devices, those of the `Cluster` ``everybody`` if it is given.
 
-    All else is as of `Settings`. Raises ValueError for a network with which there is none, or of other than k devices.
+    In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
+    there, which may turn out to be infinite. So it is in data parallelism: where a device is missing, no other has
+    begun to update. ``graphs``: kernels round, and not the network.
+
+    Raises ValueError for a network with which there is none, or of other than k devices.
     """
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
-    check_number_of_devices(split, k)
+    check_number_of_devices(settings.split, k)
+    mixed, algorithm = settings.precision == "mixed", settings.algorithm
+    if algorithm in ("mpi", *LIBRARIES):  # of which the engine knows
+        algorithm = "ring"
+    elif everybody is not None and algorithm == "hierarchical":
+        algorithm = everybody.schedules(algorithm)
+    plan = _plan(settings, k, in_half(network) if mixed and not graphs else network, algorithm)
+    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
+    # with statistics of all images, too: other splits update as soon as they can
+    together = settings.batch_statistics == "synchronised" and settings.split in (None, "data")
+    return updates_last(plan) if mixed or together else plan
+
+
+def _plan(settings, k, network, algorithm):
+    """The plan of a split. ``network``: as the plan computes it; ``algorithm``: as plans know it."""
+    split, micro_batches = settings.split or "data", settings.micro_batches
     if isinstance(split, Plan):
         return _own(split, network)
-    if pipeline is None and micro_batches > 1:
-        pipeline = USUAL_PIPELINE
-    pick = {"layers": pipeline or "layers"}
+    pipeline = settings.pipeline or (USUAL_PIPELINE if micro_batches > 1 else "layers")
     factors = _factors(split)
     if factors:
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
-        return copies_of(pick.get(name, name), copies, count, micro_batches, network, algorithm)
-    maker = PLANS[pick.get(split, split)]
+        return copies_of(pipeline if name == "layers" else name, copies, count, micro_batches, network, algorithm)
+    maker = PLANS[pipeline if split == "layers" else split]
+    options = {"algorithm": algorithm, "buckets": settings.overlap, "flat": settings.flat}  # of which it knows some
     known = inspect.signature(maker).parameters
-    options = {name: value for name, value in {"algorithm": algorithm, **usual}.items() if name in known}
-    return maker(k, micro_batches, network, **options)
+    return maker(k, micro_batches, network, **{name: options[name] for name in options if name in known})
 
 
 def _own(plan, network):
@@ -150,26 +167,6 @@ def _own(plan, network):
             f"the plan {plan.name} is for another network than is trained; give the same: network=plan.network"
         )
     return plan._replace(network=network)
-
-
-def plan_of(settings, k, network, everybody=None, graphs=False):
-    """The `Plan` that `Settings` mean, for k devices, those of the `Cluster` ``everybody`` if it is given.
-
-    In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
-    there, which may turn out to be infinite. So it is in data parallelism: where a device is missing, no other has
-    begun to update. ``graphs``: kernels round, and not the network.
-    """
-    mixed, algorithm = settings.precision == "mixed", settings.algorithm
-    if algorithm in ("mpi", *LIBRARIES):  # of which the engine knows
-        algorithm = "ring"
-    elif everybody is not None and algorithm == "hierarchical":
-        algorithm = everybody.schedules(algorithm)
-    choice = settings.split or "data", k, settings.pipeline, settings.micro_batches
-    how = {"buckets": settings.overlap, "flat": settings.flat}
-    plan = make_plan(*choice, in_half(network) if mixed and not graphs else network, algorithm, **how)
-    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
-    together = settings.batch_statistics == "synchronised" and choice[0] == "data"  # others update as soon as they can
-    return updates_last(plan) if mixed or together else plan
 
 
 def updates_last(plan):
