@@ -68,16 +68,16 @@ def as_init(init):
     return Given(model) if is_list else plain(model)
 
 
-def check_init(init):
+def check_init(name, init):
     """Raise ValueError unless training can start from it; `start.first_params` compares it with the network."""
     if isinstance(init, str):
         if init not in INITS and not Path(init).is_file():
             also = ", or give a model or its file (there is none of this name)"
-            check_name("init", init, INITS, also=also)
+            check_name(name, init, INITS, also=also)
     elif not isinstance(init, Given) and not hasattr(init, "params"):
         raise ValueError(
-            f"init is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as of init_params, a Model, a "
-            "Result of train, or the name of a model's file"
+            f"{name} is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as of init_params, a Model, "
+            "a Result of train, or the name of a model's file"
         )
 
 

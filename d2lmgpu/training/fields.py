@@ -5,39 +5,40 @@ from functools import partial
 from types import UnionType
 from typing import get_args
 
-from ..arguments import MAX_WHOLE, check_number, check_whole, plain
+from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain
 
 MAX_NUMBER = 1e6
 """Beyond all sense; but within what float32 can take, also times the number of devices."""
 
 
-def setting(default, help, allowed, check=None, within=None, called=None, same=False, recorded=True, **others):
+def setting(default, help, allowed, check=None, called=None, same=False, recorded=True, **others):
     """A field of `Settings`.
 
-    ``allowed``: its names, or in words what else it may be; ``check(value)``, or of numbers ``within(name, value)``,
-    raises ValueError for anything else (flags and names need none). ``called``: its name in the command line and in a
+    ``allowed``: its names, or in words what else it may be; ``check(name, value)`` raises ValueError for anything else,
+    where these are not names alone. ``called``: its name in the command line and in a
     history, if it is another. ``same``: whether a resumed run must agree in it. ``recorded``: whether a history
     tells it: not what only decides how the same is computed. ``without``: see `flag`. ``read(value)``: what is kept of
     what is given.
     """
-    about = {"help": help, "allowed": allowed, "check": check, "within": within, "called": called, "same": same}
+    check = check or partial(check_name, known=allowed)
+    about = {"help": help, "allowed": allowed, "check": check, "called": called, "same": same}
     return field(default=default, metadata=about | {"recorded": recorded, "without": None, "read": plain} | others)
 
 
 def flag(help, without=None, **about):
     """A field that is True or False; True unless told otherwise if ``without`` says what is done without it."""
-    return setting(without is not None, help, "True or False", without=without, **about)
+    return setting(without is not None, help, "True or False", check_flag, without=without, **about)
 
 
 def whole(default, help, least=1, most=MAX_WHOLE, **about):
     """A field that is a whole number within these limits."""
-    return setting(default, help, f"at least {least}", within=partial(check_whole, least=least, most=most), **about)
+    return setting(default, help, f"at least {least}", partial(check_whole, least=least, most=most), **about)
 
 
 def number(default, help, above=False, **about):
     """A field that is a number, ``above`` 0 or at least 0."""
     limit, allowed = ("above", "above 0") if above else ("least", "at least 0")
-    return setting(default, help, allowed, within=partial(check_number, **{limit: 0}, most=MAX_NUMBER), **about)
+    return setting(default, help, allowed, partial(check_number, **{limit: 0}, most=MAX_NUMBER), **about)
 
 
 def called(about):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from functools import wraps
 from os import PathLike
 
-from ..arguments import MAX_SEED, check_arguments, check_flag, check_name, shown
+from ..arguments import MAX_SEED, check_arguments, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..kernels.cuda import PRECISIONS
@@ -30,14 +30,14 @@ MAX_EPOCHS = 10**6
 """Beyond all sense; but within what the progress bar can take."""
 
 
-def _check_loads(loads):
+def _check_loads(name, loads):
     if isinstance(loads, list) and loads:
         check_loads(loads, len(loads))
     elif loads is not None and not (isinstance(loads, str) and loads == "auto"):
-        raise ValueError(f"loads are {shown(loads)}; give a number for each device, such as [1, 1, 0.5], or 'auto'")
+        raise ValueError(f"{name} are {shown(loads)}; give a number for each device, such as [1, 1, 0.5], or 'auto'")
 
 
-def _check_algorithm(algorithm):
+def _check_algorithm(name, algorithm):
     if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` knows whether it can be
         check_algorithm(algorithm, training=True)
 
@@ -80,21 +80,21 @@ class Settings:
         "lenet",
         "what is trained (in a program also what networks.sequential makes)",
         tuple(NETWORKS),
-        find_network,
+        lambda _, network: find_network(network),
         same=True,
     )
     width: float = setting(
         1,
         "times the usual channels of a network by name, in all hidden layers",
         "at least 0.05",
-        check_width,
+        lambda _, width: check_width(width),
         same=True,
     )
     loss: str | tuple[Callable, Callable] = setting(
         "cross_entropy",
         "what is made small (in a program also a pair of functions (forward, grad), see networks.losses)",
         tuple(LOSSES),
-        find_loss,
+        lambda _, loss: find_loss(loss),
         same=True,
     )
     optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), same=True)
@@ -115,7 +115,7 @@ class Settings:
         None,
         "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
         (*TRANSFORMS, "+".join(TRANSFORMS)),
-        find_transform,
+        lambda _, preprocess: find_transform(preprocess),
         same=True,
     )
     drop_last: bool = flag("leave out the ragged rest of each epoch", same=True)
@@ -124,7 +124,7 @@ class Settings:
         "constant",
         "of the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
         tuple(SCHEDULES),
-        lambda schedule: None,  # with the others, by `learning_rates`
+        lambda *_: None,  # with the others, by `learning_rates`
         same=True,
     )
     flat: bool = flag(
@@ -160,6 +160,7 @@ class Settings:
         None,
         f"of a split over layers, in which order micro-batches are computed ({USUAL_PIPELINE} if there are several)",
         PIPELINES,
+        lambda name, pipeline: pipeline is None or check_name(name, pipeline, PIPELINES),
     )
     micro_batches: int = whole(
         1,
@@ -175,18 +176,9 @@ class Settings:
 
     def __post_init__(self):
         for about in fields(self):
-            known = about.metadata
-            value = known["read"](getattr(self, about.name))
-            if about.type is bool:
-                check_flag(about.name, value)
-                value = bool(value)
-            elif known["within"]:
-                known["within"](called(about), value)
-            elif known["check"]:
-                known["check"](value)
-            elif value is not None or about.default is not None:
-                check_name(about.name, value, known["allowed"])
-            object.__setattr__(self, about.name, value)
+            value = about.metadata["read"](getattr(self, about.name))
+            about.metadata["check"](called(about), value)
+            object.__setattr__(self, about.name, bool(value) if about.type is bool else value)
         self.learning_rates(0, 1)  # raises now what it would later
         check_together(self)
 

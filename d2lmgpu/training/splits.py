@@ -39,12 +39,12 @@ BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads
 """Likewise, where the split is a `Plan`."""
 
 
-def check_split(split):
+def check_split(name, split):
     """Raise ValueError unless it is None, a name of `SPLITS`, a product such as "data=2,layers=2", or a `Plan`."""
     if isinstance(split, str) and "=" in split:
         _factors(split)
     elif split is not None and not isinstance(split, Plan):
-        check_name("split", split, SPLITS, also=f", or a product such as {EXAMPLE}")
+        check_name(name, split, SPLITS, also=f", or a product such as {EXAMPLE}")
 
 
 def check_together(settings):
