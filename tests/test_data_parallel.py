@@ -162,7 +162,7 @@ def test_arguments_that_do_not_fit(make_devices):
         (lambda: d2l.split_batch(X, y, devices, loads=[1, -1]), "below 0"),
         (lambda: d2l.split_batch(X, y, devices, loads=[0, 0]), "not all 0"),
         (lambda: d2l.split_batch(X, y, devices, loads=[1, np.nan]), "2 numbers"),
-        (lambda: d2l.train_batch(X, y, device_params[:1], devices, 0.1), "1 copies"),
+        (lambda: d2l.train_batch(X, y, device_params[:1], devices, 0.1), "1 given; it should be a list of 2"),
         (lambda: d2l.train_batch(X, y, device_params, devices, 0.1, "star"), "unknown"),
         (lambda: d2l.train_batch(X[:0], y[:0], device_params, devices, 0.1), "no examples; .* needs at least one"),
         (lambda: d2l.train_batch(X, y, device_params, devices, 0.1, "none"), "drift apart"),

@@ -278,7 +278,7 @@ def test_wrong_arguments():
         ({"optimizer": adam[::-1]}, r"train_batch: one array is on cpu\(0\) and another on cpu\(1\)"),
         ({"optimizer": others}, r"the optimizer's state on cpu\(0\): .* there should be a list of 10 arrays"),
         ({"optimizer": [7, 8]}, "optimizer: 7 is none; give what init_optimizer makes"),
-        ({"statistics": running[:1]}, "1 copies of the statistics for 2 devices"),
+        ({"statistics": running[:1]}, "the statistics: 1 given; it should be a list of 2"),
         ({"statistics": [[], []]}, r"the statistics on cpu\(0\): \[\]; there should be .* 4 arrays, as of init_stat"),
         ({"statistics": far}, r"train_batch: one array is on cpu\(0\) and another on cpu\(5\)"),
         ({"statistics": [init_statistics(SMALL_BN)] * 2}, r"one array is on cpu\(0\) and another on the host"),

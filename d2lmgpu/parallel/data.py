@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arguments import as_numpy, check_array, check_flag, check_list, check_name, check_number, check_sized, shown
+from ..arguments import as_numpy, check_array, check_flag, check_list, check_number, check_sized, shown
 from ..cluster import as_cluster, gather
 from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to_host
@@ -159,13 +159,12 @@ def _replicas(devices, device_params, network, optimizer, statistics):
     check_network(network)
     params = _on_each(devices, "the parameters", device_params, check_params, network)
     if isinstance(optimizer, str):
-        check_name("optimizer", optimizer, OPTIMIZERS)
-        if OPTIMIZERS[optimizer].states:
+        name, optimizer = optimizer, init_optimizer(optimizer, params)
+        if OPTIMIZERS[name].states:
             raise ValueError(
-                f"optimizer {optimizer!r} remembers numbers from step to step: make it once, with "
-                f"optimizer = d2l.init_optimizer({optimizer!r}, device_params), and give that to each step"
+                f"optimizer {name!r} remembers numbers from step to step: make it once, with "
+                f"optimizer = d2l.init_optimizer({name!r}, device_params), and give that to each step"
             )
-        optimizer = init_optimizer(optimizer, params)
     optimizer = check_list("optimizer", optimizer, of="what init_optimizer makes, for each device", length=len(devices))
     for device, own in zip(devices, optimizer, strict=True):
         if not isinstance(own, DeviceOptimizer):
@@ -181,9 +180,8 @@ def _replicas(devices, device_params, network, optimizer, statistics):
 
 def _on_each(devices, what, lists, check, network):
     """``lists`` of arrays as a list, checked: one on each device, as the network has them."""
-    lists = check_list(f"train_batch: {what}", lists, of="lists of arrays, one for each device")
-    if len(lists) != len(devices):
-        raise ValueError(f"train_batch: {len(lists)} copies of {what} for {len(devices)} devices")
+    of = "lists of arrays, one for each device"
+    lists = check_list(f"train_batch: {what}", lists, of, length=len(devices))
     for device, arrays in zip(devices, lists, strict=True):
         check(f"train_batch: {what} on {device}", arrays, network)
         for array in arrays:

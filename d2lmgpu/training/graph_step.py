@@ -74,8 +74,7 @@ class GraphStep(PlanStep):
 
         The host program does not wait, unless it is `AHEAD` launches ahead.
         """
-        n = self.counts[self.number]
-        return self._submit(self.graphs[n], 1)[0]
+        return self._submit(self.graphs[self.counts[self.number]], 1)[0]
 
     def several(self, most):
         """Launch `TOGETHER` steps at once if that is not more than ``most``, else one; how many examples each has."""
