@@ -70,9 +70,7 @@ class PlanStep:
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.random, self.devices = is_random(network), devices.mine
         self.execution = self._execution(params, devices, loss)
-        self.replicas = [Whole(self.execution)]
-        if self.are_copies:
-            self.replicas = [Copy(store) for store in self.execution.stores]
+        self.replicas = list(map(Copy, self.execution.stores)) if self.are_copies else [Whole(self.execution)]
         self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
         self._get_ready(X, devices, batch_size)
 
