@@ -21,9 +21,14 @@ TAGS = dict(zip(REACHED, ("loss/training", "accuracy/training", "accuracy/test",
 
 
 class Stop:
-    """Whether training was asked to end after the current step; ``listening``: whether it still goes on."""
+    """Whether training is ``wanted`` to end after the current step; ``listening``: whether it still goes on."""
 
-    requested, listening = False, True
+    wanted, listening = False, True
+
+    @property
+    def requested(self):
+        """Whether it ends: with one process, whenever that is wanted."""
+        return self.wanted
 
     def settle(self):
         """Make ``requested`` final. With one process it already is."""
@@ -50,7 +55,7 @@ def stop_on_interrupt(stop=None):
             signal.signal(signum, previous[signum])
         if stop.listening:
             note(signum)
-            stop.requested = True
+            stop.wanted = True
         else:  # the end of the block was interrupted: this is the previous handler's
             signal.raise_signal(signum)
 

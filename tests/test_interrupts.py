@@ -16,7 +16,7 @@ from d2lmgpu import signals
 from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
-from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.plans import Execution
 
 
 @pytest.fixture
@@ -133,16 +133,16 @@ def test_ctrl_c_does_what_it_did_after_a_run_that_failed(some, sigint):
 
 def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
     """The first asks for the end after the step; while that is waited for, the second does not wait."""
-    sums, calls = PlanStep.sums, []
+    finish, calls = Execution.finish, []
 
     def impatient(self, step):
         calls.append(1)
         if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        return sums(self, step)
+        return finish(self, step)
 
-    monkeypatch.setattr(PlanStep, "sums", impatient)
+    monkeypatch.setattr(Execution, "finish", impatient)
     with pytest.raises(KeyboardInterrupt):
         quick(some)
     assert len(calls) == 4

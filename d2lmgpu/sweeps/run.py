@@ -91,7 +91,7 @@ def sweep(
             row = files.with_model(row)
             record.end(i, row)
             files.remove(row)
-            stop.requested |= row["status"] == "interrupted"
+            stop.wanted |= row["status"] == "interrupted"
     return record.complete()
 
 
@@ -162,7 +162,7 @@ def _through(executor, to_do, record, stop):
                     i = numbers.pop(event)
                     yield i, _row(event, to_do[i][0])
     finally:
-        stop.requested = True  # for what is still running in threads of this process
+        stop.wanted = True  # for what is still running in threads of this process
         for future in numbers:
             future.cancel()
 

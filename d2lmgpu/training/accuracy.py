@@ -97,18 +97,16 @@ class TestSet:
         ``tell(done)`` is called with how many images are evaluated so far.
         """
         device_params, device_statistics = _on_each(params_or_device_params, statistics, self.devices, self.network)
-        tasks = [
-            device.run(_sums, X, y, params, self.network, fixed, self.loss, self.metrics)
-            for shards in self.shards
-            for device, X, y, params, fixed in zip(self.devices, *shards, device_params, device_statistics, strict=True)
-        ]
-        found = []
-        for number, task in enumerate(tasks, 1):
-            found.append(task.result())
-            if tell and number % len(self.devices) == 0:
-                tell(min(self.size, number // len(self.devices) * EVALUATION_BATCH))
-        of_each = sum(np.reshape(found, (len(self.shards), len(self.devices), -1)))
-        return self._reached(sum(gather(self.everybody, of_each)))
+        tasks, found = [], []
+        for shards in self.shards:
+            each_device = zip(self.devices, *shards, device_params, device_statistics, strict=True)
+            how = self.network, self.loss, self.metrics
+            tasks.append([device.run(_sums, *arrays, *how) for device, *arrays in each_device])
+        for number, of_each in enumerate(tasks, 1):
+            found.append([task.result() for task in of_each])
+            if tell:
+                tell(min(self.size, number * EVALUATION_BATCH))
+        return self._reached(sum(gather(self.everybody, sum(np.array(found)))))
 
     def _reached(self, sums):
         """What `evaluate` returns, of the ``sums`` over all images."""
@@ -117,7 +115,7 @@ class TestSet:
         return {"test_loss" if self.loss else "test_accuracy": first} | metrics
 
 
-def _sums(X, y, params, network, statistics, loss, metrics):
+def _sums(X, y, params, statistics, network, loss, metrics):
     """Runs on a device: the right answers, or the losses if a ``loss`` is given, and the metrics: a list of sums."""
     if not len(X):
         return [0.0] * (1 + len(metrics))

@@ -157,7 +157,7 @@ class Loop:
         for callback in list(self.callbacks):
             try:
                 if getattr(callback, what)(*arguments):
-                    self.stop.requested = True
+                    self.stop.wanted = True
             except Exception as error:
                 if not getattr(callback, "only_shows", False):
                     raise

@@ -12,7 +12,7 @@ class PieceStep(GraphStep):
     def step(self):
         """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
         n = self.counts[self.number]
-        self._launched.append(self.execution.submit_step(self.graphs[n], getattr(self.stop, "wanted", False)))
+        self._launched.append(self.execution.submit_step(self.graphs[n], self.stop.wanted))
         self.number += 1
         if len(self._launched) > AHEAD:
             self._finish()

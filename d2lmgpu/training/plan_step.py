@@ -128,16 +128,15 @@ class PlanStep:
         """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
         examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
-        wanted = getattr(self.stop, "wanted", False)
-        self._under_way.append(self._submit(examples, draws, self.rates[self.number], wanted))
+        self._under_way.append(self._submit(examples, draws, self.rates[self.number]))
         self.number += 1
         self._wait(self.ahead)
         return examples
 
-    def _submit(self, n, draws, lr, wanted):
+    def _submit(self, n, draws, lr):
         sizes = self._examples(n)
         if not self.feeds_shards:
-            return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, wanted)
+            return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, self.stop.wanted)
         each, (X_shards, y_shards) = self.each, self.queue.next()
         placed = {}
         for i, X, y in zip(self.execution.store, X_shards, y_shards, strict=True):
@@ -146,7 +145,7 @@ class PlanStep:
             for m, start, stop in zip(range(first, first + each), ends, ends[1:], strict=False):
                 minibatch.X[m], minibatch.y[m] = X.raw[start:stop], y.raw[start:stop]
             placed[i] = minibatch
-        return self.execution.submit_placed(placed, lr, wanted)
+        return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
     def pause(self):
         """Wait for all steps so far; the loss summed over the epoch so far, in a list. Then `correct` is known, too."""

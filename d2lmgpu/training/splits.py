@@ -172,15 +172,12 @@ def _own(plan, network):
 def updates_last(plan):
     """The plan with all updates after all computations and exchanges of gradients."""
 
-    def is_update(action):
-        return isinstance(action, Compute) and action.what == "update"
-
     def is_of_gradients(action):
         return action.what != "update" if isinstance(action, Compute) else action.value[0] == "grads"
 
     last = max(number for number, step in enumerate(plan.steps) if any(map(is_of_gradients, step)))
-    kept = [[action for action in step if not is_update(action)] for step in plan.steps[: last + 1]]
-    moved = [[action for action in step if is_update(action)] for step in plan.steps[: last + 1]]
+    kept = [[action for action in step if action[0] != "update"] for step in plan.steps[: last + 1]]
+    moved = [[action for action in step if action[0] == "update"] for step in plan.steps[: last + 1]]
     return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
 
 

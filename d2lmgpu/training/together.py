@@ -16,7 +16,6 @@ from ..cluster.rendezvous import usual_of
 from ..devices import DeviceArray, to_host
 from ..language.plan import norms_of
 from ..monitor import Stop
-from ..timing import PHASES
 from ..words import listed
 from .history import sha256
 
@@ -41,30 +40,23 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
 
 
 class SharedStop(Stop):
-    """A `Stop` for the processes of a `Cluster`: a request becomes one when all know of it, after the same step.
+    """A `Stop` for the processes of a `Cluster`: it is requested when all know of it, after the same step.
 
-    ``wanted``: whether a stop was requested in this process. A `PlanStep` tells the others with each step.
+    ``wanted``: in this process. A `PlanStep` tells the others with each step.
     """
 
+    requested = False
+
     def __init__(self, everybody):
-        self.everybody, self.wanted, self.agreed = everybody, False, False
-
-    @property
-    def requested(self):
-        """Whether all processes are to stop now."""
-        return self.agreed
-
-    @requested.setter
-    def requested(self, value):
-        self.wanted = value
+        self.everybody = everybody
 
     def agree(self):
-        """A stop was requested somewhere, and all processes know it by now."""
-        self.agreed = True
+        """A stop is wanted somewhere, and all processes know it by now."""
+        self.requested = True
 
     def settle(self):
         """Ask the others, between two steps."""
-        self.agreed = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
+        self.requested = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
 
 
 def share_times(everybody, history):
@@ -75,13 +67,12 @@ def share_times(everybody, history):
     if everybody.size == 1:
         return
     speed = history.examples_per_second
-    phases = [history.phases[name] for name in (*PHASES, "evaluate")]
-    own = [*history.seconds_per_epoch, math.nan if speed is None else speed, *phases]
+    own = [*history.seconds_per_epoch, math.nan if speed is None else speed, *history.phases.values()]
     rows = gather(everybody, [[*own, worked] for worked in history.utilisation.values()])
     epochs = len(history.seconds_per_epoch)
     history.seconds_per_epoch = rows[0, :epochs].tolist()
     history.examples_per_second = None if speed is None else float(rows[0, epochs])
-    history.phases = dict(zip((*PHASES, "evaluate"), rows[:, epochs + 1 : -1].mean(axis=0).tolist(), strict=True))
+    history.phases = dict(zip(history.phases, rows[:, epochs + 1 : -1].mean(axis=0).tolist(), strict=True))
     history.utilisation = dict(zip(everybody.names, rows[:, -1].tolist(), strict=True))
 
 
