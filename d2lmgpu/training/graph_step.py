@@ -13,10 +13,7 @@ from ..language.sizes import examples_in_each
 from ..optimizers import make_optimizer
 from ..plans.graphs import GraphExecution
 from ..timing import span
-from .plan_step import PlanStep
-
-AHEAD = 8
-"""Launches that the host program may be ahead of the devices."""
+from .plan_step import AHEAD, PlanStep
 
 TOGETHER = 8
 """Steps of the longer graph, for when nothing is read in between: one call starts them all."""

@@ -1,7 +1,8 @@
 """Training by a plan whose steps are CUDA graphs in pieces: what a device does between two exchanges is one call."""
 
 from ..plans.pieces import PieceExecution
-from .graph_step import AHEAD, GraphStep
+from .graph_step import GraphStep
+from .plan_step import AHEAD
 
 
 class PieceStep(GraphStep):

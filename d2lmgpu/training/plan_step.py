@@ -34,7 +34,7 @@ from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
 from .together import SharedStop
 
-AHEAD_ON_GPU = 8
+AHEAD = 8
 """Steps that may be under way where a device is a GPU."""
 
 
@@ -89,7 +89,7 @@ class PlanStep:
     def _get_ready(self, X, devices, batch_size):
         settings = self.settings
         self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
-        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD_ON_GPU if self.on_gpu else 1
+        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
         for store in self.execution.stores if self.are_copies else ():
             warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
         self.feeds_shards = self.are_copies and not self.limited

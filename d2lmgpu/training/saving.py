@@ -60,13 +60,9 @@ class Saver:
         """A `Checkpoint`, of arrays as ``read`` gives them; ``statistics``: those of each device, read."""
         first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
         arrays = {"params": list(map(read, first.params)), "kept": list(map(read, first.flat_optimizer_state))}
-        arrays |= {"scaling": list(map(np.array, self.runner.scaling()))}
-        arrays |= {f"statistics of {i}": each for i, each in enumerate(statistics)}
-        now = {
-            "history": self.history.as_dict(),
-            "position": vars(position),
-            "optimizer_steps": self.execution.stores[0].steps,
-        }
+        arrays |= {"scaling": self.runner.scaling()} | {f"statistics of {i}": own for i, own in enumerate(statistics)}
+        steps = self.execution.stores[0].steps
+        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": steps}
         return Checkpoint(self.state | now, arrays)
 
     def begin(self, epoch, steps, begin, counted):
