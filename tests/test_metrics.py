@@ -113,7 +113,7 @@ def test_resumed(classes, tmp_path):
     [
         ([top_3], "metrics are .*; give functions by their names"),
         ({"top 3": 3}, "metric top 3 is 3; it should be a function"),
-        ({3: top_3}, "the name of a metric is 3; it should be a text"),
+        ({3: top_3}, "3 cannot be a metric's name; give a word or two"),
         ({"": top_3}, "'' cannot be a metric's name"),
         ({"a\nb": top_3}, "cannot be a metric's name"),
         ({"accuracy": top_3}, "'accuracy' cannot be a metric's name; give a word or two, none of accuracy, loss"),

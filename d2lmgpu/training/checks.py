@@ -64,16 +64,14 @@ def as_init(init):
     if isinstance(init, os.PathLike):
         return os.fspath(init)
     model = getattr(init, "model", init)
-    is_list = isinstance(model, (list, tuple)) and not isinstance(model, Given)
-    return Given(model) if is_list else plain(model)
+    return Given(model) if type(model) in (list, tuple) else plain(model)  # a `Given` and a `Network` are tuples, too
 
 
 def check_init(name, init):
     """Raise ValueError unless training can start from it; `start.first_params` compares it with the network."""
     if isinstance(init, str):
         if init not in INITS and not Path(init).is_file():
-            also = ", or give a model or its file (there is none of this name)"
-            check_name(name, init, INITS, also=also)
+            check_name(name, init, INITS, also=", or give a model or its file (there is none of this name)")
     elif not isinstance(init, Given) and not hasattr(init, "params"):
         raise ValueError(
             f"{name} is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as of init_params, a Model, "
@@ -137,12 +135,11 @@ def check_ways(ways):
     for name in ("checkpoint", "keep_best", "resume"):
         if getattr(ways, name) is not None:
             check_path(name, getattr(ways, name))
-    if ways.checkpoint_steps is not None:
-        check_whole("checkpoint_steps", ways.checkpoint_steps)
+    steps = ways.checkpoint_steps
+    if steps is not None:
+        check_whole("checkpoint_steps", steps)
         if ways.checkpoint is None:
-            raise ValueError(
-                f"checkpoint_steps is {ways.checkpoint_steps}, which needs a checkpoint file; give checkpoint, too"
-            )
+            raise ValueError(f"checkpoint_steps is {steps}, which needs a checkpoint file; give checkpoint, too")
     for name in check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}"):
         check_name("changed:", name, COMPARED)
 

@@ -47,9 +47,8 @@ class GraphStep(PlanStep):
         self._launched = collections.deque()
         self._let_first_wait()
         self.graphs = {n: self.execution.record(self._sizes(n)) for n in sorted(set(self.counts))}
-        self.longer_graph = None
-        if self.full >= TOGETHER and self.in_one_graph:
-            self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER)
+        longer = self.full >= TOGETHER and self.in_one_graph
+        self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER) if longer else None
 
     def _sizes(self, n):
         """How many of n examples each micro-batch has."""

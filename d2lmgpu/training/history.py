@@ -167,9 +167,8 @@ def why_diverged(losses, network, loss="cross_entropy"):
 def why_slow(history, network):
     """A line on what to do if nothing was learned in the first epoch because of the initial weights; else None."""
     guessing = math.log(network.classes)
-    if history.init != "normal" or len(history.train_loss) != 1 or history.loss != CROSS_ENTROPY.name:
-        return None
-    if not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:
+    is_first = history.init == "normal" and history.loss == CROSS_ENTROPY.name and len(history.train_loss) == 1
+    if not is_first or not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:
         return None
     return (
         "nothing is learned yet: with the textbook's small initial weights that may take an epoch or two; "

@@ -80,8 +80,7 @@ class Loop:
         self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
             self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
-            steps = words.several(position.steps, "step")
-            self.bar.report(f"stopped after {steps}: {words.figures(reached)}")
+            self.bar.report(f"stopped after {words.several(position.steps, 'step')}: {words.figures(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         return after, position.seconds - before.seconds

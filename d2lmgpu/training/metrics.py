@@ -10,7 +10,7 @@ sums of all devices are added up, and divided once by the number of images.
 
 import numpy as np
 
-from ..arguments import check_function, check_text, shown
+from ..arguments import check_function, shown
 from ..devices import array_module
 from ..networks.losses import as_targets, called, number
 
@@ -28,8 +28,7 @@ def check_metrics(metrics):
     if not isinstance(metrics, dict):
         raise ValueError(f"metrics are {shown(metrics)}; give functions by their names: {{'top 3': function}}")
     for name, function in metrics.items():
-        check_text("the name of a metric", name)
-        if not name.strip() or not name.isprintable() or name in TAKEN:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable() or name in TAKEN:
             raise ValueError(f"{shown(name)} cannot be a metric's name; give a word or two, none of {', '.join(TAKEN)}")
         check_function(f"metric {name}", function)
     return dict(metrics)

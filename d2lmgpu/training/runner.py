@@ -23,11 +23,10 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`.
     Steps that should be graphs but cannot be recorded are launched one by one, with a message.
     """
-    devices = everybody.mine
     in_graphs = can_use_graphs(X, y, everybody, network, settings)
     settings = find_loads(X, y, params, network, everybody, settings, saved_loads, note)
     if in_graphs:
-        in_one = everybody.size == 1 and in_one_graph(devices, settings.algorithm)
+        in_one = everybody.size == 1 and in_one_graph(everybody.mine, settings.algorithm)
         runner, error = None, "another process's cannot"
         try:
             runner = (GraphStep if in_one else PieceStep)(X, y, params, everybody, network, settings)

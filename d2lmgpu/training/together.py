@@ -92,8 +92,7 @@ def check_replicas(execution, batch_statistics, epoch, step):
     for row, store in zip(rows, execution.stores, strict=True):
         for s, own in store.own.items():
             arrays = [own] if batch_statistics == "local" else [own, *store.running.get(s, ())]
-            digest = sha256(to_host(DeviceArray(array, store.device)) for array in arrays)
-            row[s] = int(digest[:DIGITS], 16)
+            row[s] = int(sha256(to_host(DeviceArray(array, store.device)) for array in arrays)[:DIGITS], 16)
     found = gather(everybody, rows)
     holders = {}
     for device, parts in enumerate(execution.plan.layout):
