@@ -126,7 +126,7 @@ def _sums(X, y, params, statistics, network, loss, metrics):
 def sums_of(outputs, y, loss, metrics):
     """The right answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs: a list of sums."""
     first = right_answers(outputs, y) if loss is None else loss.forward(outputs, as_targets(y, outputs.dtype))[0]
-    return [float(on_host(first)), *sum_metrics(metrics, outputs, y, outputs.dtype)]
+    return [float(on_host(first)), *sum_metrics(metrics, outputs, y)]
 
 
 def predict(

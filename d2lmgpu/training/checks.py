@@ -11,7 +11,7 @@ from ..devices import MOST_DEVICES, choose_devices
 from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
 from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, check_network, known_network
-from ..output import check_apart, check_writable
+from ..output import check_apart, check_writable, same_file
 from ..timing import Timeline
 from .fingerprint import COMPARED
 
@@ -39,8 +39,7 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
     else:
         check_name("network", network, NETWORKS, also=", or give what networks.sequential makes")
         outputs = outputs if classes is None else len(classes)
-        is_usual = outputs == 10 and input_shape == FASHION_MNIST and width == 1
-        name = network
+        name, is_usual = network, (outputs, input_shape, width) == (10, FASHION_MNIST, 1)
         network = NETWORKS[name] if is_usual else known_network(name, outputs, input_shape, width)
     if batch_statistics != "local" and not channels(network):
         raise ValueError(
@@ -178,8 +177,7 @@ def check_files(checkpoint, keep_best, resume):
     """Raise now what would go wrong with these files later. Those of another run are not overwritten."""
     if checkpoint is not None:
         check_writable(checkpoint)
-        file = Path(checkpoint)
-        if file.exists() and (resume is None or not file.samefile(resume)):
+        if Path(checkpoint).exists() and not (resume and same_file(checkpoint, resume)):
             raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
     if keep_best is not None:
         check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume})

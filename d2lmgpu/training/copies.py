@@ -18,7 +18,7 @@ def warm_up(store, size, labels):
         return
     device, network = store.device, store.plan.network
     X = np.zeros((size, *network.input_shape), store.dtype)
-    y = np.zeros((size, *labels.shape[1:]), labels.dtype if labels.dtype.kind != "f" else store.dtype)
+    y = np.zeros((size, *labels.shape[1:]), labels.dtype)
     how = {"draws": Draws(0), "loss": store.loss}
     device.run(loss_and_grads, put(X, device), put(y, device), Copy(store).params, network, **how).result()
 

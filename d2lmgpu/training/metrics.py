@@ -39,11 +39,10 @@ def try_metrics(metrics, y, outputs):
 
     Raises ValueError unless it gives a finite number that is a sum over the examples.
     """
-    dtype = np.dtype(np.float32)
-    random = np.random.default_rng(0).normal(size=(len(y), outputs)).astype(dtype)
+    random = np.random.default_rng(0).normal(size=(len(y), outputs)).astype(np.float32)
     logits = array_module(y).array(random)
-    whole = sum_metrics(metrics, logits, y, dtype, finite=True)
-    each = [sum_metrics(metrics, logits[i : i + 1], y[i : i + 1], dtype, finite=True) for i in range(len(y))]
+    whole = sum_metrics(metrics, logits, y, finite=True)
+    each = [sum_metrics(metrics, logits[i : i + 1], y[i : i + 1], finite=True) for i in range(len(y))]
     for name, value, *parts in zip(metrics, whole, *each, strict=True):
         if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
             raise ValueError(
@@ -52,12 +51,12 @@ def try_metrics(metrics, y, outputs):
             )
 
 
-def sum_metrics(metrics, outputs, y, dtype, finite=False):
+def sum_metrics(metrics, outputs, y, finite=False):
     """Each metric, a float, of plain arrays ``outputs`` (n, K) and targets ``y`` (n, ...), n above 0.
 
     Raises ValueError, with the metric's name, for one that fails, or returns no number.
     """
-    y, sums = as_targets(y, dtype), []
+    y, sums = as_targets(y, outputs.dtype), []
     for name, function in metrics.items():
         value = called(f"metric {name}", function, outputs, y)
         sums.append(number(f"metric {name} returned", value, "the sum over images", finite))

@@ -20,7 +20,6 @@ from ..cluster import gather
 from ..collectives import ALGORITHMS, LIBRARIES
 from ..devices import DeviceMemoryError
 from ..kernels.stages import function_of
-from ..language.objective import CLASSES
 from ..language.plan import Compute, Plan
 from ..networks import channels, in_half
 from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
@@ -181,7 +180,7 @@ def updates_last(plan):
     return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
 
 
-def check_memory(network, everybody, peaks, settings, batch_size, objective=CLASSES):
+def check_memory(network, everybody, peaks, settings, batch_size, objective):
     """Raise DeviceMemoryError if a device has a limit below what a plan needs there, with the splits that would fit.
 
     ``everybody``: a `Cluster`, of which all processes call this. ``peaks``: the bytes that the plan needs on each
