@@ -42,11 +42,12 @@ def add_to(command):
 
 def run(options):
     """Prove, simulate, print, write what was asked for."""
-    how = taken(options, "width", "batch_statistics")
-    name, network = find_network(network_from(options.network), **how)
     check_name("allreduce", options.allreduce, ALGORITHMS)
     how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
-    plan = plan_of(Settings(algorithm=options.allreduce, **how), options.devices, network)
+    settings = Settings(algorithm=options.allreduce, **how)
+    given = network_from(options.network)
+    name, network = find_network(given, width=options.width, batch_statistics=options.batch_statistics)
+    plan = plan_of(settings, options.devices, network)
     minibatch = taken(options, "batch_size", "optimizer")
     machine, costs, times = _machine(options, plan, minibatch)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}

@@ -95,8 +95,8 @@ def complete_trial(trial):
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
     given = settings | {"network": network_of(settings["network"])}
-    find_network(given["network"], width=settings["width"], batch_statistics=settings["batch_statistics"])
     Settings(**{about.name: given[about.name] for about in fields(Settings)})
+    find_network(given["network"], width=settings["width"], batch_statistics=settings["batch_statistics"])
     check_limit(settings["limit"])
     choose_indices("cpu", settings["devices"])
     return settings
