@@ -11,6 +11,7 @@ things are less simple:
     moments live to the step's end, when running statistics are moved
 """
 
+import collections
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from .plan import all_of, norms_of, synchronised_stages, uses_of
 
 NEVER = 0
+BEGIN, END, SENT, USED = range(4)
 
 
 class Life(NamedTuple):
@@ -36,7 +38,9 @@ def lives_of(plan, columns):
 
 class _Lives:
     def __init__(self, plan, columns):
-        self.plan, self.rows, self.lives, self.count = plan, {}, [], len(columns)
+        self.plan, self.lives, self.count = plan, [], len(columns)
+        # By value, of each device: the steps in which it begins, is used last and is sent last; whether it was read.
+        self.rows = collections.defaultdict(lambda: np.zeros((4, plan.k), np.int32))
         self.norms = [bool(norms_of(stage, plan.network)) for stage in plan.stages]
         self.synchronised = synchronised_stages(columns)
         self.always = np.zeros((plan.k, len(plan.stages)), bool)  # has the device all that it needs of the stage?
@@ -51,12 +55,12 @@ class _Lives:
                 some = each.start < each.stop
                 self._touch(each.value, each.source[some & ~self._is_own(each)], number, read=True)
                 if each.target != each.value:  # on the same device: it has done with it
-                    self._row(each.value, "used")[each.source[some]] = True
+                    self.rows[each.value][USED, each.source[some]] = True
                 self._touch(each.target, each.destination[some], number, again=each.op == "copy")
             for compute in computes:
                 self._compute(compute, number)
         for value in self.rows:
-            self._close(value, np.flatnonzero(self._row(value, "begin")))
+            self._close(value, np.flatnonzero(self.rows[value][BEGIN]))
         self.lives.sort(key=lambda life: (life.end, life.device))
 
     def _compute(self, compute, number):
@@ -64,7 +68,7 @@ class _Lives:
         reads, makes, adds = (filter(lambda value: self._is_there(value, compute), some) for some in uses_of(compute))
         for value in reads:
             self._touch(value, device, number)
-            self._row(value, "used")[device] = True
+            self.rows[value][USED, device] = True
         for value in makes:
             self._touch(value, device, number, again=True)
         for value in adds:
@@ -88,28 +92,22 @@ class _Lives:
         first, last = self.own[each.value[1]].T[:, each.source]
         return (first <= each.start) & (each.stop <= last)
 
-    def _row(self, value, name):
-        if value not in self.rows:
-            names = "begin", "end", "sent", "used"
-            self.rows[value] = {name: np.zeros(self.plan.k, np.int32) for name in names}
-        return self.rows[value][name]
-
     def _touch(self, value, devices, number, again=False, read=False):
         """Devices read or write the value; ``again``: what is written there does not depend on what was."""
-        begin, used = self._row(value, "begin"), self._row(value, "used")
+        begin, end, sent, used = self.rows[value]
         devices = np.asarray(devices, np.intp)
         if value[0] == "params":
             devices = devices[~self.always[devices, value[1]]]
         if again:
-            over = (begin[devices] != NEVER) & (used[devices] != 0) & (self._row(value, "end")[devices] < number)
+            over = (begin[devices] != NEVER) & (used[devices] != 0) & (end[devices] < number)
             self._close(value, devices[over])
         begin[devices] = np.where(begin[devices] == NEVER, number, begin[devices])
-        self._row(value, "end")[devices] = number
+        end[devices] = number
         if read:
-            self._row(value, "sent")[devices] = number
+            sent[devices] = number
 
     def _close(self, value, devices):
-        begin, end, sent, used = self.rows[value].values()
+        begin, end, sent, used = self.rows[value]
         for device in np.unique(devices).tolist():
             last = int(end[device])
             if value[0] == "moments":

@@ -4,7 +4,8 @@ Which values live when, lives.py says; here are their bytes. Left out is what a 
 """
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,39 +27,37 @@ Messages: y and dy that came from other devices, or in which transfers put parts
 """
 
 
-@dataclass
-class Held:
+class Held(NamedTuple):
     """What one device holds, in bytes: ``between`` steps, at its ``peak``, which consists of ``peak_of`` (by kind).
 
     ``line``: pairs (step, bytes that it holds from the begin of that step on).
     """
 
     between: int
-    peak: int = 0
-    peak_of: dict = field(default_factory=dict, repr=False)
-    line: list = field(default_factory=list, repr=False)
+    peak: int
+    peak_of: dict
+    line: list
 
 
 def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True):
     """For each device its `Held`, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
-    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels)
-    events = [[] for _ in range(plan.k)]
-    for device, value, begin, end in lives_of(plan, columns):
-        if ways.is_nothing(device, value):
-            continue
-        begin = ways.early.get((device, value, begin), begin)
-        later = value[0] in ("cache", "delta")  # these may hold what else begins to live in this step
-        events[device] += [(begin, BEGINS + later, value), (end, ENDS, value)]
-        joined = (number for number in facts.joined.get((device, value), ()) if begin <= number <= end)
-        events[device] += [(number, JOINS, value) for number in joined]
+    facts, ways, events = Facts(plan, columns), Ways(plan, columns, kernels), []
     memories = [
         _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts, ways) for device in range(plan.k)
     ]
-    return [memory.go(sorted(own, key=lambda e: e[:2])) for memory, own in zip(memories, events, strict=True)]
-
-
-BEGINS, JOINS, ENDS = 1, 3, 4
-"""Kinds of events within a step, in their order: a value begins to live, is put together, ends."""
+    for life in lives_of(plan, columns):
+        device, value, begin, end = life
+        if ways.is_nothing(device, value):
+            continue
+        begin = ways.early.get((device, value, begin), begin)
+        join = next((number for number in facts.joined.get((device, value), ()) if begin <= number <= end), None)
+        order = 1 if value[0] in ("cache", "delta") else 0  # these may hold what else begins to live in this step
+        events.append((begin, order, memories[device].begin, (value, begin, end, join)))
+        if join is not None:
+            events.append((join, 2, memories[device].join, (value, join, end)))
+    for *_, happen, what in sorted(events, key=lambda event: event[:2]):
+        happen(*what)
+    return [memory.held(len(columns)) for memory in memories]
 
 
 def bytes_sent(plan, columns, batch_size, dtype):
@@ -136,62 +135,74 @@ class Facts:
         return next(part.params for part in self.plan.layout[device] if part.stage == s)
 
 
+@dataclass
+class _Piece:
+    """An array of a value, or of several, which lives from step ``begin`` to ``end``, from 1, both included."""
+
+    kind: str
+    nbytes: int
+    begin: int
+    end: int
+
+
 class _Memory:
-    """Of one device; `go` through its events."""
+    """Of one device; values `begin` to live and are put together (`join`), step by step, and then all is `held`."""
 
     def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
-        self.synchronised = facts.synchronised
         self.units = held_units(plan, device)
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units, objective)
-        self.target = objective.zeros(1).nbytes
         self.examples = examples_in_each(batch_size, plan.micro_batches)
-        self.pieces = {}  # of each value: the pieces of memory that it has, (piece, bytes)
-        self.counts = {}  # of each piece: [how many values have it, bytes, kind]
-        self.used = dict.fromkeys(KINDS, 0)
+        self.pieces, self.of, self.joined = [], {}, {}  # all, those of each value, and by step what was joined last
+        self.always = dict.fromkeys(KINDS, 0)
         for part in plan.layout[device]:
-            self.used["parameters"] += self.itemsize * (part.params[1] - part.params[0])
-            self.used["state"] += states * self.itemsize * (part.state[1] - part.state[0])
+            self.always["parameters"] += self.itemsize * (part.params[1] - part.params[0])
+            self.always["state"] += states * self.itemsize * (part.state[1] - part.state[0])
         for s in {s for s, _ in ways.computed[device]}:
             moments = self._norm_numbers("moments", s)
-            self.used["parameters"] += self.itemsize * moments // ROWS["moments"] * 2  # running means and variances
-        self.held = Held(sum(self.used.values()))
-
-    def go(self, events):
-        """The `Held`; ``events``: (step, kind, value), in their order."""
-        for stage, m in self.ways.computed[self.device]:
+            self.always["parameters"] += self.itemsize * moments // ROWS["moments"] * 2  # running means and variances
+        self.between = sum(self.always.values())
+        for stage, m in ways.computed[device]:
             if stage == 0:
-                self.used["examples"] += self.sizes[0].x(self.examples[m])
-            if stage == len(self.plan.stages) - 1:
-                self.used["examples"] += self.target * self.examples[m]
-        self._look(0)
-        for number, kind, value in events:
-            if kind == ENDS:
-                self._let_go(self.pieces.pop(value))
-            elif kind == JOINS:
-                self._join(value, number)
-            else:
-                self.pieces[value] = self._pieces_of(value)
-                self._hold(value, self._kind_of(value))
-            self._look(number + (kind == ENDS))
-        return self.held
+                self.always["examples"] += self.sizes[0].x(self.examples[m])
+            if stage == len(plan.stages) - 1:
+                self.always["examples"] += objective.zeros(1).nbytes * self.examples[m]
 
-    def _look(self, number):
-        total, held = sum(self.used.values()), self.held
-        if total > held.peak:
-            held.peak, held.peak_of = total, dict(self.used)
-        if held.line and held.line[-1][0] == number:
-            held.line.pop()
-        held.line.append((number, total))
+    def begin(self, value, begin, end, join):
+        """A value begins to live; ``join``: the step in which it is put together, unless it is whole, or None."""
+        nbytes, shared = self._own_and_shared(value)
+        if join is not None and nbytes != self._whole(value):
+            end = join - 1
+        own = _Piece(self._kind_of(value), nbytes, begin, end)
+        self.pieces.append(own)
+        self.of[value] = [own, *self.of.get(shared, ())]
+        for piece in self.of[value]:
+            piece.end = max(piece.end, end)
 
-    def _join(self, value, number):
+    def join(self, value, begin, end):
         """Parts are put together in an array of the whole; then what was there before is gone."""
-        if self.pieces[value][0][1] == self._whole(value):
-            return
-        before, self.pieces[value] = self.pieces[value], [(("joined", *value), self._whole(value))]
-        self._hold(value, "messages")
-        self._look(number)
-        self._let_go(before)
+        before, whole = self.of[value][0], self._whole(value)
+        if before.nbytes != whole:
+            self.of[value] = [_Piece("messages", whole, begin, end)]
+            self.pieces += self.of[value]
+            self.joined[begin] = before
+
+    def held(self, count):
+        """The `Held` of ``count`` steps."""
+        table = np.zeros((count + 2, len(KINDS)), np.int64)  # bytes, by step and kind
+        table[0] = list(self.always.values())
+        for piece in self.pieces:
+            kind = KINDS.index(piece.kind)
+            table[piece.begin, kind] += piece.nbytes
+            table[piece.end + 1, kind] -= piece.nbytes
+        table = table.cumsum(axis=0)
+        total = table.sum(axis=1)
+        line = [(number, int(total[number])) for number in np.flatnonzero(np.diff(total, prepend=-1)).tolist()]
+        for number, before in self.joined.items():
+            if before.end < number:
+                table[number, KINDS.index(before.kind)] += before.nbytes  # while it is copied
+        most = table[table.sum(axis=1).argmax()].tolist()
+        return Held(self.between, sum(most), dict(zip(KINDS, most, strict=True)), line)
 
     def _norm_numbers(self, kind, s):
         """How many numbers the device has of a stage's moments or sums."""
@@ -208,46 +219,28 @@ class _Memory:
             return "parameters" if value[0] == "params" else "gradients"
         return "messages" if (self.device, value) in self.facts.moved else "activations"
 
-    def _hold(self, value, kind):
-        for piece, nbytes in self.pieces[value]:
-            count, *rest = self.counts.get(piece, (0, nbytes, kind))
-            self.counts[piece] = count + 1, *rest
-            if not count:
-                self.used[rest[1]] += rest[0]
-
-    def _let_go(self, pieces):
-        for piece, _ in pieces:
-            count, nbytes, kind = self.counts.pop(piece)
-            if count > 1:
-                self.counts[piece] = count - 1, nbytes, kind
-            else:
-                self.used[kind] -= nbytes
-
-    def _pieces_of(self, value):
-        """Pairs of what is the same for the same memory, and its bytes."""
-        name, stage, *m = value
-        if name == "params":
-            return [(value, self.itemsize * self.plan.stages[stage].params)]
-        if name == "grads":
+    def _own_and_shared(self, value):
+        """The bytes of its own array, and the value whose array it has as well, or None."""
+        kind, s, *m = value
+        if kind == "params":
+            return self.itemsize * self.plan.stages[s].params, None
+        if kind == "grads":
             start, stop = self.facts.extents[value]
-            return [(value, self.itemsize * max(0, int(stop[self.device] - start[self.device])))]
-        if name in ROWS:
-            return [(value, NORM_ITEMSIZE * self._norm_numbers(name, stage))]
-        if name in ("cache", "delta") and self.units[stage] == 0:
-            return []
-        sizes, N = self.sizes[stage], self.examples[m[0]]
+            return self.itemsize * max(0, int(stop[self.device] - start[self.device])), None
+        if kind in ROWS:
+            return NORM_ITEMSIZE * self._norm_numbers(kind, s), None
+        if kind in ("cache", "delta") and self.units[s] == 0:
+            return 0, None
         if (self.device, value) in self.facts.moved:
-            return [(value, self._whole(value))]
-        if name in ("y", "dy"):
-            return [(value, (sizes.y if name == "y" else sizes.dy)(N))]
-        if name == "delta" and stage in self.synchronised:
-            start, stop = self.facts.computed_with(self.device, stage)
-            return [(value, self.itemsize * (stop - start))]
-        if name == "delta":
-            return [(value, sizes.delta(N))] + (self.pieces[("dy", stage, *m)] if sizes.delta_has_dy else [])
-        if self.ways.of[(self.device, stage, *m)] == KEPT and sizes.kept is not None:
-            return [(value, sizes.kept(N))]  # which shares nothing
-        pieces = [(value, sizes.cache(N))]
-        if sizes.cache_has_x and stage:
-            pieces += self.pieces[("y", stage - 1, *m)]
-        return pieces
+            return self._whole(value), None
+        sizes, N = self.sizes[s], self.examples[m[0]]
+        if kind == "delta" and s in self.facts.synchronised:
+            start, stop = self.facts.computed_with(self.device, s)
+            return self.itemsize * (stop - start), None
+        if kind == "delta":
+            return sizes.delta(N), ("dy", s, *m) if sizes.delta_has_dy else None
+        if kind == "cache" and self.ways.of[(self.device, s, *m)] == KEPT and sizes.kept is not None:
+            return sizes.kept(N), None
+        if kind == "cache":
+            return sizes.cache(N), ("y", s - 1, *m) if sizes.cache_has_x and s else None
+        return (sizes.y if kind == "y" else sizes.dy)(N), None
