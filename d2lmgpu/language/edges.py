@@ -2,9 +2,11 @@
 
 import itertools
 
-from .moves import cuts_of
+import numpy as np
+
+from .check import Sizes
 from .plan import norms_of, uses_of
-from .split import ROWS, norm_part, units_of_outputs
+from .split import ROWS, norm_part
 
 
 def kind_of(value):
@@ -15,11 +17,10 @@ def kind_of(value):
 
 def edges_of(plan, columns, parts, splits):
     """By kind where values are cut."""
-    units, edges, about = units_of_outputs(plan.network, plan.stages), {}, {}
-    for s, stage in enumerate(plan.stages):
-        edges["elements", s], edges["units", s] = {0, stage.params}, {0, units[s] or 1}
-        for kind in ROWS:
-            edges[kind, s] = {*norm_part(kind, norms_of(stage, plan.network), None, None)}
+    sizes, edges = Sizes(plan), {}
+    for s in range(len(plan.stages)):
+        for value in ("params", s), ("y", s, 0), ("moments", s), ("sums", s):
+            edges[kind_of(value)] = {0, sizes.of(value)}
     for s, part in itertools.chain(*(own.items() for own in parts)):
         edges["elements", s] |= {*part.params, *part.state}
         if splits[s] is not None:
@@ -27,19 +28,20 @@ def edges_of(plan, columns, parts, splits):
             for kind in ROWS:
                 edges[kind, s] |= {*norm_part(kind, norms_of(plan.stages[s], plan.network), splits[s], part.params)}
     for each in itertools.chain(*(moves for _, moves in columns)):
-        about.setdefault(kind_of(each.value), []).append(each)
-    return {kind: cuts_of([about.get(kind, [])], found) for kind, found in edges.items()}
+        edges[kind_of(each.value)].update(each.start.tolist(), each.stop.tolist())
+    return {kind: np.array(sorted(found), np.int64) for kind, found in edges.items()}
 
 
 def last_mentioned(columns):
     """By the number of a step the values that no later step is about; but moments have a use when all is done."""
     last = {}
     for number, (computes, moves) in enumerate(columns, 1):
-        last |= {value: number for each in moves for value in (each.value, each.target) if value[0] != "moments"}
+        mentioned = [value for each in moves for value in (each.value, each.target)]
         for compute in computes:
-            used = itertools.chain(*uses_of(compute))
-            last |= {value: number for value in used if value[0] != "moments"}
+            mentioned += itertools.chain(*uses_of(compute))
+        last |= dict.fromkeys(mentioned, number)
     ends = {}
     for value, number in last.items():
-        ends.setdefault(number, []).append(value)
+        if value[0] != "moments":
+            ends.setdefault(number, []).append(value)
     return ends

@@ -161,7 +161,6 @@ class _Memory:
         for s in {s for s, _ in ways.computed[device]}:
             moments = self._norm_numbers("moments", s)
             self.always["parameters"] += self.itemsize * moments // ROWS["moments"] * 2  # running means and variances
-        self.between = sum(self.always.values())
         for stage, m in ways.computed[device]:
             if stage == 0:
                 self.always["examples"] += self.sizes[0].x(self.examples[m])
@@ -202,7 +201,8 @@ class _Memory:
             if before.end < number:
                 table[number, KINDS.index(before.kind)] += before.nbytes  # while it is copied
         most = table[table.sum(axis=1).argmax()].tolist()
-        return Held(self.between, sum(most), dict(zip(KINDS, most, strict=True)), line)
+        between = int(total[0]) - self.always["examples"]
+        return Held(between, sum(most), dict(zip(KINDS, most, strict=True)), line)
 
     def _norm_numbers(self, kind, s):
         """How many numbers the device has of a stage's moments or sums."""

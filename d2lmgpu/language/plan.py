@@ -88,8 +88,7 @@ class Compute(NamedTuple):
     @property
     def adds_to(self):
         """The value to which its micro-batch's contribution is added."""
-        kind = {"F": "moments", "M": "moments", "S": "sums"}.get(self.what)
-        return (kind, self.stage) if kind else self.grads
+        return uses_of(self)[-1][0]
 
 
 def uses_of(compute):

@@ -45,13 +45,6 @@ class Replay:
             self.held[value], self.fresh[value] = np.full(shape, None), np.zeros(shape, np.int32)
         return self.held[value]
 
-    def plus(self, there, more):
-        """The sums of two arrays of sums."""
-        total, common = there | more, (there & more).astype(bool)
-        if common.any():
-            total[common] = TWICE
-        return total
-
     def step(self, moves):
         """The next step, a list of `Moves`: all read before any writes. Raises `Wrong` if something is not there."""
         self.number += 1
@@ -100,7 +93,7 @@ class Replay:
                 t = moves.transfer(number[np.argmax(missing)])
                 raise Wrong(f"{t}: device {t.destination} has no such elements, to which they could be added")
             there = np.where(missing, 0, there)
-        return self.plus(there, more)
+        return np.where((there & more).astype(bool), TWICE, there | more)
 
     def _note(self, moves, numbers, what):
         for i in np.unique(numbers):
