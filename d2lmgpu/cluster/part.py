@@ -41,7 +41,7 @@ class ProcessPart:
 
     def step_of(self, number):
         """The step, from 1, to which a transfer belongs."""
-        ends = itertools.accumulate(len(transfers) for transfers, _ in self.program.steps)
+        ends = itertools.accumulate(map(len, self.program.steps))
         return 1 + bisect.bisect(list(ends), number)
 
     def note(self, places, itemsize):
@@ -49,8 +49,8 @@ class ProcessPart:
 
         ``places[i]``: device i, or its `Place` if it belongs to another process.
         """
-        transfers, records = (t for transfers, _ in self.program.steps for t in transfers), {}
-        for number, t in enumerate(transfers):
+        records = {}
+        for number, t in enumerate(itertools.chain.from_iterable(self.program.steps)):
             if not (self.is_remote(t.source) and self.is_remote(t.destination)):
                 record = note_transfer(places[t.source], places[t.destination], t.size * itemsize)
                 if record is None:

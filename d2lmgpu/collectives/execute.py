@@ -1,15 +1,15 @@
 """One reader of schedules: do it, on real arrays on real devices.
 
-`carry_out` does what a schedule says, line by line. One thread does it for all
-devices, when all have got there: so virtual devices exchange arrays up to `SHORT`,
-all of LeNet's gradients among them. With longer arrays, and on GPUs, all devices work
-at the same time: each does its part of the compiled schedule in its own queue.
+Devices do their parts of the compiled schedule phase by phase (see program.py). One
+thread does it for all of them, when all have got there: so virtual devices exchange
+arrays up to `SHORT`, all of LeNet's gradients among them. With longer arrays, and on
+GPUs, all devices work at the same time, each in its own queue.
 
-A device does its part phase by phase (see program.py), and waits for others' phases
-only where it must. On a GPU a phase is done when its work was given to the stream; a
-GPU that waits for it lets its own stream wait for a CUDA event, and a virtual device
-fetches in the GPU's stream. A kernel adds what lies on another card where the cards
-use each other's memory; otherwise messages are copied to a staging buffer first.
+Then a device waits for others' phases only where it must. On a GPU a phase is done
+when its work was given to the stream; a GPU that waits for it lets its own stream
+wait for a CUDA event, and a virtual device fetches in the GPU's stream. A kernel adds
+what lies on another card where the cards use each other's memory; otherwise messages
+are copied to a staging buffer first.
 """
 
 import itertools
@@ -32,32 +32,6 @@ SHORT = 2**21
 Meeting in every step takes longer than copying such arrays on one core
 (benchmarks/compare_gloo.py shows by how much).
 """
-
-
-def carry_out(steps, arrays, devices, records):
-    """Carry out a schedule on flat plain arrays, one on each of the virtual devices. Runs on one of them.
-
-    ``steps``: the schedule's, as a `Program` has them. ``records``: of each transfer, as `note_transfer` gives them.
-    """
-    records = iter(records)
-    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
-        for transfers, overwrites in steps:
-            messages = [arrays[t.source][t.start : t.stop] for t in transfers]
-            if overwrites:  # what the sources hold now is to be sent, not what they will
-                messages = [_copied(message, i, devices[transfers[i].source]) for i, message in enumerate(messages)]
-            for t, message in zip(transfers, messages, strict=True):
-                target = arrays[t.destination][t.start : t.stop]
-                if t.op == "add":
-                    timed(next(records), np.add, target, message, out=target)
-                else:
-                    timed(next(records), np.copyto, target, message)
-
-
-def _copied(message, number, device):
-    """A copy in memory that the device uses again and again: to get fresh memory takes longer than to copy."""
-    copy = device.buffer(f"message {number}", message.size, message.dtype)
-    np.copyto(copy, message)
-    return copy
 
 
 def execute(schedule, arrays):
@@ -88,12 +62,19 @@ def add_exchange(batch, program, devices, flat, size, itemsize):
 
     So it need not be a list: the arrays may come into being by work that is submitted before.
     """
-    transfers = itertools.chain.from_iterable(transfers for transfers, _ in program.steps)
+    transfers = itertools.chain.from_iterable(program.steps)
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
     if size * itemsize <= SHORT and all(device.kind == "cpu" for device in devices):
-        batch.submit_to_all(devices, carry_out, program.steps, flat, devices, records)
+        batch.submit_to_all(devices, _do_all, program, devices, flat, records)
     else:
         add_phases(batch, program, devices, flat, records)
+
+
+def _do_all(program, devices, flat, records):
+    """Runs on one of the virtual devices: all phases, in their order."""
+    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
+        for i, phase in program.order:
+            _do_phase(phase, i, devices, flat, program, records)
 
 
 def add_phases(batch, program, devices, flat, records):
@@ -106,13 +87,13 @@ def add_phases(batch, program, devices, flat, records):
         for other, count in phase.waits:
             batch.wait(devices[i], done[other][count])
         before = [done[other][count] for other, count in phase.waits if count]
-        done[i].append(batch.submit(devices[i], _do_phase, phase, i, devices, flat, program, records, before))
+        done[i].append(batch.submit(devices[i], _do_next, before, phase, i, devices, flat, program, records))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # work that overwrites the array comes after what still reads it
             batch.wait(device, done[reader][-1])
 
 
-def _do_phase(phase, i, devices, flat, program, records, before):
+def _do_next(before, phase, i, devices, *what):
     """Runs on device i; its result, a mark of the phase's end, makes the task an event.
 
     ``before``: others' phases that are done. If one of them failed, so does this one, and all that wait for it.
@@ -120,12 +101,16 @@ def _do_phase(phase, i, devices, flat, program, records, before):
     for task in before:
         if task.error:
             raise task.error
-    with span("allreduce"):
-        size = program.stage_sizes[i]
-        stage = devices[i].buffer("stage", size, flat[i].dtype) if size else None  # lasts until the next collective
-        for action in phase.actions:
-            do_action(action, i, devices, flat, stage, records[action.number])
+    with span("allreduce"), np.errstate(invalid="ignore"):
+        _do_phase(phase, i, devices, *what)
     return devices[i].mark()
+
+
+def _do_phase(phase, i, devices, flat, program, records):
+    size = program.stage_sizes[i]
+    stage = devices[i].buffer("stage", size, flat[i].dtype) if size else None  # lasts until the next collective
+    for action in phase.actions:
+        do_action(action, i, devices, flat, stage, records[action.number])
 
 
 def needs_staging(devices, dtype):
@@ -170,15 +155,13 @@ def _add(target, message, device, source):
     """target += message, which may lie on another card than the target."""
     if getattr(device, "card", None) != getattr(source, "card", None):
         add.add(target, message)
-        return
-    with np.errstate(invalid="ignore"):  # infinities may cancel; see parallel/loss_scale.py
+    else:
         array_module(target).add(target, message, out=target)
 
 
 def check_arrays(arrays):
     """``arrays`` as a list. Raises ValueError unless they can be reduced: alike, contiguous, one on each device."""
-    if not isinstance(arrays, (list, tuple)):
-        arrays = check_list("collective: data", arrays, of="arrays, one for each device")
+    arrays = check_list("collective: data", arrays, of="arrays, one for each device")
     if not arrays:
         raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
     first = arrays[0]

@@ -29,7 +29,7 @@ Two devices that exchange all they hold follow rule 3:
 2  after 1.1: apply copy 0:6 of 1   after 0.1: apply copy 0:6 of 0
 """
 
-import bisect
+import collections
 import functools
 import itertools
 from typing import NamedTuple
@@ -72,8 +72,7 @@ class Phase(NamedTuple):
 class Program(NamedTuple):
     """What k devices do.
 
-    ``steps`` are those of the schedule, less what is empty: pairs of a list of
-    transfers, and whether the step overwrites what it reads. ``order`` lists all
+    ``steps`` are those of the schedule, less what is empty. ``order`` lists all
     phases, as pairs (device, phase), in an order in which one thread may do them.
     ``readers[i]`` are the devices that read from device i since it last waited for
     them, so that its next work must come after theirs. ``stage_sizes[i]`` are the
@@ -103,14 +102,11 @@ def compile_algorithm(algorithm, k, n, stage_all):
 
 def compile_schedule(schedule, k, stage_all=False):
     """The `Program` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
-    compiler = _Compiler(k)
-    numbers = itertools.count()
-    for step in schedule:
-        transfers = [t for t in step if t.size]  # an empty chunk need not be sent
-        overwritten = _overwritten(transfers)
-        compiler.steps.append((transfers, any(overwritten)))
+    steps = [[t for t in step if t.size] for step in schedule]  # an empty chunk need not be sent
+    phases, stage_sizes, numbers = _Phases(k), [0] * k, itertools.count()
+    for step in steps:
         fetches, writes, filled = {}, {}, [0] * k
-        for t, staged in zip(transfers, overwritten, strict=True):
+        for t, staged in zip(step, _overwritten(step), strict=True):
             action = Action("direct", t.source, t.start, t.stop, t.op, 0, next(numbers))
             if staged or stage_all:  # rule 3
                 fetch = action._replace(kind="fetch", stage=filled[t.destination])
@@ -118,34 +114,26 @@ def compile_schedule(schedule, k, stage_all=False):
                 action = fetch._replace(kind="apply")
                 filled[t.destination] += t.size
             writes.setdefault(t.destination, []).append(action)
-        compiler.stage_sizes = list(map(max, compiler.stage_sizes, filled))
-        compiler.add(fetches, writing=False)  # rule 3: first ...
-        compiler.add(writes, writing=True)
-    return compiler.finish()
+        stage_sizes = list(map(max, stage_sizes, filled))
+        phases.add(fetches, writing=False)  # rule 3: first ...
+        phases.add(writes, writing=True)
+    return Program(steps, phases.order, list(map(list, phases.readers)), stage_sizes)
 
 
 def _overwritten(step):
     """For each transfer of a ``step`` whether another one writes where it reads: a list."""
-    written = {}  # for each device the starts, sorted, of what is written there, and the furthest stop up to each
-    for t in sorted(step, key=lambda t: t.start):
-        starts, stops = written.setdefault(t.destination, ([], []))
-        starts.append(t.start)
-        stops.append(max(t.stop, stops[-1]) if stops else t.stop)
-    found = []
+    written = collections.defaultdict(list)  # on each device
     for t in step:
-        starts, stops = written.get(t.source, ((), ()))
-        begin_before = bisect.bisect_left(starts, t.stop)
-        found.append(begin_before > 0 and stops[begin_before - 1] > t.start)
-    return found
+        written[t.destination].append(t)
+    return [any(t.start < other.stop and other.start < t.stop for other in written[t.source]) for t in step]
 
 
-class _Compiler:
+class _Phases:
     def __init__(self, k):
-        self.steps, self.order = [], []
+        self.order = []
         self.phases = [0] * k  # of each device, so far
         self.written = [0] * k  # the number of phases of each device after which its array is up to date
         self.readers = [{} for _ in range(k)]  # for each device: which devices read from it since, in which phase
-        self.stage_sizes = [0] * k
 
     def add(self, actions, writing):
         """Let each device of ``actions`` do its actions as its next phase, all at the same time."""
@@ -162,9 +150,6 @@ class _Compiler:
         for device, todo in actions.items():  # for rule 2
             for source in _read(todo):
                 self.readers[source][device] = self.phases[device]
-
-    def finish(self):
-        return Program(self.steps, self.order, list(map(list, self.readers)), self.stage_sizes)
 
 
 def _read(actions):
