@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .plan import all_of, norms_of, synchronised_stages, uses_of
+from .plan import all_of, norms_of, uses_of
+from .split import ROWS
 
 NEVER = 0
 BEGIN, END, SENT, USED = range(4)
@@ -42,7 +43,6 @@ class _Lives:
         # By value, of each device: the steps in which it begins, is used last and is sent last; whether it was read.
         self.rows = collections.defaultdict(lambda: np.zeros((4, plan.k), np.int32))
         self.norms = [bool(norms_of(stage, plan.network)) for stage in plan.stages]
-        self.synchronised = synchronised_stages(columns)
         self.always = np.zeros((plan.k, len(plan.stages)), bool)  # has the device all that it needs of the stage?
         self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
         for device, parts in enumerate(plan.layout):
@@ -53,10 +53,11 @@ class _Lives:
         for number, (computes, moves) in enumerate(columns, 1):
             for each in moves:
                 some = each.start < each.stop
-                self._touch(each.value, each.source[some & ~self._is_own(each)], number, read=True)
-                if each.target != each.value:  # on the same device: it has done with it
-                    self.rows[each.value][USED, each.source[some]] = True
-                self._touch(each.target, each.destination[some], number, again=each.op == "copy")
+                read = some if each.value[0] != "params" else some & ~self._is_own(each)
+                self._read(each.value, each.source[read], number)
+                # To what is on the same device it is added once; else it is sent.
+                self.rows[each.value][USED if each.target != each.value else SENT, each.source[read]] = number
+                self._write(each.target, each.destination[some], number, again=each.op == "copy")
             for compute in computes:
                 self._compute(compute, number)
         for value in self.rows:
@@ -64,38 +65,40 @@ class _Lives:
         self.lives.sort(key=lambda life: (life.end, life.device))
 
     def _compute(self, compute, number):
-        device = [compute.device]
-        reads, makes, adds = (filter(lambda value: self._is_there(value, compute), some) for some in uses_of(compute))
+        device = np.array([compute.device])
+        reads, makes, adds = uses_of(compute)
+        if compute.what == "update":  # of parameters that the device always has
+            reads, makes = [compute.grads], ()
         for value in reads:
-            self._touch(value, device, number)
-            self.rows[value][USED, device] = True
+            self._read(value, device, number)
+            self.rows[value][USED, device] = number
         for value in makes:
-            self._touch(value, device, number, again=True)
+            self._write(value, device, number, again=True)
         for value in adds:
-            self._touch(value, device, number)
-
-    def _is_there(self, value, compute):
-        """Whether there is what a computation uses, and transfers or computations make it."""
-        kind, s = value[:2]
-        if kind in ("y", "dy"):
-            return 0 <= s < len(self.plan.stages) - 1
-        if kind == "params":
-            return compute.what != "update"  # of elements that the device always has
-        if kind in ("delta", "sums") and compute.what == "B":
-            return s in self.synchronised
-        return kind != "moments" or self.norms[s]
+            self._write(value, device, number)
 
     def _is_own(self, each):
-        """Whether transfers are of parameters that their source always has."""
-        if each.value[0] != "params":
-            return np.zeros(len(each.start), bool)
+        """Whether transfers of parameters are of some that their source always has."""
         first, last = self.own[each.value[1]].T[:, each.source]
         return (first <= each.start) & (each.stop <= last)
 
-    def _touch(self, value, devices, number, again=False, read=False):
-        """Devices read or write the value; ``again``: what is written there does not depend on what was."""
-        begin, end, sent, used = self.rows[value]
-        devices = np.asarray(devices, np.intp)
+    def _is_nothing(self, value):
+        """Whether it is what stages before the first or after the last would exchange, or is of no batch norm."""
+        kind, s = value[:2]
+        if kind in ("y", "dy"):
+            return not 0 <= s < len(self.plan.stages) - 1
+        return kind in ROWS and not self.norms[s]
+
+    def _read(self, value, devices, number):
+        """Devices read the value, those that have it; parameters may be some that they always have."""
+        begin, end, _, _ = self.rows[value]
+        end[devices[begin[devices] != NEVER]] = number
+
+    def _write(self, value, devices, number, again=False):
+        """Devices write the value; ``again``: what is written there does not depend on what was."""
+        if self._is_nothing(value):
+            return
+        begin, end, _, used = self.rows[value]
         if value[0] == "params":
             devices = devices[~self.always[devices, value[1]]]
         if again:
@@ -103,8 +106,6 @@ class _Lives:
             self._close(value, devices[over])
         begin[devices] = np.where(begin[devices] == NEVER, number, begin[devices])
         end[devices] = number
-        if read:
-            sent[devices] = number
 
     def _close(self, value, devices):
         begin, end, sent, used = self.rows[value]
