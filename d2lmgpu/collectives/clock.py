@@ -86,9 +86,8 @@ class Clock:
         if self.network is None or not moves:
             return [(begin, begin) for begin in begins]
         edges = np.cumsum([len(begin) for begin in begins])[:-1]
-        return list(
-            zip(*(np.split(times, edges) for times in self._carried(moves, np.concatenate(begins))), strict=True)
-        )
+        carried, arrived = self._carried(moves, np.concatenate(begins))
+        return list(zip(np.split(carried, edges), np.split(arrived, edges), strict=True))
 
     def _carried(self, moves, begin):
         """When transfers that are ready at these times begin on their ways, and when they end."""

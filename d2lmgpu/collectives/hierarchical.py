@@ -28,11 +28,13 @@ def hierarchical(k, n, groups=None):
     """The schedule for k devices and n elements.
 
     ``groups`` is a list of lists of device numbers, in which each device is once.
-    Unless given, groups are consecutive devices, about √k of them.
+    Unless given, groups are ⌈√k⌉ consecutive devices each, the last one maybe fewer.
 
     Raises ValueError if the groups do not hold each device once.
     """
-    groups = groups or consecutive_groups(k)
+    if groups is None:
+        size = math.isqrt(k - 1) + 1
+        groups = [list(range(start, min(start + size, k))) for start in range(0, k, size)]
     if not all(groups) or sorted(device for group in groups for device in group) != list(range(k)):
         raise ValueError(f"hierarchical: groups {groups} should hold each device from 0 to {k - 1} once")
     chunks = min(len(group) for group in groups)
@@ -47,9 +49,3 @@ def hierarchical(k, n, groups=None):
     )
     back = together(*(spread_from_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
     return within + between + back
-
-
-def consecutive_groups(k, size=None):
-    """Devices 0 … k-1 in groups of ``size`` neighbours (⌈√k⌉ unless given); the last may be smaller."""
-    size = size or math.isqrt(k - 1) + 1
-    return [list(range(start, min(start + size, k))) for start in range(0, k, size)]

@@ -147,9 +147,10 @@ def fit_virtual_devices(measurements, algorithms, cores):
     """
     if len(measurements) < len(CONSTANTS):
         raise ValueError(f"fit: {len(measurements)} measurements are too few for {len(CONSTANTS)} constants")
-    terms = [_terms(algorithms[row.algorithm], row.devices, row.bytes, cores) for row in measurements]
+    alone = [{other: float(other == name) for other in CONSTANTS} for name in CONSTANTS]  # one, and the others zero
+    terms = [predict(measurements, algorithms, virtual_devices(constants, cores)) for constants in alone]
     seconds = [row.seconds for row in measurements]
-    return dict(zip(CONSTANTS, fit(terms, seconds).tolist(), strict=True))
+    return dict(zip(CONSTANTS, fit(np.transpose(terms), seconds).tolist(), strict=True))
 
 
 def predict(measurements, algorithms, network):
@@ -160,13 +161,3 @@ def predict(measurements, algorithms, network):
             for row in measurements
         ]
     )
-
-
-def _terms(algorithm, k, nbytes, cores):
-    """Seconds of an allreduce for each constant, were it one and the others zero."""
-    schedule = algorithm(k, nbytes // 4)
-    terms = []
-    for name in CONSTANTS:
-        only = {other: float(other == name) for other in CONSTANTS}
-        terms.append(simulate(schedule, virtual_devices(only, cores)(k)).seconds)
-    return terms

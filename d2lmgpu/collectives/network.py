@@ -101,11 +101,9 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     devices; issuing a message takes the interpreter for ``occupancy`` seconds,
     one message after the other.
     """
-    network = pcie_bus(k, bandwidth * min(k, cores), latency)
-    network.reduce_seconds_per_byte = reduce_seconds_per_byte / min(k, cores)
-    network.name = f"{cores} cores, {k} virtual devices"
-    network.occupancy += occupancy
-    return network
+    name, together, bus = f"{cores} cores, {k} virtual devices", min(k, cores), pcie_bus(k, bandwidth)
+    reduce = reduce_seconds_per_byte / together
+    return Network(name, k, bus.links, bandwidth * together, bus.route, latency, occupancy, reduce)
 
 
 def nvlink_ring(k, bandwidth, latency=0.0):

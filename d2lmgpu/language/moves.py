@@ -12,8 +12,6 @@ import numpy as np
 from ..arguments import check_list, shown
 from .actions import MOST_ELEMENTS, Transfer
 
-FORM = "Transfer(source, destination, start, stop, op)"
-
 
 class Wrong(ValueError):
     """What is wrong in a step; who calls adds its number."""
@@ -45,30 +43,28 @@ def moves_of(transfers):
     """The list of `Moves` of a step's ``transfers``, a list, in its order. Raises ValueError for what is none."""
     if not transfers:
         return []
-    if {*map(type, transfers)} != {Transfer}:
-        wrong = next(t for t in transfers if type(t) is not Transfer)
-        raise ValueError(f"{shown(wrong)} should be a {FORM}")
-    *numbers, ops, values, targets = zip(*transfers, strict=True)
     try:
-        alike = all(field.count(field[0]) == len(field) for field in (ops, values, targets))
-        hash((ops[0], values[0], targets[0]))
-    except (TypeError, ValueError):  # lists, which are no keys, or arrays
-        wrong = next(t for t in transfers if not all(isinstance(field, (str, tuple, type(None))) for field in t[4:]))
-        raise ValueError(f"{shown(wrong)} should be a {FORM}, with tuples as value and target") from None
-    if alike:
-        try:
+        if {*map(type, transfers)} != {Transfer}:
+            raise TypeError("not all are transfers")
+        *numbers, ops, values, targets = zip(*transfers, strict=True)
+        hash((ops[0], values[0], targets[0]))  # lists are no keys
+        if all(field.count(field[0]) == len(field) for field in (ops, values, targets)):
+            # For numbers as they should be this takes half as long as NumPy's array.
             columns = [np.frombuffer(array("q", column), np.int64) for column in numbers]
-        except (TypeError, OverflowError):  # for numbers as they should be this takes half as long as NumPy's array
-            wrong = next(t for t in transfers if not all(map(_is_number, t[:4])))
-            words = f"{shown(wrong)} should be a {FORM}, with whole numbers, at most {MOST_ELEMENTS:,}"
-            raise ValueError(words) from None
-        return [Moves(values[0], targets[0] or values[0], ops[0], *columns)]
+            return [Moves(values[0], targets[0] or values[0], ops[0], *columns)]
+    except (TypeError, ValueError, OverflowError):
+        wrong = next((t for t in transfers if not _is_transfer(t)), transfers[0])
+        raise ValueError(
+            f"{shown(wrong)} should be a Transfer(source, destination, start, stop, op), with whole numbers, at most "
+            f"{MOST_ELEMENTS:,}, and with tuples as value and target"
+        ) from None
     runs = itertools.groupby(transfers, key=lambda t: t[4:])
     return list(itertools.chain.from_iterable(moves_of(list(run)) for _, run in runs))
 
 
-def _is_number(number):
-    return isinstance(number, (int, np.integer)) and abs(number) <= MOST_ELEMENTS
+def _is_transfer(t):
+    named = type(t) is Transfer and all(isinstance(field, (str, tuple, type(None))) for field in t[4:])
+    return named and all(isinstance(number, (int, np.integer)) and abs(number) <= MOST_ELEMENTS for number in t[:4])
 
 
 def check_steps(schedule):

@@ -15,12 +15,12 @@ import itertools
 
 import numpy as np
 
-from .actions import name_of
+from .actions import Transfer, name_of
 from .edges import edges_of, kind_of, last_mentioned
 from .follow import diagnosis, follow
 from .memory import joined_values
 from .moves import Wrong
-from .plan import Compute, norms_of, synchronised_stages
+from .plan import norms_of, synchronised_stages, uses_of
 from .replay import SUMMED, TWICE, Replay
 from .rules import NEW, OLD, Rules
 from .split import splits_of
@@ -195,8 +195,7 @@ class PlanReplay(Rules, Replay):
 
     def _is_about(self, action, kind, s):
         """Whether an action adds to grads, moments or sums of the stage."""
-        if isinstance(action, Compute):
-            if action.what == "update" or (action.what == "F" and s in self.synchronised):
-                return False
-            return action.what != "I" and action.adds_to[:2] == (kind, s)
-        return (action.target or action.value)[:2] == (kind, s)
+        if isinstance(action, Transfer):
+            return (action.target or action.value)[:2] == (kind, s)
+        has_added = action.what == "F" and s in self.synchronised  # M has
+        return not has_added and any(value[:2] == (kind, s) for value in uses_of(action)[2])
