@@ -5,6 +5,7 @@ heat map of bytes from device to device, and `plot_times` compares algorithms on
 devices where another one becomes the best. All return matplotlib objects.
 """
 
+import collections
 import math
 
 import numpy as np
@@ -196,17 +197,14 @@ def piece_names(cuts):
 
 def _draw_arrows(axes, step, cuts):
     """The messages of a step: those that go up at the left of a cell, those down at the right, none upon another."""
-    lanes = {}  # (column, whether down): for each lane, the rows that its arrows span
+    lanes = collections.defaultdict(list)  # by (column, whether down): of each lane the row where its last arrow ends
     places = []
-    for t in step:
-        rows, down = sorted((t.source, t.destination)), t.source < t.destination
+    for t in sorted(step, key=lambda t: min(t.source, t.destination)):
+        (top, bottom), down = sorted((t.source, t.destination)), t.source < t.destination
         for x in _columns(t, cuts):
-            taken = lanes.setdefault((x, down), [])
-            free = (i for i, lane in enumerate(taken) if all(rows[1] <= a or b <= rows[0] for a, b in lane))
-            number = next(free, len(taken))
-            if number == len(taken):
-                taken.append([])
-            taken[number].append(rows)
+            ends = lanes[x, down]
+            number = next((lane for lane, end in enumerate(ends) if end <= top), len(ends))
+            ends[number : number + 1] = [bottom]
             places.append((t, x, down, number))
     if not places:
         return

@@ -11,6 +11,7 @@ things are less simple:
     moments live to the step's end, when running statistics are moved
 """
 
+import bisect
 import collections
 from typing import NamedTuple
 
@@ -49,7 +50,11 @@ class _Lives:
             for part in parts:
                 stage, self.own[part.stage, device] = plan.stages[part.stage], part.params
                 self.always[device, part.stage] = stage.split or part.params == all_of(stage)
-        self.next_compute = _next_computes(plan.k, columns)
+        self.computing = [[] for _ in plan.layout]  # of each device the steps in which it computes for a micro-batch
+        for number, (computes, _) in enumerate(columns, 1):
+            for compute in computes:
+                if compute.micro_batch is not None:
+                    self.computing[compute.device].append(number)
         for number, (computes, moves) in enumerate(columns, 1):
             for each in moves:
                 some = each.start < each.stop
@@ -114,17 +119,7 @@ class _Lives:
             if value[0] == "moments":
                 last = self.count
             if value[0] in ("y", "dy") and sent[device] == last:
-                last = max(last, self.next_compute[device][last])
+                later = bisect.bisect_right(self.computing[device], last)
+                last = self.computing[device][later] if later < len(self.computing[device]) else last
             self.lives.append(Life(device, value, int(begin[device]), last))
             begin[device] = used[device] = NEVER
-
-
-def _next_computes(k, columns):
-    """For each device and step the number of the step in which it next computes for a micro-batch, 0 if it does not."""
-    table = np.zeros((k, len(columns) + 2), np.int32)
-    for number in range(len(columns), 0, -1):
-        table[:, number] = table[:, number + 1]
-        for compute in columns[number - 1][0]:
-            if compute.micro_batch is not None:
-                table[compute.device, number] = number
-    return table[:, 1:]  # of step i: of those after it

@@ -11,6 +11,7 @@ Whatever a computation reads must be right: the sum of all shares, each once. So
 make that does everything, and a mistake is found where it is used first.
 """
 
+import collections
 import itertools
 
 import numpy as np
@@ -38,12 +39,12 @@ class PlanReplay(Rules, Replay):
             sorted({stage.params, *(edge for own in self.parts if s in own for edge in own[s].params)})
             for s, stage in enumerate(plan.stages)
         ]
-        self.kept_on_device = set()  # (cache or delta, device, stage, micro-batch)
+        self.kept_on_device = set()  # (cache or delta, or M or S half way, device, stage, micro-batch)
         self.updated = set()  # (device, stage)
         self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
-        self.synchronised, self.half_way = synchronised_stages(columns), set()  # (M or S, device, stage, micro-batch)
-        self.used, self.nobody = {}, np.zeros(plan.k, bool)  # by value: whether a device's computations have used it
-        self.joined = joined_values(plan, columns)
+        self.synchronised, self.joined = synchronised_stages(columns), joined_values(plan, columns)
+        # By value: whether a device's computations have used it.
+        self.used = collections.defaultdict(lambda: np.zeros(plan.k, bool))
         self.persistent = [self._persistent(s) for s in range(len(plan.stages))]
         for s, places in enumerate(self.persistent):
             self.sums(("params", s))[places] = OLD
@@ -64,7 +65,7 @@ class PlanReplay(Rules, Replay):
 
     def write(self, moves, number, pieces, sums):
         """As of `Replay`."""
-        used = self.used.get(moves.target, self.nobody)[moves.destination[number]]
+        used = self.used[moves.target][moves.destination[number]]
         if used.any() and moves.target in self.joined:  # caches have this very array
             t = moves.transfer(number[np.argmax(used)])
             raise Wrong(f"{t}: device {t.destination} has computed with {name_of(t.target or t.value)} already")
@@ -77,8 +78,7 @@ class PlanReplay(Rules, Replay):
         """What a device has computed with is gone when it is brought or made again (lives.py)."""
         gone = ~self.persistent[value[1]][device] if value[0] == "params" else slice(None)
         self.sums(value)[device, gone], self.fresh[value][device, gone] = None, 0
-        if value in self.used:
-            self.used[value][device] = False
+        self.used[value][device] = False
 
     def pieces(self, value, bounds):
         """The pieces that elements (start, stop) are, as a slice."""
@@ -99,9 +99,9 @@ class PlanReplay(Rules, Replay):
                 raise Wrong(f"at the end: device {device}, elements {a} to {b} of params of stage {s}: not updated")
         self.number += 1
         self._check_moments()
-        for what, device, s, m in sorted(self.half_way):
-            raise Wrong(f"at the end: device {device}: after {what} of stage {s}, micro-batch {m}, nothing came")
         for kind, device, s, m in sorted(self.kept_on_device):
+            if kind in ("M", "S"):
+                raise Wrong(f"at the end: device {device}: after {kind} of stage {s}, micro-batch {m}, nothing came")
             if kind == "delta" or s == len(self.plan.stages) - 1:
                 self.waste(f"{kind} of stage {s}, micro-batch {m}, of device {device}: nobody uses it")
         for device, own in enumerate(self.parts):
@@ -161,7 +161,7 @@ class PlanReplay(Rules, Replay):
         wrong = np.not_equal(table[device, some], self._all_shares(value)).astype(bool)
         if wrong.any():
             raise Wrong(self._what_is_wrong(device, value, (some.start or 0) + int(np.argmax(wrong))))
-        self.used.setdefault(value, np.zeros(self.k, bool))[device] = True
+        self.used[value][device] = True
         fresh = self.fresh[value][device]
         fresh[some] = 0
         fresh[fresh < 0] = 0

@@ -39,21 +39,21 @@ class Rules:
     def _M(self, device, s, m, _):  # noqa: N802
         self._use_input(device, s, m)
         self._set_aside("cache", device, s, m, alone=True)
-        self.half_way.add(("M", device, s, m))
+        self.kept_on_device.add(("M", device, s, m))
         yield from self._with_contribution(("moments", s), device, m)
 
     def _S(self, device, s, m, _):  # noqa: N802
         if s not in self.synchronised:
             raise Wrong("the stage's statistics are not synchronised: there is no M")
         self._use_handed_back(device, s, m)
-        self.half_way.add(("S", device, s, m))
+        self.kept_on_device.add(("S", device, s, m))
         yield from self._with_contribution(("sums", s), device, m)
 
     def _go_on(self, what, device, s, m):
         """The second half of F after M, or of B after S."""
-        if (what, device, s, m) not in self.half_way:
+        if (what, device, s, m) not in self.kept_on_device:
             raise Wrong(f"the stage's statistics are synchronised, and there is no {what} before it")
-        self.half_way.remove((what, device, s, m))
+        self.kept_on_device.remove((what, device, s, m))
 
     def _with_contribution(self, value, device, m):
         """To moments or sums of the stage's batch norm layers, if there are any, that of a micro-batch is added."""
