@@ -17,14 +17,14 @@ import itertools
 import numpy as np
 
 from .actions import Transfer, name_of
-from .edges import edges_of, kind_of, last_mentioned
+from .check import Sizes
 from .follow import diagnosis, follow
 from .memory import joined_values
 from .moves import Wrong
 from .plan import norms_of, synchronised_stages, uses_of
 from .replay import SUMMED, TWICE, Replay
 from .rules import NEW, OLD, Rules
-from .split import splits_of
+from .split import ROWS, norm_part, splits_of
 
 
 class PlanReplay(Rules, Replay):
@@ -33,8 +33,8 @@ class PlanReplay(Rules, Replay):
     def __init__(self, plan, columns):
         self.plan, self.columns, self.splits = plan, columns, splits_of(plan.network, plan.stages)
         self.parts = [{part.stage: part for part in parts} for parts in plan.layout]
-        self.edges = edges_of(plan, columns, self.parts, self.splits)
-        super().__init__(plan.k, lambda value: self.edges[kind_of(value)])
+        self.edges = _edges_of(plan, columns, self.parts, self.splits)
+        super().__init__(plan.k, lambda value: self.edges[_kind_of(value)])
         self.borders = [  # between devices' parts of each stage
             sorted({stage.params, *(edge for own in self.parts if s in own for edge in own[s].params)})
             for s, stage in enumerate(plan.stages)
@@ -48,7 +48,7 @@ class PlanReplay(Rules, Replay):
         self.persistent = [self._persistent(s) for s in range(len(plan.stages))]
         for s, places in enumerate(self.persistent):
             self.sums(("params", s))[places] = OLD
-        self.ends = last_mentioned(columns)
+        self.ends = _last_mentioned(columns)
 
     def _persistent(self, s):
         """Which devices hold which pieces of a stage's parameters between steps, (k, pieces)."""
@@ -199,3 +199,41 @@ class PlanReplay(Rules, Replay):
             return (action.target or action.value)[:2] == (kind, s)
         has_added = action.what == "F" and s in self.synchronised  # M has
         return not has_added and any(value[:2] == (kind, s) for value in uses_of(action)[2])
+
+
+def _kind_of(value):
+    """What values are cut alike: params and grads of a stage, or its y and dy; of moments and sums each."""
+    names = {"params": "elements", "grads": "elements", "y": "units", "dy": "units"}
+    return names.get(value[0], value[0]), value[1]
+
+
+def _edges_of(plan, columns, parts, splits):
+    """By kind where values are cut."""
+    sizes, edges = Sizes(plan), {}
+    for s in range(len(plan.stages)):
+        for value in ("params", s), ("y", s, 0), ("moments", s), ("sums", s):
+            edges[_kind_of(value)] = {0, sizes.of(value)}
+    for s, part in itertools.chain(*(own.items() for own in parts)):
+        edges["elements", s] |= {*part.params, *part.state}
+        if splits[s] is not None:
+            edges["units", s - (splits[s].what == "rows")] |= {*splits[s].units_of(part.params)}
+            for kind in ROWS:
+                edges[kind, s] |= {*norm_part(kind, norms_of(plan.stages[s], plan.network), splits[s], part.params)}
+    for each in itertools.chain(*(moves for _, moves in columns)):
+        edges[_kind_of(each.value)].update(each.start.tolist(), each.stop.tolist())
+    return {kind: np.array(sorted(found), np.int64) for kind, found in edges.items()}
+
+
+def _last_mentioned(columns):
+    """By the number of a step the values that no later step is about; but moments have a use when all is done."""
+    last = {}
+    for number, (computes, moves) in enumerate(columns, 1):
+        mentioned = [value for each in moves for value in (each.value, each.target)]
+        for compute in computes:
+            mentioned += itertools.chain(*uses_of(compute))
+        last |= dict.fromkeys(mentioned, number)
+    ends = {}
+    for value, number in last.items():
+        if value[0] != "moments":
+            ends.setdefault(number, []).append(value)
+    return ends
