@@ -17,9 +17,14 @@ from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.plans import PLANS
 from d2lmgpu.plans.film import bars_of, handed_on
-from d2lmgpu.player import film_in, write_page
+from d2lmgpu.player import write_page
 
 COSTS = {"F": 1e-3, "B": 2e-3, "I": 1.25e-3, "W": 5e-4, "update": 1e-4}
+
+
+def film_in(page):
+    """The film in the text of a page."""
+    return json.loads(page.split('<script id="film" type="application/json">')[1].split("</script>")[0])
 
 
 @pytest.mark.parametrize("name", few(PLANS, "1f1b", "zero3"))

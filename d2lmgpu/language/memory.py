@@ -13,7 +13,7 @@ from .lives import lives_of
 from .objective import CLASSES
 from .plan import all_of, norms_of, synchronised_stages
 from .sizes import examples_in_each, stage_sizes
-from .split import ROWS, held_units, norm_part, splits_of, units_of_outputs
+from .split import ROWS, held_units, units_of_outputs
 from .ways import KEPT, Ways
 
 NORM_ITEMSIZE = 8
@@ -206,10 +206,8 @@ class _Memory:
 
     def _norm_numbers(self, kind, s):
         """How many numbers the device has of a stage's moments or sums."""
-        parts = [part.params for part in self.plan.layout[self.device] if part.stage == s]
-        split = splits_of(self.plan.network, self.plan.stages)[s]
-        start, stop = norm_part(kind, norms_of(self.plan.stages[s], self.plan.network), split, *parts[:1])
-        return stop - start
+        channels, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
+        return ROWS[kind] * (sum(channels) if units is None else len(channels) * units)
 
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])

@@ -57,11 +57,6 @@ def _height_of(film):
     return min(1000, 270 + picture + tables)
 
 
-def film_in(page):
-    """The film in the text of a page that `write_page` wrote."""
-    return json.loads(page.split('<script id="film" type="application/json">')[1].split("</script>")[0])
-
-
 def _page(film):
     folder = resources.files(__package__)
     text = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "player.css", "player.js")}
