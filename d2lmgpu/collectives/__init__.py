@@ -64,7 +64,8 @@ def check_algorithm(name, training=False):
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
     if not callable(name) and not hasattr(name, "add_to"):
-        check_name("allreduce", name, TRAINING_NAMES if training else NAMES, also=", or give a function of k and n")
+        known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
+        check_name("allreduce", name, known, also=", or give a function of k and n")
 
 
 def schedules_of(algorithm):

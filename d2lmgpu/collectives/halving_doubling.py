@@ -19,25 +19,19 @@ and get the result last: two steps more, of n elements each.
 Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """
 
-from ..language.actions import Transfer, chunk_bounds
-from .recursive_doubling import fold, largest_power_of_two
+from ..language.actions import Transfer, chunk_bounds, way_back
+from .recursive_doubling import fold, largest_power_of_two, powers_of_two
 
 
 def halving_doubling(k, n):
     """The schedule for k devices and n elements."""
     p = largest_power_of_two(k)
     bounds = chunk_bounds(n, p)
-    halving = []
-    distance = p // 2
-    while distance:
-        halving.append([Transfer(i, i ^ distance, *_part(bounds, i ^ distance, distance), "add") for i in range(p)])
-        distance //= 2
-    doubling = []
-    distance = 1
-    while distance < p:
-        doubling.append([Transfer(i, i ^ distance, *_part(bounds, i, distance), "copy") for i in range(p)])
-        distance *= 2
-    return fold(k, p, n, halving + doubling)
+    halving = [
+        [Transfer(i, i ^ distance, *_part(bounds, i ^ distance, distance), "add") for i in range(p)]
+        for distance in reversed(powers_of_two(p))
+    ]
+    return fold(k, p, n, halving + way_back(halving))
 
 
 def _part(bounds, device, count):

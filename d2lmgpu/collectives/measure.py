@@ -155,9 +155,8 @@ def fit_virtual_devices(measurements, algorithms, cores):
 
 def predict(measurements, algorithms, network):
     """Simulated seconds for the allreduce of each row; ``network`` is a function of k."""
-    return np.array(
-        [
-            simulate(algorithms[row.algorithm](row.devices, row.bytes // 4), network(row.devices)).seconds
-            for row in measurements
-        ]
-    )
+    seconds = []
+    for row in measurements:
+        schedule = algorithms[row.algorithm](row.devices, row.bytes // 4)
+        seconds.append(simulate(schedule, network(row.devices)).seconds)
+    return np.array(seconds)

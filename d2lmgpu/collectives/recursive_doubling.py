@@ -20,17 +20,18 @@ from ..language.actions import Transfer
 def recursive_doubling(k, n):
     """The schedule for k devices and n elements."""
     p = largest_power_of_two(k)
-    steps = []
-    distance = 1
-    while distance < p:
-        steps.append([Transfer(i, i ^ distance, 0, n, "add") for i in range(p)])
-        distance *= 2
+    steps = [[Transfer(i, i ^ distance, 0, n, "add") for i in range(p)] for distance in powers_of_two(p)]
     return fold(k, p, n, steps)
 
 
 def largest_power_of_two(k):
     """The largest power of two that is at most k."""
     return 1 << (k.bit_length() - 1)
+
+
+def powers_of_two(k):
+    """1, 2, 4, … as long as they are less than k."""
+    return [1 << i for i in range((k - 1).bit_length())]
 
 
 def fold(k, p, n, steps):

@@ -15,7 +15,8 @@ Source: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
 Communication Operations in MPICH" (binomial tree).
 """
 
-from ..language.actions import Transfer
+from ..language.actions import Transfer, way_back
+from .recursive_doubling import powers_of_two
 
 
 def tree(k, n):
@@ -25,14 +26,9 @@ def tree(k, n):
 
 def broadcast(k, n):
     """Device 0's n elements to all k devices, in ⌈log₂ k⌉ steps."""
-    return [[Transfer(t.destination, t.source, 0, n, "copy") for t in step] for step in reversed(_reduce(k, n))]
+    return way_back(_reduce(k, n))
 
 
 def _reduce(k, n):
-    steps = []
-    distance = 1
-    while distance < k:
-        senders = range(distance, k, 2 * distance)
-        steps.append([Transfer(i, i - distance, 0, n, "add") for i in senders])
-        distance *= 2
-    return steps
+    distances = powers_of_two(k)
+    return [[Transfer(i, i - d, 0, n, "add") for i in range(d, k, 2 * d)] for d in distances]

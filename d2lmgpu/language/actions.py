@@ -92,6 +92,11 @@ def place(schedule, members, start=0, value=ALONE):
     ]
 
 
+def way_back(schedule):
+    """The steps backwards: who has received elements gives them back, to replace what they came from."""
+    return [[Transfer(t.destination, t.source, t.start, t.stop, "copy") for t in step] for step in reversed(schedule)]
+
+
 def together(*schedules):
     """One schedule that carries out several at the same time, step by step; shorter ones end earlier."""
     return [list(itertools.chain(*steps)) for steps in itertools.zip_longest(*schedules, fillvalue=())]
