@@ -151,8 +151,8 @@ def test_what_is_sent_stays_for_one_computation_more():
     plan = PLANS["gpipe"](2, 3)
     lives = {life[:2]: life for life in lives_of(plan, check_plan(plan))}
     assert plan.steps[1][0].value == ("y", 0, 0) and Compute("F", 0, 0, 1) in plan.steps[2]
-    assert lives[0, ("y", 0, 0)][2:] == (1, 3)
-    assert lives[1, ("y", 0, 0)][2:] == (2, 3) and lives[1, ("cache", 1, 0)].begin == 3
+    assert lives[0, ("y", 0, 0)][2:4] == (1, 3)
+    assert lives[1, ("y", 0, 0)][2:4] == (2, 3) and lives[1, ("cache", 1, 0)].begin == 3
 
 
 def test_micro_batches_of_different_sizes():

@@ -21,16 +21,20 @@ from .plan import all_of, norms_of, uses_of
 from .split import ROWS
 
 NEVER = 0
-BEGIN, END, SENT, USED = range(4)
+BEGIN, END, SENT, USED, MOVED = range(5)
 
 
 class Life(NamedTuple):
-    """The value is on the device from step ``begin`` to step ``end``, from 1, both included."""
+    """The value is on the device from step ``begin`` to step ``end``, from 1, both included.
+
+    ``moved``: the first step in which it takes part in a transfer of it, `NEVER` if in none.
+    """
 
     device: int
     value: tuple
     begin: int
     end: int
+    moved: int
 
 
 def lives_of(plan, columns):
@@ -41,8 +45,8 @@ def lives_of(plan, columns):
 class _Lives:
     def __init__(self, plan, columns):
         self.plan, self.lives, self.count = plan, [], len(columns)
-        # By value, of each device: the steps in which it begins, is used last and is sent last; whether it was read.
-        self.rows = collections.defaultdict(lambda: np.zeros((4, plan.k), np.int32))
+        # By value, of each device: the steps in which it begins, is used last, sent last, read last and moved first.
+        self.rows = collections.defaultdict(lambda: np.zeros((5, plan.k), np.int32))
         self.norms = [bool(norms_of(stage, plan.network)) for stage in plan.stages]
         self.always = np.zeros((plan.k, len(plan.stages)), bool)  # has the device all that it needs of the stage?
         self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
@@ -63,6 +67,9 @@ class _Lives:
                 # To what is on the same device it is added once; else it is sent.
                 self.rows[each.value][USED if each.target != each.value else SENT, each.source[read]] = number
                 self._write(each.target, each.destination[some], number, again=each.op == "copy")
+                for value, devices in (each.value, each.source), (each.target, each.destination):
+                    begin, *_, moved = self.rows[value]
+                    moved[devices[(begin[devices] != NEVER) & (moved[devices] == NEVER)]] = number
             for compute in computes:
                 self._compute(compute, number)
         for value in self.rows:
@@ -96,14 +103,14 @@ class _Lives:
 
     def _read(self, value, devices, number):
         """Devices read the value, those that have it; parameters may be some that they always have."""
-        begin, end, _, _ = self.rows[value]
+        begin, end, *_ = self.rows[value]
         end[devices[begin[devices] != NEVER]] = number
 
     def _write(self, value, devices, number, again=False):
         """Devices write the value; ``again``: what is written there does not depend on what was."""
         if self._is_nothing(value):
             return
-        begin, end, _, used = self.rows[value]
+        begin, end, _, used, _ = self.rows[value]
         if value[0] == "params":
             devices = devices[~self.always[devices, value[1]]]
         if again:
@@ -113,7 +120,7 @@ class _Lives:
         end[devices] = number
 
     def _close(self, value, devices):
-        begin, end, sent, used = self.rows[value]
+        begin, end, sent, used, moved = self.rows[value]
         for device in np.unique(devices).tolist():
             last = int(end[device])
             if value[0] == "moments":
@@ -121,5 +128,5 @@ class _Lives:
             if value[0] in ("y", "dy") and sent[device] == last:
                 later = bisect.bisect_right(self.computing[device], last)
                 last = self.computing[device][later] if later < len(self.computing[device]) else last
-            self.lives.append(Life(device, value, int(begin[device]), last))
-            begin[device] = used[device] = NEVER
+            self.lives.append(Life(device, value, int(begin[device]), last, int(moved[device])))
+            begin[device] = used[device] = moved[device] = NEVER

@@ -26,6 +26,9 @@ Examples: with their labels. Activations: y, dy, caches and deltas that were mad
 Messages: y and dy that came from other devices, or in which transfers put parts and shares together.
 """
 
+OF_VALUES = {"params": "parameters", "grads": "gradients", "moments": "gradients", "sums": "gradients"}
+"""What kinds the memory of values is; of all others it is activations, unless they came from other devices."""
+
 
 class Held(NamedTuple):
     """What one device holds, in bytes: ``between`` steps, at its ``peak``, which consists of ``peak_of`` (by kind).
@@ -41,31 +44,15 @@ class Held(NamedTuple):
 
 def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True):
     """For each device its `Held`, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
-    facts, ways, events = Facts(plan, columns), Ways(plan, columns, kernels), []
+    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels)
     memories = [
         _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts, ways) for device in range(plan.k)
     ]
-    for life in lives_of(plan, columns):
-        device, value, begin, end = life
-        if ways.is_nothing(device, value):
-            continue
-        begin = ways.early.get((device, value, begin), begin)
-        join = next((number for number in facts.joined.get((device, value), ()) if begin <= number <= end), None)
-        order = 1 if value[0] in ("cache", "delta") else 0  # these may hold what else begins to live in this step
-        events.append((begin, order, memories[device].begin, (value, begin, end, join)))
-        if join is not None:
-            events.append((join, 2, memories[device].join, (value, join, end)))
-    for *_, happen, what in sorted(events, key=lambda event: event[:2]):
-        happen(*what)
+    lives = [life for life in lives_of(plan, columns) if not ways.is_nothing(life.device, life.value)]
+    lives = [life._replace(begin=ways.early.get(life[:3], life.begin)) for life in lives]
+    for device, *life in sorted(lives, key=lambda life: life.begin):
+        memories[device].begin(*life)
     return [memory.held(len(columns)) for memory in memories]
-
-
-def bytes_sent(plan, columns, batch_size, dtype):
-    """For each device the bytes that it sends."""
-    bytes_of, sent = unit_bytes(plan, batch_size, dtype), np.zeros(plan.k, np.int64)
-    for each in itertools.chain(*(moves for _, moves in columns)):
-        np.add.at(sent, each.source, bytes_of(each.value) * each.size * (each.source != each.destination))
-    return sent.tolist()
 
 
 def unit_bytes(plan, batch_size, dtype):
@@ -94,32 +81,22 @@ def joined_values(plan, columns):
 
 
 class Facts:
-    """Of a plan's transfers what memory depends on.
+    """Of a plan what memory depends on: its `joined_values`, its `synchronised_stages`, and the extents of gradients.
 
-    ``joined``: by (device, y or dy) the steps in which it takes part in transfers of parts or shares. ``moved``: those
-    that come first by a transfer. ``extents``: by gradients the first and last element, of each device.
+    ``extents``: by gradients the first and last element, of each device.
     """
 
     def __init__(self, plan, columns):
-        self.plan, self.joined, self.moved, self.extents = plan, {}, set(), {}
-        joined, made, self.synchronised = joined_values(plan, columns), set(), synchronised_stages(columns)
-        for number, (computes, moves) in enumerate(columns, 1):
+        self.plan, self.extents = plan, {}
+        self.joined, self.synchronised = joined_values(plan, columns), synchronised_stages(columns)
+        for computes, moves in columns:
             for each in moves:
-                if each.value[0] in ("y", "dy"):
-                    self._note_units(each, number, each.value in joined, made)
-                elif each.target[0] == "grads":
+                if each.target[0] == "grads":
                     self._note_elements(each.target, each.destination, each.start, each.stop)
             for compute in computes:
-                what, device, s, m, _ = compute
-                made.add((device, ("y", s, m) if what == "F" else ("dy", s - 1, m)))
-                if what in "BW":
+                if compute.what in "BW":
+                    device, s = compute[1:3]
                     self._note_elements(compute.grads, [device], *self.computed_with(device, s))
-
-    def _note_units(self, each, number, joined, made):
-        self.moved |= {(device, each.value) for device in each.destination.tolist()} - made
-        if joined:
-            for device in {*each.source.tolist(), *each.destination.tolist()}:
-                self.joined.setdefault((device, each.value), []).append(number)
 
     def _note_elements(self, value, devices, start, stop):
         if value not in self.extents:
@@ -146,7 +123,7 @@ class _Piece:
 
 
 class _Memory:
-    """Of one device; values `begin` to live and are put together (`join`), step by step, and then all is `held`."""
+    """Of one device, of which values `begin` to live, one after the other, and then all is `held`."""
 
     def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
@@ -167,24 +144,18 @@ class _Memory:
             if stage == len(plan.stages) - 1:
                 self.always["examples"] += objective.zeros(1).nbytes * self.examples[m]
 
-    def begin(self, value, begin, end, join):
-        """A value begins to live; ``join``: the step in which it is put together, unless it is whole, or None."""
-        nbytes, shared = self._own_and_shared(value)
-        if join is not None and nbytes != self._whole(value):
-            end = join - 1
-        own = _Piece(self._kind_of(value), nbytes, begin, end)
-        self.pieces.append(own)
-        self.of[value] = [own, *self.of.get(shared, ())]
-        for piece in self.of[value]:
+    def begin(self, value, begin, end, moved):
+        """A value begins to live: maybe in parts, which are put together in a whole array when it is ``moved``."""
+        came = value[0] in ("y", "dy") and moved == begin
+        nbytes, shared = (self._whole(value), None) if came else self._own_and_shared(value)
+        own = _Piece("messages" if came else OF_VALUES.get(value[0], "activations"), nbytes, begin, end)
+        self.of[value] = [own]
+        if value in self.facts.joined and moved and nbytes != self._whole(value):
+            own.end, self.joined[moved] = moved - 1, own
+            self.of[value].append(_Piece("messages", self._whole(value), moved, end))
+        self.pieces += self.of[value]
+        for piece in [piece for piece in self.of.get(shared, ()) if piece.begin < begin][-1:]:
             piece.end = max(piece.end, end)
-
-    def join(self, value, begin, end):
-        """Parts are put together in an array of the whole; then what was there before is gone."""
-        before, whole = self.of[value][0], self._whole(value)
-        if before.nbytes != whole:
-            self.of[value] = [_Piece("messages", whole, begin, end)]
-            self.pieces += self.of[value]
-            self.joined[begin] = before
 
     def held(self, count):
         """The `Held` of ``count`` steps."""
@@ -212,11 +183,6 @@ class _Memory:
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])
 
-    def _kind_of(self, value):
-        if value[0] not in ("y", "dy", "cache", "delta"):
-            return "parameters" if value[0] == "params" else "gradients"
-        return "messages" if (self.device, value) in self.facts.moved else "activations"
-
     def _own_and_shared(self, value):
         """The bytes of its own array, and the value whose array it has as well, or None."""
         kind, s, *m = value
@@ -229,8 +195,6 @@ class _Memory:
             return NORM_ITEMSIZE * self._norm_numbers(kind, s), None
         if kind in ("cache", "delta") and self.units[s] == 0:
             return 0, None
-        if (self.device, value) in self.facts.moved:
-            return self._whole(value), None
         sizes, N = self.sizes[s], self.examples[m[0]]
         if kind == "delta" and s in self.facts.synchronised:
             start, stop = self.facts.computed_with(self.device, s)

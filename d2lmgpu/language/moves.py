@@ -101,6 +101,14 @@ def check_moves(moves, k, size_of):
                 raise Wrong(f"{each.transfer(np.argmax(wrong))!r} {what}")
 
 
+def sent_by(columns, k, bytes_of=lambda value: 1):
+    """How many elements each of k devices sends to others, or bytes: ``bytes_of(value)`` are those of one element."""
+    sent = np.zeros(k, np.int64)
+    for each in itertools.chain.from_iterable(columns):
+        np.add.at(sent, each.source, bytes_of(each.value) * each.size * (each.source != each.destination))
+    return sent.tolist()
+
+
 def cuts_of(columns, edges):
     """Where a value is cut so that all `Moves` in ``columns``, lists of them, move whole pieces, and at ``edges``."""
     found = {*edges}

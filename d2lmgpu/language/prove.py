@@ -12,7 +12,7 @@ from ..arguments import check_whole
 from ..devices import MOST_DEVICES
 from .actions import ALONE, MOST_ELEMENTS
 from .follow import diagnosis, follow, shares_alone
-from .moves import Wrong, check_moves, check_steps, cuts_of
+from .moves import Wrong, check_moves, check_steps, cuts_of, sent_by
 from .replay import Replay
 
 
@@ -46,18 +46,15 @@ def prove(schedule, k, n):
     replay = Replay(k, lambda value: cuts)
     held = replay.sums(ALONE)
     held[...] = np.array([1 << device for device in range(k)], object)[:, None]
-    sent = np.zeros(k, np.int64)
     for moves in columns:
         replay.step(moves)
-        for each in moves:
-            np.add.at(sent, each.source, each.size)
     right = np.equal(held, (1 << k) - 1).astype(bool)
     if not right.all():
         piece, device = np.argwhere(~right.T)[0].tolist()
         found = follow(steps, shares_alone(k), cuts[piece])
         what = diagnosis(found, {*range(k)}, (device, ALONE), "share", "device")
         raise ScheduleError(f"device {device}, elements {cuts[piece]} to {cuts[piece + 1]}: {what}")
-    sent, bound = sent.tolist(), 2 * (k - 1) * n / k
+    sent, bound = sent_by(columns, k), 2 * (k - 1) * n / k
     return Proof(len(steps), sent, max(sent) / bound if bound else None, replay.wasted)
 
 

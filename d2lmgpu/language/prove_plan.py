@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ..arguments import check_list, check_name, check_whole
 from ..optimizers import OPTIMIZERS
 from .check import check_plan
-from .memory import bytes_sent, held_in_steps
-from .moves import Wrong
+from .memory import held_in_steps, unit_bytes
+from .moves import Wrong, sent_by
 from .objective import CLASSES
 from .plan import PlanError
 from .plan_replay import PlanReplay
@@ -43,16 +43,17 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for what is no plan.
     """
-    columns = check_plan(plan)
+    replay = replayed(plan)
     check_minibatch(plan, batch_size, optimizer, dtype)
-    replay = replayed(plan, columns)
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels)
+    held = held_in_steps(plan, replay.columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
-    return PlanProof(*peaks, bytes_sent(plan, columns, batch_size, dtype), replay.wasted)
+    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype))
+    return PlanProof(*peaks, sent, replay.wasted)
 
 
-def replayed(plan, columns):
-    """The `PlanReplay` of a right plan; ``columns``: its steps as `check_plan` gives them. PlanError if it is wrong."""
+def replayed(plan):
+    """The `PlanReplay` of a right plan, whose steps are its ``columns``. Raises PlanError for a plan that is wrong."""
+    columns = check_plan(plan)
     try:
         replay = PlanReplay(plan, columns)
         replay.run()

@@ -14,7 +14,6 @@ from ..arguments import shown
 from ..cluster import Cluster, as_cluster, gather, unite
 from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
-from ..language.check import check_plan
 from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
@@ -78,8 +77,7 @@ class Execution:
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
-        columns = check_plan(plan)
-        replayed(plan, columns)
+        columns = replayed(plan).columns
         if len(everybody) != plan.k:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
         check_params("params", params, plan.network)

@@ -65,7 +65,7 @@ def actions_of(plan, columns):
             actions.append(Action(what, *about, target=into or ("grads", about[0]), devices=(device,), step=number))
         if number in gone:
             actions += _collectives(block)
-        for device, value, _, _ in gone.get(number, ()):
+        for device, value, *_ in gone.get(number, ()):
             actions.append(_about("free", value, number, device))
     return actions + _collectives(block)
 

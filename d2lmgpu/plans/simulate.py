@@ -15,8 +15,8 @@ import numpy as np
 
 from ..arguments import shown
 from ..collectives.clock import Clock
-from ..language.check import check_plan
-from ..language.memory import bytes_sent, held_in_steps, joined_values, unit_bytes
+from ..language.memory import held_in_steps, joined_values, unit_bytes
+from ..language.moves import sent_by
 from ..language.plan import Compute, part_updated, synchronised_stages
 from ..language.prove_plan import check_minibatch, replayed
 from ..networks import layer_rows
@@ -79,11 +79,10 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
 
     Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.
     """
-    columns = check_plan(plan)
+    columns = replayed(plan).columns
     check_minibatch(plan, batch_size, optimizer, dtype)
-    costs = check_costs(costs, plan)
-    replayed(plan, columns)
-    timed = functools.partial(_timed, plan, columns, network, costs, unit_bytes(plan, batch_size, dtype))
+    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
+    timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
     factors = {} if tuple(contention) == (1,) else slowed(lambda factors: timed(factors)[1], contention)
     clock, events, moved = timed(factors)
     busy = np.zeros(plan.k)
@@ -99,7 +98,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         events,
         _memory(plan, len(columns), held, events, moved),
         [each.peak for each in held],
-        bytes_sent(plan, columns, batch_size, dtype),
+        sent_by([moves for _, moves in columns], plan.k, bytes_of),
         moved,
         joined_values(plan, columns),
     )
