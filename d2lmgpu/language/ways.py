@@ -12,7 +12,7 @@ Source: that a pipeline's last stage needs no cache is in Huang et al. 2019, "GP
 """
 
 import functools
-from collections import Counter
+import itertools
 
 import numpy as np
 
@@ -34,16 +34,15 @@ class Ways:
 
     def __init__(self, plan, columns, kernels=True):
         self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
-        computes = [(number, compute) for number, (each, _) in enumerate(columns, 1) for compute in each]
-        counts = Counter(compute[:4] for _, compute in computes)
-        for what, device, s, m in counts:
-            if what in COMPUTES and self.of.get((device, s, m)) != WRITTEN:
-                own = {one: counts[one, device, s, m] for one in COMPUTES}
-                once = own == dict.fromkeys("FBIWMS", 0) | {"F": 1, "B": 1, "M": own["M"], "S": own["M"]}
-                fast = kernels and once and own["M"] <= 1 and has_kernels(plan.stages[s], plan.network)
-                self.of[device, s, m] = KEPT if fast else WRITTEN
+        done = {}  # by device, stage and micro-batch
+        for compute in itertools.chain(*(computes for computes, _ in columns)):
+            if compute.what in COMPUTES:
+                done.setdefault(compute[1:4], []).append(compute.what)
         self.computed = [[] for _ in plan.layout]
-        for device, s, m in self.of:
+        for (device, s, m), whats in done.items():
+            once = sorted(whats) in (["B", "F"], ["B", "F", "M", "S"])
+            fast = kernels and once and has_kernels(plan.stages[s], plan.network)
+            self.of[device, s, m] = KEPT if fast else WRITTEN
             self.computed[device].append((s, m))
         self._runs = {}  # by device, where one has F's that may still go back
         for number, (each, moves) in enumerate(columns, 1):
