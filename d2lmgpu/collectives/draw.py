@@ -89,27 +89,24 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     mark where another algorithm becomes the fastest.
     """
     if devices is None:
-        points = [(size, network, size) for size in sizes]
+        x, points, what, title = sizes, [(network, size) for size in sizes], "bytes on each device", network.name
     else:
-        points = [(k, network(k), sizes) for k in devices]
-    seconds = np.array(
-        [[simulate(f(net.k, size // 4), net).seconds for _, net, size in points] for f in algorithms.values()]
-    )
+        x, points, what = devices, [(network(k), sizes) for k in devices], "devices"
+        title = f"{sizes:,} bytes on each device"
+    seconds = [[simulate(f(net.k, size // 4), net).seconds for net, size in points] for f in algorithms.values()]
     figure, axes = figure_of((6.4, 4.4))
-    x = [point[0] for point in points]
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
         axes.plot(x, times, color=colour, marker=marker, ms=4, label=name)
     names = list(algorithms)
-    best = seconds.argmin(axis=0)
+    best = np.argmin(seconds, axis=0)
     for i in np.flatnonzero(np.diff(best)):
         crossing = math.sqrt(x[i] * x[i + 1])
         axes.axvline(crossing, color="#555555", ls=":", lw=1)
         axes.annotate(
             f"{names[best[i + 1]]} →", (crossing, 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=8
         )
-    what = "bytes on each device" if devices is None else "devices"
     axes.set(xscale="log", yscale="log", xlabel=what, ylabel="simulated seconds")
-    axes.set_title(points[0][1].name if devices is None else f"{sizes:,} bytes on each device", fontsize=10)
+    axes.set_title(title, fontsize=10)
     if devices is not None:
         axes.set_xticks(x, [str(k) for k in x])
         axes.minorticks_off()
@@ -201,7 +198,7 @@ def _draw_arrows(axes, step, cuts):
     places = []
     for t in sorted(step, key=lambda t: min(t.source, t.destination)):
         (top, bottom), down = sorted((t.source, t.destination)), t.source < t.destination
-        for x in _columns(t, cuts):
+        for x in range(*np.searchsorted(cuts, (t.start, t.stop))):
             ends = lanes[x, down]
             number = next((lane for lane, end in enumerate(ends) if end <= top), len(ends))
             ends[number : number + 1] = [bottom]
@@ -215,10 +212,6 @@ def _draw_arrows(axes, step, cuts):
     style = {"units": "inches", "width": 0.018, "headwidth": 5, "headlength": 6, "headaxislength": 6, "minlength": 0}
     style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "color": [OP_COLOURS[t.op] for t, *_ in places]}
     axes.quiver(across, begin + shorter, np.zeros(len(places)), end - begin - 2 * shorter, zorder=3, **style)
-
-
-def _columns(t, cuts):
-    return [i for i, start in enumerate(cuts[:-1]) if t.start <= start < t.stop]
 
 
 def _cell_size(k, count):

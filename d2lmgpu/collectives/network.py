@@ -108,8 +108,8 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
 
 def nvlink_ring(k, bandwidth, latency=0.0):
     """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
-    pairs = sorted({(i, (i + step) % k) for i in range(k) for step in (1, -1)})
-    return _wired(f"NVLink ring, {k} devices", k, pairs, bandwidth, latency)
+    wires = {(i, (i + step) % k): bandwidth for i in range(k) for step in (1, -1)}
+    return _wired(f"NVLink ring, {k} devices", k, wires, latency)
 
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
@@ -119,9 +119,8 @@ MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1),
 
 def nvlink_mesh(bandwidth=25e9, latency=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
-    width = {(a, b): count for a, b, count in MESH_WIRES} | {(b, a): count for a, b, count in MESH_WIRES}
-    pairs = sorted(width)
-    return _wired("NVLink mesh, 8 devices", 8, pairs, [width[pair] * bandwidth for pair in pairs], latency)
+    wires = {pair: count * bandwidth for a, b, count in MESH_WIRES for pair in ((a, b), (b, a))}
+    return _wired("NVLink mesh, 8 devices", 8, wires, latency)
 
 
 def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6):
@@ -166,8 +165,9 @@ def topology(name, k):
     return network
 
 
-def _wired(name, k, pairs, bandwidth, latency):
-    """A network of direct wires, each way one of ``pairs``; a message takes a way of the fewest wires."""
+def _wired(name, k, wires, latency):
+    """A network of direct ``wires``, bandwidths by (source, destination); a message takes a way of the fewest wires."""
+    pairs = sorted(wires)
     number = {pair: i for i, pair in enumerate(pairs)}
     neighbours = {i: [b for a, b in pairs if a == i] for i in range(k)}
     ways = {}
@@ -183,5 +183,5 @@ def _wired(name, k, pairs, bandwidth, latency):
     table = np.full((k, k, hops), NO_LINK)
     for (source, destination), way in ways.items():
         table[source, destination, : len(way)] = way
-    links = [f"{a} to {b}" for a, b in pairs]
-    return Network(name, k, links, bandwidth, lambda s, d: table[s, d], latency)
+    links, bandwidths = [f"{a} to {b}" for a, b in pairs], [wires[pair] for pair in pairs]
+    return Network(name, k, links, bandwidths, lambda s, d: table[s, d], latency)
