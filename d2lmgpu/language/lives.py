@@ -47,13 +47,11 @@ class _Lives:
         self.plan, self.lives, self.count = plan, [], len(columns)
         # By value, of each device: the steps in which it begins, is used last, sent last, read last and moved first.
         self.rows = collections.defaultdict(lambda: np.zeros((5, plan.k), np.int32))
-        self.norms = [bool(norms_of(stage, plan.network)) for stage in plan.stages]
-        self.always = np.zeros((plan.k, len(plan.stages)), bool)  # has the device all that it needs of the stage?
         self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
         for device, parts in enumerate(plan.layout):
             for part in parts:
-                stage, self.own[part.stage, device] = plan.stages[part.stage], part.params
-                self.always[device, part.stage] = stage.split or part.params == all_of(stage)
+                stage = plan.stages[part.stage]  # of a split one its part is all that it needs
+                self.own[part.stage, device] = all_of(stage) if stage.split else part.params
         self.computing = [[] for _ in plan.layout]  # of each device the steps in which it computes for a micro-batch
         for number, (computes, _) in enumerate(columns, 1):
             for compute in computes:
@@ -99,7 +97,7 @@ class _Lives:
         kind, s = value[:2]
         if kind in ("y", "dy"):
             return not 0 <= s < len(self.plan.stages) - 1
-        return kind in ROWS and not self.norms[s]
+        return kind in ROWS and not norms_of(self.plan.stages[s], self.plan.network)
 
     def _read(self, value, devices, number):
         """Devices read the value, those that have it; parameters may be some that they always have."""
@@ -112,7 +110,7 @@ class _Lives:
             return
         begin, end, _, used, _ = self.rows[value]
         if value[0] == "params":
-            devices = devices[~self.always[devices, value[1]]]
+            devices = devices[(self.own[value[1], devices] != all_of(self.plan.stages[value[1]])).any(axis=1)]
         if again:
             over = (begin[devices] != NEVER) & (used[devices] != 0) & (end[devices] < number)
             self._close(value, devices[over])

@@ -45,23 +45,21 @@ class PlanReplay(Rules, Replay):
         self.synchronised, self.joined = synchronised_stages(columns), joined_values(plan, columns)
         # By value: whether a device's computations have used it.
         self.used = collections.defaultdict(lambda: np.zeros(plan.k, bool))
-        self.persistent = [self._persistent(s) for s in range(len(plan.stages))]
+        self.ends = _last_mentioned(columns)
+        self._begin()
+
+    def _begin(self):
+        """Between steps devices hold some pieces of parameters, ``persistent``: by stage, (k, pieces)."""
+        self.persistent = [np.zeros_like(self.sums(("params", s)), bool) for s in range(len(self.plan.stages))]
+        for device, own in enumerate(self.parts):
+            for s, part in own.items():
+                self.persistent[s][device, self.pieces(("params", s), part.params)] = True
         for s, places in enumerate(self.persistent):
             self.sums(("params", s))[places] = OLD
-        self.ends = _last_mentioned(columns)
-
-    def _persistent(self, s):
-        """Which devices hold which pieces of a stage's parameters between steps, (k, pieces)."""
-        value = "params", s
-        places = np.zeros((self.k, len(self.cuts(value)) - 1), bool)
-        for device, own in enumerate(self.parts):
-            if s in own:
-                places[device, self.pieces(value, own[s].params)] = True
-        lacking = ~places.any(axis=0)
-        if lacking.any():
-            element = self.cuts(value)[np.argmax(lacking)]
-            raise Wrong(f"the layout: element {element} of the parameters of stage {s} is held by no device")
-        return places
+            lacking = ~places.any(axis=0)
+            if lacking.any():
+                element = self.cuts(("params", s))[np.argmax(lacking)]
+                raise Wrong(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
     def write(self, moves, number, pieces, sums):
         """As of `Replay`."""
