@@ -23,8 +23,6 @@ Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
 """
 
-import functools
-
 from ..language.actions import Transfer, chunk_bounds
 
 
@@ -35,21 +33,16 @@ def ring(k, n):
 
 def reduce_scatter(k, n):
     """The first half: device i ends with the complete sum of chunk i."""
-    chunks = chunk_bounds(n, k)
-    return [
-        [Transfer(i, right, *chunks[(i - 1 - step) % k], "add") for i, right in _neighbours(k)] for step in range(k - 1)
-    ]
+    return _once_round(k, n, -1, "add")
 
 
 def all_gather(k, n):
     """The second half: device i's chunk i goes to all."""
+    return _once_round(k, n, 0, "copy")
+
+
+def _once_round(k, n, first, op):
+    """In the first step device i sends chunk i + ``first``, and then always the one that it has just received."""
     chunks = chunk_bounds(n, k)
-    return [
-        [Transfer(i, right, *chunks[(i - step) % k], "copy") for i, right in _neighbours(k)] for step in range(k - 1)
-    ]
-
-
-@functools.cache  # so that a million transfers of a thousand devices share a thousand numbers
-def _neighbours(k):
-    """Each device, and the one to its right."""
-    return [(i, (i + 1) % k) for i in range(k)]
+    pairs = [(i, (i + 1) % k) for i in range(k)]  # made once: a million transfers share a thousand numbers
+    return [[Transfer(i, right, *chunks[(i + first - step) % k], op) for i, right in pairs] for step in range(k - 1)]

@@ -69,9 +69,7 @@ def _is_transfer(t):
 
 def check_steps(schedule):
     """Yield each step of a schedule, as a list of transfers and as one of `Moves`. Raises ValueError if it is none."""
-    if isinstance(schedule, (str, bytes, dict)) or not hasattr(schedule, "__iter__") or hasattr(schedule, "dtype"):
-        raise ValueError(f"schedule: {shown(schedule)} should be a list of steps, which are lists of transfers")
-    for number, step in enumerate(schedule, 1):
+    for number, step in enumerate(check_list("schedule", schedule, of="steps, which are lists of transfers"), 1):
         step = check_list(f"schedule: step {number}", step, of="transfers")
         try:
             moves = moves_of(step)

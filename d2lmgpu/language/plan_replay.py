@@ -40,7 +40,6 @@ class PlanReplay(Rules, Replay):
             for s, stage in enumerate(plan.stages)
         ]
         self.kept_on_device = set()  # (cache or delta, or M or S half way, device, stage, micro-batch)
-        self.updated = set()  # (device, stage)
         self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
         self.synchronised, self.joined = synchronised_stages(columns), joined_values(plan, columns)
         # By value: whether a device's computations have used it.
@@ -102,9 +101,10 @@ class PlanReplay(Rules, Replay):
                 raise Wrong(f"at the end: device {device}: after {kind} of stage {s}, micro-batch {m}, nothing came")
             if kind == "delta" or s == len(self.plan.stages) - 1:
                 self.waste(f"{kind} of stage {s}, micro-batch {m}, of device {device}: nobody uses it")
+        updated = {(c.device, c.stage) for computes, _ in self.columns for c in computes if c.what == "update"}
         for device, own in enumerate(self.parts):
             for s, part in own.items():
-                if part.state[0] < part.state[1] and (device, s) not in self.updated:
+                if part.state[0] < part.state[1] and (device, s) not in updated:
                     raise Wrong(f"at the end: device {device} holds state of stage {s}, and has not updated it")
 
     def _check_moments(self):

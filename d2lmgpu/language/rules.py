@@ -99,7 +99,6 @@ class Rules:
             raise Wrong("the layout gives this device nothing of this stage to update")
         self.use(device, ("params", s), part.state)
         self.use(device, grads, part.state)
-        self.updated.add((device, s))
         yield ("params", s), self.pieces(grads, part.state), NEW
 
     def _own(self, device, s):
