@@ -16,6 +16,8 @@ that they have in common. There, however, all devices wait for each other after 
 step of some may begin while others are still in the one before.
 """
 
+import collections
+
 import numpy as np
 
 from ..language.plan import uses_of
@@ -29,7 +31,7 @@ class Clock:
     """
 
     def __init__(self, k, network, bytes_of):
-        self.k, self.network, self.bytes_of, self.end, self.link_bytes = k, network, bytes_of, 0.0, None
+        self.network, self.bytes_of, self.end, self.link_bytes = network, bytes_of, 0.0, None
         if network is not None:
             check_network(network)
             if network.k < k:
@@ -37,7 +39,8 @@ class Clock:
             self.end, self.link_bytes = float(network.startup), np.zeros(len(network.links))
             self.free = np.full(len(network.links), self.end)
         self.computed = np.full(k, self.end)
-        self.start, self.times = self.end, {}  # by value until when it is (written, read), both (k,)
+        start = self.end
+        self.times = collections.defaultdict(lambda: np.full((2, k), start))  # by value until when it is written, read
 
     def step(self, moves, computes=(), costs=()):
         """Of the next step's `Moves` the begins and ends, and of its computations: two lists of pairs.
@@ -47,42 +50,37 @@ class Clock:
         computed = [self._compute(compute, cost) for compute, cost in zip(computes, costs, strict=True)]
         moved = self._move(moves)
         for each, (_, ends) in zip(moves, moved, strict=True):
-            np.maximum.at(self._of(each.target)[0], each.destination, ends)
-            np.maximum.at(self._of(each.value)[1], each.source, ends)
+            np.maximum.at(self.times[each.target][0], each.destination, ends)
+            np.maximum.at(self.times[each.value][1], each.source, ends)
             self.end = max(self.end, float(ends.max(initial=0)))
         for compute, (_, end) in zip(computes, computed, strict=True):
             device = compute.device
             self.computed[device], self.end = end, max(self.end, end)
             reads, makes, adds = uses_of(compute)
             for value in makes + adds:
-                self._of(value)[0][device] = end
+                self.times[value][0, device] = end
             for value in reads + adds:
-                self._of(value)[1][device] = max(self._of(value)[1][device], end)
+                self.times[value][1, device] = max(self.times[value][1, device], end)
         return moved, computed
-
-    def _of(self, value):
-        if value not in self.times:
-            self.times[value] = np.full(self.k, self.start), np.full(self.k, self.start)
-        return self.times[value]
 
     def _compute(self, compute, cost):
         begin, device = self.computed[compute.device], compute.device
         reads, makes, adds = uses_of(compute)
         for value in reads + makes + adds:
-            begin = max(begin, self._of(value)[0][device])
+            begin = max(begin, self.times[value][0, device])
         for value in makes + adds:
-            begin = max(begin, self._of(value)[1][device])
+            begin = max(begin, self.times[value][1, device])
         return float(begin), float(begin + cost)
 
     def _move(self, moves):
         """The begins and ends of a step's transfers, a pair of arrays for each of the `Moves`."""
         begins = []
         for each in moves:
-            written, read = self._of(each.target)
+            written, read = self.times[each.target]
             there = np.maximum(written[each.destination], read[each.destination])
             if each.target[0] == "params":
                 there = np.maximum(there, self.computed[each.destination])
-            begins.append(np.maximum(self._of(each.value)[0][each.source], there))
+            begins.append(np.maximum(self.times[each.value][0, each.source], there))
         if self.network is None or not moves:
             return [(begin, begin) for begin in begins]
         edges = np.cumsum([len(begin) for begin in begins])[:-1]

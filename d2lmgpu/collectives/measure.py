@@ -14,7 +14,7 @@ Source: NCCL-tests, "Performance reported by NCCL tests".
 
 import re
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -132,9 +132,8 @@ def virtual_devices(constants, cores):
 
     def network(k):
         beta = max(constants["beta"], 1e-30)
-        network = shared_cores(k, cores, 1 / beta, constants["occupancy"], 0.0, constants["gamma"])
-        network.startup = k * constants["startup"]
-        return network
+        of_cores = shared_cores(k, cores, 1 / beta, constants["occupancy"], 0.0, constants["gamma"])
+        return replace(of_cores, startup=k * constants["startup"])
 
     return network
 
