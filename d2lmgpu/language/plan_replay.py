@@ -131,7 +131,7 @@ class PlanReplay(Rules, Replay):
             self.write(each, *what)
         for made in making:
             self._keep(*made)
-        for value in self.held.keys() & self.ends.get(self.number, ()):
+        for value in self.held.keys() & self.ends[self.number - 1]:
             self._end(value)
 
     def _keep(self, compute, value, some, sums):
@@ -223,15 +223,11 @@ def _edges_of(plan, columns, parts, splits):
 
 
 def _last_mentioned(columns):
-    """By the number of a step the values that no later step is about; but moments have a use when all is done."""
-    last = {}
-    for number, (computes, moves) in enumerate(columns, 1):
-        mentioned = [value for each in moves for value in (each.value, each.target)]
-        for compute in computes:
-            mentioned += itertools.chain(*uses_of(compute))
-        last |= dict.fromkeys(mentioned, number)
-    ends = {}
-    for value, number in last.items():
-        if value[0] != "moments":
-            ends.setdefault(number, []).append(value)
-    return ends
+    """For each step the values that no later step is about; but moments have a use when all is done."""
+    later, ends = set(), []
+    for computes, moves in reversed(columns):
+        mentioned = {value for each in moves for value in (each.value, each.target)}
+        mentioned.update(*itertools.chain.from_iterable(map(uses_of, computes)))
+        ends.append({value for value in mentioned - later if value[0] != "moments"})
+        later |= mentioned
+    return ends[::-1]

@@ -72,9 +72,7 @@ class Replay:
         devices = moves.destination[number]
         _, first = np.unique(devices * table.shape[1] + pieces, return_index=True)
         if len(first) < len(pieces):  # several arrive in the same place: one after the other
-            rest = np.ones(len(pieces), bool)
-            rest[first] = False
-            for some in ~rest, rest:
+            for some in np.sort(first), np.delete(np.arange(len(pieces)), first):
                 self.write(moves, number[some], pieces[some], sums[some])
             return
         before, unread = table[devices, pieces], fresh[devices, pieces]
