@@ -91,7 +91,10 @@ class Replay:
                 t = moves.transfer(number[np.argmax(missing)])
                 raise Wrong(f"{t}: device {t.destination} has no such elements, to which they could be added")
             there = np.where(missing, 0, there)
-        return np.where((there & more).astype(bool), TWICE, there | more)
+        twice = (there & more).astype(bool)
+        total = there | more
+        total[twice] = TWICE
+        return total
 
     def _note(self, moves, numbers, what):
         for i in np.unique(numbers):
