@@ -263,7 +263,7 @@ def test_a_worker_that_dies_takes_one_trial_with_it(monkeypatch):
 def stop_or_wait(settings, *given):
     """In place of `run_trial`: the worker of seed 0 is stopped, as by Ctrl-Z; afterwards it hears whether to end."""
     if settings["seed"] == 0:
-        given[-1]({name: [] for name in CURVES})
+        given[-1]({name: [0.5] for name in CURVES})  # an epoch, of which watch hears
         os.kill(os.getpid(), signal.SIGSTOP)
         wait_for(given[-2])
         return make_row(settings, "interrupted", "as asked", 1.0)
