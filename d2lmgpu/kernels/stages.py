@@ -11,6 +11,7 @@ import numpy as np
 
 from ..devices import array_module
 from ..layers import avg_pool2d, max_pool2d, relu
+from ..timing import span
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 """Pooling layers, and the kind of each."""
@@ -159,6 +160,17 @@ def relu_and_pool(layers, largest=math.inf):
     if pool in POOLS and size <= largest:
         return (size, POOLS[pool], has_relu), has_relu + 1
     return (1, None, has_relu), has_relu + 0
+
+
+def timed(name, parts):
+    """A generator's parts, each as a span of time; its result."""
+    while True:
+        with span(name):
+            try:
+                next(parts)
+            except StopIteration as end:
+                return end.value
+        yield
 
 
 def to_the_end(parts):

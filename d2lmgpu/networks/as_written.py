@@ -17,7 +17,7 @@ import functools
 import itertools
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels.stages import function_of, to_the_end
+from ..kernels.stages import function_of, timed, to_the_end
 from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed, batch_norm_sums, make_sync_statistics
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
@@ -62,12 +62,12 @@ def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draw
     backward from the last to the first. Returns an array of two: the loss, and how many images have their label as the
     largest logit.
     """
-    outputs, caches = yield from forward_in_parts(network, X, params, sync_statistics, draws)
+    outputs, caches = yield from timed("forward", forward_in_parts(network, X, params, sync_statistics, draws))
     sums, cache = loss_forward(outputs, y, loss)
     for grad in grads:
         grad[...] = 0
     dy = loss_backward(cache, loss, scale)
-    yield from backward_in_parts(network, dy, caches, params, grads, sync_statistics)
+    yield from timed("backward", backward_in_parts(network, dy, caches, params, grads, sync_statistics))
     return sums
 
 
@@ -81,15 +81,13 @@ def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
         own, options = [next(rest) for _ in layer.shapes], {}
         if layer.channels:
             moments = next(sync).moments
-            with span("forward"):
-                moments[...] = batch_moments(x)
+            moments[...] = batch_moments(x)
             yield
             own.append(moments)
         if layer.random:
             options["draws"] = draws._replace(layer=next(drawing))
-        with span("forward"):
-            x, cache = layer.forward(x, *own, **options)
-            caches.append(_without_weight(layer, cache))
+        x, cache = layer.forward(x, *own, **options)
+        caches.append(_without_weight(layer, cache))
     return x, caches
 
 
@@ -122,24 +120,22 @@ def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), inp
         layer, options = layers[i], {}
         if layer.channels and sync:
             own = sync.pop()
-            with span("backward"):
-                own.sums[...] = batch_norm_sums(dy, caches[i])
+            own.sums[...] = batch_norm_sums(dy, caches[i])
             yield
             options["sums"] = own.sums
-        with span("backward"):
-            if not layer.shapes:
-                dy = layer.backward(dy, caches[i])
-                continue
-            own = slice(*places[i])
-            cache = _with_weight(layer, caches[i], params[own])
-            if grads is not None:
-                dy, *values = layer.backward(dy, cache, input_grad=i != lowest, **options)
-                _add(grads[own], values)
-                continue
-            delta.append(dy)
-            if i != lowest:
-                alone = {"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
-                dy, *_ = layer.backward(dy, cache, **alone)
+        if not layer.shapes:
+            dy = layer.backward(dy, caches[i])
+            continue
+        own = slice(*places[i])
+        cache = _with_weight(layer, caches[i], params[own])
+        if grads is not None:
+            dy, *values = layer.backward(dy, cache, input_grad=i != lowest, **options)
+            _add(grads[own], values)
+            continue
+        delta.append(dy)
+        if i != lowest:
+            alone = {"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
+            dy, *_ = layer.backward(dy, cache, **alone)
     return dy if input_grad else None, delta[::-1]
 
 

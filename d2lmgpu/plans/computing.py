@@ -7,7 +7,7 @@ pause where batch norm's sums may be summed over devices.
 import itertools
 
 from ..devices import array_module, parts_of
-from ..kernels.stages import Idle, images_last, to_the_end, with_shapes
+from ..kernels.stages import Idle, images_last, timed, to_the_end, with_shapes
 from ..language.ways import EMPTY, KEPT, WRITTEN
 from ..layers import make_sync_statistics
 from ..networks import half_weights
@@ -131,7 +131,8 @@ class Computing(Values):
         return self._parts_as_written(s, m, x, sync), sync
 
     def _parts_as_written(self, s, m, x, sync):
-        y, cache = yield from forward_in_parts(self.layers[s], x, self._params(s), sync, self._draws(s, m))
+        parts = forward_in_parts(self.layers[s], x, self._params(s), sync, self._draws(s, m))
+        y, cache = yield from timed("forward", parts)
         is_last = s == len(self.layers) - 1
         if is_last:
             y, end = loss_forward(y, self.minibatch.y[m], self.loss)
@@ -162,7 +163,7 @@ class Computing(Values):
         if dy is None:
             dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
         arguments = self.layers[s], dy, caches, self._params(s), grads, sync
-        dx, delta = yield from backward_in_parts(*arguments, input_grad=s > 0)
+        dx, delta = yield from timed("backward", backward_in_parts(*arguments, input_grad=s > 0))
         if grads is None:
             self._set("delta", s, m, delta)
         return images_last(dx) if s else None

@@ -18,8 +18,7 @@ import numpy as np
 
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import classes_of
-from ...timing import span
-from ..stages import Idle, Stages, function_of, output_shapes, to_the_end
+from ..stages import Idle, Stages, function_of, output_shapes, timed, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
 from .stages import HandedBack, OtherLoss, SoftmaxCrossEntropy
@@ -99,7 +98,7 @@ def rounds_of(programs, N):
 def forward_together(assigned, X, y, sync_statistics, draws=None):
     """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
     passes = [
-        program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start))
+        timed("forward", program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start)))
         for program, part in assigned
     ]
     for i, sync in enumerate(sync_statistics):
@@ -116,10 +115,10 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
     ``add``: those of the first one as well.
     """
     programs = [program for program, _ in assigned]
-    passes = [
-        program.backward(scale, grads, add or program is not programs[0], ready if program is programs[-1] else None)
-        for program in programs
-    ]
+    passes = []
+    for program in programs:
+        how = add or program is not programs[0], ready if program is programs[-1] else None
+        passes.append(timed("backward", program.backward(scale, grads, *how)))
     for i, sync in reversed(list(enumerate(sync_statistics))):
         for one in passes:
             next(one)
@@ -214,8 +213,6 @@ class Program(Stages):
 
         Without labels ``y`` there is no loss, and without ``draws`` nothing is random.
         """
-        timing = span("forward")
-        timing.begin()
         self.m = len(X)
         np.copyto(self.x[..., : self.m], X.transpose(*range(1, X.ndim), 0))
         if self.m < self.n:
@@ -224,13 +221,9 @@ class Program(Stages):
         for stage in self.stages:
             if isinstance(stage, BatchNorm) and stage.statistics is None:
                 stage.measure()
-                timing.end()
                 yield
-                timing.begin()
             stage.forward()
-        loss = 0.0 if y is None else self.loss.forward(y)
-        timing.end()
-        return loss
+        return 0.0 if y is None else self.loss.forward(y)
 
     def backward(self, scale, grads, add, ready):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
@@ -238,8 +231,6 @@ class Program(Stages):
         They are multiplied by ``scale``. With ``grads`` the sums are written there,
         from the last stage to the first, or added to what is there.
         """
-        timing = span("backward")
-        timing.begin()
         self.loss.backward(self.m)
         dy = self.loss.dx
         if scale != 1:
@@ -247,9 +238,7 @@ class Program(Stages):
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
             if isinstance(stage, BatchNorm):
                 stage.measure_back(dy)
-                timing.end()
                 yield
-                timing.begin()
             stage.backward(dy)
             dy = stage.dx
             if grads is not None and owned.start < owned.stop:
@@ -261,7 +250,6 @@ class Program(Stages):
                     ready(owned.start)
             if dy is None:
                 break
-        timing.end()
 
     def count_correct(self, y):
         """How many of the images of the last `forward` have their label as the largest logit."""

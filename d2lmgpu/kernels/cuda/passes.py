@@ -5,8 +5,8 @@ As kernels/cpu/passes.py, but all images go through one program.
 
 from ...layers.labels import with_right_answers
 from ...timing import span
-from ..stages import images_last
-from .program import Program, timed
+from ..stages import images_last, timed
+from .program import Program
 
 
 class Pass:

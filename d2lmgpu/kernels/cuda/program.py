@@ -16,7 +16,7 @@ import numpy as np
 from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
 from ...timing import span
-from ..stages import Idle, Stages, to_the_end
+from ..stages import Idle, Stages, timed, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
@@ -67,17 +67,6 @@ def in_parts(
         if dx is not None:
             dx[...] = program.dx
         return with_right_answers(value, program.logits, y) if loss else program.sums()
-
-
-def timed(name, parts):
-    """A generator's parts, each as a span of time."""
-    while True:
-        with span(name):
-            try:
-                next(parts)
-            except StopIteration:
-                return
-        yield
 
 
 def outputs(X, params, network, statistics=()):
