@@ -43,10 +43,7 @@ class BatchNorm:
         self.x_places, self.dz_places = places_of(x, size), places_of(self.dz, size)
 
     def load(self, params):
-        self.weight, self.bias = map(self._wide, params)
-
-    def unload(self):
-        self.weight = self.bias = None
+        self.params = [self._wide(param) for param in params]
 
     def measure(self):
         """The moments of x."""
@@ -64,7 +61,7 @@ class BatchNorm:
         mean, variance = self.statistics or mean_and_variance(self.sync.moments)
         self.mean = self._wide(mean.astype(self.x.dtype))
         self.factor = self._wide((1 / (variance + EPSILON) ** 0.5).astype(self.x.dtype))
-        self.slope = self.factor * self.weight
+        self.slope = self.factor * self.params[0]
         for block in self.blocks:
             self._normalise(block).forward(self.y[block])
 
@@ -74,7 +71,7 @@ class BatchNorm:
         scale = self.x.dtype.type(squares.scale)
         np.subtract(self.x_places[:, :, block], self.mean[block], out=squares.z)
         np.multiply(squares.z, self.slope[block] * scale, out=squares.z)
-        np.add(squares.z, self.bias[block] * scale, out=squares.z)
+        np.add(squares.z, self.params[1][block] * scale, out=squares.z)
         return squares
 
     def measure_back(self, dy):

@@ -36,7 +36,7 @@ class Pass:
                 if with_loss:
                     program.use_loss(loss)
                 else:
-                    program.use_handed_back()
+                    program.dlogits = scratch(program.logits.shape, dtype)
                 if len(sizes) > 1:  # gradients to be added; asked for last, so that other passes do without
                     program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
@@ -75,7 +75,7 @@ class Pass:
         for assigned in reversed(self.rounds):  # the last one is in the cache still
             self._load(assigned, params)
             for program, part in assigned if not self.with_loss else ():
-                program.loss.back = dy[part]
+                program.handed_back = np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
             yield from backward_together(assigned, self.sync, scale, grads, add=add)
             for program, part in assigned:

@@ -21,7 +21,7 @@ from ...layers.labels import classes_of
 from ..stages import Idle, Stages, function_of, output_shapes, timed, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stage
-from .stages import HandedBack, OtherLoss, SoftmaxCrossEntropy
+from .stages import OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64
 """Images that go through the network at a time, at most.
@@ -175,7 +175,8 @@ def _outputs_of(network, shape, param_shapes, dtype):
 class Program(Stages):
     """The stages of a network for images of ``shape`` (C, H, W), n at a time.
 
-    ``input_grad``: the gradient of the images is wanted.
+    ``input_grad``: the gradient of the images is wanted. `backward` begins with ``dlogits``: those of the loss, or with
+    what the layers after this part of a network have ``handed_back`` for them.
     """
 
     def __init__(self, network, params, shape, dtype, n, input_grad=False):
@@ -183,7 +184,7 @@ class Program(Stages):
         self.x = np.empty((*shape, n), dtype)
         super().__init__(network, params, self.x, shape, make_stage, input_grad)
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
-        self.logits, self.loss, self.cross_entropy = self.stages[-1].y, None, None
+        self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 
     def load(self, params):
         """Take a step's parameters, and begin new sums of gradients."""
@@ -194,8 +195,7 @@ class Program(Stages):
     def unload(self):
         """Keep no parameters of others."""
         for stage in self.stages:
-            if hasattr(stage, "unload"):
-                stage.unload()
+            stage.params = ()
 
     def use_loss(self, function):
         """Take the cross-entropy of labels, or another loss."""
@@ -203,10 +203,7 @@ class Program(Stages):
             self.loss = self.cross_entropy = self.cross_entropy or SoftmaxCrossEntropy(self.logits)
         else:
             self.loss = OtherLoss(self.logits, function)
-
-    def use_handed_back(self):
-        """Take the gradient that the layers after this part of a network hand back: `loss`.back."""
-        self.loss = HandedBack(self.logits)
+        self.dlogits = self.loss.dx
 
     def forward(self, X, y, draws=None):
         """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.
@@ -231,8 +228,10 @@ class Program(Stages):
         They are multiplied by ``scale``. With ``grads`` the sums are written there,
         from the last stage to the first, or added to what is there.
         """
-        self.loss.backward(self.m)
-        dy = self.loss.dx
+        dy = self.dlogits
+        if self.handed_back is not None:
+            np.copyto(dy[..., : self.m], self.handed_back)
+        dy[..., self.m :] = 0
         if scale != 1:
             np.multiply(dy, dy.dtype.type(scale), out=dy)
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):

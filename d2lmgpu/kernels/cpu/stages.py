@@ -1,8 +1,8 @@
 """The other stages of a program: dense layers, what stands alone, layers without a fast body, and the loss.
 
 Every stage has its output ``y``, and ``forward()`` and ``backward(dy)``, which sets
-``dx``; one with parameters ``load(params)`` and ``store(grads)``, and where it keeps parameters as they are
-``unload()``. Images are last in every array.
+``dx``; one with parameters ``load(params)`` and ``store(grads)``. Its ``params`` are those of them that it uses as they
+are, until the program forgets them. Images are last in every array.
 """
 
 import numpy as np
@@ -20,21 +20,18 @@ class Dense:
         D, O = weight_shape
         self.x = x
         self.y = np.empty((O, x.shape[1]), x.dtype)
-        self.weight, self.bias = None, scratch((O, 1), x.dtype)
+        self.bias = scratch((O, 1), x.dtype)
         self.relu, self.dx = relu, scratch(x.shape, x.dtype) if input_grad else None
         self.weight_grads, self.bias_grads = RunningSum((D, O), x.dtype), RunningSum(O, x.dtype)
 
     def load(self, params):
-        self.weight, bias = params
-        np.copyto(self.bias, bias[:, None])
+        self.params = params
+        np.copyto(self.bias, params[1][:, None])
         self.weight_grads.begin()
         self.bias_grads.begin()
 
-    def unload(self):
-        self.weight = None
-
     def forward(self):
-        np.matmul(self.weight.T, self.x, out=self.y)
+        np.matmul(self.params[0].T, self.x, out=self.y)
         np.add(self.y, self.bias, out=self.y)
         if self.relu:
             np.maximum(self.y, 0, out=self.y)
@@ -48,7 +45,7 @@ class Dense:
         np.add.reduce(dy, axis=1, out=self.bias_grads.term)
         self.bias_grads.add()
         if self.dx is not None:
-            np.matmul(self.weight, dy, out=self.dx)
+            np.matmul(self.params[0], dy, out=self.dx)
 
     def store(self, grads):
         np.copyto(grads[0], self.weight_grads.total)
@@ -143,9 +140,6 @@ class AsWritten(WrittenLayer):
         self.params = params
         self.sums = [np.zeros_like(param) for param in params]
 
-    def unload(self):
-        self.params = ()
-
     def forward(self):
         np.copyto(self.y, np.moveaxis(self.compute(np.moveaxis(self.x, -1, 0), self.params), 0, -1))
 
@@ -161,9 +155,9 @@ class AsWritten(WrittenLayer):
 
 
 class SoftmaxCrossEntropy:
-    """logits (K, n) and labels (m,), m ≤ n → the summed loss of the first m images, and ``dx`` (K, n).
+    """logits (K, n) and labels (m,), m ≤ n → the summed loss of the first m images, and their ``dx``, of dx (K, n).
 
-    The other images' columns are filling, and their gradients zero. As in layers/loss.py.
+    The other images' columns are filling. As in layers/loss.py: dx are the probabilities, less 1 at the label.
     """
 
     def __init__(self, logits):
@@ -186,42 +180,20 @@ class SoftmaxCrossEntropy:
         label_logits = np.add.reduce(self.picked[:, :m], axis=None, dtype=float)
         np.exp(self.shifted, out=self.shifted)  # from here on the exponentials
         np.add.reduce(self.shifted, axis=0, out=self.row)
-        np.divide(self.shifted, self.row, out=self.dx)  # the probabilities, until backward makes them the gradient
+        np.divide(self.shifted, self.row, out=self.dx)
         np.log(self.row, out=self.row)
-        return float(np.add.reduce(self.row[:m], dtype=float) - label_logits)
-
-    def backward(self, m):
-        """``dx``: the probabilities, less 1 at the label."""
         np.subtract(self.dx, self.is_label, out=self.dx)
-        self.dx[:, m:] = 0
-
-
-class HandedBack:
-    """In place of a loss, where other layers come after y (..., n): ``dx``, the gradient that they hand ``back``."""
-
-    back = None  # (m, ...), with images first
-
-    def __init__(self, y):
-        self.dx = scratch(y.shape, y.dtype)
-
-    def backward(self, m):
-        """``dx``: what was handed back."""
-        np.copyto(self.dx[..., :m], np.moveaxis(self.back, 0, -1))
-        self.dx[..., m:] = 0
+        return float(np.add.reduce(self.row[:m], dtype=float) - label_logits)
 
 
 class OtherLoss:
     """The same for another loss: ``function(outputs, targets)``, plain arrays (m, K) and (m, ...), gives it and dx."""
 
     def __init__(self, outputs, function):
-        self.logits, self.function, self.dx = outputs, function, np.zeros_like(outputs)
+        self.logits, self.function, self.dx = outputs, function, np.empty_like(outputs)
 
     def forward(self, y):
         """The loss as a float."""
         loss, grad = self.function(np.ascontiguousarray(self.logits[:, : len(y)].T), y)
         self.dx[:, : len(y)] = grad.T
         return float(loss)
-
-    def backward(self, m):
-        """``dx`` is known from `forward`."""
-        self.dx[:, m:] = 0
