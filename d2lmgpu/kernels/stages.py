@@ -20,14 +20,14 @@ POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 class Stages:
     """A network's ``stages`` and, as slices, which parameters belong to each, the ``owners``.
 
-    ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``make_stage(layers, x, shapes, input_grad)``
-    makes the stage that does the first of ``layers``, and says how many of them it does; ``shapes`` are the layers'
-    outputs for one image. ``input_grad``: whether something before it has parameters, and needs the gradient of its
-    input; given here, whether there is such a thing before the network, of which this is then a part. Raises
-    ValueError, or what the layers raise, if the sizes do not fit together.
+    ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``make_stages(layers, x, shapes, input_grad)``
+    makes a list of the stages that do the first of ``layers``, and says how many of them they do; the last one has
+    their parameters. ``shapes`` are the layers' outputs for one image. ``input_grad``: whether something before has
+    parameters, and needs the gradient of ``x``; given here, whether there is such a thing before the network, of which
+    this is then a part. Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
 
-    def __init__(self, network, params, x, shape, make_stage, input_grad=False):
+    def __init__(self, network, params, x, shape, make_stages, input_grad=False):
         if [param.shape for param in params] != [shape for layer in network for shape in layer.shapes]:
             raise ValueError(f"parameters of shapes {[param.shape for param in params]} are not those of the network")
         shapes = output_shapes(network, params, np.zeros((1, *shape), x.dtype))
@@ -38,11 +38,11 @@ class Stages:
         i = first = 0
         while i < len(network):
             is_wanted = input_grad or any(layer.shapes for layer in network[:i])
-            stage, taken = make_stage(network[i:], x, shapes[i:], is_wanted)
+            stages, taken = make_stages(network[i:], x, shapes[i:], is_wanted)
             count = sum(len(layer.shapes) for layer in network[i : i + taken])
-            self.stages.append(stage)
-            self.owners.append(slice(first, first + count))
-            x, i, first = stage.y, i + taken, first + count
+            self.stages += stages
+            self.owners += [slice(first, first)] * (len(stages) - 1) + [slice(first, first + count)]
+            x, i, first = stages[-1].y, i + taken, first + count
         self.norms = [stage for stage in self.stages if hasattr(stage, "measure")]
         self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
 

@@ -5,41 +5,41 @@ from ..stages import POOLS, function_of, relu_and_pool
 from ..winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
-from .stages import AsWritten, Dense, Flatten, Framed, Half, Pooling
+from .stages import AsWritten, Dense, Flatten, Frame, Half, Pooling
 from .winograd_convolution import WinogradConvolution
 
 EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
 """Layers that treat each image by itself, so that it does not matter which images are with it."""
 
 
-def make_stage(layers, x, shapes, input_grad):
-    """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
+def make_stages(layers, x, shapes, input_grad):
+    """The stages that do the first of ``layers``, and those after it that belong to it: (a list, how many layers).
 
     A convolution takes a ReLU and then a pooling with it, so does batch norm; a dense layer takes a ReLU.
     """
     first = layers[0]
     function, options = function_of(first)
     if function is flatten:
-        return Flatten(x), 1
+        return [Flatten(x)], 1
     if function is half:
-        return Half(x), 1
+        return [Half(x)], 1
     own = function in (conv2d, batch_norm, dense)
     what, fused = relu_and_pool(layers[own:])
     if function is dense:
-        return Dense(x, first.shapes[0], what[-1], input_grad), 1 + what[-1]
+        return [Dense(x, first.shapes[0], what[-1], input_grad)], 1 + what[-1]
     if function is conv2d:
-        return make_convolution(x, first.shapes[0], *what, input_grad, **options), 1 + fused
+        frames = [Frame(x, options["padding"])] if options.get("padding") else []
+        x = frames[0].y if frames else x
+        return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, options.get("stride", 1))], 1 + fused
     if function is batch_norm:
-        return BatchNorm(x, *what, input_grad), 1 + fused
+        return [BatchNorm(x, *what, input_grad)], 1 + fused
     if fused:
-        return Pooling(x, *what), fused
-    return AsWritten(x, first, shapes[0], input_grad), 1
+        return [Pooling(x, *what)], fused
+    return [AsWritten(x, first, shapes[0], input_grad)], 1
 
 
-def make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride=1, padding=0):
+def make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride=1):
     """The stage of a convolution: by Winograd's method where that is less work."""
-    if padding:
-        return Framed(x, padding, lambda x: make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride))
     O, C, kh, kw = kernel_shape
     outputs = (x.shape[1] - kh + 1) // size * size, (x.shape[2] - kw + 1) // size * size
     tile = choose_tile((kh, kw), outputs, size, C, O) if stride == 1 else None

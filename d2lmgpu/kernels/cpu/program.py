@@ -20,7 +20,7 @@ from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import classes_of
 from ..stages import Idle, Stages, function_of, output_shapes, timed, to_the_end
 from .batch_norm import BatchNorm
-from .choose import EACH_BY_ITSELF, make_stage
+from .choose import EACH_BY_ITSELF, make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64
@@ -182,7 +182,7 @@ class Program(Stages):
     def __init__(self, network, params, shape, dtype, n, input_grad=False):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
-        super().__init__(network, params, self.x, shape, make_stage, input_grad)
+        super().__init__(network, params, self.x, shape, make_stages, input_grad)
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 

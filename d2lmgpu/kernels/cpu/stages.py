@@ -87,24 +87,19 @@ class Flatten:
         self.dx = dy.reshape(self.x.shape)
 
 
-class Framed:
-    """A convolution of x (C, H, W, n) in a frame of ``padding`` zeros. ``make`` makes the stage that does it."""
+class Frame:
+    """x (C, H, W, n) → y (C, H + 2P, W + 2P, n), with ``padding`` P zeros around each image, for a convolution."""
 
-    def __init__(self, x, padding, make):
+    def __init__(self, x, padding):
         C, H, W, n = x.shape
-        framed = np.zeros((C, H + 2 * padding, W + 2 * padding, n), x.dtype)
-        inside = (slice(None), slice(padding, padding + H), slice(padding, padding + W))
-        self.x, self.inside = x, framed[inside]
-        self.convolution = make(framed)
-        self.y, dx = self.convolution.y, self.convolution.dx
-        self.dx = None if dx is None else dx[inside]
-        self.load, self.backward, self.store = (
-            getattr(self.convolution, name) for name in ("load", "backward", "store")
-        )
+        self.x, self.y = x, np.zeros((C, H + 2 * padding, W + 2 * padding, n), x.dtype)
+        self.inside = (slice(None), slice(padding, padding + H), slice(padding, padding + W))
 
     def forward(self):
-        np.copyto(self.inside, self.x)
-        self.convolution.forward()
+        np.copyto(self.y[self.inside], self.x)
+
+    def backward(self, dy):
+        self.dx = dy[self.inside]
 
 
 class Half:

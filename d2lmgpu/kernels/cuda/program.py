@@ -21,7 +21,7 @@ from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, run
-from .stages import PRECISIONS, WinogradConvolution, make_stage, rounds_output
+from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
 
 MOST_IDLE = 4
 """Programs that a thread keeps: one for each network and number of images."""
@@ -135,7 +135,7 @@ class Program(Stages):
         self.step = cupy.zeros(1, np.int32)  # how often the program went forward
         self.kind = PRECISIONS[precision]
         self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
-        make = functools.partial(make_stage, kind=self.kind, count=self.count)
+        make = functools.partial(make_stages, kind=self.kind, count=self.count)
         on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
         super().__init__(network, on_host, self.x, shape, make, input_grad)
         self.logits = self.stages[-1].y if self.stages else self.x

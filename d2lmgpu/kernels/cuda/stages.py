@@ -27,48 +27,42 @@ LARGEST_SQUARE = 4
 
 
 class Frame:
-    """For convolutions with padding: x (N, C, H, W) → framed (N, C, H + 2P, W + 2P), with P zeros around each image."""
+    """For convolutions with padding: x (N, C, H, W) → y (N, C, H + 2P, W + 2P), with P zeros around each image."""
 
     def __init__(self, x, padding, input_grad):
         import cupy
 
         N, C, H, W = x.shape
         self.x, self.planes = x, np.int32(N * C)
-        self.framed = cupy.zeros((N, C, H + 2 * padding, W + 2 * padding), np.float32)
+        self.y = cupy.zeros((N, C, H + 2 * padding, W + 2 * padding), np.float32)
         self.dx = cupy.empty_like(x) if input_grad else None
         self.launch = launch.frame(H, W, padding, N * C)
         self.launch_grad = launch.frame_grad(H, W, padding, N * C)
 
     def forward(self):
-        run(self.launch, self.x, self.framed, self.planes)
+        run(self.launch, self.x, self.y, self.planes)
 
-    def backward(self, dframed):
-        run(self.launch_grad, dframed, self.dx, self.planes)
+    def backward(self, dy, params, grads):
+        run(self.launch_grad, dy, self.dx, self.planes)
 
 
 class Convolution:
-    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW).
-
-    ``frame``: what has made x larger, or None.
-    """
+    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW)."""
 
     beside = contextlib.nullcontext()
 
-    def __init__(self, x, conv, input_grad, launches, frame=None):
+    def __init__(self, x, conv, input_grad, launches):
         import cupy
 
-        self.x, self.N, self.launches, self.frame = x, np.int32(len(x)), launches, frame
+        self.x, self.N, self.launches = x, np.int32(len(x)), launches
         self.y = cupy.empty((len(x), conv.O, conv.PH, conv.PW), np.float32)
         self.mask = cupy.empty(self.y.shape, np.uint16)
-        self.conv_dx = cupy.empty_like(x) if input_grad else None
-        self.dx = self.conv_dx if frame is None else frame.dx
+        self.dx = cupy.empty_like(x) if input_grad else None
         size = launches.weight_grad.workspace
         self.workspace = cupy.empty(size, np.float32) if size else None
         self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
 
     def forward(self, weight, bias):
-        if self.frame is not None:
-            self.frame.forward()
         run(self.launches.forward, self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
@@ -78,8 +72,6 @@ class Convolution:
         """
         if self.dx is not None:
             self.input_grad(dy, params[0])
-            if self.frame is not None:
-                self.frame.backward(self.conv_dx)
         with self.beside:
             if self.workspace is None:
                 run(self.launches.weight_grad, self.x, dy, self.mask, *grads, self.N)
@@ -88,7 +80,7 @@ class Convolution:
                 run(self.launches.weight_grad_sum, self.workspace, *grads, self.rows)
 
     def input_grad(self, dy, weight):
-        run(self.launches.input_grad, dy, self.mask, weight, self.conv_dx, self.N)
+        run(self.launches.input_grad, dy, self.mask, weight, self.dx, self.N)
 
 
 class WinogradConvolution(Convolution):
@@ -99,10 +91,10 @@ class WinogradConvolution(Convolution):
 
     ahead = None
 
-    def __init__(self, x, conv, input_grad, launches, frame=None):
+    def __init__(self, x, conv, input_grad, launches):
         import cupy
 
-        super().__init__(x, conv, input_grad, launches, frame)
+        super().__init__(x, conv, input_grad, launches)
         self.u = self.u_back = cupy.empty(launches.forward.workspace, np.float32)
         if launches.transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
             self.u_back = cupy.empty(launches.input_grad.workspace, np.float32)
@@ -217,31 +209,32 @@ class AsWritten(WrittenLayer):
         self.dx = None if dx is None else cupy.ascontiguousarray(dx)
 
 
-def make_stage(layers, x, shapes, input_grad, kind, count):
-    """The stage that does the first of ``layers``, and those after it that belong to it: (stage, how many).
+def make_stages(layers, x, shapes, input_grad, kind, count):
+    """The stages that do the first of ``layers``, and those after it that belong to it: (a list, how many layers).
 
     ``kind`` is a value of `PRECISIONS`; ``count`` (1,) of the images are examples.
     """
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     if not has_kernels([first]):
-        return AsWritten(x, first, shapes[0], input_grad), 1
+        return [AsWritten(x, first, shapes[0], input_grad)], 1
     if function is flatten:
-        return Flatten(x), 1
+        return [Flatten(x)], 1
     (S, pool, rectified), fused = relu_and_pool(rest, LARGEST_SQUARE)
     if function is dense:
         D, O = first.shapes[0]
-        return Dense(x, O, rectified, input_grad, choose.dense(kind, D, O, len(x), rectified)), 1 + rectified
+        return [Dense(x, O, rectified, input_grad, choose.dense(kind, D, O, len(x), rectified))], 1 + rectified
     if function in (conv2d, batch_norm):
         what, half = (S, pool == "max", rectified), rounds_output(kind, rest[fused:])
         if function is batch_norm:
-            return BatchNorm(x, *what, input_grad, count, half), 1 + fused
-        frame = Frame(x, options["padding"], input_grad) if options.get("padding") else None
-        return make_convolution(x, first.shapes[0], *what, input_grad, kind, half, frame), 1 + fused
+            return [BatchNorm(x, *what, input_grad, count, half)], 1 + fused
+        frames = [Frame(x, options["padding"], input_grad)] if options.get("padding") else []
+        x = frames[0].y if frames else x
+        return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, kind, half)], 1 + fused
     half = rounds_output(kind, rest)
     if function is relu:
-        return Rectifier(x, half), 1
-    return Pooling(x, options.get("size", 2), POOLS[function] == "max", half), 1
+        return [Rectifier(x, half)], 1
+    return [Pooling(x, options.get("size", 2), POOLS[function] == "max", half)], 1
 
 
 def rounds_output(kind, following):
@@ -249,17 +242,15 @@ def rounds_output(kind, following):
     return kind == "float16" and bool(following) and function_of(following[0])[0] is conv2d
 
 
-def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half, frame=None):
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
     import cupy
 
-    if frame is not None:
-        x = frame.framed
     N, C, H, W = x.shape
     O, _, KH, KW = kernel_shape
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     launches = choose.convolution(kind, conv, N, input_grad, half, multiprocessors)
-    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches, frame)
+    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
 
 
 def has_kernels(network):
