@@ -69,13 +69,9 @@ def conv_forward(conv, N):
         quads = ceil_div(quads, 2)
     channel_bytes = (K * odd(quads) * 4 + floats_of_x()) * 4
     CB = evenly(conv.C, 32 * 1024 // channel_bytes)
-    return Launch(
-        "conv_forward.cu",
-        "conv_forward",
-        conv.options + macros(OB=4 * quads, CB=CB, RH=RH, RW=RW),
-        (N, ceil_div(conv.O, 4 * quads), ceil_div(conv.PH, RH) * ceil_div(conv.PW, RW)),
-        (tiles()[0] * tiles()[1] * quads,),
-    )
+    options = conv.options + macros(OB=4 * quads, CB=CB, RH=RH, RW=RW)
+    grid = N, ceil_div(conv.O, 4 * quads), ceil_div(conv.PH, RH) * ceil_div(conv.PW, RW)
+    return Launch("conv_forward.cu", "conv_forward", options, grid, (tiles()[0] * tiles()[1] * quads,))
 
 
 def conv_input_grad(conv, N):
@@ -130,17 +126,12 @@ def conv_weight_grad_tiles(conv, N, multiprocessors=132):
     slots = max(1, min(128 // (OB * CB), 24 * 1024 // (CB * x_plane + OB * dz_plane)))
     while CB * x_plane + OB * dz_plane > SHARED_BYTES - 4 * most:
         CB = ceil_div(CB, 2)
-    parts = ceil_div(conv.O, OB) * ceil_div(conv.C, CB)  # blocks for one group of images
+    parts = ceil_div(conv.O, OB), ceil_div(conv.C, CB)  # blocks for one group of images
     resident = max(1, most // (slots * OB * CB))  # blocks that a multiprocessor is to run at a time
-    groups = max(1, min(N, multiprocessors * resident // parts))
-    return Launch(
-        "conv_weight_grad.cu",
-        "conv_weight_grad",
-        conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident),
-        (groups, ceil_div(conv.O, OB), ceil_div(conv.C, CB)),
-        (CB * OB * slots,),
-        workspace=groups * slots * (K * conv.C + 1) * conv.O,
-    )
+    groups = max(1, min(N, multiprocessors * resident // (parts[0] * parts[1])))
+    options = conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident)
+    workspace = groups * slots * _columns(conv)
+    return Launch("conv_weight_grad.cu", "conv_weight_grad", options, (groups, *parts), (CB * OB * slots,), workspace)
 
 
 def _conv_weight_grad_strips(conv, N, multiprocessors):
@@ -176,14 +167,8 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
             break
     tiles = ceil_div(N, images) * ceil_div(conv.PH, rows)
     groups = max(1, min(tiles, multiprocessors * max(1, 1024 // threads()) // parts))
-    return Launch(
-        "conv_weight_grad_strips.cu",
-        "conv_weight_grad_strips",
-        conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip),
-        (groups, parts),
-        (threads(),),
-        workspace=groups * sums * conv.O,
-    )
+    name, options = "conv_weight_grad_strips", conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip)
+    return Launch(f"{name}.cu", name, options, (groups, parts), (threads(),), workspace=groups * _columns(conv))
 
 
 def conv_weight_grad_rows(conv, partial):

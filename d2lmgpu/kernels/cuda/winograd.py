@@ -78,6 +78,10 @@ class Winograd(NamedTuple):
             rows = evenly(rows, most // columns)
         return rows, columns, most // (rows * columns)
 
+    def regions(self, rows, columns):
+        """The number of regions of an image that have so many rows and columns of tiles."""
+        return ceil_div(self.grid[0], rows) * ceil_div(self.grid[1], columns)
+
     def parts_back(self):
         """The `parts` of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
         squares = (self.MH // self.conv.S) * (self.MW // self.conv.S)
@@ -89,7 +93,7 @@ class Winograd(NamedTuple):
         As few as keep all multiprocessors busy: each part transforms all its tiles anew.
         """
         rows, columns, images = self.region()
-        blocks = ceil_div(self.N, images) * ceil_div(self.grid[0], rows) * ceil_div(self.grid[1], columns)
+        blocks = ceil_div(self.N, images) * self.regions(rows, columns)
         Q = max(1, min(128 // self.points, ceil_div(channels, LEAST_CHANNELS)))
         parts = ceil_div(channels, most * Q)
         while blocks * parts < 0.9 * self.multiprocessors and ceil_div(channels, (parts + 1) * Q) >= LEAST_CHANNELS:
@@ -120,11 +124,10 @@ def choose(conv, N, multiprocessors=132):
                 continue
             winograd = Winograd(conv, MH, MW, N, multiprocessors)
             rows, columns, images = winograd.region()
-            regions = ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
             parts = winograd.parts(conv.O)
             products = conv.C * parts[0] * parts[1] * parts[2]
             transforms = TRANSFORMS_PER_POINT * (conv.C * parts[0] + conv.O)
-            cost = TILES / images * regions * winograd.points * (products + transforms)
+            cost = TILES / images * winograd.regions(rows, columns) * winograd.points * (products + transforms)
             if cost < best and _channels_of_x(winograd) > 0:
                 best, choice = cost, winograd
     return choice
@@ -156,15 +159,9 @@ def conv_forward(winograd):
     parts, Q, RO = winograd.parts(conv.O)
     rows, columns, images = winograd.region()
     own = macros(Q=Q, RO=RO, CB=_channels_of_x(winograd), ROUND=winograd.round(Q, RO), TR=rows, TC=columns)
-    regions = ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
-    return Launch(
-        "winograd_forward.cu",
-        "winograd_forward",
-        winograd.options + own,
-        (ceil_div(winograd.N, images), parts, regions),
-        (winograd.threads(Q),),
-        workspace=(parts * conv.C + DEPTH) * Q * RO * winograd.points,
-    )
+    grid = ceil_div(winograd.N, images), parts, winograd.regions(rows, columns)
+    name, workspace = "winograd_forward", (parts * conv.C + DEPTH) * Q * RO * winograd.points
+    return Launch(f"{name}.cu", name, winograd.options + own, grid, (winograd.threads(Q),), workspace)
 
 
 def _channels_of_x(winograd):
@@ -189,14 +186,9 @@ def conv_input_grad(winograd):
     if CB == 0:
         return None
     own = macros(Q=Q, RO=RO, CB=evenly(conv.O, CB), ROUND=winograd.round(Q, RO), TR=rows, TC=columns)
-    return Launch(
-        "winograd_input_grad.cu",
-        "winograd_input_grad",
-        winograd.options + own,
-        (ceil_div(winograd.N, images), parts),
-        (winograd.threads(Q),),
-        workspace=(parts * conv.O + DEPTH) * Q * RO * winograd.points,
-    )
+    grid = ceil_div(winograd.N, images), parts
+    name, workspace = "winograd_input_grad", (parts * conv.O + DEPTH) * Q * RO * winograd.points
+    return Launch(f"{name}.cu", name, winograd.options + own, grid, (winograd.threads(Q),), workspace)
 
 
 def conv_weight_grad(winograd):
@@ -205,7 +197,7 @@ def conv_weight_grad(winograd):
     share = _best_share(winograd._replace(N=1, multiprocessors=1))  # it is the same for all
     rows, columns, images = share.region
     parts = ceil_div(conv.O, share.OB), ceil_div(conv.C, share.CB)
-    pieces = ceil_div(winograd.N, images) * ceil_div(winograd.grid[0], rows) * ceil_div(winograd.grid[1], columns)
+    pieces = ceil_div(winograd.N, images) * winograd.regions(rows, columns)
     threads = winograd.points * share.QO * share.QC
     resident = max(1, 512 // threads)
     groups = max(1, winograd.multiprocessors * resident // (parts[0] * parts[1]))
