@@ -10,7 +10,7 @@ import numpy as np
 
 from ...layers.batch_norm import EPSILON, MOMENTUM
 from .launch import Launch, ceil_div, macros, rounding
-from .run import run
+from .run import empty, run
 
 MOST_BLOCKS = 1024
 """The most blocks of a launch: some eight for each multiprocessor of a large GPU; all are busy, partial sums few."""
@@ -92,15 +92,13 @@ class BatchNorm:
     """
 
     def __init__(self, x, S, max_pool, relu, input_grad, count, half=False):
-        import cupy
-
         N, *shape = x.shape
         norm = Norm(*shape, S=S, max_pool=max_pool, relu=relu)
         sides = [side // S for side in shape[1:]]
         self.x, self.N, self.count = x, np.int32(N), count
-        self.y = cupy.empty((N, norm.C, *sides), np.float32)
-        self.mask = cupy.empty(self.y.shape, np.uint16)
-        self.dx = cupy.empty_like(x) if input_grad else None
+        self.y = empty((N, norm.C, *sides))
+        self.mask = empty(self.y.shape, np.uint16)
+        self.dx = empty(x.shape) if input_grad else None
         self.moments, self.gradient_sums = over_images("moments", norm, N), over_images("gradient_sums", norm, N)
         self.moments_sum = over_channels("moments_sum", norm)
         self.gradient_sums_sum = over_channels("gradient_sums_sum", norm)
@@ -108,7 +106,7 @@ class BatchNorm:
         self.normalise_fixed = rounding(over_images("normalise_fixed", norm, N), out=half)
         self.input_grad = over_images("input_grad", norm, N)
         size = max(self.moments.workspace, self.gradient_sums.workspace)
-        self.workspace = cupy.empty(size, np.float64)  # forward of partial moments, backward of partial sums
+        self.workspace = empty(size, np.float64)  # forward of partial moments, backward of partial sums
         self.sync = self.statistics = None
 
     def measure(self):

@@ -13,6 +13,7 @@ import threading
 
 import numpy as np
 
+from ...devices import array_module
 from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
 from ...timing import span
@@ -20,7 +21,7 @@ from ..stages import Idle, Stages, timed, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
 from .head import Head, can_be_head
-from .run import current_card, run
+from .run import current_card, empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
 
 MOST_IDLE = 4
@@ -60,13 +61,11 @@ def in_parts(
             program.take(X, y)
             program.scale.fill(scale)
         yield from timed("forward", program.forward(params))
-        if loss:
-            value, dlogits = loss(program.logits, y)
-            program.dlogits[...] = dlogits * dlogits.dtype.type(scale)
+        sums = program.sums(y, loss, scale)
         yield from timed("backward", program.backward(params, grads, ready))
         if dx is not None:
             dx[...] = program.dx
-        return with_right_answers(value, program.logits, y) if loss else program.sums()
+        return sums
 
 
 def outputs(X, params, network, statistics=()):
@@ -128,8 +127,8 @@ class Program(Stages):
         import cupy
 
         self.N = N
-        self.x = cupy.empty((N, *shape), np.float32) if x is None else x
-        self.labels = cupy.empty(N, np.int32) if labels is None else labels
+        self.x = empty((N, *shape)) if x is None else x
+        self.labels = empty(N, np.int32) if labels is None else labels
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
         self.scale = cupy.ones(1, np.float32) if scale is None else scale  # of all gradients
         self.step = cupy.zeros(1, np.int32)  # how often the program went forward
@@ -140,7 +139,7 @@ class Program(Stages):
         super().__init__(network, on_host, self.x, shape, make, input_grad)
         self.logits = self.stages[-1].y if self.stages else self.x
         self.dlogits = cupy.empty_like(self.logits)
-        self.losses, self.hits = cupy.empty(N, np.float32), cupy.empty(N, np.int32)
+        self.losses, self.hits = empty(N), empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.epoch_loss, self.epoch_correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
         self.bookkeeping = branches.branch() if branches else contextlib.nullcontext()  # of losses, hits and steps
@@ -161,11 +160,16 @@ class Program(Stages):
         if self.with_loss and not same(y, self.labels):
             self.labels[...] = y
 
-    def sums(self):
-        """The loss, and the number of right answers, of what went forward last: a new array of two."""
-        import cupy
+    def sums(self, y, loss=None, scale=1):
+        """The loss, and the number of right answers, of what went forward last: a new array of two.
 
-        sums = cupy.empty(2, np.float32)
+        ``loss``: as of `in_parts`, in place of the program's own; its gradient, times ``scale``, goes to ``dlogits``.
+        """
+        if loss:
+            value, dlogits = loss(self.logits, y)
+            self.dlogits[...] = dlogits * dlogits.dtype.type(scale)
+            return with_right_answers(value, self.logits, y)
+        sums = empty(2)
         sums[:1], sums[1:] = self.loss, self.correct
         return sums
 
@@ -176,9 +180,7 @@ class Program(Stages):
 
     def own_sync_statistics(self):
         """New ones, for sums over this device's images alone."""
-        import cupy
-
-        return make_sync_statistics([norm.x.shape[1] for norm in self.norms], cupy)
+        return make_sync_statistics([norm.x.shape[1] for norm in self.norms], array_module(self.x))
 
     def forward(self, params):
         """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer."""

@@ -9,6 +9,8 @@ import re
 import threading
 from importlib import resources
 
+import numpy as np
+
 from . import early
 
 _thread = threading.local()
@@ -49,6 +51,13 @@ def _module(file, options):
     if key not in modules:
         modules[key] = cupy.RawModule(code=read(file), options=("-std=c++17", *options))
     return modules[key]
+
+
+def empty(shape, dtype=np.float32):
+    """A new array on the current GPU, of any numbers."""
+    import cupy
+
+    return cupy.empty(shape, dtype)
 
 
 def current_card():

@@ -10,11 +10,12 @@ import contextlib
 
 import numpy as np
 
+from ...devices import array_module
 from ...layers import batch_norm, conv2d, dense, flatten, relu
 from ..stages import POOLS, WrittenLayer, function_of, relu_and_pool
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
-from .run import run
+from .run import empty, run
 
 PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
 """What factors of products are rounded to: in tf32 those of dense layers, in mixed precision as networks/mixed.py says.
@@ -26,24 +27,30 @@ LARGEST_SQUARE = 4
 """Side of the largest squares that the kernels pool."""
 
 
-class Frame:
+class OneKernel:
+    """A stage that is one kernel forward and one back.
+
+    ``there``: the launch and its arguments; ``back`` as well, but for dy, the first of them.
+    """
+
+    def forward(self):
+        run(*self.there)
+
+    def backward(self, dy, params, grads):
+        how, *arguments = self.back
+        run(how, dy, *arguments)
+
+
+class Frame(OneKernel):
     """For convolutions with padding: x (N, C, H, W) → y (N, C, H + 2P, W + 2P), with P zeros around each image."""
 
     def __init__(self, x, padding, input_grad):
-        import cupy
-
         N, C, H, W = x.shape
-        self.x, self.planes = x, np.int32(N * C)
-        self.y = cupy.zeros((N, C, H + 2 * padding, W + 2 * padding), np.float32)
-        self.dx = cupy.empty_like(x) if input_grad else None
-        self.launch = launch.frame(H, W, padding, N * C)
-        self.launch_grad = launch.frame_grad(H, W, padding, N * C)
-
-    def forward(self):
-        run(self.launch, self.x, self.y, self.planes)
-
-    def backward(self, dy, params, grads):
-        run(self.launch_grad, dy, self.dx, self.planes)
+        self.y = empty((N, C, H + 2 * padding, W + 2 * padding))
+        self.y.fill(0)
+        self.dx = empty(x.shape) if input_grad else None
+        self.there = launch.frame(H, W, padding, N * C), x, self.y, np.int32(N * C)
+        self.back = launch.frame_grad(H, W, padding, N * C), self.dx, np.int32(N * C)
 
 
 class Convolution:
@@ -52,14 +59,12 @@ class Convolution:
     beside = contextlib.nullcontext()
 
     def __init__(self, x, conv, input_grad, launches):
-        import cupy
-
         self.x, self.N, self.launches = x, np.int32(len(x)), launches
-        self.y = cupy.empty((len(x), conv.O, conv.PH, conv.PW), np.float32)
-        self.mask = cupy.empty(self.y.shape, np.uint16)
-        self.dx = cupy.empty_like(x) if input_grad else None
+        self.y = empty((len(x), conv.O, conv.PH, conv.PW))
+        self.mask = empty(self.y.shape, np.uint16)
+        self.dx = empty(x.shape) if input_grad else None
         size = launches.weight_grad.workspace
-        self.workspace = cupy.empty(size, np.float32) if size else None
+        self.workspace = empty(size) if size else None
         self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
 
     def forward(self, weight, bias):
@@ -92,12 +97,10 @@ class WinogradConvolution(Convolution):
     ahead = None
 
     def __init__(self, x, conv, input_grad, launches):
-        import cupy
-
         super().__init__(x, conv, input_grad, launches)
-        self.u = self.u_back = cupy.empty(launches.forward.workspace, np.float32)
+        self.u = self.u_back = empty(launches.forward.workspace)
         if launches.transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
-            self.u_back = cupy.empty(launches.input_grad.workspace, np.float32)
+            self.u_back = empty(launches.input_grad.workspace)
 
     def prepare(self, weight, bias):
         """Transform the weights; call it before `forward`, with the same parameters."""
@@ -120,11 +123,9 @@ class Dense:
     beside = contextlib.nullcontext()
 
     def __init__(self, x, outputs, relu, input_grad, launches):
-        import cupy
-
         self.x, self.N, self.relu, self.launches = x, np.int32(len(x)), relu, launches
-        self.y = cupy.empty((len(x), outputs), np.float32)
-        self.dx = cupy.empty_like(x) if input_grad else None
+        self.y = empty((len(x), outputs))
+        self.dx = empty(x.shape) if input_grad else None
 
     def forward(self, weight, bias):
         run(self.launches.forward, self.x, weight, bias, self.y, self.N)
@@ -152,61 +153,42 @@ class Flatten:
         self.dx = dy.reshape(self.x.shape)
 
 
-class Rectifier:
+class Rectifier(OneKernel):
     """ReLU where no convolution or dense layer comes before. ``half``: y is rounded to float16."""
 
     def __init__(self, x, half):
-        import cupy
-
-        self.x, self.y, self.dx = x, cupy.empty_like(x), cupy.empty_like(x)
-        self.launch = launch.rounding(launch.relu(x.size), out=half)
-
-    def forward(self):
-        run(self.launch, self.x, self.y, np.int32(self.x.size))
-
-    def backward(self, dy, params, grads):
-        run(launch.relu_grad(self.x.size), dy, self.x, self.dx, np.int32(self.x.size))
+        self.y, self.dx = empty(x.shape), empty(x.shape)
+        self.there = launch.rounding(launch.relu(x.size), out=half), x, self.y, np.int32(x.size)
+        self.back = launch.relu_grad(x.size), x, self.dx, np.int32(x.size)
 
 
-class Pooling:
+class Pooling(OneKernel):
     """Pooling where no convolution comes before: x (N, C, H, W) → y (N, C, H // S, W // S), rounded if ``half``."""
 
     def __init__(self, x, S, max_pool, half):
-        import cupy
-
         N, C, H, W = x.shape
-        self.x, self.dx, self.planes = x, cupy.empty_like(x), np.int32(N * C)
-        self.y = cupy.empty((N, C, H // S, W // S), np.float32)
-        self.mask = cupy.empty(self.y.shape, np.uint16)
-        self.launch = launch.rounding(launch.pool(H, W, S, max_pool, N * C), out=half)
-        self.launch_grad = launch.pool_grad(H, W, S, max_pool, N * C)
-
-    def forward(self):
-        run(self.launch, self.x, self.y, self.mask, self.planes)
-
-    def backward(self, dy, params, grads):
-        run(self.launch_grad, dy, self.mask, self.dx, self.planes)
+        self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
+        mask = empty(self.y.shape, np.uint16)
+        how = H, W, S, max_pool, N * C
+        self.there = launch.rounding(launch.pool(*how), out=half), x, self.y, mask, np.int32(N * C)
+        self.back = launch.pool_grad(*how), mask, self.dx, np.int32(N * C)
 
 
 class AsWritten(WrittenLayer):
     """A layer without a kernel: never in a graph, and so never with factors that are rounded."""
 
     def __init__(self, x, layer, y_shape, input_grad):
-        import cupy
-
         super().__init__(layer, input_grad)
-        self.x, self.y = x, cupy.empty((len(x), *y_shape), np.float32)
+        self.x, self.y = x, empty((len(x), *y_shape))
 
     def forward(self, *params):
         self.y[...] = self.compute(self.x, params)
 
     def backward(self, dy, params, grads):
-        import cupy
-
         dx, values = self.compute_back(dy)
         for grad, value in zip(grads, values, strict=True):
             grad[...] = value
-        self.dx = None if dx is None else cupy.ascontiguousarray(dx)
+        self.dx = None if dx is None else array_module(dx).ascontiguousarray(dx)
 
 
 def make_stages(layers, x, shapes, input_grad, kind, count):
