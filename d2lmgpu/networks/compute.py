@@ -149,8 +149,10 @@ def try_kernels(xp, precision="float32"):
     places = [xp.array(param.astype(np.float32)) for param in params]
     found = [xp.zeros(param.shape, np.float32) for param in params]
     X, y = xp.array(X), xp.array(y)
-    kernels, options = (cpu_kernels, {}) if xp is np else (cuda_kernels, {"precision": precision})
-    found_loss = to_the_end(kernels.in_parts(X, y, places, TRIED, found, **options))[0]
+    kernels, how = (cpu_kernels, {}) if xp is np else (cuda_kernels, {"precision": precision})
+    there_and_back = kernels.Pass(TRIED, places, X.shape[1:], X.dtype, len(X), False, True, None, {}, **how)
+    found_loss = to_the_end(there_and_back.forward(X, places, y))[0]
+    to_the_end(there_and_back.backward(places, found))
     pairs = zip([found_loss, *found], [loss, *grads], strict=True)
     error = max(np.linalg.norm(on_host(one) - other) / np.linalg.norm(other) for one, other in pairs)
     if not error <= TOLERANCES[precision]:

@@ -30,31 +30,17 @@ MOST_IDLE = 4
 _thread = threading.local()
 
 
-def in_parts(
-    X,
-    y,
-    params,
-    network,
-    grads,
-    ready=None,
-    sync_statistics=(),
-    scale=1.0,
-    precision="float32",
-    draws=None,
-    loss=None,
-    dx=None,
-):
+def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None, dx=None):
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this device. The cross-entropy is summed
     over examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called when all
     work that gives those from number ``i`` on is in the stream. It returns an array of two: the loss, and how many
-    images have their label as the largest logit. ``precision`` is one of `PRECISIONS`. Random layers draw from
-    ``draws``. ``loss``: another, a function of outputs and targets that gives it and its gradient with respect to the
-    outputs. ``dx`` (N, C, H, W): where to write the gradient with respect to X, which a network's first layers have no
-    use for.
+    images have their label as the largest logit. Random layers draw from ``draws``. ``loss``: another, a function of
+    outputs and targets that gives it and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write
+    the gradient with respect to X, which a network's first layers have no use for.
     """
-    with borrowed_program(network, params, X, precision, loss is None, dx is not None) as program:
+    with borrowed_program(network, params, X, loss is None, dx is not None) as program:
         program.use_statistics(sync_statistics)
         program.use_draws(draws)
         with span("forward"):
@@ -82,15 +68,15 @@ def outputs(X, params, network, statistics=()):
 
 
 @contextlib.contextmanager
-def borrowed_program(network, params, X, precision="float32", with_loss=True, input_grad=False):
+def borrowed_program(network, params, X, with_loss, input_grad=False):
     """This device's program for these sizes, in use here alone until it is given back; made if there is none.
 
     Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
-    options = precision, None, with_loss, input_grad
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options)
+    options = {"with_loss": with_loss, "input_grad": input_grad}
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options.values())
     idle = _thread.__dict__.setdefault("idle", Idle(MOST_IDLE))
-    program = idle.take(key) or Program(network, params, X.shape[1:], len(X), *options)
+    program = idle.take(key) or Program(network, params, X.shape[1:], len(X), **options)
     yield program  # if work with it fails, it is not given back
     idle.give_back(key, program)
 
