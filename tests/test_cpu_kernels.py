@@ -21,7 +21,6 @@ from d2lmgpu.networks import (
     Dense,
     Flatten,
     Layer,
-    count_correct,
     init_params,
     logits_as_written,
     loss_and_grads,
@@ -173,12 +172,10 @@ def test_as_the_layers(rng, name, N, dtype):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_correct_answers_are_counted(rng, name):
-    X, y, params, network = make(rng, name, 100, np.float64)
+def test_outputs_alone(rng, name):
+    X, _, params, network = make(rng, name, 100, np.float64)
     logits = logits_as_written(X, params, network)
     assert_close(d2l.networks.logits(X, params, network), logits, TOLERANCE[X.dtype])
-    y[:9] = logits.argmax(axis=1)[:9]  # so that some are right
-    assert (logits.argmax(axis=1) == y).sum() == count_correct(X, y, params, network) >= 9
 
 
 def test_both_ways_of_convolution_are_in_use(rng):

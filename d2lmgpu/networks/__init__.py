@@ -24,7 +24,6 @@ from .checks import (
     is_random as is_random,
 )
 from .compute import (
-    count_correct as count_correct,
     kernels_work as kernels_work,
     lenet as lenet,
     logits as logits,

@@ -1,4 +1,4 @@
-"""What is computed with a network: logits, the loss and its gradients, right answers.
+"""What is computed with a network: logits, the loss and its gradients.
 
 By the kernels of the place where the arrays are, if they have been tried and are right, or else as it is written in
 as_written.py. They are tried on a small network, against the layers that they stand for.
@@ -12,7 +12,6 @@ from ..devices.trials import works
 from ..kernels import cpu as cpu_kernels, cuda as cuda_kernels
 from ..kernels.stages import to_the_end
 from ..layers import make_sync_statistics, track_statistics
-from ..layers.labels import right_answers
 from .as_written import as_written, logits_as_written, loss_and_grads_as_written
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
 from .checks import check_drawing, check_images, check_layers, check_params, check_running
@@ -110,12 +109,6 @@ def loss_and_grads(
     for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
         track_statistics(mean, variance, own.moments)
     return xp.asarray(found, X.dtype)[..., 0].copy(), grads
-
-
-@on_device
-def count_correct(X, y, params, network=LENET, statistics=()):
-    """How many of the images ``X`` (N, C, H, W) get their label of ``y`` (N,) as the largest logit (0-d)."""
-    return right_answers(logits(X, params, network, statistics), y)
 
 
 def kernels_for(X, params):
