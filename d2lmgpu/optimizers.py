@@ -32,8 +32,7 @@ def sgd(params, grads, lr, batch_size):
     xp = array_module(params[0])
     with span("update"):
         for param, grad, change in _pieces(params, grads):
-            xp.multiply(grad, param.dtype.type(lr / batch_size), out=change)
-            xp.subtract(param, change, out=param)
+            param -= xp.multiply(grad, param.dtype.type(lr / batch_size), out=change)
 
 
 @on_device
@@ -46,11 +45,9 @@ def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
     with span("update"):
         for param, grad, velocity, change in _pieces(params, grads, velocities):
             number = param.dtype.type
-            xp.multiply(velocity, number(decay), out=velocity)
-            xp.multiply(grad, number(1 / batch_size), out=change)
-            xp.add(velocity, change, out=velocity)
-            xp.multiply(velocity, number(lr), out=change)
-            xp.subtract(param, change, out=param)
+            velocity *= number(decay)
+            velocity += xp.multiply(grad, number(1 / batch_size), out=change)
+            param -= xp.multiply(velocity, number(lr), out=change)
 
 
 @on_device
@@ -65,19 +62,17 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
     with span("update"):
         for param, grad, mean, square, change in _pieces(params, grads, means, squares):
             number = param.dtype.type
-            xp.multiply(mean, number(beta1), out=mean)
-            xp.multiply(grad, number((1 - beta1) / batch_size), out=change)
-            xp.add(mean, change, out=mean)
-            xp.multiply(square, number(beta2), out=square)
+            mean *= number(beta1)
+            mean += xp.multiply(grad, number((1 - beta1) / batch_size), out=change)
             xp.multiply(grad, number((1 - beta2) ** 0.5 / batch_size), out=change)
-            xp.multiply(change, change, out=change)
-            xp.add(square, change, out=square)
+            square *= number(beta2)
+            square += xp.square(change, out=change)
             xp.multiply(square, number(1 / (1 - beta2**step)), out=change)
             xp.sqrt(change, out=change)
-            xp.add(change, number(epsilon), out=change)
+            change += number(epsilon)
             xp.divide(mean, change, out=change)
-            xp.multiply(change, number(lr / (1 - beta1**step)), out=change)
-            xp.subtract(param, change, out=param)
+            change *= number(lr / (1 - beta1**step))
+            param -= change
 
 
 class Optimizer(NamedTuple):
@@ -151,8 +146,7 @@ def decaying(optimizer, weight_decay):
         with span("update"):
             for param, grad, product in _pieces(params, grads):
                 xp = array_module(param)
-                xp.multiply(param, param.dtype.type(weight_decay * batch_size), out=product)
-                xp.add(grad, product, out=grad)
+                grad += xp.multiply(param, param.dtype.type(weight_decay * batch_size), out=product)
         optimizer.update(params, grads, *rest)
 
     return optimizer._replace(update=update, in_graphs=False)
