@@ -79,7 +79,7 @@ def test_what_kernels_keep_is_what_they_hold(name):
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper.arrays)]
+    counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper)]
     assert sum(array.nbytes for array in counted) == pytest.approx(held, rel=0.01)
 
 

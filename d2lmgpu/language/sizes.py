@@ -121,7 +121,7 @@ def owned_arrays(thing, papers):
     A cache is an object of the kernels, or what layers keep that compute as they are written: lists and tuples.
     """
     found, seen, rest = {}, set(), [thing]
-    shared = {id(array) for paper in papers.values() for array in paper.arrays}
+    shared = {id(array) for paper in papers.values() for array in paper}
     while rest:
         one = rest.pop()
         if id(one) in seen:

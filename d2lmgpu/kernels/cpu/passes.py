@@ -8,14 +8,12 @@ Unlike the programs of program.py these are memory of a device. Where backward f
 both for a part of the images at a time, in one program.
 """
 
-import itertools
-
 import numpy as np
 
 from ...layers import make_sync_statistics
 from ...layers.labels import classes_of
-from .program import Program, backward_together, forward_together, parts_of
-from .scratch import Paper, scratch, shared_scratch
+from .program import Program, backward_together, forward_together, parts_of, rounds_of
+from .scratch import scratch, shared_scratch
 
 
 class Pass:
@@ -31,7 +29,7 @@ class Pass:
         sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
-            with shared_scratch(papers.setdefault(size, Paper())):
+            with shared_scratch(papers.setdefault(size, [])):
                 program = Program(layers, params, shape, dtype, size, input_grad)
                 if with_loss:
                     program.use_loss(loss)
@@ -41,8 +39,7 @@ class Pass:
                     program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
         self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
-        ends = itertools.accumulate(sizes)
-        pairs = [(program, slice(end - program.n, end)) for program, end in zip(self.programs, ends, strict=True)]
+        (pairs,) = rounds_of(self.programs, N)
         self.rounds = [pairs] if self.sync else [[pair] for pair in pairs]  # parts wait for each other at batch norm
 
     def forward(self, X, params, y=None, draws=None):

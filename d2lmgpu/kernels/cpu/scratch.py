@@ -20,10 +20,10 @@ def scratch(shape, dtype):
     paper = getattr(_thread, "paper", None)
     if paper is None:
         return np.empty(shape, dtype)
-    number, paper.asked = paper.asked, paper.asked + 1
-    if number == len(paper.arrays):
-        paper.arrays.append(np.empty(shape, dtype))
-    return paper.arrays[number]
+    number, _thread.asked = _thread.asked, _thread.asked + 1
+    if number == len(paper):
+        paper.append(np.empty(shape, dtype))
+    return paper[number]
 
 
 def scratch_of_zeros(shape, dtype):
@@ -40,17 +40,12 @@ def is_shared():
 
 @contextlib.contextmanager
 def shared_scratch(paper):
-    """Let all programs of one form that are made here have the scratch arrays of the ``paper``."""
-    _thread.paper = paper
-    paper.asked = 0
+    """Let all programs of one form that are made here have the same scratch arrays.
+
+    ``paper``: a list of them, in the order in which such a program asks for them; the first one adds them.
+    """
+    _thread.paper, _thread.asked = paper, 0
     try:
         yield
     finally:
         _thread.paper = None
-
-
-class Paper:
-    """Scratch arrays in the order in which a program of one form asks for them."""
-
-    def __init__(self):
-        self.arrays, self.asked = [], 0
