@@ -28,12 +28,14 @@ class Convolution:
         rows, columns = ((H - kh) // stride + 1) // size, ((W - kw) // stride + 1) // size  # of squares
         far = stride * size  # from a square to the next, in pixels
         taps = C * kh * kw
-        self.windows = np.lib.stride_tricks.as_strided(
-            x,
-            (C, kh, kw, size, size, rows, columns, n),
-            (*x.strides[:3], *(stride * s for s in x.strides[1:3]), *(far * s for s in x.strides[1:3]), x.strides[3]),
-            writeable=False,
-        )
+
+        def windows(x):  # of the same memory, without copying
+            step_c, step_h, step_w, step_n = x.strides
+            steps = (step_h, step_w, stride * step_h, stride * step_w, far * step_h, far * step_w)
+            shape = (C, kh, kw, size, size, rows, columns, n)
+            return np.lib.stride_tricks.as_strided(x, shape, (step_c, *steps, step_n))
+
+        self.windows = windows(x)
         self.patches = np.empty((taps + 1, size * size * rows * columns * n), dtype)
         self.patches[-1] = 1
         self.weights = scratch((O, taps + 1), dtype)
@@ -49,15 +51,9 @@ class Convolution:
         if input_grad:
             self.dx = scratch(x.shape, dtype)
             self.dpatches = scratch((taps, z.shape[1]), dtype)
-            dpatches = self.dpatches.reshape(self.windows.shape)
-            self.overlaps = [
-                (
-                    self.dx[:, top : top + far * rows : far, left : left + far * columns : far],
-                    dpatches[:, i, j, a, b],
-                )
-                for i, j, a, b in np.ndindex(kh, kw, size, size)
-                for top, left in [(i + stride * a, j + stride * b)]
-            ]
+            pairs = windows(self.dx), self.dpatches.reshape(self.windows.shape)
+            places = [(slice(None), *place) for place in np.ndindex(kh, kw, size, size)]
+            self.overlaps = [[array[place] for array in pairs] for place in places]
             self.multiply_back = product(self.weights[:, :-1].T, z, self.dpatches)
 
     def load(self, params):
@@ -75,8 +71,7 @@ class Convolution:
     def backward(self, dy):
         """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
         self.squares.backward(self.y, dy)  # z now holds its own gradient
-        self.sum_grads(self.grads.term)
-        self.grads.add()
+        self.grads.add(self.sum_grads)
         if self.dx is not None:
             self.multiply_back()
             self.dx[...] = 0

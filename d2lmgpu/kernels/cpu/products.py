@@ -63,7 +63,7 @@ def long_product(a, b):
 
 
 class RunningSum:
-    """A sum over micro-batches: write to ``term`` and call `add`; the first term is the sum itself."""
+    """A sum over micro-batches, the ``total``; the first term is the sum itself."""
 
     def __init__(self, shape, dtype):
         self.total = scratch(shape, dtype)
@@ -74,13 +74,9 @@ class RunningSum:
         """Forget the sum."""
         self._is_first = True
 
-    @property
-    def term(self):
-        """Where to write the next term."""
-        return self.total if self._is_first else self._other
-
-    def add(self):
-        """Add what was written to `term`."""
+    def add(self, function, *arguments):
+        """Add ``function(*arguments)``, which goes to ``out``."""
+        function(*arguments, out=self.total if self._is_first else self._other)
         if not self._is_first:
             np.add(self.total, self._other, out=self.total)
         self._is_first = False

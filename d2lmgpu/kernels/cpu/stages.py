@@ -40,10 +40,8 @@ class Dense:
         if self.relu:
             np.greater(self.y, 0, out=self.y)  # 0 or 1, by which the gradient is multiplied
             dy = np.multiply(self.y, dy, out=self.y)  # the output is no longer needed
-        np.matmul(self.x, dy.T, out=self.weight_grads.term)
-        self.weight_grads.add()
-        np.add.reduce(dy, axis=1, out=self.bias_grads.term)
-        self.bias_grads.add()
+        self.weight_grads.add(np.matmul, self.x, dy.T)
+        self.bias_grads.add(np.add.reduce, dy, 1)
         if self.dx is not None:
             np.matmul(self.params[0], dy, out=self.dx)
 

@@ -126,10 +126,8 @@ class WinogradConvolution:
             row.squares.backward(row.y, row.dy)  # z now holds its own gradient
             np.matmul(self.A_w, row.z, out=half)
             np.matmul(self.A_h, _matrix(half), out=_matrix(products))
-            np.matmul(row.values, products_T, out=self.kernel_grads.term)
-            self.kernel_grads.add()
-            np.add.reduce(products[ONE, :, ONE], axis=(0, 2), out=self.bias_grads.term)
-            self.bias_grads.add()
+            self.kernel_grads.add(np.matmul, row.values, products_T)
+            self.bias_grads.add(np.add.reduce, products[ONE, :, ONE], (0, 2))
             if self.dx is not None:
                 np.matmul(kernels, products, out=row.values)
         if self.dx is not None:
