@@ -197,10 +197,9 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
     def compute_on_gpu(X, y, *raws):
         program = cuda.Program(network, raws, shape, N, "mixed")
         program.use_statistics(program.own_sync_statistics())
-        program.take(X, y)
         program.scale.fill(scale)
         grads = [raw.copy() for raw in raws]
-        to_the_end(program.forward(raws))
+        to_the_end(program.forward(raws, X, y))
         to_the_end(program.backward(raws, grads))
         check_stages(program)
         return [array.get() for array in (program.loss, *grads)]

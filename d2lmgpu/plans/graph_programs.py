@@ -67,8 +67,7 @@ class GraphPrograms(Store):
         program = self.programs[key]
         self._count(program, m)
         program.use_statistics(sync_statistics)
-        program.take(x, self.minibatch.y[m])
-        yield from program.forward(params)
+        yield from program.forward(params, x, self.minibatch.y[m])
         yield from program.backward(params, grads, ready)
         self.branches.join()
         if dx is not None:
@@ -143,8 +142,7 @@ class GraphPass(Pass):
 
     def forward(self, X, params, y=None, draws=None):
         """As of `Pass`; the loss is in the program's totals."""
-        self.program.take(X, y)
-        yield from self.program.forward(params)
+        yield from self.program.forward(params, X, y)
         if self.with_loss:
             return None
         return with_images_last(self.program.logits, self.copies_y)

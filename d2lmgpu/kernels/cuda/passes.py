@@ -3,7 +3,6 @@
 As kernels/cpu/passes.py, but all images go through one program.
 """
 
-from ...timing import span
 from ..stages import images_last, timed
 from .program import Program
 
@@ -24,13 +23,8 @@ class Pass:
     def forward(self, X, params, y=None, draws=None):
         """As of the CPU's `Pass`."""
         program = self.program
-        program.use_draws(draws)
-        with span("forward"):
-            program.take(X, y)
-        yield from timed("forward", program.forward(params))
-        if not self.with_loss:
-            return images_last(program.logits)
-        return program.sums(y, self.loss)
+        yield from timed("forward", program.forward(params, X, y, draws))
+        return program.sums(y, self.loss) if self.with_loss else images_last(program.logits)
 
     def backward(self, params, grads, dy=None, scale=1):
         """As of the CPU's `Pass`."""

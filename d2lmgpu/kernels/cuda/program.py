@@ -16,7 +16,6 @@ import numpy as np
 from ...devices import array_module
 from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
-from ...timing import span
 from ..stages import Idle, Stages, timed, to_the_end
 from . import launch
 from .batch_norm import BatchNorm
@@ -42,11 +41,8 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     """
     with borrowed_program(network, params, X, loss is None, dx is not None) as program:
         program.use_statistics(sync_statistics)
-        program.use_draws(draws)
-        with span("forward"):
-            program.take(X, y)
-            program.scale.fill(scale)
-        yield from timed("forward", program.forward(params))
+        program.scale.fill(scale)
+        yield from timed("forward", program.forward(params, X, y, draws))
         sums = program.sums(y, loss, scale)
         yield from timed("backward", program.backward(params, grads, ready))
         if dx is not None:
@@ -61,9 +57,7 @@ def outputs(X, params, network, statistics=()):
     """
     with borrowed_program(network, params, X, with_loss=False) as program:
         program.use_statistics(() if statistics else program.own_sync_statistics(), statistics)
-        program.use_draws(None)
-        program.take(X, None)
-        to_the_end(program.forward(params))
+        to_the_end(program.forward(params, X))
         return program.logits.copy()
 
 
@@ -139,13 +133,6 @@ class Program(Stages):
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
             self.stages[-1] = Head(self.stages[-1], *arguments, self.kind)
 
-    def take(self, X, y):
-        """Copy N images and labels to where the launches read them, unless they are there."""
-        if not same(X, self.x):
-            self.x[...] = rounded_to_half(X) if self.half_x else X
-        if self.with_loss and not same(y, self.labels):
-            self.labels[...] = y
-
     def sums(self, y, loss=None, scale=1):
         """The loss, and the number of right answers, of what went forward last: a new array of two.
 
@@ -168,8 +155,17 @@ class Program(Stages):
         """New ones, for sums over this device's images alone."""
         return make_sync_statistics([norm.x.shape[1] for norm in self.norms], array_module(self.x))
 
-    def forward(self, params):
-        """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer."""
+    def forward(self, params, X=None, y=None, draws=None):
+        """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer.
+
+        N images and labels are copied to where the launches read them, unless they are there. Without ``draws`` nothing
+        is random.
+        """
+        self.use_draws(draws)
+        if X is not None and not same(X, self.x):
+            self.x[...] = rounded_to_half(X) if self.half_x else X
+        if y is not None and self.with_loss and not same(y, self.labels):
+            self.labels[...] = y
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if isinstance(stage, WinogradConvolution):
                 stage.prepare(*params[owned])
