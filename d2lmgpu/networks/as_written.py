@@ -94,17 +94,15 @@ def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
 def loss_forward(outputs, y, loss):
     """→ the loss and for how many examples the largest output is right, an array of two; and a cache."""
     with span("forward"):
-        if len(outputs):
-            summed, cache = loss.forward(outputs, y)
-            return with_right_answers(summed, outputs, y), (cache, outputs.dtype)
-        return with_right_answers(0, outputs, y), (outputs.copy(), None)  # a user's own loss need not understand it
+        summed, cache = loss.forward(outputs, y)
+        return with_right_answers(summed, outputs, y), (cache, outputs.dtype)
 
 
 def loss_backward(cache, loss, scale=1):
     """The gradient of the loss, multiplied by ``scale``, with respect to the outputs."""
     with span("backward"):
         cache, dtype = cache
-        dy = cache if dtype is None else loss.grad(cache).astype(dtype, copy=False)
+        dy = loss.grad(cache).astype(dtype, copy=False)
         return dy if scale == 1 else dy * dy.dtype.type(scale)
 
 
@@ -159,17 +157,19 @@ def parameter_places(layers):
 def _without_weight(layer, cache):
     if function_of(layer)[0] not in WITH_WEIGHT:
         return cache
-    x, weight, *rest = cache
-    xp = array_module(x)
-    return (x, xp.broadcast_to(xp.empty((), x.dtype), weight.shape), *rest)  # of its shape, and of no size
+    x, _, *rest = cache
+    return (x, None, *rest)
 
 
 def _with_weight(layer, cache, params):
     """The cache with the weight in the form in which forward has used it."""
-    if function_of(layer)[0] not in WITH_WEIGHT:
+    function = function_of(layer)[0]
+    if function not in WITH_WEIGHT:
         return cache
-    x, shaped, *rest = cache
-    weight = params[0].transpose(2, 3, 1, 0).reshape(shaped.shape) if function_of(layer)[0] is conv2d else params[0]
+    x, _, *rest = cache
+    weight = params[0]
+    if function is conv2d:
+        weight = weight.transpose(2, 3, 1, 0).reshape(x.shape[1], len(weight))
     return (x, weight, *rest)
 
 
