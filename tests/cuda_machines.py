@@ -1,9 +1,14 @@
 """What runs the CUDA kernels in tests: the CPU through the shim, or a GPU through CuPy. And arrays to try them on."""
 
+from pathlib import Path
+
 import cuda_on_cpu
 import numpy as np
 
+from d2lmgpu.kernels import cuda
 from d2lmgpu.kernels.cuda import read
+
+SOURCES = sorted(file.name for file in Path(cuda.__file__).parent.glob("*.cu"))
 
 TOLERANCE = 1e-5  # of the largest magnitude
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import references
 from conftest import long
-from cuda_machines import OnGPU, close, normal, rounded, unwritten
+from cuda_machines import SOURCES, OnGPU, close, normal, rounded, unwritten
 
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.kernels.cuda import read, sources, tensor_cores
+from d2lmgpu.kernels.cuda import read, tensor_cores
 from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.launch import Launch, macros
 
 
-@pytest.mark.parametrize("file", sources())
+@pytest.mark.parametrize("file", SOURCES)
 def test_needs_no_header_that_cupy_does_not_bring(file):
     """mma.h includes crt/mma.h, which only NVIDIA's compiler packages have."""
     assert set(re.findall(r"#include <(.+)>", read(file))) <= {"cuda_fp16.h", "cuda_bf16.h"}

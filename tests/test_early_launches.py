@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import standin_cupy
+from cuda_machines import SOURCES
 from test_gpu_rules import alone, assert_as, machine, train  # noqa: F401
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import early, read, sources
+from d2lmgpu.kernels.cuda import early, read
 from d2lmgpu.networks import LENET
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-EARLY = [file for file in sources() if "void wait_for_previous()" in read(file)]
+EARLY = [file for file in SOURCES if "void wait_for_previous()" in read(file)]
 KERNEL = re.compile(r'extern "C" __global__ void[^{;]*?(\w+)\(([^{;]*)\)\s*\{\s*(.*)')
 
 
@@ -55,7 +56,7 @@ def test_kernels_wait_before_anything_else(file):
 
 def test_others_do_not_mention_it():
     assert len(EARLY) >= 10
-    assert not [file for file in sources() if file not in EARLY and "wait_for_previous();" in read(file)]
+    assert not [file for file in SOURCES if file not in EARLY and "wait_for_previous();" in read(file)]
 
 
 def test_the_machine_code_waits_before_it_touches_memory():

@@ -62,7 +62,7 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
             written = grads if assigned is rounds[-1] else None
             yield from backward_together(assigned, sync_statistics, scale, written, ready)
             for program, part in assigned if dx is not None else ():
-                dx[part] = program.dx
+                dx[part] = np.moveaxis(program.stages[0].dx[..., : program.m], -1, 0)
     return np.array([value, right], X.dtype)
 
 
@@ -253,8 +253,3 @@ class Program(Stages):
     def count_correct(self, y):
         """How many of the images of the last `forward` have their label as the largest logit."""
         return int(np.count_nonzero(self.logits[:, : len(y)].argmax(axis=0) == y))
-
-    @property
-    def dx(self):
-        """The gradient of the images of the last `backward`, which was wanted, with images first."""
-        return np.moveaxis(self.stages[0].dx[..., : self.m], -1, 0)

@@ -74,11 +74,6 @@ def finish_card():
     cupy.cuda.Device().synchronize()
 
 
-def sources():
-    """The names of all CUDA files of this folder, sorted."""
-    return sorted(file.name for file in resources.files(__package__).iterdir() if file.name.endswith(".cu"))
-
-
 def read(name):
     """The text of one of them, for ``cupy.RawModule(code=...)``. Raises FileNotFoundError if there is none.
 
