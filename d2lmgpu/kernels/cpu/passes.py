@@ -11,7 +11,6 @@ both for a part of the images at a time, in one program.
 import numpy as np
 
 from ...layers import make_sync_statistics
-from ...layers.labels import classes_of
 from .program import Program, backward_together, forward_together, parts_of, rounds_of
 from .scratch import scratch, shared_scratch
 
@@ -49,17 +48,15 @@ class Pass:
         which see for ``draws``.
         """
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
-        value, right = 0.0, 0
+        sums = 0
         for assigned in self.rounds:
             self._load(assigned, params)
-            value += yield from forward_together(assigned, X, y, self.sync, draws)
+            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws))
             for program, part in assigned:
-                if self.with_loss:
-                    right += program.count_correct(classes_of(y[part]))
-                else:
+                if not self.with_loss:
                     Y[..., part] = program.logits[..., : program.m]
                 program.unload()
-        return np.array([value, right], X.dtype) if self.with_loss else Y
+        return sums.astype(X.dtype) if self.with_loss else Y
 
     def backward(self, params, grads, dy=None, scale=1):
         """A generator that writes the parameters' gradients to ``grads``.

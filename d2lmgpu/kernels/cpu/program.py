@@ -18,7 +18,7 @@ import numpy as np
 
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import classes_of
-from ..stages import Idle, Stages, function_of, output_shapes, timed, to_the_end
+from ..stages import Idle, Stages, function_of, norm_channels, output_shapes, timed, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
@@ -50,20 +50,17 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the gradient with respect to X,
     which a network's first layers have no use for.
     """
-    with borrowed_programs(network, params, X, input_grad=dx is not None) as programs:
+    with borrowed_programs(network, params, X, sync_statistics, input_grad=dx is not None) as programs:
         for program in programs:
-            program.use_statistics(sync_statistics)
             program.use_loss(loss)
-        value, right, labels = 0.0, 0, classes_of(y)
-        rounds = rounds_of(programs, len(X))
+        sums, rounds = np.zeros(2), rounds_of(programs, len(X))
         for assigned in rounds:
-            value += yield from forward_together(assigned, X, y, sync_statistics, draws)
-            right += sum(program.count_correct(labels[part]) for program, part in assigned)
+            sums += yield from forward_together(assigned, X, y, sync_statistics, draws)
             written = grads if assigned is rounds[-1] else None
             yield from backward_together(assigned, sync_statistics, scale, written, ready)
             for program, part in assigned if dx is not None else ():
                 dx[part] = np.moveaxis(program.stages[0].dx[..., : program.m], -1, 0)
-    return np.array([value, right], X.dtype)
+    return sums.astype(X.dtype)
 
 
 def outputs(X, params, network, statistics=()):
@@ -71,10 +68,8 @@ def outputs(X, params, network, statistics=()):
 
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    with borrowed_programs(network, params, X, one_by_one=len(statistics) > 0) as programs:
-        sync_statistics = () if statistics else make_sync_statistics([len(norm.x) for norm in programs[0].norms])
-        for program in programs:
-            program.use_statistics(sync_statistics, statistics)
+    sync_statistics = () if statistics else make_sync_statistics(norm_channels(network, params))
+    with borrowed_programs(network, params, X, sync_statistics, statistics) as programs:
         Y = np.empty((len(X), *programs[0].logits.shape[:-1]), X.dtype)
         for assigned in rounds_of(programs, len(X)):
             to_the_end(forward_together(assigned, X, None, sync_statistics))
@@ -129,24 +124,25 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
 
 
 @contextlib.contextmanager
-def borrowed_programs(network, params, X, one_by_one=False, input_grad=False):
+def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
     One program, which takes a part of the images after the other, since layers treat
     each image by itself. Batch norm needs all of them in the middle of the
-    network: then there is a program for each part, so that all parts can wait there.
-    ``one_by_one``: batch norm, too, treats each image by itself. ``input_grad``: the gradient of X is wanted.
+    network: then there is a program for each part, so that all parts can wait there; but not with ``statistics``, as of
+    `outputs`. ``sync_statistics``, ``input_grad``: as of `Stages`.
 
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
     sizes, others = parts_of(*key, len(X))
-    if batch_norm not in others or one_by_one:
+    if batch_norm not in others or statistics:
         sizes = [max(sizes)]
     key = (*key, input_grad, *sizes)
     programs = _idle.take(key) or [Program(network, params, X.shape[1:], X.dtype, n, input_grad) for n in sizes]
     for program in programs:
         program.load(params)
+        program.use_statistics(sync_statistics, statistics)
     yield programs  # if work with them fails, they are not given back
     for program in programs:
         program.unload()
@@ -206,9 +202,10 @@ class Program(Stages):
         self.dlogits = self.loss.dx
 
     def forward(self, X, y, draws=None):
-        """A generator that pauses at each batch norm layer; its result is the summed loss of up to n images.
+        """Up to n images: a generator that pauses at each batch norm layer.
 
-        Without labels ``y`` there is no loss, and without ``draws`` nothing is random.
+        Its result is an array of two, the summed loss and how many images have their label as the largest logit; 0
+        without labels ``y``. Without ``draws`` nothing is random.
         """
         self.m = len(X)
         np.copyto(self.x[..., : self.m], X.transpose(*range(1, X.ndim), 0))
@@ -220,7 +217,10 @@ class Program(Stages):
                 stage.measure()
                 yield
             stage.forward()
-        return 0.0 if y is None else self.loss.forward(y)
+        if y is None:
+            return 0
+        right = np.count_nonzero(self.logits[:, : self.m].argmax(axis=0) == classes_of(y))
+        return np.array([self.loss.forward(y), right])
 
     def backward(self, scale, grads, add, ready):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
@@ -249,7 +249,3 @@ class Program(Stages):
                     ready(owned.start)
             if dy is None:
                 break
-
-    def count_correct(self, y):
-        """How many of the images of the last `forward` have their label as the largest logit."""
-        return int(np.count_nonzero(self.logits[:, : len(y)].argmax(axis=0) == y))
