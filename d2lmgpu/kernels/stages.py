@@ -109,11 +109,7 @@ class Idle:
 
 def images_last(x):
     """Of a plain array (N, ...) a new one (..., N)."""
-    xp = array_module(x)
-    moved = xp.moveaxis(x, 0, -1)
-    copy = xp.empty(moved.shape, x.dtype)
-    copy[...] = moved
-    return copy
+    return array_module(x).moveaxis(x, 0, -1).copy()
 
 
 def with_shapes(layers, params):
