@@ -12,6 +12,7 @@ made of them can be written to a file, and made anew from it: `described`, `rest
 
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec
@@ -129,6 +130,14 @@ def sequential(input_shape, *recipes) -> Network:
 
     Raises ValueError, with the number of the layer, if one does not fit what comes before it.
     """
+    return composed(input_shape, recipes)
+
+
+def composed(input_shape, recipes, shapes=None):
+    """As `sequential`. ``shapes``: an iterator of its parameters' shapes, if they are known; others are a ValueError.
+
+    They are compared before memory is taken for a layer.
+    """
     check_input_shape(input_shape)
     x = np.zeros((1, *input_shape), np.float32)
     network = []
@@ -137,6 +146,8 @@ def sequential(input_shape, *recipes) -> Network:
             raise ValueError(f"sequential: layer {number} is {shown(recipe)}; give recipes, such as Dense(10)")
         try:
             layer = recipe(x.shape[1:])
+            if shapes is not None and layer.shapes != tuple(itertools.islice(shapes, len(layer.shapes))):
+                raise ValueError(f"the parameters of {recipe} are not those that there are")
             x, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
         except (ValueError, IndexError) as error:
             shape, why = x.shape[1:], message_of(error)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arguments import check_list, check_whole, plain, shown
 from ..kernels.stages import function_of, output_shapes
-from .build import RECIPES, Recipe, check_input_shape, sequential
+from .build import RECIPES, Recipe, check_input_shape, composed
 
 MOST_LAYERS = 10**4
 LARGEST_IMAGE = 2**28
@@ -41,11 +41,9 @@ def restored(description, shapes=None):
     check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
     check_input_shape(input_shape)
     check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
-    if shapes is None:
-        return sequential(input_shape, *map(_recipe, layers))
-    rest = iter(shapes)
-    network = sequential(input_shape, *(_compared(_recipe(layer), rest) for layer in layers))
-    if any(True for _ in rest):
+    rest = None if shapes is None else iter(shapes)
+    network = composed(input_shape, [_recipe(layer) for layer in layers], rest)
+    if rest is not None and any(True for _ in rest):
         raise ValueError("there are more parameters than the network has")
     return network
 
@@ -58,19 +56,6 @@ def _recipe(layer):
         return RECIPES[name](**arguments)
     except TypeError:
         raise ValueError(f"layer {name} has no arguments {shown(arguments)}") from None
-
-
-def _compared(recipe, shapes):
-    """The recipe, which looks first whether the layer's parameters have the next of the shapes."""
-
-    def make(shape):
-        layer = recipe(shape)
-        for expected in layer.shapes:
-            if next(shapes, None) != expected:
-                raise ValueError(f"the parameters of {recipe} are not those that there are")
-        return layer
-
-    return recipe._replace(make=make)
 
 
 def layer_rows(network):
