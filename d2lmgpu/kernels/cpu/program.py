@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from ...layers import batch_norm, make_sync_statistics
-from ...layers.labels import classes_of
+from ...layers.labels import right_answers
 from ..stages import Idle, Stages, function_of, norm_channels, output_shapes, timed, to_the_end
 from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stages
@@ -219,8 +219,7 @@ class Program(Stages):
             stage.forward()
         if y is None:
             return 0
-        right = np.count_nonzero(self.logits[:, : self.m].argmax(axis=0) == classes_of(y))
-        return np.array([self.loss.forward(y), right])
+        return np.array([self.loss.forward(y), right_answers(self.logits[:, : self.m].T, y)])
 
     def backward(self, scale, grads, add, ready):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
