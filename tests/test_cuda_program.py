@@ -105,8 +105,7 @@ def test_branches_change_nothing(make_gpus, rng, name):
             program = Program(network, raws, X.shape[1:], 3, branches=branches)
             grads = [raw.copy() for raw in raws]
             for _ in range(2):
-                program.take(X.raw, y.raw)
-                to_the_end(program.forward(raws))
+                to_the_end(program.forward(raws, X.raw, y.raw))
                 to_the_end(program.backward(raws, grads))
                 if branches:
                     branches.join()
