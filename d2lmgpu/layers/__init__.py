@@ -5,7 +5,6 @@ plain NumPy or CuPy arrays, float32 or float64, or the arrays of one device.
 """
 
 from .batch_norm import (
-    SyncStatistics as SyncStatistics,
     batch_moments as batch_moments,
     batch_norm as batch_norm,
     batch_norm_fixed as batch_norm_fixed,

@@ -8,8 +8,7 @@ what lies between is computed again on the way back.
 
 import numpy as np
 
-from ...layers import mean_and_variance
-from ...layers.batch_norm import EPSILON
+from ...layers.batch_norm import EPSILON, mean_and_variance
 from .squares import Squares, places_of, pooled_shape
 
 BLOCK = 2**19
