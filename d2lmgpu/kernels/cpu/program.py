@@ -19,7 +19,6 @@ import numpy as np
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import right_answers
 from ..stages import Idle, Stages, function_of, norm_channels, output_shapes, timed, to_the_end
-from .batch_norm import BatchNorm
 from .choose import EACH_BY_ITSELF, make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
@@ -213,7 +212,7 @@ class Program(Stages):
             self.x[..., self.m :] = 0
         self.use_draws(draws)
         for stage in self.stages:
-            if isinstance(stage, BatchNorm) and stage.statistics is None:
+            if stage in self.norms and stage.statistics is None:
                 stage.measure()
                 yield
             stage.forward()
@@ -234,7 +233,7 @@ class Program(Stages):
         if scale != 1:
             np.multiply(dy, dy.dtype.type(scale), out=dy)
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
-            if isinstance(stage, BatchNorm):
+            if stage in self.norms:
                 stage.measure_back(dy)
                 yield
             stage.backward(dy)

@@ -18,7 +18,6 @@ from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
 from ..stages import Idle, Stages, images_last, timed, to_the_end
 from . import launch
-from .batch_norm import BatchNorm
 from .head import Head, can_be_head
 from .run import current_card, empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
@@ -170,7 +169,7 @@ class Program(Stages):
             if isinstance(stage, WinogradConvolution):
                 stage.prepare(*params[owned])
         for stage, owned in zip(self.stages, self.owners, strict=True):
-            if isinstance(stage, BatchNorm) and stage.statistics is None:
+            if stage in self.norms and stage.statistics is None:
                 stage.measure()
                 yield
             stage.forward(*params[owned])
@@ -192,7 +191,7 @@ class Program(Stages):
         """
         dy = self.dlogits
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
-            if isinstance(stage, BatchNorm):
+            if stage in self.norms:
                 stage.measure_back(dy, grads[owned])
                 yield
             stage.backward(dy, params[owned], grads[owned])
