@@ -65,7 +65,7 @@ def trial_files(keep_models, results, data):
         return
     if keep:
         check_path("keep_models", keep_models)
-    check_apart({"keep_models": keep_models, "results": results}, {}, {})
+    check_apart({"keep_models": keep_models, "results": results}, {})
     folder = Path(keep_models) if keep else Path(f"{results}.trials")
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
