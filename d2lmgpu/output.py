@@ -33,6 +33,8 @@ def check_writable(path):
 def check_folder(path):
     """As `check_writable`, for a folder of results, which is made where there is none."""
     path = target(path)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"cannot write into {path}: it is no folder; give another name")
     with naming(path):
         path.mkdir(parents=True, exist_ok=True)
     check_writable(path / ".result")

@@ -93,7 +93,7 @@ def test_where_they_are_told(classes, tmp_path, capsys):
     _, *own, _ = d2l.plot_history(history).axes
     assert [axes.get_ylabel() for axes in own] == ["top 3, test set", "confidence, test set"]
     np.testing.assert_array_equal(own[1].lines[0].get_ydata(), history.metrics["confidence"])
-    assert any(b"metrics/top 3" in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    assert any(b"metrics/top_3" in file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
 
 
 def test_resumed(classes, tmp_path):

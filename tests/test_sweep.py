@@ -964,7 +964,7 @@ def test_plots_are_drawn_as_a_sweep_goes_on(monkeypatch, tmp_path):
         (["--plot", "plot.doc"], ".png, .svg, .pdf"),
         (["--curves", "plot.doc"], ".png, .svg, .pdf"),
         (["--curves", "a.png", "--plot", "a.png"], "--curves a.png and --plot a.png are the same file"),
-        (["--keep-models", __file__], "File exists"),
+        (["--keep-models", __file__], "is no folder; give another name"),
     ],
 )
 def test_bad_input_gets_one_line(capsys, arguments, message):
