@@ -15,7 +15,6 @@ import numpy as np
 from ...layers import avg_pool2d, avg_pool2d_grad, conv2d, conv2d_grad, relu, relu_grad
 from .choose import make_convolution
 from .convolution import Convolution
-from .stages import Pooling
 
 
 class AsWritten:
@@ -34,53 +33,89 @@ class AsWritten:
         return y, dx, dweight, dbias
 
 
-class _Stages:
-    """Stages of a program, in the layers' layout."""
+class ImagesLast:
+    """2. Images last in memory, arrays made once: patches are copied, added back and pooled in long runs.
+
+    All 9 × 9 outputs, as before; the bias is added and ReLU and pooling are done in separate passes.
+    """
 
     def __init__(self, x, weight, bias):
-        self.stages = self.make(np.ascontiguousarray(np.moveaxis(x, 0, -1)), weight.shape)
+        O, C, kh, kw = weight.shape
+        N, _, H, W = x.shape
+        self.x = np.ascontiguousarray(np.moveaxis(x, 0, -1))
+        self.matrix, self.bias = weight.reshape(O, -1).copy(), bias[:, None].copy()
+        self.rows, self.columns = H - kh + 1, W - kw + 1
+        self.patches = np.empty((C, kh, kw, self.rows, self.columns, N), x.dtype)
+        self.z = np.empty((O, self.rows, self.columns, N), x.dtype)
+        self.dz, self.dx, self.dpatches = (np.empty_like(a) for a in (self.z, self.x, self.patches))
+        self.dmatrix = np.empty_like(self.matrix)
+        self.y = np.empty((O, self.rows // 2, self.columns // 2, N), x.dtype)
+        self.mask = np.empty(self.z.shape, bool)
+        self.shape = weight.shape
+
+    def step(self, dy):
+        O, C, kh, kw = self.shape
+        dy = np.moveaxis(dy, 0, -1)
+        for i, j in np.ndindex(kh, kw):
+            np.copyto(self.patches[:, i, j], self.x[:, i : i + self.rows, j : j + self.columns])
+        patches, z, dz = self.patches.reshape(C * kh * kw, -1), self.z.reshape(O, -1), self.dz.reshape(O, -1)
+        np.matmul(self.matrix, patches, out=z)
+        np.add(z, self.bias, out=z)
+        np.maximum(z, 0, out=z)
+        places = self._places(self.z)
+        np.add(places[0], places[1], out=self.y)
+        np.add(self.y, places[2], out=self.y)
+        np.add(self.y, places[3], out=self.y)
+        np.multiply(self.y, self.y.dtype.type(0.25), out=self.y)
+
+        self.dz[...] = 0
+        for place in self._places(self.dz):
+            np.multiply(dy, self.y.dtype.type(0.25), out=place)
+        np.greater(self.z, 0, out=self.mask)
+        np.multiply(self.dz, self.mask, out=self.dz)
+        np.matmul(dz, patches.T, out=self.dmatrix)
+        np.matmul(self.matrix.T, dz, out=self.dpatches.reshape(C * kh * kw, -1))
+        self.dx[...] = 0
+        for i, j in np.ndindex(kh, kw):
+            self.dx[:, i : i + self.rows, j : j + self.columns] += self.dpatches[:, i, j]
+        dweight, dbias = self.dmatrix.reshape(self.shape), dz.sum(axis=1)
+        return np.moveaxis(self.y, -1, 0), np.moveaxis(self.dx, -1, 0), dweight, dbias
+
+    def _places(self, z):
+        rows, columns = self.rows // 2 * 2, self.columns // 2 * 2
+        return [z[:, i:rows:2, j:columns:2] for i in (0, 1) for j in (0, 1)]
+
+
+class _Stage:
+    """A stage of a program, in the layers' layout."""
+
+    def __init__(self, x, weight, bias):
+        self.stage = self.make(np.ascontiguousarray(np.moveaxis(x, 0, -1)), weight.shape)
         self.params = weight, bias
         self.grads = np.empty_like(weight), np.empty_like(bias)
 
     def step(self, dy):
-        first, last = self.stages[0], self.stages[-1]
-        first.load(self.params)
-        for stage in self.stages:
-            stage.forward()
-        dy = np.moveaxis(dy, 0, -1)
-        for stage in reversed(self.stages):
-            stage.backward(dy)
-            dy = stage.dx
-        first.store(self.grads)
-        return np.moveaxis(last.y, -1, 0), np.moveaxis(dy, -1, 0), *self.grads
+        self.stage.load(self.params)
+        self.stage.forward()
+        self.stage.backward(np.moveaxis(dy, 0, -1))
+        self.stage.store(self.grads)
+        return np.moveaxis(self.stage.y, -1, 0), np.moveaxis(self.stage.dx, -1, 0), *self.grads
 
 
-class ImagesLast(_Stages):
-    """2. Images last in memory, arrays made once: patches are copied, added back and pooled in long runs.
-
-    All 9 × 9 outputs, as before, and ReLU and pooling in passes of their own. The bias is one more patch row, and thin
-    products are done in pieces (convolution.py), as in the next version.
-    """
+class PooledOutputs(_Stage):
+    """3. Only the 8 × 8 outputs that the pooling reads, in the order in which it reads them; the bias as one
+    more patch row; the mean's 1/4 in the weights; products that are thin in pieces (convolution.py)."""
 
     def make(self, x, shape):
-        convolution = Convolution(x, shape, 1, None, False, True)
-        return [convolution, Pooling(convolution.y, 2, "average", True)]
+        return Convolution(x, shape, 2, "average", True, True)
 
 
-class PooledOutputs(_Stages):
-    """3. Only the 8 × 8 outputs that the pooling reads, in the order in which it reads them, pooled in place; the
-    mean's 1/4 in the weights."""
-
-    def make(self, x, shape):
-        return [Convolution(x, shape, 2, "average", True, True)]
-
-
-class Winograd(_Stages):
+class Winograd(_Stage):
     """4. Winograd's method: 64 multiplications a tile instead of 400, tiles read where they lie instead of patches
     that are copied, and a row of tiles finished in the cache (winograd_convolution.py). What a program does."""
 
     def make(self, x, shape):
-        return [make_convolution(x, shape, 2, "average", True, True)]
+        return make_convolution(x, shape, 2, "average", True, True)
 
 
 VERSIONS = {
