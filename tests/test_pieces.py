@@ -60,6 +60,14 @@ def test_nccl(machine, rng, monkeypatch):  # noqa: F811
     assert len(calls) == 2 * 9  # and nothing is summed to record a step
 
 
+def test_nccl_beside_batch_norm(machine, rng, monkeypatch):  # noqa: F811
+    """Which has arrays of its own that are the same in each step, as NCCL's gradients are."""
+    machine(2)
+    standin_cupy.install_nccl(monkeypatch)
+    given = settings(rng, network=NORMED, batch_statistics="synchronised")
+    same(d2l.train(gpus(2), algorithm="nccl", **given), alone(given), 2e-5)
+
+
 def test_nccl_between_processes(machine, rng, monkeypatch):  # noqa: F811
     machine(2)
     standin_cupy.install_nccl(monkeypatch)
