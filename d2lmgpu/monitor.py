@@ -30,6 +30,9 @@ class Stop:
         """Whether it ends: with one process, whenever that is wanted."""
         return self.wanted
 
+    def agree(self):
+        """All processes know by now that it is wanted in one. With one process that is so at once."""
+
     def settle(self):
         """Make ``requested`` final. With one process it already is."""
 

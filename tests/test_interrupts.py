@@ -17,6 +17,7 @@ from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
 from d2lmgpu.plans import Execution
+from d2lmgpu.training.plan_step import PlanStep
 
 
 @pytest.fixture
@@ -118,6 +119,18 @@ class Press(d2l.Callback):
 def some(small):
     X, y, X_test, y_test = small
     return X[:320], y[:320], X_test[:50], y_test[:50]
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_stop_is_wanted_as_a_step_is_submitted(some, k):
+    """Ctrl-C between the loop's look and the step."""
+    X, y, *_ = some
+    runner = PlanStep.of(X, y, d2l.init_params(), [d2l.cpu(i) for i in range(k)], batch_size=32)
+    runner.start_epoch(np.arange(320), 0.01)
+    runner.stop.wanted = True
+    runner.step()
+    assert sum(runner.pause()) > 0 and runner.stop.requested and runner.known[0] == 1
+    runner.close()
 
 
 def test_ctrl_c_does_what_it_did_after_a_run_without_one(some, sigint):
