@@ -105,18 +105,21 @@ def test_what_is_said_of_each(tmp_path):
 
 
 def test_a_hint_that_cannot_be_written_costs_no_marks(tmp_path, capsys):
-    for name in ("ada", "bob", "eve"):
+    """And names that one file may stand for have a file each; a link that lies there already is not followed."""
+    for name in ("ada", "Ada", "bob", "eve"):
         (tmp_path / "class" / name).mkdir(parents=True)
         (tmp_path / "class" / name / "mine.py").write_text(CUT)
     (tmp_path / "hints" / "bob.txt").mkdir(parents=True)
+    (tmp_path / "thesis").write_text("kept")
+    (tmp_path / "hints" / "eve.txt").symlink_to(tmp_path / "thesis")
     table = tmp_path / "marks.csv"
     words = ["grade", str(tmp_path / "class"), "--exercises", "cut", "--csv", str(table)]
     assert cli.main([*words, "--hints", str(tmp_path / "hints")]) == 2
     error = capsys.readouterr().err
     assert error == f"d2lmgpu grade: error: cannot write {tmp_path / 'hints' / 'bob.txt'}: Is a directory\n"
-    assert [line.partition(",")[0] for line in table.read_text().splitlines()[1:]] == ["ada", "bob", "eve"]
-    hints = {path.name for path in (tmp_path / "hints").iterdir() if path.is_file()}
-    assert hints == {"ada.txt", "eve.txt"}
+    assert [line.partition(",")[0] for line in table.read_text().splitlines()[1:]] == ["Ada", "ada", "bob", "eve"]
+    hints = {path.name.lower() for path in (tmp_path / "hints").iterdir() if path.is_file()}
+    assert hints == {"ada.txt", "ada (2).txt", "eve.txt"} and (tmp_path / "thesis").read_text() == "kept"
 
 
 def test_an_answer_that_says_itself_that_the_time_is_up():

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import signal
+import unicodedata
 from pathlib import Path
 
 from .. import signals
@@ -55,7 +56,7 @@ def run(options):
     marks = grade(options.folder, options.exercises, dict(options.points or ()), **how)
     if options.hints:
         Path(options.hints).mkdir(parents=True, exist_ok=True)
-    rows, code = {}, 0
+    rows, names, code = {}, {}, 0
     with each_output() as attempt:
         try:
             with contextlib.closing(marks):  # which ends what is under way
@@ -63,7 +64,7 @@ def run(options):
                     rows[mine[0].student] = [_row(mark) for mark in mine]
                     _tell(mine)
                     if options.hints:
-                        attempt(_hint, Path(options.hints), mine)
+                        attempt(_hint, Path(options.hints), mine, names)
                     with contextlib.suppress(OSError):  # the error is reported at the end
                         write_all(*_files(options, rows, again=True))
         except KeyboardInterrupt:
@@ -99,12 +100,22 @@ def _printable(text):
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def _hint(folder, marks):
-    """Write all verdicts on a student's answers, with what they printed, to a file."""
-    name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # which file systems limit
+def _hint(folder, marks, names):
+    """Write all verdicts on a student's answers, with what they printed, to a file.
+
+    ``names``: how often each file's name was used before.
+    """
+    stem = name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # which file systems limit
+    while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # the same name for some file systems
+        names[same] += 1
+        name = f"{stem} ({names[same]})"
+    names[same] = 1
+    file = folder / f"{name}.txt"
+    if file.is_symlink():  # write the file itself, not where a link leads
+        file.unlink()
     parts = [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
     text = "\n\n".join(parts) + "\n"
-    write_file(folder / f"{name}.txt", lambda file: file.write(text.encode("utf-8", "backslashreplace")))
+    write_file(file, lambda opened: opened.write(text.encode("utf-8", "backslashreplace")))
 
 
 def _write_table(path, rows):
