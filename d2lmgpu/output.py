@@ -40,10 +40,11 @@ def check_folder(path):
     check_writable(path / ".result")
 
 
-def check_apart(outputs, inputs):
+def check_apart(outputs, inputs, patterns=()):
     """Raise ValueError if an output is another output's file or an input's, by whatever name, or lies in its folder.
 
     Both are dicts from what a person calls a file to its path, or several, or None. Streams may be shared.
+    ``patterns``: what the files are called that are written into those outputs that are folders, such as ``*.txt``.
     """
     outputs = _each_path(outputs)
     for i, (name, path) in enumerate(outputs):
@@ -55,6 +56,9 @@ def check_apart(outputs, inputs):
                 raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
             if Path(os.path.realpath(taken)) in target(path).parents:
                 raise ValueError(f"{name} {path} would lie among what {other} {taken} holds; give another folder")
+        for other, taken in (*outputs, *_each_path(inputs)):
+            if name in patterns and target(taken).parent == target(path) and target(taken).match(patterns[name]):
+                raise ValueError(f"{name} {path} might be written over {other} {taken}; give another folder")
 
 
 def same_file(path, other):

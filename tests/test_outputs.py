@@ -287,16 +287,21 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
         ("train --plot new.png --trace new.png", "--trace new.png and --plot new.png are the same file"),
         ("train --tensorboard new --json new", "--tensorboard new and --json new are the same file"),
         ("train --data data --checkpoint data/train/bag/model", "would lie among what --data data/train holds"),
+        ("train --json t10k-labels-idx1-ubyte.gz", "has the name of a file of Fashion-MNIST"),
         ("sweep --results s.json --json s.json", "--json s.json and --results s.json are the same file"),
         ("sweep --results s.png --plot s.png", "--plot s.png and --results s.png are the same file"),
         ("sweep --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
         ("scaling --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
         ("allreduce --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
         ("check ring answer.py --json answer.py", "--json answer.py would be written over FILE answer.py"),
+        ("devices --json train-images-idx3-ubyte.gz", "has the name of a file of Fashion-MNIST"),
+        ("devices --json data.json", "has the name of a file of Fashion-MNIST"),
         ("train --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
         ("plan --network answer.py --html answer.py", "--html answer.py would be written over --network answer.py"),
         ("scaling --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
         ("sweep --network lenet,answer.py --results answer.py", "would be written over --network answer.py"),
+        ("train --environment parallel --log . --resume rank7.log", "--log . might be written over --resume rank7.log"),
+        ("grade class --csv hints/ada.txt --hints hints", "--hints hints might be written over --csv hints/ada.txt"),
     ],
 )
 def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, command, message):
@@ -307,6 +312,8 @@ def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, co
         "model",
         "picture.png",
         "answer.py",
+        "rank7.log",
+        "train-labels-idx1-ubyte.gz",
         "class/ada/mine.py",
         "data/train/bag/1.png",
         "data/test/bag/1.png",
@@ -314,6 +321,7 @@ def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, co
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"def ring(): {name}")
     (tmp_path / "link").symlink_to("model")
+    (tmp_path / "data.json").symlink_to("train-labels-idx1-ubyte.gz")
     os.link("model", "hard")
     before = names(tmp_path)
     assert cli.main(command.split()) == 2

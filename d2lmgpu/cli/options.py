@@ -1,12 +1,15 @@
 """What several commands have in common: how options look and are read, and which files they read and write."""
 
 import argparse
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
+from ..fashion_mnist import FILES
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
@@ -48,18 +51,20 @@ def taken(options, *names):
 class NamedFile(NamedTuple):
     """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of them, or None.
 
-    ``check(path)`` raises what would go wrong when it is written; None for what is read.
+    ``check(path)`` raises what would go wrong when it is written; None for what is read. ``pattern``: what files are
+    called that are written into it, if it is a folder.
     """
 
     name: str
     find: Callable
     check: Callable | None
+    pattern: str | None
 
 
-def add_output(command, flag, help, metavar="FILE", check=check_writable):
-    """Add an option that names a file, or a folder, that is written; ``check``: see `NamedFile`."""
+def add_output(command, flag, help, metavar="FILE", check=check_writable, pattern=None):
+    """Add an option that names a file, or a folder, that is written. ``check``, ``pattern``: see `NamedFile`."""
     action = command.add_argument(flag, type=file_name, metavar=metavar, help=help)
-    declare(command, action, check=check)
+    declare(command, action, None, check, pattern)
 
 
 def add_input(command, name, help, metavar="FILE", find=None, **more):
@@ -67,10 +72,10 @@ def add_input(command, name, help, metavar="FILE", find=None, **more):
     declare(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
 
 
-def declare(command, action, find=None, check=None):
+def declare(command, action, find=None, check=None, pattern=None):
     """Declare that an option names files, see `NamedFile`."""
     find = find or (lambda options: getattr(options, action.dest))
-    named = NamedFile(*action.option_strings or [action.metavar], find, check)
+    named = NamedFile(*action.option_strings or [action.metavar], find, check, pattern)
     command.set_defaults(named=(*(command.get_default("named") or ()), named))
 
 
@@ -82,9 +87,12 @@ def check_files(options):
     """
     found = {named: named.find(options) for named in options.named}
     outputs = {named.name: path for named, path in found.items() if named.check}
-    check_apart(outputs, {named.name: path for named, path in found.items() if not named.check})
+    inputs = {named.name: path for named, path in found.items() if not named.check}
+    check_apart(outputs, inputs, {named.name: named.pattern for named in found if named.pattern})
     for named, path in found.items():
         if named.check and path is not None:
+            if {Path(path).name, Path(os.path.realpath(path)).name} & set(FILES):
+                raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
             named.check(path)
 
 

@@ -23,7 +23,7 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 def add_ranks(command):
     """Add the options of this environment."""
     help = "with --environment parallel: what each process says, in a file each"
-    add_output(command, "--log", help, "DIR", check_folder)
+    add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
     help = f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})"
     command.add_argument("--patience", type=float, metavar="S", help=help)
 

@@ -28,7 +28,7 @@ def add_to(command):
     command.add_argument("--workers", type=int, metavar="N", help="networks at a time (default: one a core or GPU)")
     add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
     keep = "keep a checkpoint of each trained network here, for predict"
-    add_output(command, "--keep-models", keep, "FOLDER", check_folder)
+    add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
     plot = "plot --y by --x, a line for each --by (.png, .svg or .pdf), anew as trials end"
     add_output(command, "--plot", plot, check=check_plot)
