@@ -76,12 +76,12 @@ def alone(params, batches, network, dtype):
 @pytest.mark.parametrize("k, micro_batches", few(CASES, (1, 2), (2, 1), (3, 2)))
 @pytest.mark.parametrize("name", PLANS)
 def test_synchronised_every_plan_equals_one_device(name, k, micro_batches):
-    """With ragged and empty micro-batches; and in running statistics."""
+    """With ragged and empty micro-batches, and those of which kernels do not take all images at a time."""
     plan, network = synchronised(name, k, micro_batches, SMALL), SMALL
     if plan is None:
         return
     params = start(np.float64, network)
-    batches = [batch(n, np.float64, network, seed) for seed, n in enumerate((13, 7, 2))]
+    batches = [batch(n, np.float64, network, seed) for seed, n in enumerate((152, 13, 7, 2))]
     expected = alone(params, batches, network, np.float64)
     local = prove(PLANS[name](k, micro_batches, network=network), 13).wasted  # where devices have no units of a stage
     assert bool(prove(plan, 13).wasted) == bool(local)

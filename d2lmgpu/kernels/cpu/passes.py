@@ -71,10 +71,8 @@ class Pass:
             for program, part in assigned if not self.with_loss else ():
                 program.handed_back = np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
-            yield from backward_together(assigned, self.sync, scale, grads, add=add)
-            for program, part in assigned:
-                if self.input_grad:
-                    dx[..., part] = program.stages[0].dx[..., : program.m]
+            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx)
+            for program, _ in assigned:
                 program.unload()
         return dx
 

@@ -56,9 +56,8 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
         for assigned in rounds:
             sums += yield from forward_together(assigned, X, y, sync_statistics, draws)
             written = grads if assigned is rounds[-1] else None
-            yield from backward_together(assigned, sync_statistics, scale, written, ready)
-            for program, part in assigned if dx is not None else ():
-                dx[part] = np.moveaxis(program.stages[0].dx[..., : program.m], -1, 0)
+            into = None if dx is None else np.moveaxis(dx, 0, -1)
+            yield from backward_together(assigned, sync_statistics, scale, written, ready, dx=into)
     return sums.astype(X.dtype)
 
 
@@ -103,10 +102,10 @@ def forward_together(assigned, X, y, sync_statistics, draws=None):
     return sum(map(to_the_end, passes))
 
 
-def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False):
+def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None):
     """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added.
 
-    ``add``: those of the first one as well.
+    ``add``: those of the first one as well. ``dx`` (..., N): where to write the gradient of X, or None.
     """
     programs = [program for program, _ in assigned]
     passes = []
@@ -118,8 +117,10 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
             next(one)
         sync.sums[...] = sum(program.norms[i].sums for program in programs)
         yield
-    for one in passes:
+    for one, (program, part) in zip(passes, assigned, strict=True):
         to_the_end(one)
+        if dx is not None:  # at once: programs may share scratch arrays
+            dx[..., part] = program.stages[0].dx[..., : program.m]
 
 
 @contextlib.contextmanager
