@@ -36,7 +36,8 @@ from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "docs"))  # what makes the website can be imported
+for folder in "docs", "benchmarks":  # what makes the website, and ways to train
+    sys.path.append(str(Path(__file__).resolve().parents[1] / folder))
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs of a shell's `&` begin with it ignored
 

@@ -35,7 +35,7 @@ def test_the_best_model_is_kept(small, tmp_path, split):
     """With a rate at which what was learned is lost again; batch norm's statistics are those of the same epoch."""
     file = tmp_path / "best"
     watch = Watch(lambda: d2l.load_model(file).evaluate(*small[2:]))
-    how = {"init": "he", "lr": 0.6, "num_epochs": 6, "network": "lenet-bn", "split": split}
+    how = {"init": "he", "lr": 0.6, "seed": 2, "num_epochs": 6, "network": "lenet-bn", "split": split}
     devices = [d2l.cpu(0), d2l.cpu(1)]
     history, _ = quick(devices, small, keep_best=file, callbacks=[watch], **how)
     best = np.maximum.accumulate(history.test_accuracy)

@@ -139,7 +139,7 @@ def test_the_readmes_program():
 def test_the_training_step_that_is_shown_is_the_real_one():
     source = (ROOT / "d2lmgpu" / "parallel" / "data.py").read_text(encoding="utf-8")
     real = [line.split("#")[0].strip() for line in source[source.index("def train_batch") :].splitlines()]
-    for line in program_with("split_batch(X, y, devices)\nbatch").splitlines():
+    for line in program_with("split_batch(X, y, devices, sums=sums)\nbatch").splitlines():
         shown = line.split("#")[0].strip()
         assert shown in real or shown.replace("tasks = ", "return ") in real  # of a function by itself
 

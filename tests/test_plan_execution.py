@@ -222,19 +222,20 @@ class _PeakAccounting(MemoryAccounting):
         self.peak = max(self.peak, self.used)
 
 
-def assert_memory(plan, n, optimizer, dtype, kernels=True):
+def assert_memory(plan, n, optimizer, dtype, kernels=True, exact=False):
     """Two steps of n examples take as much as is predicted, on each device, and between them, too."""
     X, y = batch(n, dtype, plan.network)
     devices = [d2l.cpu(20 + i) for i in range(plan.k)]
-    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
+    told = [0, 8 * plan.k, 16 * plan.k] if exact else [0]  # bytes: what devices tell each other before they update
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels, exact=exact)
     try:
         for device in devices:
             device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels)
+        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels, exact=exact)
         for _ in range(2):
             execution.step(X, y, 0.01)
-            assert [device.accounting.used for device in devices] == proof.between
-        assert [device.accounting.peak for device in devices] == proof.peak
+            assert np.isin(np.subtract([device.accounting.used for device in devices], proof.between), told).all()
+        assert np.isin(np.subtract([device.accounting.peak for device in devices], proof.peak), told).all()
     finally:
         for device in devices:
             device.accounting = None

@@ -16,6 +16,7 @@ from .moves import Wrong, sent_by
 from .objective import CLASSES
 from .plan import PlanError
 from .plan_replay import PlanReplay
+from .sizes import whole_granules
 
 
 @dataclass
@@ -34,20 +35,23 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True, exact=False):
     """Prove that each device ends with what one device has that does everything; a `PlanProof`.
 
     Memory and bytes are those of a minibatch of ``batch_size`` examples, a number or a tuple with that of each
     micro-batch; with targets and a loss as the `Objective` says. Without ``kernels`` layers compute as they are
-    written, and all that forward keeps is a device's memory (see ways.py).
+    written, and all that forward keeps is a device's memory (see ways.py). ``exact``: sums are, micro-batches are whole
+    granules, and gradients int64.
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for what is no plan.
     """
     replay = replayed(plan)
     check_minibatch(plan, batch_size, optimizer, dtype)
-    held = held_in_steps(plan, replay.columns, batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels)
+    batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
+    how = batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels, exact
+    held = held_in_steps(plan, replay.columns, *how)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
-    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype))
+    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype, exact))
     return PlanProof(*peaks, sent, replay.wasted)
 
 

@@ -30,10 +30,11 @@ class Ways:
     ``of[device, stage, micro_batch]``: a way. ``runs``: by the same, with a run's first stage, the gradients to which
     its B's add, from the first stage to the last. ``early``: by (device, value, step) of what a run makes, the step of
     its first F, in which all of it is computed. ``computed``: for each device a list of (stage, micro-batch).
+    ``exact``: with exact sums nothing is computed as it is written, where the same sums are added otherwise.
     """
 
-    def __init__(self, plan, columns, kernels=True):
-        self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
+    def __init__(self, plan, columns, kernels=True, exact=False):
+        self.plan, self.exact, self.of, self.runs, self.early = plan, exact, {}, {}, {}
         done = {}  # by device, stage and micro-batch
         for compute in itertools.chain(*(computes for computes, _ in columns)):
             if compute.what in COMPUTES:
@@ -42,7 +43,7 @@ class Ways:
         for (device, s, m), whats in done.items():
             once = sorted(whats) in (["B", "F"], ["B", "F", "M", "S"])
             fast = kernels and once and has_kernels(plan.stages[s], plan.network)
-            self.of[device, s, m] = KEPT if fast else WRITTEN
+            self.of[device, s, m] = KEPT if fast or exact else WRITTEN
             self.computed[device].append((s, m))
         self._runs = {}  # by device, where one has F's that may still go back
         for number, (each, moves) in enumerate(columns, 1):

@@ -4,11 +4,14 @@ By the kernels of the place where the arrays are, if they have been tried and ar
 as_written.py. They are tried on a small network, against the layers that they stand for.
 """
 
+from types import NoneType
+
 import numpy as np
 
-from ..arguments import check_array, check_number
+from ..arguments import check_array, check_number, shown
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..devices.trials import works
+from ..exact import ExactSums
 from ..kernels import cpu as cpu_kernels, cuda as cuda_kernels
 from ..kernels.stages import to_the_end
 from ..layers import make_sync_statistics, track_statistics
@@ -42,16 +45,16 @@ def lenet(X, params):
 
 
 @on_device
-def logits(X, params, network=LENET, statistics=()):
+def logits(X, params, network=LENET, statistics=(), exact=False):
     """The network's outputs (N, classes) for images ``X`` (N, C, H, W).
 
     ``statistics``: the mean and variance of each batch norm layer, in one list
-    (see `init_statistics`); without them a layer takes those of ``X``.
+    (see `init_statistics`); without them a layer takes those of ``X``. ``exact``: by granules (exact.py).
     What is computed is `logits_as_written`, by kernels/ several times as fast.
     """
     kernels = kernels_for(X, params) if len(X) and len(network) else None
     if kernels is not None:
-        return kernels.outputs(X, params, network, statistics)
+        return kernels.outputs(X, params, network, statistics, **({"exact": True} if exact else {}))
     return logits_as_written(X, params, network, statistics)
 
 
@@ -66,6 +69,7 @@ def loss_and_grads(
     draws=None,
     loss: str | tuple = "cross_entropy",
     statistics=None,
+    exact=None,
 ):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
@@ -76,21 +80,24 @@ def loss_and_grads(
     like ``params``. ``scale``: what all gradients
     are multiplied by (see parallel/loss_scale.py). ``draws``: from what layers draw that are
     random; a network with dropout needs `Draws`, and the same ones leave out the same inputs. ``statistics``: batch
-    norm's running means and variances (see `init_statistics`), which follow those of ``X``, in place.
+    norm's running means and variances (see `init_statistics`), which follow those of ``X``, in place. ``exact``: an
+    `ExactSums`, by which gradients are added to ``out``, of int64.
 
     What is computed is `as_written`, by kernels/ several times as fast.
 
     Raises ValueError if shapes or dtypes do not fit together, or for labels that are none of the network's classes,
-    and for a network with dropout without ``draws``.
+    and for a network with dropout without ``draws``; SumError, a ValueError, for what exact sums cannot hold.
     """
     loss = find_loss(loss)
     check_layers(network)
     check_params("loss_and_grads: params", params, network)
     check_images("loss_and_grads: X", X, params, network)
     check_array("loss_and_grads: y", y)
-    if out is not None:
+    if out is not None and exact is None:
         check_params("loss_and_grads: out", out, network)
     check_number("loss_and_grads: scale", scale, above=0)
+    if not isinstance(exact, (ExactSums, NoneType)):
+        raise ValueError(f"loss_and_grads: exact is {shown(exact)}; give an ExactSums, or None")
     loss.check(y, len(X), getattr(network, "classes", None))
     check_drawing(network, draws)
     if statistics is not None:
@@ -104,11 +111,15 @@ def loss_and_grads(
     kernels, sync = kernels_for(X, params), make_sync_statistics(channels(network), xp)
     how = {"sync_statistics": sync, "scale": scale, "draws": draws}
     how["loss"] = loss if kernels is None else loss.for_kernels(y)
+    if exact is not None:
+        how["exact"] = exact
+        for grad in grads:
+            grad[...] = 0
     compute = as_written if kernels is None else kernels.in_parts
     found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels are the largest logit
     for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
         track_statistics(mean, variance, own.moments)
-    return xp.asarray(found, X.dtype)[..., 0].copy(), grads
+    return xp.asarray(found, None if exact else X.dtype)[..., 0].copy(), grads
 
 
 def kernels_for(X, params):

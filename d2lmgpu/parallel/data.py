@@ -21,11 +21,21 @@ from ..collectives import allreduce, check_algorithm
 from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to_host
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
-from ..networks import LENET, check_drawing, check_images, check_network, check_params, check_running, loss_and_grads
+from ..exact import ExactSums, as_floats
+from ..networks import (
+    LENET,
+    channels,
+    check_drawing,
+    check_images,
+    check_network,
+    check_params,
+    check_running,
+    loss_and_grads,
+)
 from ..networks.losses import find_loss
 from ..optimizers import OPTIMIZERS, DeviceOptimizer, init_optimizer
 from ..timing import span
-from .shards import check_loads, put_parts, shard_bounds
+from .shards import check_loads, granule_of, put_parts, shard_bounds
 
 
 def get_params(params, device) -> list[DeviceArray]:
@@ -43,12 +53,13 @@ def get_params(params, device) -> list[DeviceArray]:
     return [DeviceArray(part, device) for part in parts_of(flat.raw, params)]
 
 
-def split_batch(X, y, devices, loads=None) -> tuple[list[DeviceArray], list[DeviceArray]]:
+def split_batch(X, y, devices, loads=None, sums="float") -> tuple[list[DeviceArray], list[DeviceArray]]:
     """Split examples over the devices: (list of X shards, list of y shards), each on its device.
 
     Shard sizes differ by at most one, or follow ``loads``, a number for each
     device (its share of the work, in any unit; 0 leaves a device idle). A shard
-    may be empty: fewer examples than devices are legal. Of a `Cluster` each
+    may be empty: fewer examples than devices are legal. With ``sums`` "exact" shards are whole
+    granules of 64 examples, see exact.py, and their numbers differ by at most one. Of a `Cluster` each
     process gets the shards of its own devices.
 
     Raises ValueError if X and y differ in length, or for devices or loads that
@@ -60,7 +71,7 @@ def split_batch(X, y, devices, loads=None) -> tuple[list[DeviceArray], list[Devi
         raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
     if loads is not None:
         loads = check_loads(loads, len(everybody))
-    bounds = everybody.part(shard_bounds(len(X), len(everybody), loads))
+    bounds = everybody.part(shard_bounds(len(X), len(everybody), loads, granule_of(sums)))
     return put_parts(X, bounds, everybody.mine), put_parts(y, bounds, everybody.mine)
 
 
@@ -77,6 +88,7 @@ def train_batch(
     statistics=None,
     loss: str | tuple = "cross_entropy",
     draws=None,
+    sums="float",
 ) -> float:
     """One training step on all devices, in place; returns the loss summed over the batch.
 
@@ -87,7 +99,8 @@ def train_batch(
     ``optimizer``: "sgd", or what `init_optimizer` made for these parameters. ``statistics``:
     batch norm's running means and variances, a list on each device, which follow those of
     its own images; None: they are not needed. ``loss``: as of `loss_and_grads`; ``draws``:
-    the whole minibatch's, for a network with dropout.
+    the whole minibatch's, for a network with dropout. ``sums``: "exact" adds gradients as integers, so that any number
+    of devices and any allreduce give the same bits (exact.py), for networks without batch norm.
 
     On a `Cluster` all processes call this, with the same batch and with what is on their
     own devices, and get the loss of all.
@@ -102,10 +115,19 @@ def train_batch(
     devices, loss = as_cluster(devices), find_loss(loss)
     replicas = _replicas(devices.mine, device_params, network, optimizer, statistics)
     _check_step(X, y, devices, replicas, lr, algorithm, flat, network, loss, draws)
-    for replica, (first, _) in zip(replicas, devices.part(shard_bounds(len(y), len(devices))), strict=True):
+    granule = granule_of(sums)
+    if granule > 1 and channels(network):
+        raise ValueError(
+            "train_batch: sums are exact, but batch norm takes statistics of each device's own images; train with "
+            "batch_statistics='synchronised', or a network without batch norm"
+        )
+    bounds = devices.part(shard_bounds(len(y), len(devices), granule=granule))
+    for replica, (first, _) in zip(replicas, bounds, strict=True):
         replica.how = {"network": network, "loss": loss, "draws": draws and draws.after(first)}
+        if granule > 1:
+            replica.add_exactly(len(y))
     with span("data"):
-        X_shards, y_shards = split_batch(X, y, devices)
+        X_shards, y_shards = split_batch(X, y, devices, sums=sums)
     batch = Batch()  # of work
     each_device = zip(replicas, X_shards, y_shards, strict=True)  # which compute at the same time
     tasks = [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
@@ -133,23 +155,36 @@ class Replica:
 
     def __init__(self, device, params, optimizer, statistics):
         self.device, self.params, self.optimizer, self.statistics = device, params, optimizer, statistics
-        flat = device.buffer("gradients", sum(param.size for param in params), params[0].dtype)
-        self.raw = [param.raw for param in params], parts_of(flat, params)  # plain arrays
-        self.grads = [DeviceArray(part, device) for part in self.raw[1]]
-        self.flat_grads = DeviceArray(flat, device)
+        self.exact = None
+        self._place_grads("gradients", params[0].dtype)
+
+    def add_exactly(self, examples):
+        """Gradients are to be exact sums, int64, of a minibatch of so many ``examples`` on all devices."""
+        self.exact = ExactSums(examples, f"on {self.device}")
+        self._place_grads("exact gradients", np.int64)
+
+    def _place_grads(self, name, dtype):
+        flat = self.device.buffer(name, sum(param.size for param in self.params), dtype)
+        self.raw = [param.raw for param in self.params], parts_of(flat, self.params)  # plain arrays
+        self.grads = [DeviceArray(part, self.device) for part in self.raw[1]]
+        self.flat_grads = DeviceArray(flat, self.device)
 
     def loss_and_grads(self, X, y):
         """Runs on the device, with plain arrays: the loss summed over the shard; gradients are written to ``grads``."""
         self.moved = None if self.statistics is None else [array.raw.copy() for array in self.statistics]
         params, grads = self.raw
-        loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, **self.how)
+        how = self.how | ({"exact": self.exact} if self.exact else {})
+        loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, **how)
         return loss
 
     def update(self, tasks, lr, batch_size):
         """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
         if any(task.error for task in tasks):  # all were waited for in the allreduce
             return
-        self.optimizer.update(*self.raw, lr, batch_size)
+        params, grads = self.raw
+        if self.exact:
+            grads = [as_floats(grad, param.dtype) for param, grad in zip(params, grads, strict=True)]
+        self.optimizer.update(params, grads, lr, batch_size)
         for array, moved in zip(self.statistics or (), self.moved or (), strict=True):
             array.raw[...] = moved
 

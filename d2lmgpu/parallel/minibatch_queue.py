@@ -20,7 +20,7 @@ from ..layers import Draws, check_targets
 from ..timing import span
 from ..transforms import find_transform
 from ..words import name_of
-from .shards import check_loads, put_parts, shard_bounds
+from .shards import check_loads, granule_of, put_parts, shard_bounds
 
 SLOTS = 2
 """Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
@@ -36,7 +36,7 @@ class MinibatchQueue:
     the order, which follows from ``seed``, is another. Images of uint8 become
     float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
     the number of minibatches. ``devices`` may be a `Cluster`: each process then has such a queue, which
-    reads the shards of its own devices only.
+    reads the shards of its own devices only. ``sums``: as of `split_batch`.
 
     ``preprocess``: names of `transforms`, or a function (X, y, rng) → (X, y), called once for each minibatch,
     on the host, before it is split. It may change its X (n, C, H, W), floats, and
@@ -59,14 +59,14 @@ class MinibatchQueue:
     Raises ValueError for labels that are none, loads that make no sense, and what leaves no minibatch.
     """
 
-    def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False):
+    def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False, sums="float"):
         X, y = as_numpy("MinibatchQueue: X", X), as_numpy("MinibatchQueue: y", y)
         if len(X) == 0:
             raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
         self.everybody = as_cluster(devices)
         self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.everybody.mine
         check_targets(self.y, len(self.X), any_shape=True)
-        self.batch_size, self.seed, self.drop_last = batch_size, seed, drop_last
+        self.batch_size, self.seed, self.drop_last, self.granule = batch_size, seed, drop_last, granule_of(sums)
         self.preprocess = find_transform(preprocess)
         self.loads = None if loads is None else check_loads(loads, len(self.everybody))
         self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # of labels
@@ -140,7 +140,7 @@ class MinibatchQueue:
 
     def _bounds(self, n):
         """The bounds of each device's part of n examples: pairs (start, stop)."""
-        return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads))
+        return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads, self.granule))
 
     def _copy(self, X, y, bounds):
         """Put shards on their devices: bytes travel as bytes, and become floats there."""

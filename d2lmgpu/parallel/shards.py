@@ -4,17 +4,21 @@ import contextlib
 
 import numpy as np
 
-from ..arguments import plain, shown
+from ..arguments import check_name, plain, shown
 from ..collectives import chunk_bounds
 from ..devices import put
+from ..exact import SUMS
 
 
-def shard_bounds(n, k, loads=None):
+def shard_bounds(n, k, loads=None, granule=1):
     """Split n examples over k devices, evenly or by ``loads`` (k numbers): a pair (start, stop) for each device.
 
     By loads each part is its exact share rounded down; the examples left over go to the
-    parts that lost most by rounding (the largest-remainder method).
+    parts that lost most by rounding (the largest-remainder method). With a ``granule`` parts begin at multiples of it.
     """
+    if granule > 1:
+        bounds = shard_bounds(-(-n // granule), k, loads)
+        return [(min(n, start * granule), min(n, stop * granule)) for start, stop in bounds]
     if loads is None:
         return chunk_bounds(n, k)
     shares = n * (np.asarray(loads, float) / np.sum(loads))
@@ -23,6 +27,12 @@ def shard_bounds(n, k, loads=None):
     sizes[neediest[: n - sizes.sum()]] += 1
     stops = np.cumsum(sizes).tolist()
     return list(zip([0, *stops[:-1]], stops, strict=True))
+
+
+def granule_of(sums):
+    """Of how many examples parts are multiples; ValueError unless ``sums`` is a name of `SUMS`."""
+    check_name("sums", sums, SUMS)
+    return SUMS[sums]
 
 
 def put_parts(array, bounds, devices):

@@ -7,6 +7,7 @@ pause where batch norm's sums may be summed over devices.
 import itertools
 
 from ..devices import array_module, parts_of
+from ..exact import ExactSums
 from ..kernels.stages import Idle, images_last, timed, to_the_end, with_shapes
 from ..language.ways import EMPTY, KEPT, WRITTEN
 from ..layers import make_sync_statistics
@@ -21,12 +22,13 @@ class Computing(Values):
     """As `Values`, which see for the arguments; and ``ways``, the plan's `Ways`.
 
     ``mixed``: in mixed precision, for which the plan's network rounds what layers are given (networks/mixed.py). Then
-    weights are rounded where they are used, and ``precision`` is a loss scale.
+    weights are rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums`, if sums
+    are to be exact, as the ways say; else None.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
         super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
-        self.mixed = mixed
+        self.mixed, self.is_exact, self.exact = mixed, ways.exact, None
         self.precision = LossScale(mixed)
         none = self._new(0)
         self.kernels = kernels_for(none, [none])
@@ -34,6 +36,21 @@ class Computing(Values):
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         self.papers = [{} for _ in plan.stages]  # scratch papers
         self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
+        self.firsts = [*itertools.accumulate(map(len, self.shapes), initial=0)]  # the number of each stage's parameters
+
+    def begin(self, minibatch):
+        """A step with this `Minibatch` begins."""
+        self.minibatch, self.used = minibatch, self.precision.scale
+        if self.is_exact:
+            where = f"on {self.device} in step {self.steps + 1}"
+            self.exact = ExactSums(sum(minibatch.examples), where, self.used if self.mixed else None)
+
+    def _of_exact(self, s):
+        """What kernels are told of exact sums, for parameters from those of stage s on."""
+        if self.exact is None:
+            return {}
+        self.exact.first = self.firsts[s]
+        return {"exact": self.exact}
 
     def way(self, s, m, examples):
         """How this is computed: as written where there are no kernels; not at all where it has no examples or units."""
@@ -79,6 +96,7 @@ class Computing(Values):
         sync = self._sync_of_run(s, m)
         ready = self._teller(stages, final) if final and not more else None
         how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
+        how |= self._of_exact(s)
         self.minibatch.sums[m] = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
         for i, own in zip(stages, sync, strict=True):
             self._add_norms("moments", i, own)
@@ -114,7 +132,7 @@ class Computing(Values):
         loss = self.loss.for_kernels(targets) if is_last else None
         cache = self._pass(s, m, x, params, loss)
         self._set("cache", s, m, cache)
-        return cache.forward(x, params, targets, self._draws(s, m)), cache.sync
+        return cache.forward(x, params, targets, self._draws(s, m), **self._of_exact(s)), cache.sync
 
     def _pass(self, s, m, x, params, loss):
         """One that nothing uses, or a new one."""
@@ -123,7 +141,8 @@ class Computing(Values):
     def _of_pass(self, s, x, params, loss):
         """The arguments of a new `Pass`."""
         layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
-        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
+        own = layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
+        return (*own, True) if self.is_exact else own
 
     def _as_written(self, s, m, x):
         """As of `_forward`, by the layers as they are written."""
@@ -154,6 +173,7 @@ class Computing(Values):
         cache = self.values["cache", s, m]
         if way == KEPT:
             dy = self._handed_back(s, m)
+            self._of_exact(s)
             return cache.backward(self._params_of(s), grads, dy, self.precision.scale), cache.sync
         return self._back_as_written(s, m, grads, cache[-1]), cache[-1]
 
@@ -181,8 +201,10 @@ class Computing(Values):
     def _written_to(self, values):
         """Arrays for kernels to write gradients to, and pairs of gradients and what is to be added to them then.
 
-        The first that is written to gradients needs no addition.
+        The first that is written to gradients needs no addition. With exact sums kernels add.
         """
+        if self.is_exact:
+            return [view for value in values for view in self._views(self._flat(value), value[1])], []
         places, more = [], []
         for value in values:
             views = self._views(self._begin(value), value[1])

@@ -16,8 +16,8 @@ from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import replayed
-from ..language.sizes import examples_in_each, examples_of, stage_sizes
-from ..language.split import ROWS, in_shapes, splits_of, views
+from ..language.sizes import examples_in_each, examples_of, stage_sizes, whole_granules
+from ..language.split import in_shapes, splits_of, views
 from ..language.ways import Ways
 from ..networks import check_drawing, check_params, find_loss
 from ..optimizers import OPTIMIZERS, Optimizer
@@ -57,7 +57,7 @@ class Execution:
     ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
     without them layers compute as they are written, for reference. ``overlap``: gradients are exchanged while others
     are being computed (step.py). ``library``: what sums gradients over all devices in the place of a schedule, "nccl"
-    or an `Across`.
+    or an `Across`. ``exact``: sums over examples are exact (exact.py), for plans as with ``mixed``.
     """
 
     make_store, kinds_of_steps = Store, (Step, StepAcross)
@@ -73,6 +73,7 @@ class Execution:
         kernels=True,
         overlap=False,
         library=None,
+        exact=False,
     ):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
@@ -84,9 +85,9 @@ class Execution:
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
         self.begun, self.error, self.has_failed = 0, None, False
         self.loss, self.mixed = find_loss(loss), mixed
-        self.overlap, self.library = overlap, library
+        self.overlap, self.library, self.exact = overlap, library, exact
         queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
-        if mixed or everybody.size > 1:
+        if mixed or exact or everybody.size > 1:
             queues += [*map(endpoint, queues)]  # also in that of a GPU's `Staging`
         self.queues = list(dict.fromkeys(queues))  # in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
@@ -95,7 +96,7 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         actions = actions_of(plan, columns)
         extents = extents_of(plan, columns, actions)
-        ways = Ways(plan, columns, kernels)
+        ways = Ways(plan, columns, kernels, exact)
         tasks = {
             i: device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, everybody.first)
@@ -104,7 +105,7 @@ class Execution:
         self.stores = list(self.store.values())
         for store in self.stores if library else ():
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
-            store.fixed |= {value: store.device.empty(n, self.dtype) for value, n in sizes.items()}
+            store.fixed |= {value: store.device.empty(n, store.dtype_of(value)) for value, n in sizes.items()}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # of each micro-batch's loss the first device that computes it:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
@@ -134,7 +135,8 @@ class Execution:
         """Begin a `step`: `finish` waits for what this returns. Meanwhile the next one may be begun."""
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
-        return self.submit_placed(self._place_examples(X, y, draws, examples or len(y)), lr, tell)
+        examples = examples or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
+        return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
         """`submit` of what is on the devices: for each of this process's a `Minibatch`."""
@@ -220,10 +222,6 @@ class Execution:
         splits = splits_of(self.plan.network, self.plan.stages)
         for stage, split, flat in zip(self.plan.stages, splits, flats, strict=True):
             yield from views(flat, split, shapes_of(stage, self.plan.network), all_of(stage))
-
-    def dtype_of(self, value):
-        """That of a value which transfers are about."""
-        return np.dtype(np.float64) if value[0] in ROWS else self.dtype
 
     def _check_examples(self, X, y):
         X, y, network = np.asarray(X), np.asarray(y), self.plan.network

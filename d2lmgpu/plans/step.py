@@ -67,7 +67,7 @@ class Step(Overlap):
     def _before_updates(self):
         """At the same place in all processes: losses are known, and who has not come here has updated nothing."""
         self._tell_others()
-        if self.execution.mixed:
+        if self.execution.mixed or self.execution.exact:
             self._agree()
 
     def _tell_others(self):
@@ -90,7 +90,7 @@ class Step(Overlap):
             self.kernels(store, self.do, store.do, action, *numbers)
 
     def _agree(self):
-        """In mixed precision: have all devices finite gradients?"""
+        """In mixed precision: have all devices finite gradients? With exact sums: have all come here?"""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
@@ -125,7 +125,7 @@ class Step(Overlap):
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
             allreduce(arrays, execution.library, self.batch)
         elif size:
-            arrays, dtype = Exchanged(self, stores, action), execution.dtype_of(action.value)
+            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype_of(action.value)
             self._add_exchange(number, action, queues, arrays, size, dtype, *placed)
         self._note_exchange(action, queues)
 

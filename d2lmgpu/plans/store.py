@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..devices import array_module, parts_of
+from ..exact import as_floats
 from ..kernels.stages import to_the_end
 from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH
@@ -105,17 +106,28 @@ class Store(Computing):
     def _places_of_half(self, action):
         """Where a pass that pauses writes gradients, and pairs to be added; None: each to the stage's."""
         params = self._params(action.stage)
-        return parts_of(self._zeros(sum(param.size for param in params)), params), None
+        dtype = self.dtype_of(("grads", action.stage))
+        return parts_of(self._zeros(sum(param.size for param in params), dtype), params), None
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        dx = to_the_end(self._back_as_written(s, m, None))
+        if self.is_exact:  # the same sums as elsewhere: what W adds is computed here
+            places, _ = self._places_of_half(action)
+            parts, _ = self._backward(s, m, KEPT, places)
+            self._set("delta", s, m, places)
+        else:
+            parts = self._back_as_written(s, m, None)
+        dx = to_the_end(parts)
         if s:
             self._set("dy", s - 1, m, dx)
 
     def _W(self, action):  # noqa: N802
         _, s, m = action[:3]
-        weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
+        delta, grads = self.values["delta", s, m], self._grads(action)
+        if self.is_exact:
+            add(zip(grads, delta, strict=True))
+        else:
+            weight_backward(self.layers[s], delta, self.values["cache", s, m], grads)
 
     def _update(self, action, lr, batch_size):
         self.begun = self.finished + 1
@@ -126,16 +138,14 @@ class Store(Computing):
     def _optimize(self, params, grads, state, lr, batch_size):
         """A step of the optimiser for the elements that the device updates."""
         if self.accepted:
-            state = ([array] for array in state)
-            self.optimizer.update([params], [grads], *state, self.steps + 1, lr, batch_size * self.used)
+            state, scale = ([array] for array in state), self.used
+            if self.is_exact:
+                grads, scale = as_floats(grads, self.dtype), 1
+            self.optimizer.update([params], [grads], *state, self.steps + 1, lr, batch_size * scale)
 
     def _final(self, s):
         """The elements of a stage's gradients with which the device updates its own."""
         return self.elements(("grads", s), self.parts[s].state)
-
-    def begin(self, minibatch):
-        """A step with this `Minibatch` begins."""
-        self.minibatch, self.used = minibatch, self.precision.scale
 
     def clear(self):
         """A step ends. Forget what is of it alone."""
@@ -155,8 +165,8 @@ class Store(Computing):
         track_statistics(mean, variance, moments)
 
     def finite(self):
-        """In mixed precision: a row with a 1 if all final gradients are finite."""
-        return [float(are_finite(self._all_final()))]
+        """In mixed precision: a row with a 1 if all final gradients are finite, or have been when they were added."""
+        return [float(not self.exact.overflow if self.is_exact else are_finite(self._all_final()))]
 
     def _all_final(self):
         """Of each stage of which the device updates something."""
@@ -164,7 +174,8 @@ class Store(Computing):
 
     def agree(self, rows):
         """All devices' rows are in this array: only if all gradients are finite, there is an update."""
-        self.accepted = self.precision.adapt(rows.raw.view(np.float64).all())
+        if self.mixed:
+            self.accepted = self.precision.adapt(rows.raw.view(np.float64).all())
 
     def _keep(self, action):
         kept = self.elements(action.target, action.bounds)

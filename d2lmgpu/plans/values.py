@@ -1,6 +1,6 @@
 """The values that one device has while a plan is executed: what is there between steps, and what comes and goes.
 
-    params, grads    flat arrays, of which layers have views
+    params, grads    flat arrays, of which layers have views; with exact sums grads are int64 (exact.py)
     y, dy            arrays (units, ..., N): images are last, so that units are runs of memory; a part of the units has
                      only these
     moments, sums    flat float64 arrays, of which batch norm's `SyncStatistics` are views
@@ -83,6 +83,11 @@ class Values:
         for s, part in self.parts.items():
             self.own[s][...] = array_module(self.own[s]).asarray(flat[s][slice(*part.params)])
 
+    def dtype_of(self, value):
+        """That of a value which transfers are about."""
+        kind = value[0]
+        return np.dtype(np.float64 if kind in ROWS else np.int64 if kind == "grads" and self.is_exact else self.dtype)
+
     def forget(self):
         """Forget what is of one step alone."""
         self.minibatch = None
@@ -159,7 +164,7 @@ class Values:
             if new is None:
                 new = self.spare.pop(value[:2], None)  # fresh memory is zeroed by the system, page by page
             if new is None or new.size != stop - start:
-                new = self._new(stop - start, np.float64 if kind in ROWS else None)
+                new = self._new(stop - start, self.dtype_of(value))
             self.values[value] = new
             if kind != "params":
                 self.unwritten.add(value)
@@ -200,8 +205,8 @@ class Values:
     def _new(self, shape, dtype=None):
         return self.device.empty(shape, dtype or self.dtype)
 
-    def _zeros(self, size):
-        array = self._new(size)
+    def _zeros(self, size, dtype=None):
+        array = self._new(size, dtype)
         array.fill(0)
         return array
 

@@ -8,6 +8,7 @@ from ..arguments import as_array, as_numpy, check_list
 from ..cluster import as_cluster, gather
 from ..data import to_float
 from ..devices import put, to_host
+from ..exact import ExactSums
 from ..layers import check_labels
 from ..layers.labels import right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
@@ -27,14 +28,22 @@ PREDICTION_BATCH = 256
 
 @overload
 def evaluate(
-    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., metrics: None = None
+    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., metrics: None = None, sums=...
 ) -> float: ...
 @overload
 def evaluate(
-    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., *, metrics: dict
+    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., *, metrics: dict, sums=...
 ) -> dict: ...
 def evaluate(
-    params_or_device_params, X, y, devices=None, network=LENET, statistics=(), loss="cross_entropy", metrics=None
+    params_or_device_params,
+    X,
+    y,
+    devices=None,
+    network=LENET,
+    statistics=(),
+    loss="cross_entropy",
+    metrics=None,
+    sums="float",
 ):
     """Accuracy, the fraction of images whose label is the largest logit, computed on all the devices.
 
@@ -50,7 +59,7 @@ def evaluate(
     largest. Other targets than whole numbers are not classes: then the result is the loss per example.
 
     With ``metrics``, functions by name (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each of
-    them, per example.
+    them, per example. ``sums``: "exact" gives the same bits on any number of devices (exact.py).
 
     On a `Cluster` of several processes all call it, and get the same; the parameters are one list, or one for each
     of the process's own devices.
@@ -60,7 +69,7 @@ def evaluate(
     """
     X, y, loss, metrics = as_numpy("X", X), as_array("labels", y), find_loss(loss), check_metrics(metrics)
     check_data(X, y, network, loss)
-    tested = TestSet(X, y, devices, network, loss, metrics).evaluate(params_or_device_params, statistics)
+    tested = TestSet(X, y, devices, network, loss, metrics, sums).evaluate(params_or_device_params, statistics)
     if not metrics:
         return next(iter(tested.values()))
     own = tested.pop("metrics")
@@ -76,11 +85,12 @@ class TestSet:
 
     __test__ = False  # pytest would take it for a test
 
-    def __init__(self, X, y, devices, network, loss, metrics):
+    def __init__(self, X, y, devices, network, loss, metrics, sums="float"):
         self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None
         self.everybody = as_cluster(devices)
         self.devices, self.network, self.size = self.everybody.mine, network, len(X)
-        self.metrics = metrics
+        self.metrics, self.sums = metrics, sums
+        self.exact = ExactSums(len(X), "of the test set") if sums == "exact" else None
         if self.metrics:
             some = put(y[:EXAMPLES], self.devices[0])
             self.devices[0].run(try_metrics, self.metrics, some, network.classes).result()
@@ -89,7 +99,7 @@ class TestSet:
     def _place(self, X, y):
         """Put all of it on the devices."""
         parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(X), EVALUATION_BATCH)]
-        self.shards = [split_batch(X[part], y[part], self.everybody) for part in parts]
+        self.shards = [split_batch(X[part], y[part], self.everybody, sums=self.sums) for part in parts]
 
     def evaluate(self, params_or_device_params, statistics=(), tell=None):
         """``test_accuracy``, or ``test_loss`` where targets are no classes, and ``metrics`` if there are some: a dict.
@@ -100,7 +110,7 @@ class TestSet:
         tasks, found = [], []
         for shards in self.shards:
             each_device = zip(self.devices, *shards, device_params, device_statistics, strict=True)
-            how = self.network, self.loss, self.metrics
+            how = self.network, self.loss, self.metrics, self.exact
             tasks.append([device.run(_sums, *arrays, *how) for device, *arrays in each_device])
         for number, of_each in enumerate(tasks, 1):
             found.append([task.result() for task in of_each])
@@ -115,16 +125,24 @@ class TestSet:
         return {"test_loss" if self.loss else "test_accuracy": first} | metrics
 
 
-def _sums(X, y, params, statistics, network, loss, metrics):
+def _sums(X, y, params, statistics, network, loss, metrics, exact):
     """Runs on a device: the right answers, or the losses if a ``loss`` is given, and the metrics: a list of sums."""
     if not len(X):
         return [0.0] * (1 + len(metrics))
     with span("evaluate"):
-        return sums_of(logits(to_float(X), params, network, statistics), y, loss, metrics)
+        outputs = logits(to_float(X), params, network, statistics, exact is not None)
+        return sums_of(outputs, y, loss, metrics, exact)
 
 
-def sums_of(outputs, y, loss, metrics):
-    """The right answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs: a list of sums."""
+def sums_of(outputs, y, loss, metrics, exact=None):
+    """The right answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs: a list of sums.
+
+    ``exact``: the `ExactSums` by which those of granules are added.
+    """
+    if exact:
+        parts = [slice(start, start + exact.granule) for start in range(0, len(y), exact.granule)]
+        rows = [np.array(sums_of(outputs[part], y[part], loss, metrics)) for part in parts]
+        return sum(map(exact.losses, rows)).tolist()
     first = right_answers(outputs, y) if loss is None else loss.forward(outputs, as_targets(y, outputs.dtype))[0]
     return [float(on_host(first)), *sum_metrics(metrics, outputs, y)]
 

@@ -1,5 +1,7 @@
 """The test set on the devices of a plan of which none has all parameters."""
 
+import functools
+
 import numpy as np
 
 from ..cluster import unite
@@ -27,17 +29,20 @@ class SplitTestSet(TestSet):
     counts.
     """
 
-    def __init__(self, X, y, plan, devices, batch_size, loss=CROSS_ENTROPY, metrics=()):
+    def __init__(self, X, y, plan, devices, batch_size, loss=CROSS_ENTROPY, metrics=(), sums="float"):
         self.plan, self.batch_size = plan, batch_size
-        super().__init__(X, y, devices, plan.network, loss, metrics)
+        super().__init__(X, y, devices, plan.network, loss, metrics, sums)
 
     def _place(self, X, y):
         """Only find out which of the devices have each stage."""
         self.X, self.y, plan = X, y, self.plan
-        self.batch, self.logits = PREDICTION_BATCH, logits
+        self.batch, self.logits = PREDICTION_BATCH, functools.partial(logits, exact=self.exact is not None)
         if any(limits_of(self.everybody)):
-            self.logits = logits_as_written  # kernels' programs would keep a GPU's memory
             self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
+            if self.exact:
+                self.batch = -(-self.batch // self.exact.granule) * self.exact.granule
+            else:
+                self.logits = logits_as_written  # kernels' programs would keep a GPU's memory
         computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}
         self.holders = [  # of each stage the devices that compute it
             [device for i, device in enumerate(self.devices, self.everybody.first) if (i, s) in computing]
@@ -77,7 +82,7 @@ class SplitTestSet(TestSet):
                     tasks.append(device.submit(_forward, self.logits, to_host(batch), *arrays, layers))
             batches = [task.result() for task in tasks]
         each = zip(map(to_host, batches), parts, strict=True)
-        return [sums_of(outputs, self.y[part], self.loss, self.metrics) for outputs, part in each]
+        return [sums_of(outputs, self.y[part], self.loss, self.metrics, self.exact) for outputs, part in each]
 
 
 def _forward(logits, x, params, statistics, layers):

@@ -5,11 +5,12 @@ from dataclasses import replace
 from ..cluster import gather
 from ..devices import DeviceError
 from ..devices.trials import tell
+from ..exact import GRANULE, sizes_of_granules
 from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
 from ..parallel import measure_loads
 from ..parallel.graph_limits import can_be_graph, in_one_graph
-from ..words import listed
+from ..words import listed, several
 from .accuracy import TestSet
 from .graph_step import GraphStep
 from .piece_step import PieceStep
@@ -23,6 +24,17 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`.
     Steps that should be graphs but cannot be recorded are launched one by one, with a message.
     """
+    runner = _make_runner(X, y, params, everybody, network, settings, note, saved_loads)
+    n, plan = min(settings.batch_size, len(X)), runner.plan
+    granules = len(sizes_of_granules(n))
+    if settings.sums == "exact" and granules < plan.micro_batches:
+        what = "devices" if runner.are_copies and plan.micro_batches == plan.k else "micro-batches"
+        have = f"{n} examples are {several(granules, 'granule')} of at most {GRANULE}"
+        note(f"exact sums: {have}, fewer than the {plan.micro_batches} {what}: some have nothing to do")
+    return runner
+
+
+def _make_runner(X, y, params, everybody, network, settings, note, saved_loads):
     in_graphs = can_use_graphs(X, y, everybody, network, settings)
     settings = find_loads(X, y, params, network, everybody, settings, saved_loads, note)
     if in_graphs:
@@ -52,8 +64,8 @@ def make_test_set(X, y, runner, network, metrics):
     devices, settings = runner.execution.everybody, runner.settings
     loss = find_loss(settings.loss)
     if runner.limited or not runner.are_copies:
-        return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics)
-    return TestSet(X, y, devices, network, loss, metrics)
+        return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics, settings.sums)
+    return TestSet(X, y, devices, network, loss, metrics, settings.sums)
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):

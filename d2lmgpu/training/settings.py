@@ -14,6 +14,7 @@ from os import PathLike
 from ..arguments import MAX_SEED, check_arguments, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
+from ..exact import SUMS
 from ..kernels.cuda import PRECISIONS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
@@ -149,6 +150,12 @@ class Settings:
         tuple(PRECISIONS),
         same=True,
     )
+    sums: str = setting(
+        "float",
+        "how sums over examples, gradients and all others, are added: exact gives the same bits on any devices",
+        tuple(SUMS),
+        same=True,
+    )
     split: str | Plan | None = setting(
         None,
         "what of a step each device does, a plan by name or a product of two, in a program also a plan of one's own "
@@ -197,6 +204,8 @@ class Settings:
         if everybody.size > 1 and self.loads == "auto":
             raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device")
         check_precision(self.precision, everybody.mine)
+        if self.sums == "exact" and any(device.kind == "gpu" for device in everybody.mine):
+            raise ValueError("sums are exact, which is for CPU devices so far")
         changes, k = {}, len(everybody)
         check_number_of_devices(self.split, k)
         if isinstance(self.loads, list):

@@ -28,6 +28,7 @@ class BatchNorm:
         self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
         self.sync = self.statistics = None
+        self.places = x[0, ..., 0].size
         count = max(1, min(C, BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
         z = np.empty((size, size, count, *self.y.shape[1:]), x.dtype)
@@ -48,10 +49,12 @@ class BatchNorm:
         """The moments of x."""
         count = self.x.size // len(self.x)
         for block in self.blocks:
-            mean = self.x[block].mean(tuple(range(1, self.x.ndim)), keepdims=True)
-            work = self._centred(block, mean)  # about the mean: nothing large cancels
+            work = self.work[: block.stop - block.start]
+            np.copyto(work, self.x[block])  # always added in one order, however x lies in memory
+            mean = (_sums(work) / count).astype(self.x.dtype)
+            np.subtract(work, self._wide(mean), out=work)  # about the mean: nothing large cancels
             np.square(work, out=work)
-            mean = mean.reshape(-1).astype(np.float64)
+            mean = mean.astype(np.float64)
             self.moments[0, block] = count
             self.moments[1, block] = count * mean
             self.moments[2, block] = _sums(work) + count * mean**2

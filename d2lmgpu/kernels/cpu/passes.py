@@ -20,12 +20,12 @@ class Pass:
 
     ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as of
     `in_parts`. ``papers``: scratch papers, by numbers of images, of passes of these layers on this device: a dict, to
-    which new ones are added. ``sync``: the `SyncStatistics` of its batch norm layers, at each of which both ways pause,
-    so that these sums may be summed over devices.
+    which new ones are added. ``exact``: the parts are granules. ``sync``: the `SyncStatistics` of its batch norm
+    layers, at each of which both ways pause, so that these sums may be summed over devices.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
-        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False):
+        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N, exact)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(papers.setdefault(size, [])):
@@ -34,29 +34,31 @@ class Pass:
                     program.use_loss(loss)
                 else:
                     program.dlogits = scratch(program.logits.shape, dtype)
-                if len(sizes) > 1:  # gradients to be added; asked for last, so that other passes do without
+                if len(sizes) > 1 or exact:  # gradients to be added; asked for last, so that other passes do without
                     program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
         self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
-        (pairs,) = rounds_of(self.programs, N)
-        self.rounds = [pairs] if self.sync else [[pair] for pair in pairs]  # parts wait for each other at batch norm
+        self.rounds = rounds_of(self.programs, N, self.sync)  # parts wait for each other at batch norm
 
-    def forward(self, X, params, y=None, draws=None):
+    def forward(self, X, params, y=None, draws=None, exact=None):
         """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
 
         With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as of `in_parts`,
-        which see for ``draws``.
+        which see for ``draws`` and ``exact``, which is for backward as well.
         """
+        self.exact = exact
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         sums = 0
         for assigned in self.rounds:
             self._load(assigned, params)
-            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws))
+            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws, exact))
             for program, part in assigned:
                 if not self.with_loss:
                     Y[..., part] = program.logits[..., : program.m]
                 program.unload()
-        return sums.astype(X.dtype) if self.with_loss else Y
+        if not self.with_loss:
+            return Y
+        return sums if exact else sums.astype(X.dtype)
 
     def backward(self, params, grads, dy=None, scale=1):
         """A generator that writes the parameters' gradients to ``grads``.
@@ -71,7 +73,7 @@ class Pass:
             for program, part in assigned if not self.with_loss else ():
                 program.handed_back = np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
-            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx)
+            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx, exact=self.exact)
             for program, _ in assigned:
                 program.unload()
         return dx

@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from ...exact import sizes_of_granules
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import right_answers
 from ..stages import Idle, Stages, function_of, norm_channels, output_shapes, timed, to_the_end
@@ -39,7 +40,20 @@ MOST_IDLE = 12
 _idle = Idle(MOST_IDLE)  # lists of programs
 
 
-def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None, dx=None):
+def in_parts(
+    X,
+    y,
+    params,
+    network,
+    grads,
+    ready=None,
+    sync_statistics=(),
+    scale=1.0,
+    draws=None,
+    loss=None,
+    dx=None,
+    exact=None,
+):
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over
@@ -47,49 +61,55 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     from number ``i`` on are written. It returns an array of two: the loss, and how many images have their label as the
     largest logit. Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it
     and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the gradient with respect to X,
-    which a network's first layers have no use for.
+    which a network's first layers have no use for. ``exact``: the `ExactSums` by which gradients are added to
+    ``grads``, of int64.
     """
-    with borrowed_programs(network, params, X, sync_statistics, input_grad=dx is not None) as programs:
+    options = {"input_grad": dx is not None, "exact": exact is not None}
+    with borrowed_programs(network, params, X, sync_statistics, **options) as programs:
         for program in programs:
             program.use_loss(loss)
-        sums, rounds = np.zeros(2), rounds_of(programs, len(X))
+        sums, rounds = np.zeros(2), rounds_of(programs, len(X), sync_statistics)
         for assigned in rounds:
-            sums += yield from forward_together(assigned, X, y, sync_statistics, draws)
-            written = grads if assigned is rounds[-1] else None
-            into = None if dx is None else np.moveaxis(dx, 0, -1)
-            yield from backward_together(assigned, sync_statistics, scale, written, ready, dx=into)
-    return sums.astype(X.dtype)
+            for program, _ in assigned if exact else ():
+                program.load(params)  # each granule's gradients are a sum of their own
+            sums += yield from forward_together(assigned, X, y, sync_statistics, draws, exact)
+            is_last = assigned is rounds[-1]
+            how = {"ready": ready if is_last else None, "dx": None if dx is None else np.moveaxis(dx, 0, -1)}
+            written = grads if is_last or exact else None
+            yield from backward_together(assigned, sync_statistics, scale, written, exact=exact, **how)
+    return sums if exact else sums.astype(X.dtype)
 
 
-def outputs(X, params, network, statistics=()):
+def outputs(X, params, network, statistics=(), exact=False):
     """The network's outputs (N, ...), a new array.
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list.
+    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: by granules.
     """
     sync_statistics = () if statistics else make_sync_statistics(norm_channels(network, params))
-    with borrowed_programs(network, params, X, sync_statistics, statistics) as programs:
+    with borrowed_programs(network, params, X, sync_statistics, statistics, exact=exact) as programs:
         Y = np.empty((len(X), *programs[0].logits.shape[:-1]), X.dtype)
-        for assigned in rounds_of(programs, len(X)):
+        for assigned in rounds_of(programs, len(X), sync_statistics):
             to_the_end(forward_together(assigned, X, None, sync_statistics))
             for program, part in assigned:
                 Y[part] = np.moveaxis(program.logits[..., : program.m], -1, 0)
     return Y
 
 
-def rounds_of(programs, N):
-    """Which program takes which of N images, and when: rounds, in each of which every one takes a part, a slice."""
-    rounds, start = [], 0
+def rounds_of(programs, N, together):
+    """Which program takes which of N images, a slice, and when: rounds, all in one if they must be ``together``."""
+    pairs, start, in_turn = [], 0, itertools.cycle(programs)
     while start < N:
-        assigned = []
-        for program in programs:
-            assigned.append((program, slice(start, min(N, start + program.n))))
-            start += program.n
-        rounds.append(assigned)
-    return rounds
+        program = next(in_turn)
+        pairs.append((program, slice(start, min(N, start + program.n))))
+        start += program.n
+    return [pairs] if together else [[pair] for pair in pairs]
 
 
-def forward_together(assigned, X, y, sync_statistics, draws=None):
-    """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices."""
+def forward_together(assigned, X, y, sync_statistics, draws=None, exact=None):
+    """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices.
+
+    ``exact``: the `ExactSums` of parts that are granules.
+    """
     passes = [
         timed("forward", program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start)))
         for program, part in assigned
@@ -97,25 +117,29 @@ def forward_together(assigned, X, y, sync_statistics, draws=None):
     for i, sync in enumerate(sync_statistics):
         for one in passes:
             next(one)
-        sync.moments[...] = sum(program.norms[i].moments for program, _ in assigned)
+        norms = [program.norms[i] for program, _ in assigned]
+        sync.moments[...] = sum(exact.moments(norm.moments, norm.places) if exact else norm.moments for norm in norms)
         yield
-    return sum(map(to_the_end, passes))
+    ends = map(to_the_end, passes)
+    return sum(map(exact.losses, ends) if exact and y is not None else ends)
 
 
-def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None):
+def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None, exact=None):
     """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added.
 
-    ``add``: those of the first one as well. ``dx`` (..., N): where to write the gradient of X, or None.
+    ``add``: those of the first one as well. ``dx`` (..., N): where to write the gradient of X, or None. ``exact``: as
+    of `forward_together`; then all are added.
     """
     programs = [program for program, _ in assigned]
     passes = []
     for program in programs:
-        how = add or program is not programs[0], ready if program is programs[-1] else None
+        how = add or program is not programs[0], ready if program is programs[-1] else None, exact
         passes.append(timed("backward", program.backward(scale, grads, *how)))
     for i, sync in reversed(list(enumerate(sync_statistics))):
         for one in passes:
             next(one)
-        sync.sums[...] = sum(program.norms[i].sums for program in programs)
+        sums = [program.norms[i].sums for program in programs]
+        sync.sums[...] = sum(map(exact.norm_sums, sums) if exact else sums)
         yield
     for one, (program, part) in zip(passes, assigned, strict=True):
         to_the_end(one)
@@ -124,37 +148,44 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
 
 
 @contextlib.contextmanager
-def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False):
+def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False, exact=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
     One program, which takes a part of the images after the other, since layers treat
     each image by itself. Batch norm needs all of them in the middle of the
     network: then there is a program for each part, so that all parts can wait there; but not with ``statistics``, as of
-    `outputs`. ``sync_statistics``, ``input_grad``: as of `Stages`.
+    `outputs`. ``sync_statistics``, ``input_grad``: as of `Stages`. ``exact``: the parts are granules, those of one size
+    with one program.
 
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
-    sizes, others = parts_of(*key, len(X))
-    if batch_norm not in others or statistics:
+    sizes, others = parts_of(*key, len(X), exact)
+    together, how = batch_norm in others and not statistics, (input_grad, exact)
+    if not together and not exact:
         sizes = [max(sizes)]
-    key = (*key, input_grad, *sizes)
-    programs = _idle.take(key) or [Program(network, params, X.shape[1:], X.dtype, n, input_grad) for n in sizes]
-    for program in programs:
+    key = (*key, *how, *sizes)
+    programs = _idle.take(key)
+    if programs is None:
+        new = [Program(network, params, X.shape[1:], X.dtype, n, *how) for n in (sizes if together else set(sizes))]
+        programs = new if together else [next(one for one in new if one.n == n) for n in sizes]
+    for program in {*programs}:
         program.load(params)
         program.use_statistics(sync_statistics, statistics)
     yield programs  # if work with them fails, they are not given back
-    for program in programs:
+    for program in {*programs}:
         program.unload()
     _idle.give_back(key, programs)
 
 
-def parts_of(network, shape, param_shapes, dtype, N):
+def parts_of(network, shape, param_shapes, dtype, N, exact=False):
     """How many of N images of this ``shape`` go through the network at a time: a list, as even as can be.
 
-    With it those layers' functions that do not treat each image by itself.
+    With it those layers' functions that do not treat each image by itself. ``exact``: the parts are granules.
     """
     outputs, others = _outputs_of(network, shape, param_shapes, dtype)
+    if exact:
+        return sizes_of_granules(N), others
     most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
     parts = -(-N // most)
     return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
@@ -175,11 +206,12 @@ class Program(Stages):
     what the layers after this part of a network have ``handed_back`` for them.
     """
 
-    def __init__(self, network, params, shape, dtype, n, input_grad=False):
+    def __init__(self, network, params, shape, dtype, n, input_grad=False, exact=False):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
         super().__init__(network, params, self.x, shape, make_stages, input_grad)
-        self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
+        is_added = exact or self.norms
+        self.more = [np.empty_like(param) for param in params] if is_added else None  # gradients to be added
         self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 
     def load(self, params):
@@ -221,7 +253,7 @@ class Program(Stages):
             return 0
         return np.array([self.loss.forward(y), right_answers(self.logits[:, : self.m].T, y)])
 
-    def backward(self, scale, grads, add, ready):
+    def backward(self, scale, grads, add, ready, exact=None):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
 
         They are multiplied by ``scale``. With ``grads`` the sums are written there,
@@ -240,8 +272,10 @@ class Program(Stages):
             stage.backward(dy)
             dy = stage.dx
             if grads is not None and owned.start < owned.stop:
-                stage.store(self.more[owned] if add else grads[owned])
-                if add:
+                stage.store(self.more[owned] if add or exact else grads[owned])
+                if exact:
+                    exact.add_gradients(grads[owned], self.more[owned], owned.start)
+                elif add:
                     for total, grad in zip(grads[owned], self.more[owned], strict=True):
                         total += grad
                 if ready is not None:
