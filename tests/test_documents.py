@@ -28,7 +28,12 @@ files.read_idx = lambda path, read=files.read_idx: read(path)[:600]
 """
 """Has Fashion-MNIST with 600 training and 600 test images, for what stands after it."""
 
-TESTED_APART = ("loss = d2l.train_batch(", "split_batch(X, y, devices, sums=sums)\nbatch", "def star", "BatchNorm, Conv2d")
+TESTED_APART = (
+    "loss = d2l.train_batch(",
+    "split_batch(X, y, devices, sums=sums)\nbatch",
+    "def star",
+    "BatchNorm, Conv2d",
+)
 TESTED_APART += (
     "class Enough",
     "def flip",

@@ -157,3 +157,57 @@ class update_replicas(Exercise):
         _, transfers = call_recorded(answer, replicas, grads, lr, sum(sizes), hint=MIXED)
         check_steps(replicas, arrays, start, own, sizes, lr)
         check_ways(transfers, devices, sum(value.size for value in start))
+
+
+EARLY = "round each term by itself, to a whole multiple of one unit, before it is added to anything"
+UNIT = "the unit must not depend on the number of devices: 2.0**-40, for example"
+WRAP = "integers wrap: choose unit and dtype for the largest sum, int64; and return to floats by the same unit"
+COARSE = "take a smaller unit, and round to the nearest: np.rint"
+ADDED = "add up what each device has, in one array, and give allreduce the list of these arrays, once"
+
+
+class associative_sum(Exercise):
+    """Write associative_sum(device_terms, allreduce): for each device you get a list of arrays, the gradients of some
+    of the examples, float32; return the sum of all, float32, with the same bits however the terms are shared out over
+    any number of devices, and in whatever order they are added. allreduce(arrays) adds one array of each device, in an
+    order of its own: afterwards each holds the sum. Terms and sums are below 2**20.
+
+    the sum has the same bits for any shares, on any number of devices, in any order.
+    """
+
+    cases = ((8, 1.0), (11, 1e-3), (40, 300.0), (300, 2000.0))
+
+    def words(self, n, largest):
+        return f"{several(n, 'term')} of up to {largest:g}"
+
+    def test(self, answer, n, largest):
+        """Other shares, other orders, other numbers of devices: the same bits; near to the sum in float64."""
+        rng, found = random_numbers(3), {}
+        terms = (largest * rng.uniform(-1, 1, (n, 2000))).astype(np.float32)
+        half, pairs = terms[:, :1000], n // 4  # of which large terms cancel, so that rounding shows, in float64, too
+        half[:pairs] = -half[pairs : 2 * pairs]
+        half[2 * pairs :] *= np.float32(2.0**-28)
+        right = terms.sum(axis=0, dtype=float)
+        for k in (1, 2, 3, 5) * 3:
+            shares = [list(map(np.copy, part)) for part in np.array_split(rng.permutation(terms), k)]
+            calls = []
+
+            def allreduce(arrays, calls=calls):
+                calls.append(len(arrays))
+                total = sum(arrays[i] for i in rng.permutation(len(arrays)))
+                for array in arrays:
+                    array[...] = total
+
+            total = returned(call(answer, shares, allreduce))
+            given = ", ".join(map(str, calls)) or "no"
+            expect(calls == [k], f"on {several(k, 'device')} allreduce was given {given} arrays", ADDED)
+            (total,) = read((total,), (np.ndarray,), "return the sum, an array")
+            expect(total.dtype == np.float32, f"it returned {total.dtype}", "return float32: .astype(np.float32)")
+            found.setdefault(k, set()).add(total.tobytes())
+        for k, bits in found.items():
+            expect(len(bits) == 1, f"on {several(k, 'device')} other bits for another order of the same terms", EARLY)
+        expect(len(set().union(*found.values())) == 1, "other bits on another number of devices", UNIT)
+        error = np.abs(total - right).max()
+        expect(error < largest, "it returned something far from the sum", WRAP)
+        far = error > 1e-7 * np.abs(right).max() + 3e-8
+        expect(not far, f"the sum is off by {error:.2g}, of terms up to {largest:g}", COARSE)

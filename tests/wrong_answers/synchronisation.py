@@ -170,3 +170,85 @@ def update_replicas__allreduces_devices_instead_of_parameters(device_params, dev
         d2l.allreduce(grads)
     for params, grads in zip(device_params, device_grads, strict=True):
         d2l.sgd(params, grads, lr, batch_size)
+
+
+def associative_sum__no_answer(device_terms, allreduce):
+    """it returned nothing. Write associative_sum"""
+
+
+def associative_sum__of_floats(device_terms, allreduce):
+    """round each term by itself"""
+    arrays = [np.sum(terms, axis=0) for terms in device_terms]
+    allreduce(arrays)
+    return arrays[0]
+
+
+def associative_sum__float64_rounds_too(device_terms, allreduce):
+    """round each term by itself"""
+    arrays = [np.sum(terms, axis=0, dtype=float) for terms in device_terms]
+    allreduce(arrays)
+    return arrays[0].astype(np.float32)
+
+
+def associative_sum__rounded_after_adding(device_terms, allreduce):
+    """round each term by itself, to a whole multiple of one unit, before it is added to anything"""
+    arrays = [np.rint(np.sum(terms, axis=0) * 2.0**40).astype(np.int64) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * 2.0**-40).astype(np.float32)
+
+
+def associative_sum__a_unit_for_each_number_of_devices(device_terms, allreduce):
+    """the unit must not depend on the number of devices"""
+    unit = 2.0**-26 * len(device_terms)
+    arrays = [sum(np.rint(term / unit).astype(np.int64) for term in terms) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * unit).astype(np.float32)
+
+
+def associative_sum__integers_of_32_bits(device_terms, allreduce):
+    """integers wrap"""
+    unit = 2.0**-28
+    arrays = [sum(np.rint(term / unit).astype(int).astype(np.int32) for term in terms) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * unit).astype(np.float32)
+
+
+def associative_sum__too_fine_for_64_bits(device_terms, allreduce):
+    """integers wrap"""
+    arrays = [sum(np.rint(term * 2.0**50).astype(np.int64) for term in terms) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * 2.0**-50).astype(np.float32)
+
+
+def associative_sum__too_coarse(device_terms, allreduce):
+    """take a smaller unit"""
+    arrays = [sum(np.rint(term * 2.0**10).astype(np.int64) for term in terms) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * 2.0**-10).astype(np.float32)
+
+
+def associative_sum__cut_off(device_terms, allreduce):
+    """np.rint"""
+    arrays = [sum((term * 2.0**23).astype(np.int64) for term in terms) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * 2.0**-23).astype(np.float32)
+
+
+def associative_sum__without_the_allreduce(device_terms, allreduce):
+    """give allreduce the list of these arrays, once"""
+    whole = sum(np.rint(term * 2.0**40).astype(np.int64) for terms in device_terms for term in terms)
+    return (whole * 2.0**-40).astype(np.float32)
+
+
+def associative_sum__one_allreduce_for_each_term(device_terms, allreduce):
+    """add up what each device has, in one array"""
+    for terms in device_terms:
+        allreduce(terms)
+    return device_terms[0][0]
+
+
+def associative_sum__in_float64(device_terms, allreduce):
+    """return float32"""
+    arrays = [sum(np.rint(term * 2.0**40).astype(np.int64) for term in terms) for terms in device_terms]
+    allreduce(arrays)
+    return arrays[0] * 2.0**-40
