@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 
-from .devices import array_module
+from .devices import array_module, on_device
 
 GRANULE = 64
 """Examples of a granule."""
@@ -92,6 +92,7 @@ class ExactSums:
         return False
 
 
+@on_device
 def as_integers(values, scale=1):
     """Floats, multiplied by ``scale``, in whole units of gradients: int64."""
     xp = array_module(values)
@@ -99,6 +100,7 @@ def as_integers(values, scale=1):
     return xp.rint(wide, out=wide).astype(np.int64)
 
 
+@on_device
 def as_floats(sums, dtype):
     """Sums of gradients, int64 in whole units, as floats."""
     return (sums * GRADIENTS).astype(dtype)
