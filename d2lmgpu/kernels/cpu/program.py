@@ -70,7 +70,7 @@ def in_parts(
             program.use_loss(loss)
         sums, rounds = np.zeros(2), rounds_of(programs, len(X), sync_statistics)
         for assigned in rounds:
-            for program, _ in assigned if exact else ():
+            for program, _ in assigned if exact and assigned is not rounds[0] else ():
                 program.load(params)  # each granule's gradients are a sum of their own
             sums += yield from forward_together(assigned, X, y, sync_statistics, draws, exact)
             is_last = assigned is rounds[-1]
