@@ -37,9 +37,20 @@ GRADIENTS, LOSSES, MOMENTS, NORM_SUMS = 2.0**-40, 2.0**-24, 2.0**-30, 2.0**-34
 MOST_GRADIENT, MOST_UNITS = 2.0**22, 2.0**52
 """A gradient's limit, and the others' in units."""
 
+WHAT = "the loss", "batch norm's sum of squares", "the gradient of batch norm's parameters"
+"""What may not fit, beside gradients."""
+
 
 class SumError(ValueError):
     """What exact sums cannot hold: a number that is too large, infinite, or none."""
+
+
+def unfit_error(code, where):
+    """The `SumError` for what a GPU's kernels have noted: 1 + a place in `WHAT`, after which come the parameters."""
+    number = code - 1 - len(WHAT)
+    what = WHAT[code - 1] if number < 0 else f"the gradient of parameter {number}"
+    advice = "take a smaller lr, or sums='float'"
+    return SumError(f"{what} is too large for exact sums, or no number, for a granule {where}; {advice}")
 
 
 class ExactSums:
@@ -47,7 +58,8 @@ class ExactSums:
 
     ``scale``: by what gradients were multiplied, a power of two, in mixed precision: then what does not fit is no error
     but sets ``overflow``. ``where``: device and step, in words, for errors. ``first``: the number, among all of the
-    network's, of the first parameter that kernels are given.
+    network's, of the first parameter that kernels are given. ``unfit``, ``scales``: where kernels of a GPU note what
+    does not fit, and find the scale; arrays of one, or None.
     """
 
     granule = GRANULE
@@ -55,6 +67,7 @@ class ExactSums:
     def __init__(self, examples, where, scale=None):
         self.granules, self.where, self.first = max(1, -(-examples // GRANULE)), where, 0
         self.scale, self.may_overflow, self.overflow = scale or 1, scale is not None, False
+        self.unfit = self.scales = None
 
     def add_gradients(self, totals, grads, first=0):
         """Add a granule's gradients, floats, to ``totals``, int64: those of the parameters from ``first`` on."""
@@ -64,15 +77,26 @@ class ExactSums:
 
     def losses(self, values):
         """A granule's loss and right answers, or metrics, float64 of one axis, in whole units."""
-        return self._in_units("the loss", values, LOSSES)
+        return self._in_units(WHAT[0], values, LOSSES)
 
     def moments(self, moments, count):
         """A granule's moments (3, C), of images with ``count`` places, in whole units."""
-        return self._in_units("batch norm's sum of squares", moments, MOMENTS * 2.0 ** math.ceil(math.log2(count)))
+        return self._in_units(WHAT[1], moments, moments_unit(count))
 
     def norm_sums(self, sums):
         """A granule's sums (2, C) of the way back, likewise."""
-        return self._in_units("the gradient of batch norm's parameters", sums, NORM_SUMS * self.scale)
+        return self._in_units(WHAT[2], sums, NORM_SUMS * self.scale)
+
+    def most(self, unit):
+        """From which size on a term of such a unit, without the scale, does not fit."""
+        return (MOST_GRADIENT if unit == GRADIENTS else unit * MOST_UNITS) / self.granules
+
+    def check(self):
+        """What GPUs have noted: SumError if something did not fit, or overflow."""
+        code = 0 if self.unfit is None else int(self.unfit.get()[0])
+        self.overflow = self.overflow or code > 0
+        if code and not self.may_overflow:
+            raise unfit_error(code, self.where)
 
     def _in_units(self, what, values, unit):
         self._fit(what, values, unit * MOST_UNITS)
@@ -104,6 +128,11 @@ def as_integers(values, scale=1):
 def as_floats(sums, dtype):
     """Sums of gradients, int64 in whole units, as floats."""
     return (sums * GRADIENTS).astype(dtype)
+
+
+def moments_unit(count):
+    """Of images with ``count`` places for each channel."""
+    return MOMENTS * 2.0 ** math.ceil(math.log2(count))
 
 
 def sizes_of_granules(n):

@@ -34,6 +34,7 @@ DTYPES = {
     "float": np.float32,
     "double": np.float64,
     "int": np.int32,
+    "long long": np.int64,
     "unsigned int": np.uint32,
     "unsigned char": np.uint8,
     "unsigned short": np.uint16,

@@ -33,8 +33,10 @@ struct dim3 { unsigned x = 1, y = 1, z = 1; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) double2 { double x, y; };
+struct alignas(16) longlong2 { long long x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
 static inline double2 make_double2(double x, double y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
@@ -185,3 +187,8 @@ template <int LEFT> static void wait_for_groups() {
 }
 
 static inline int atomicAdd(int* address, int value) { return (*address += value) - value; }
+static inline int atomicMax(int* address, int value) {
+    int before = *address;
+    *address = max(before, value);
+    return before;
+}

@@ -554,6 +554,7 @@ def install_nccl(monkeypatch):
     library.NcclCommunicator, library.NCCL_SUM = NcclCommunicator, "sum"
     library.get_unique_id = lambda: (*np.random.default_rng().integers(-128, 128, 128).tolist(),)
     library.NCCL_FLOAT16, library.NCCL_FLOAT32, library.NCCL_FLOAT64 = "float16", "float32", "float64"
+    library.NCCL_INT64 = "int64"
     cuda = types.ModuleType("cupy.cuda")
     cuda.nccl = library
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)

@@ -37,6 +37,7 @@ def check_nccl_dtype(dtype):
     """NCCL's number for a dtype. ValueError for one that it does not support, DeviceError where there is no NCCL."""
     library = nccl_library()
     kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
+    kinds["int64"] = library.NCCL_INT64
     if str(dtype) not in kinds:
         raise ValueError(f"allreduce 'nccl': {dtype} is not among {', '.join(kinds)}")
     return kinds[str(dtype)]

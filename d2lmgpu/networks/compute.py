@@ -52,7 +52,7 @@ def logits(X, params, network=LENET, statistics=(), exact=False):
     (see `init_statistics`); without them a layer takes those of ``X``. ``exact``: by granules (exact.py).
     What is computed is `logits_as_written`, by kernels/ several times as fast.
     """
-    kernels = kernels_for(X, params) if len(X) and len(network) else None
+    kernels = kernels_for(X, params, exact) if len(X) and len(network) else None
     if kernels is not None:
         return kernels.outputs(X, params, network, statistics, **({"exact": True} if exact else {}))
     return logits_as_written(X, params, network, statistics)
@@ -108,7 +108,7 @@ def loss_and_grads(
         for grad in grads:
             grad[...] = 0
         return xp.zeros((), X.dtype), grads
-    kernels, sync = kernels_for(X, params), make_sync_statistics(channels(network), xp)
+    kernels, sync = kernels_for(X, params, exact is not None), make_sync_statistics(channels(network), xp)
     how = {"sync_statistics": sync, "scale": scale, "draws": draws}
     how["loss"] = loss if kernels is None else loss.for_kernels(y)
     if exact is not None:
@@ -117,13 +117,28 @@ def loss_and_grads(
             grad[...] = 0
     compute = as_written if kernels is None else kernels.in_parts
     found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels are the largest logit
+    if exact is not None:
+        exact.check()
     for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
         track_statistics(mean, variance, own.moments)
     return xp.asarray(found, None if exact else X.dtype)[..., 0].copy(), grads
 
 
-def kernels_for(X, params):
-    """The module of kernels/ that computes with these plain arrays; None if it is left to the layers."""
+def kernels_for(X, params, exact=False):
+    """The module of kernels/ that computes with these plain arrays; None if it is left to the layers.
+
+    Raises ValueError if sums are to be ``exact``, and there are no kernels.
+    """
+    kernels = _kernels_for(X, params)
+    if exact and kernels is None:
+        raise ValueError(
+            f"exact sums need kernels, and there are none for {X.dtype} here: CPUs' take float32 and float64, GPUs' float32 "
+            "where they work (d2lmgpu devices --check tries them); take float32 parameters, or sums='float'"
+        )
+    return kernels
+
+
+def _kernels_for(X, params):
     kernels, dtypes = cpu_kernels, (np.float32, np.float64)
     if array_module(X) is not np:
         kernels, dtypes = cuda_kernels if USE_CUDA_KERNELS else None, (np.float32,)

@@ -31,7 +31,7 @@ class Computing(Values):
         self.mixed, self.is_exact, self.exact = mixed, ways.exact, None
         self.precision = LossScale(mixed)
         none = self._new(0)
-        self.kernels = kernels_for(none, [none])
+        self.kernels = kernels_for(none, [none], ways.exact)
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         self.papers = [{} for _ in plan.stages]  # scratch papers
@@ -42,8 +42,11 @@ class Computing(Values):
         """A step with this `Minibatch` begins."""
         self.minibatch, self.used = minibatch, self.precision.scale
         if self.is_exact:
-            where = f"on {self.device} in step {self.steps + 1}"
-            self.exact = ExactSums(sum(minibatch.examples), where, self.used if self.mixed else None)
+            self.exact = self._new_exact(sum(minibatch.examples))
+
+    def _new_exact(self, examples):
+        where = f"on {self.device} in step {self.steps + 1}"
+        return ExactSums(examples, where, self.used if self.mixed else None)
 
     def _of_exact(self, s):
         """What kernels are told of exact sums, for parameters from those of stage s on."""

@@ -5,13 +5,15 @@ A graph replays the same kernels with the same arguments. So these are arrays, w
     number           which step it is, counted by the step itself
     order, starts    which examples each step takes: it ends with fetching those of the next one
     rates, sizes     the learning rate, divided by the size of the minibatch, and that size, of each step
-    scale, overflow  in mixed precision, as kernels/cuda/mixed_precision.cu says
+    scale, overflow  in mixed precision, as kernels/cuda/mixed_precision.cu says; or what exact sums cannot hold
+    unfit            with exact sums that are not scaled: what has not fit first, as of `unfit_error`, and in which step
     totals           by micro-batch: the loss and the right answers, summed over the epoch
 """
 
 import numpy as np
 
 from ..devices import array_module
+from ..exact import ExactSums, as_floats
 from ..kernels.cuda import PRECISIONS, batch_norm, launch, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
 from ..parallel import loss_scale
@@ -30,6 +32,7 @@ class GraphStore(GraphPrograms):
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
         self.flag = cupy.zeros(1, np.float32)  # overflow, to be summed over devices
+        self.unfit, self.one = cupy.zeros(2, np.int32), cupy.ones(1, np.float32)
         self.fetches = []  # of each micro-batch: number, images or none, labels, for as many as it may have; a launch
         super().__init__(precision, *arguments)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
@@ -62,7 +65,7 @@ class GraphStore(GraphPrograms):
             x = cupy.zeros((n if with_images else 0, *images.shape[1:]), np.float32)
             how = launch.gather(images.size // len(images) if with_images else 0, n)
             self.fetches.append((m, x, cupy.zeros(n, np.int32), launch.rounding(how, out=half), starts))
-            self.totals[m] = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
+            self.totals[m] = cupy.zeros(1, np.float64 if self.is_exact else np.float32), cupy.zeros(1, np.int32)
 
     def begin_epoch(self, order, starts, rates, sizes, done, totals):
         """The next step is number ``done`` of the epoch; ``totals``: by micro-batch, of the steps before it."""
@@ -88,7 +91,7 @@ class GraphStore(GraphPrograms):
     def changing(self):
         """The arrays that a step changes and that outlive it."""
         own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
-        own += [self.taken, self.number, self.scale, self.overflow, self.good_steps]
+        own += [self.taken, self.number, self.scale, self.overflow, self.good_steps, self.unfit]
         own += [array for total in self.totals.values() for array in total]
         return own + [array for _, *each in self.fetches for array in each[:2]]
 
@@ -113,6 +116,11 @@ class GraphStore(GraphPrograms):
         if not self.counts:
             run(launch.count_step(), self.number, self.zero)
 
+    def _new_exact(self, examples):
+        exact = ExactSums(examples, f"on {self.device}")
+        exact.unfit, exact.scales = self.overflow, self.scale
+        return exact
+
     def fetch(self):
         """Images and labels of the next step, beside the work that follows."""
         with self.bookkeeping:
@@ -121,8 +129,10 @@ class GraphStore(GraphPrograms):
                     run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
 
     def find_overflow(self):
-        """Whether all final gradients are finite."""
-        for grads in self._all_final():
+        """Whether all final gradients are finite, or have been when they were added."""
+        if self.is_exact and not self.kind:
+            run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
+        for grads in () if self.is_exact else self._all_final():
             self._run_mixed("check_finite", grads.size, grads, self.overflow)
 
     def clear(self):
@@ -148,19 +158,21 @@ class GraphStore(GraphPrograms):
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):
-        n, name = params.size, self.optimizer.name
+        n, name, scale = params.size, self.optimizer.name, self.scale
+        if self.is_exact:
+            grads, scale = as_floats(grads, self.dtype), self.one
         if n and name == "sgd":
-            self._sgd(params, grads, n)
+            self._sgd(params, grads, n, scale)
         elif n:
-            arguments = [self.rates, self.sizes, self.number, self.scale, self.overflow]
+            arguments = [self.rates, self.sizes, self.number, scale, self.overflow]
             if name == "adam":
                 arguments.append(self.taken)
             run(getattr(launch, name)(n), params, grads, *state, *arguments, np.int32(n))
 
-    def _sgd(self, params, grads, n):
+    def _sgd(self, params, grads, n, scale):
         arguments = params, grads, self.rates, self.number
-        if self.kind or params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED:
-            self._run_mixed("scaled_sgd", n, *arguments, self.scale, self.overflow)
+        if self.kind or self.is_exact or params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED:
+            self._run_mixed("scaled_sgd", n, *arguments, scale, self.overflow)
         else:
             run(launch.sgd(n), *arguments, np.int32(n))
 

@@ -25,6 +25,7 @@ from ..cluster import unite
 from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
+from ..exact import unfit_error
 from ..kernels.cuda import capture, finish_card, graphs_work
 from ..language.plan import COMPUTES, part_updated
 from ..language.ways import KEPT, WRITTEN
@@ -44,9 +45,11 @@ class GraphExecution(Execution):
 
     kind_of_store = GraphStore
 
-    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False, library=None):
+    def __init__(
+        self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False, library=None, exact=False
+    ):
         self.make_store = functools.partial(self.kind_of_store, precision)
-        how = {"mixed": precision == "mixed", "overlap": overlap, "library": library}
+        how = {"mixed": precision == "mixed", "overlap": overlap, "library": library, "exact": exact}
         super().__init__(plan, params, devices, optimizer, **how)
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # and not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
@@ -58,10 +61,10 @@ class GraphExecution(Execution):
             store.travels, store.tracks_early = travels, self.last_compute > max(of_moments, default=0)
             store.targets = {(c.stage, c.micro_batch): c.grads for c in own if c.what == "B"}
             for (s, m), way in store.ways.items():
-                what = {c.what for c in own if (c.stage, c.micro_batch) == (s, m)}
-                if plan.stages[s].first == plan.stages[s].stop and what == {"F", "B"}:  # a mere loss has a kernel
+                what = [c.what for c in own if (c.stage, c.micro_batch) == (s, m)]
+                if plan.stages[s].first == plan.stages[s].stop and {*what} == {"F", "B"}:  # a mere loss has a kernel
                     store.ways[s, m] = KEPT
-                elif store.kernels is None or way == WRITTEN:
+                elif store.kernels is None or way == WRITTEN or len({*what}) < len(what) or "W" in what:
                     raise RuntimeError(f"stage {s} of the plan {plan.name} is computed as it is written")
 
     def take_data(self, data, sizes):
@@ -92,14 +95,27 @@ class GraphExecution(Execution):
     def totals(self):
         """Of each micro-batch the loss and the right answers, summed over the epoch so far.
 
-        All processes call it, if there are several.
+        All processes call it, if there are several. Raises SumError if in any step something did not fit into exact
+        sums; from that step on no device has updated.
         """
+        if self.exact:
+            self._check_sums()
         totals = np.zeros((self.plan.micro_batches, 2))
         for m, i in self.holder.items():
             if i in self.store:
                 totals[m] = self.store[i].device.submit(self.store[i].total, m).result()
         unite(self.everybody, totals.reshape(-1))
         return totals.tolist()
+
+    def _check_sums(self):
+        unfit = np.zeros((self.plan.k, 2), np.int64)  # of each device what did not fit, and in which step
+        for i, store in self.store.items():
+            unfit[i] = store.device.submit(store.unfit.get).result()
+        unite(self.everybody, unfit.reshape(-1))
+        found = [(step, i, code) for i, (code, step) in enumerate(unfit.tolist()) if code]
+        if found:
+            step, i, code = min(found)  # the others hear of it, and have noted the step after that
+            raise unfit_error(code, f"on {self.everybody.names[i]} in step {step} of the epoch")
 
     def fetched(self, i):
         """Of each micro-batch that device i begins or ends: its number, and whether it begins it."""
@@ -174,14 +190,15 @@ class OnDevices(Step):
                     self.kernels(store, store.track)
 
     def _agree(self):
-        """In mixed precision: have all devices finite gradients? Kernels will ask."""
+        """In mixed precision, or with exact sums: have all devices finite gradients, that fit? Kernels will ask."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         for store in stores:
             self.kernels(store, store.find_overflow)
         plan = self.execution.plan
         each = itertools.product(range(plan.k), range(len(plan.stages)))
-        if plan.k > 1 and any(part_updated(plan, i, s) < 1 for i, s in each):  # who updates all knows of each gradient
+        is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # who updates all knows of each gradient
+        if plan.k > 1 and (is_partial or self.execution.exact):  # integers do not tell what did not fit
             self._share_overflow(stores)
 
 

@@ -166,6 +166,8 @@ class Store(Computing):
 
     def finite(self):
         """In mixed precision: a row with a 1 if all final gradients are finite, or have been when they were added."""
+        if self.is_exact:
+            self.exact.check()
         return [float(not self.exact.overflow if self.is_exact else are_finite(self._all_final()))]
 
     def _all_final(self):

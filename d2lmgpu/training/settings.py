@@ -204,8 +204,6 @@ class Settings:
         if everybody.size > 1 and self.loads == "auto":
             raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device")
         check_precision(self.precision, everybody.mine)
-        if self.sums == "exact" and any(device.kind == "gpu" for device in everybody.mine):
-            raise ValueError("sums are exact, which is for CPU devices so far")
         changes, k = {}, len(everybody)
         check_number_of_devices(self.split, k)
         if isinstance(self.loads, list):

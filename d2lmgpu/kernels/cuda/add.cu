@@ -1,8 +1,8 @@
 // dst += src, for the chunks that a collective receives. src may be another card's memory, if that card has peer access.
 //
-//   dst, src (n,) float32, or float64 with DOUBLE; anywhere in memory: chunks of a buffer start where they start
+//   dst, src (n,) float32, float64 with DOUBLE, or int64 with LONG; anywhere in memory: chunks of a buffer start where they start
 //
-// Macros: DOUBLE 0 or 1. Vectors of 16 bytes must lie at multiples of 16 bytes. So a few elements up to the first such
+// Macros: DOUBLE 0 or 1, or LONG 1. Vectors of 16 bytes must lie at multiples of 16 bytes. So a few elements up to the first such
 // place are added one by one, then vectors, then what is left. That works if dst and src are equally far from such a
 // place; if not, all elements are added one by one.
 // Over NVLink or PCI Express a load takes a microsecond, so many must be under way: each thread asks for all its vectors
@@ -11,7 +11,11 @@
 
 #include "early.cuh"
 
-#if DOUBLE
+#if LONG
+#define NUMBER long long
+#define VECTOR longlong2
+#define ADD(a, b) make_longlong2(a.x + b.x, a.y + b.y)
+#elif DOUBLE
 #define NUMBER double
 #define VECTOR double2
 #define ADD(a, b) make_double2(a.x + b.x, a.y + b.y)

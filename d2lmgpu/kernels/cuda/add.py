@@ -7,7 +7,7 @@ from ...devices.trials import works
 from . import launch
 from .run import run
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "int64")
 """The dtypes of arrays that `add` takes."""
 
 

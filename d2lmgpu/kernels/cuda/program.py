@@ -9,69 +9,17 @@ launches can be captured in a CUDA graph.
 
 import contextlib
 import functools
-import threading
 
 import numpy as np
 
 from ...devices import array_module
 from ...layers import make_sync_statistics, rounded_to_half
 from ...layers.labels import with_right_answers
-from ..stages import Idle, Stages, images_last, timed, to_the_end
+from ..stages import Stages
 from . import launch
 from .head import Head, can_be_head
-from .run import current_card, empty, run
+from .run import empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
-
-MOST_IDLE = 4
-"""Programs that a thread keeps: one for each network and number of images."""
-
-_thread = threading.local()
-
-
-def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None, dx=None):
-    """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
-
-    ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this device. The cross-entropy is summed
-    over examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called when all
-    work that gives those from number ``i`` on is in the stream. It returns an array of two: the loss, and how many
-    images have their label as the largest logit. Random layers draw from ``draws``. ``loss``: another, a function of
-    outputs and targets that gives it and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write
-    the gradient with respect to X, which a network's first layers have no use for.
-    """
-    with borrowed_program(network, params, X, loss is None, dx is not None) as program:
-        program.use_statistics(sync_statistics)
-        program.scale.fill(scale)
-        yield from timed("forward", program.forward(params, X, y, draws))
-        sums = program.sums(y, loss, scale)
-        yield from timed("backward", program.backward(params, grads, ready))
-        if dx is not None:
-            dx[...] = program.dx
-        return sums
-
-
-def outputs(X, params, network, statistics=()):
-    """The network's outputs (N, ...), a new array.
-
-    ``statistics``: the mean and variance of each batch norm layer, in one list.
-    """
-    with borrowed_program(network, params, X, with_loss=False) as program:
-        program.use_statistics(() if statistics else program.own_sync_statistics(), statistics)
-        to_the_end(program.forward(params, X))
-        return program.logits.copy()
-
-
-@contextlib.contextmanager
-def borrowed_program(network, params, X, with_loss, input_grad=False):
-    """This device's program for these sizes, in use here alone until it is given back; made if there is none.
-
-    Raises ValueError, or what the layers raise, if the sizes do not fit together.
-    """
-    options = {"with_loss": with_loss, "input_grad": input_grad}
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options.values())
-    idle = _thread.__dict__.setdefault("idle", Idle(MOST_IDLE))
-    program = idle.take(key) or Program(network, params, X.shape[1:], len(X), **options)
-    yield program  # if work with it fails, it is not given back
-    idle.give_back(key, program)
 
 
 def same(one, other):
@@ -86,7 +34,7 @@ class Program(Stages):
     nothing in the program waits for is computed beside the main stream: the caller
     of `backward` then joins them. Without ``with_loss`` forward ends with the logits, and the
     caller of `backward` writes ``dlogits`` before. ``input_grad``: the gradient of the images is wanted.
-    ``x``, ``labels``, ``scale``: arrays of the caller's to be used in place of new ones.
+    ``x``, ``labels``, ``scale``: arrays of the caller's to be used in place of new ones. ``parts``: as of `Granules`.
     """
 
     def __init__(
@@ -105,7 +53,7 @@ class Program(Stages):
     ):
         import cupy
 
-        self.N = N
+        self.N, self.parts = N, [(self, slice(None))]
         self.x = empty((N, *shape)) if x is None else x
         self.labels = empty(N, np.int32) if labels is None else labels
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
@@ -200,33 +148,3 @@ class Program(Stages):
                 ready(owned.start)
             if dy is None:
                 break
-
-
-class Pass:
-    """Some of a network's layers forward, and backward later: their program, in which all that lies between stays.
-
-    Arguments, for N images of ``shape``, and methods are those of the CPU's `Pass`. It has no use for ``papers``: each
-    program has its own arrays. ``how``: other arguments of the `Program`.
-    """
-
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, **how):
-        self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
-        how |= {"with_loss": with_loss and not loss, "input_grad": input_grad}
-        self.program = Program(layers, params, shape, N, **how)
-        self.sync = self.program.own_sync_statistics()
-        self.program.use_statistics(self.sync)
-
-    def forward(self, X, params, y=None, draws=None):
-        """As of the CPU's `Pass`."""
-        program = self.program
-        yield from timed("forward", program.forward(params, X, y, draws))
-        return program.sums(y, self.loss) if self.with_loss else images_last(program.logits)
-
-    def backward(self, params, grads, dy=None, scale=1):
-        """As of the CPU's `Pass`."""
-        if dy is not None:
-            self.program.dlogits[...] = dy
-        elif scale != 1:  # known only now, and a power of two, so that it may come after the loss
-            self.program.dlogits *= self.program.dlogits.dtype.type(scale)
-        yield from timed("backward", self.program.backward(params, grads))
-        return images_last(self.program.dx) if self.input_grad else None

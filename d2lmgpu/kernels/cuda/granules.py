@@ -1,0 +1,169 @@
+"""Exact sums on GPUs (exact.py): a program for each granule of the images, and whole numbers in which theirs are added.
+
+    images 0 ... 63    ──►  program 0  ──►  gradients, float32 ─┐
+    images 64 ... 127  ──►  program 1  ──►  gradients, float32 ─┼─►  exact.cu: int64
+    the rest           ──►  program 2  ──►  gradients, float32 ─┘
+
+So a granule's kernels are launched alike wherever it is computed: the same ones, for as many images. With branches
+granules are computed side by side, since one does not keep a whole GPU busy.
+"""
+
+import contextlib
+import itertools
+import math
+
+import numpy as np
+
+from ...devices import array_module
+from ...exact import GRADIENTS, LOSSES, NORM_SUMS, WHAT, moments_unit, sizes_of_granules
+from ...layers import rounded_to_half
+from ...layers.batch_norm import SyncStatistics
+from ..stages import to_the_end
+from . import launch
+from .program import Program, same
+from .run import empty, run
+
+MOST_BRANCHES = 16
+"""Streams in which granules are computed side by side, at most."""
+
+
+def noted_here(exact):
+    """An `ExactSums`, which has arrays on the current GPU, unless it had some."""
+    import cupy
+
+    if exact.unfit is None:
+        exact.unfit, exact.scales = cupy.zeros(1, np.int32), cupy.full(1, exact.scale, np.float32)
+    return exact
+
+
+class Granules:
+    """In the place of a `Program`, whose arguments it takes; ``exact``, an `ExactSums`, is set before each `forward`.
+
+    ``parts``: programs, each with the slice of the images that it computes. Gradients are added to int64 arrays; the
+    loss, and the epoch's, are float64.
+    """
+
+    def __init__(self, network, params, shape, N, precision="float32", branches=None, x=None, labels=None, **options):
+        import cupy
+
+        self.x = empty((N, *shape)) if x is None else x
+        self.labels = empty(N, np.int32) if labels is None else labels
+        self.parts = []
+        for start, stop in itertools.pairwise(itertools.accumulate(sizes_of_granules(N), initial=0)):
+            part = slice(start, stop)
+            options |= {"x": self.x[part], "labels": self.labels[part]}
+            self.parts.append((Program(network, params, shape, stop - start, precision, **options), part))
+        (first, _), count = self.parts[0], len(self.parts)
+        self.half_x, self.with_loss, self.scale = first.half_x, first.with_loss, first.scale
+        self.logits = empty((N, *first.logits.shape[1:]))
+        self.dx = empty(self.x.shape) if options.get("input_grad") else None
+        self.grads = [empty((count, *param.shape)) for param in params]
+        self.losses, self.hits = empty(count), empty(count, np.int32)
+        for j, (program, _) in enumerate(self.parts):
+            program.loss, program.correct = self.losses[j : j + 1], self.hits[j : j + 1]
+        self.loss, self.epoch_loss = cupy.zeros(1, np.float64), cupy.zeros(1, np.float64)
+        self.correct, self.epoch_correct, self.step = (cupy.zeros(1, np.int32) for _ in range(3))
+        self.one = cupy.ones(1, np.float32)
+        channels = [norm.x.shape[1] for norm in first.norms]
+        self.terms = [SyncStatistics(*(empty((count, rows, C), np.float64) for rows in (3, 2))) for C in channels]
+        self.beside = [branches.branch() for _ in range(min(count, MOST_BRANCHES))] if branches and count > 1 else []
+
+    def own_sync_statistics(self):
+        """As of `Program`."""
+        return self.parts[0][0].own_sync_statistics()
+
+    def use_statistics(self, sync_statistics=(), statistics=()):
+        """As of `Program`."""
+        self.sync = sync_statistics
+        for program, _ in self.parts:
+            program.use_statistics(sync_statistics, statistics)
+
+    def forward(self, params, X=None, y=None, draws=None):
+        """As of `Program`."""
+        if X is not None and not same(X, self.x):
+            self.x[...] = rounded_to_half(X) if self.half_x else X
+        if y is not None and self.with_loss and not same(y, self.labels):
+            self.labels[...] = y
+        passes = [program.forward(params, draws=draws and draws.after(part.start)) for program, part in self.parts]
+        for i, sync in enumerate(self.sync):
+            terms, places = self.terms[i].moments, math.prod(self.parts[0][0].norms[i].x.shape[2:])
+            self._measure(i, passes, [sync._replace(moments=own) for own in terms])
+            self._add("add_units", terms, sync.moments, self.one, moments_unit(places), 1)
+            yield
+        self._each(passes, to_the_end)
+        for program, part in self.parts:
+            self.logits[part] = program.logits
+        if self.with_loss:
+            books = self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
+            numbers = self._numbers(LOSSES, 0)
+            run(launch.exact("add_losses"), self.losses, self.hits, *books, self.exact.unfit, *numbers)
+
+    def sums(self, y, loss=None, scale=1):
+        """As of `Program`, in float64."""
+        sums = empty(2, np.float64)
+        if loss:
+            terms = array_module(sums).stack([program.sums(y[part], loss, scale) for program, part in self.parts])
+            self._add("add_units", terms.astype(np.float64), sums, self.one, LOSSES, 0)
+        else:
+            sums[:1], sums[1:] = self.loss, self.correct
+        return sums
+
+    def backward(self, params, grads, ready=None):
+        """As of `Program`, but gradients are added to ``grads``."""
+        first, left, passes = self.exact.first + len(WHAT), [*zip(self.grads, grads, strict=True)], []
+
+        def add(number):
+            while len(left) > number:
+                terms, total = left.pop()
+                self._add("add_gradients", terms, total, self.exact.scales, GRADIENTS, first + len(left))
+            if ready is not None:
+                ready(number)
+
+        for j, (program, _) in enumerate(self.parts):
+            is_last = (
+                program is self.parts[-1][0] and not self.beside
+            )  # others' gradients are there when this one's are
+            passes.append(program.backward(params, [terms[j] for terms in self.grads], add if is_last else None))
+        for i, sync in reversed([*enumerate(self.sync)]):
+            terms = self.terms[i].sums
+            self._measure(i, passes, [sync._replace(sums=own) for own in terms])
+            self._add("add_units", terms, sync.sums, self.exact.scales, NORM_SUMS, 2)
+            yield
+        self._each(passes, to_the_end)
+        if left:
+            add(0)
+        for program, part in self.parts if self.dx is not None else ():
+            self.dx[part] = program.dx
+
+    def _measure(self, i, passes, own):
+        """All programs come to their batch norm layer i, and write their sums to their ``own``; then they read all."""
+        norms = [program.norms[i] for program, _ in self.parts]
+        for norm, mine in zip(norms, own, strict=True):
+            norm.sync = mine
+        self._each(passes, next)
+        for norm in norms:
+            norm.sync = self.sync[i]
+
+    def _each(self, passes, do):
+        """Go on with all programs, side by side if there are branches."""
+        for one, branch in zip(passes, itertools.cycle(self.beside or [contextlib.nullcontext()]), strict=False):
+            with branch:
+                do(one)
+        for branch in self.beside:
+            branch.join()
+
+    def _add(self, name, terms, total, scale, unit, code):
+        """Run one of the kernels that add what granules have, ``terms``, to, or in, a ``total``."""
+        run(
+            launch.exact(name, total.size),
+            terms,
+            total,
+            scale,
+            self.exact.unfit,
+            *self._numbers(unit, code),
+            np.int32(total.size),
+        )
+
+    def _numbers(self, unit, code):
+        """For kernels: a unit, from which size on a term does not fit, what to call it then, and how many there are."""
+        return np.float64(unit), np.float64(self.exact.most(unit)), np.int32(1 + code), np.int32(len(self.parts))
