@@ -132,8 +132,8 @@ def kernels_for(X, params, exact=False):
     kernels = _kernels_for(X, params)
     if exact and kernels is None:
         raise ValueError(
-            f"exact sums need kernels, and there are none for {X.dtype} here: CPUs' take float32 and float64, GPUs' float32 "
-            "where they work (d2lmgpu devices --check tries them); take float32 parameters, or sums='float'"
+            f"exact sums need kernels, which are not in use here for {X.dtype}: GPUs' take float32, where they work "
+            "(d2lmgpu devices --check tries them), CPUs' also float64; take such parameters, or sums='float'"
         )
     return kernels
 

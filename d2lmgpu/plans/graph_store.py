@@ -14,7 +14,7 @@ import numpy as np
 
 from ..devices import array_module
 from ..exact import ExactSums, as_floats
-from ..kernels.cuda import PRECISIONS, batch_norm, launch, run, tensor_cores
+from ..kernels.cuda import PRECISIONS, batch_norm, launch, optimize, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
 from ..parallel import loss_scale
 from .graph_programs import GraphPrograms
@@ -133,7 +133,8 @@ class GraphStore(GraphPrograms):
         if self.is_exact and not self.kind:
             run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
         for grads in () if self.is_exact else self._all_final():
-            self._run_mixed("check_finite", grads.size, grads, self.overflow)
+            how = tensor_cores.mixed_precision("check_finite", self.kind, grads.size)
+            run(how, grads, self.overflow, np.int32(grads.size))
 
     def clear(self):
         """As of `Store`."""
@@ -158,24 +159,12 @@ class GraphStore(GraphPrograms):
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):
-        n, name, scale = params.size, self.optimizer.name, self.scale
+        scale, n = self.scale, params.size
         if self.is_exact:
             grads, scale = as_floats(grads, self.dtype), self.one
-        if n and name == "sgd":
-            self._sgd(params, grads, n, scale)
+        is_aligned = not (params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED)
+        if n and self.optimizer.name == "sgd" and is_aligned and not (self.kind or self.is_exact):
+            run(launch.sgd(n), params, grads, self.rates, self.number, np.int32(n))
         elif n:
-            arguments = [self.rates, self.sizes, self.number, scale, self.overflow]
-            if name == "adam":
-                arguments.append(self.taken)
-            run(getattr(launch, name)(n), params, grads, *state, *arguments, np.int32(n))
-
-    def _sgd(self, params, grads, n, scale):
-        arguments = params, grads, self.rates, self.number
-        if self.kind or self.is_exact or params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED:
-            self._run_mixed("scaled_sgd", n, *arguments, scale, self.overflow)
-        else:
-            run(launch.sgd(n), *arguments, np.int32(n))
-
-    def _run_mixed(self, name, size, *arguments):
-        kind = self.kind or PRECISIONS["mixed"]  # where nothing is scaled, kernels do not use it
-        run(tensor_cores.mixed_precision(name, kind, size), *arguments, np.int32(size))
+            numbers = self.rates, self.sizes, self.number, scale, self.overflow, self.taken
+            optimize(self.optimizer.name, params, grads, state, *numbers)

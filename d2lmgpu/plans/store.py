@@ -4,6 +4,7 @@ import numpy as np
 
 from ..devices import array_module, parts_of
 from ..exact import as_floats
+from ..kernels.cuda import optimize
 from ..kernels.stages import to_the_end
 from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH
@@ -137,11 +138,22 @@ class Store(Computing):
 
     def _optimize(self, params, grads, state, lr, batch_size):
         """A step of the optimiser for the elements that the device updates."""
-        if self.accepted:
-            state, scale = ([array] for array in state), self.used
-            if self.is_exact:
-                grads, scale = as_floats(grads, self.dtype), 1
-            self.optimizer.update([params], [grads], *state, self.steps + 1, lr, batch_size * scale)
+        if not self.accepted:
+            return
+        if self.is_exact:
+            grads = as_floats(grads, self.dtype)
+            if self.device.kind == "gpu" and self.optimizer.in_graphs:
+                self._optimize_as_in_graphs(params, grads, state, lr, batch_size)
+                return
+        scale = 1 if self.is_exact else self.used
+        self.optimizer.update([params], [grads], *([array] for array in state), self.steps + 1, lr, batch_size * scale)
+
+    def _optimize_as_in_graphs(self, params, grads, state, lr, batch_size):
+        xp = array_module(params)
+        rate, size, one = (xp.full(1, number, np.float32) for number in (lr / batch_size, batch_size, 1))
+        zero, taken = xp.zeros(1, np.int32), xp.full(1, self.steps, np.int32)
+        if params.size:
+            optimize(self.optimizer.name, params, grads, state, rate, size, zero, one, zero, taken)
 
     def _final(self, s):
         """The elements of a stage's gradients with which the device updates its own."""

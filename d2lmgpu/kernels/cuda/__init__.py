@@ -5,6 +5,7 @@ from .capture import capture as capture, graphs_work as graphs_work
 from .convolution import Convolution as Convolution
 from .granules import Granules as Granules
 from .launch import Launch as Launch
+from .optimizers import optimize as optimize
 from .passes import Pass as Pass, in_parts as in_parts, outputs as outputs
 from .program import Program as Program
 from .run import current_card as current_card, finish_card as finish_card, read as read, run as run

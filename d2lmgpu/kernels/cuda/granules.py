@@ -48,13 +48,15 @@ class Granules:
 
         self.x = empty((N, *shape)) if x is None else x
         self.labels = empty(N, np.int32) if labels is None else labels
+        self.one = cupy.ones(1, np.float32)
+        self.scale = options.setdefault("scale", cupy.ones(1, np.float32))  # of all of them
         self.parts = []
         for start, stop in itertools.pairwise(itertools.accumulate(sizes_of_granules(N), initial=0)):
             part = slice(start, stop)
             options |= {"x": self.x[part], "labels": self.labels[part]}
             self.parts.append((Program(network, params, shape, stop - start, precision, **options), part))
         (first, _), count = self.parts[0], len(self.parts)
-        self.half_x, self.with_loss, self.scale = first.half_x, first.with_loss, first.scale
+        self.half_x, self.with_loss = first.half_x, first.with_loss
         self.logits = empty((N, *first.logits.shape[1:]))
         self.dx = empty(self.x.shape) if options.get("input_grad") else None
         self.grads = [empty((count, *param.shape)) for param in params]
@@ -63,7 +65,6 @@ class Granules:
             program.loss, program.correct = self.losses[j : j + 1], self.hits[j : j + 1]
         self.loss, self.epoch_loss = cupy.zeros(1, np.float64), cupy.zeros(1, np.float64)
         self.correct, self.epoch_correct, self.step = (cupy.zeros(1, np.int32) for _ in range(3))
-        self.one = cupy.ones(1, np.float32)
         channels = [norm.x.shape[1] for norm in first.norms]
         self.terms = [SyncStatistics(*(empty((count, rows, C), np.float64) for rows in (3, 2))) for C in channels]
         self.beside = [branches.branch() for _ in range(min(count, MOST_BRANCHES))] if branches and count > 1 else []

@@ -1,0 +1,20 @@
+"""How an optimiser's kernel is launched, in graphs and, with exact sums, also where kernels are launched one by one.
+
+CuPy's operations round after each multiplication, a kernel not always: the bits are those of one of them.
+"""
+
+import numpy as np
+
+from . import launch, tensor_cores
+from .run import run
+
+
+def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, taken):
+    """A step of the optimiser of this ``name``; the other arguments are arrays, as optimizers.cu says, not empty."""
+    n = params.size
+    if name == "sgd":
+        how = tensor_cores.mixed_precision("scaled_sgd", "float16", n)
+        run(how, params, grads, rates, step, scale, overflow, np.int32(n))
+        return
+    numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")
+    run(getattr(launch, name)(n), params, grads, *state, *numbers, np.int32(n))
