@@ -2,8 +2,8 @@
 // as a whole number, which no order of additions changes.
 //
 //   add_gradients  total[i] += sum over granules of term[i] / scale, in units: integers
-//   add_losses     the books of softmax_cross_entropy_sum for granules: loss[0] and correct[0] are their sums, which are
-//                  added to the epoch's, and step[0] counts this step
+//   add_losses     the books of softmax_cross_entropy_sum for granules: sums (2,) are those of losses and right answers,
+//                  which are added to the epoch's, and step[0] counts this step
 //   add_units      total[i] = sum over granules of term[i], whole units as doubles, which hold them without rounding
 //   note_unfit     which was the first step with something that did not fit
 //
@@ -37,8 +37,8 @@ extern "C" __global__ void __launch_bounds__(256) add_gradients(
 }
 
 extern "C" __global__ void __launch_bounds__(32) add_losses(
-    const float* losses, const int* hits, double* loss, int* correct, double* epoch_loss, int* epoch_correct, int* step,
-    int* unfit, double unit, double limit, int code, int granules)
+    const float* losses, const int* hits, double* sums, double* epoch_loss, int* epoch_correct, int* step, int* unfit,
+    double unit, double limit, int code, int granules)
 {
     double sum = 0.0;
     int right = 0;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(32) add_losses(
         right += __shfl_xor_sync(0xffffffff, right, other);
     }
     if (threadIdx.x) return;
-    loss[0] = sum, correct[0] = right;
+    sums[0] = sum, sums[1] = right;
     epoch_loss[0] += sum, epoch_correct[0] += right;
     step[0] += 1;
 }

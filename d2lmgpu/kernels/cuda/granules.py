@@ -16,11 +16,10 @@ import numpy as np
 
 from ...devices import array_module
 from ...exact import GRADIENTS, LOSSES, NORM_SUMS, WHAT, moments_unit, sizes_of_granules
-from ...layers import rounded_to_half
 from ...layers.batch_norm import SyncStatistics
 from ..stages import to_the_end
 from . import launch
-from .program import Program, same
+from .program import Program
 from .run import empty, run
 
 MOST_BRANCHES = 16
@@ -46,25 +45,22 @@ class Granules:
     def __init__(self, network, params, shape, N, precision="float32", branches=None, x=None, labels=None, **options):
         import cupy
 
-        self.x = empty((N, *shape)) if x is None else x
-        self.labels = empty(N, np.int32) if labels is None else labels
         self.one = cupy.ones(1, np.float32)
         self.scale = options.setdefault("scale", cupy.ones(1, np.float32))  # of all of them
         self.parts = []
         for start, stop in itertools.pairwise(itertools.accumulate(sizes_of_granules(N), initial=0)):
             part = slice(start, stop)
-            options |= {"x": self.x[part], "labels": self.labels[part]}
+            options |= {"x": x if x is None else x[part], "labels": labels if labels is None else labels[part]}
             self.parts.append((Program(network, params, shape, stop - start, precision, **options), part))
         (first, _), count = self.parts[0], len(self.parts)
-        self.half_x, self.with_loss = first.half_x, first.with_loss
-        self.logits = empty((N, *first.logits.shape[1:]))
-        self.dx = empty(self.x.shape) if options.get("input_grad") else None
+        self.with_loss, self.logits = first.with_loss, empty((N, *first.logits.shape[1:]))
+        self.dx = empty((N, *shape)) if options.get("input_grad") else None
         self.grads = [empty((count, *param.shape)) for param in params]
         self.losses, self.hits = empty(count), empty(count, np.int32)
         for j, (program, _) in enumerate(self.parts):
             program.loss, program.correct = self.losses[j : j + 1], self.hits[j : j + 1]
-        self.loss, self.epoch_loss = cupy.zeros(1, np.float64), cupy.zeros(1, np.float64)
-        self.correct, self.epoch_correct, self.step = (cupy.zeros(1, np.int32) for _ in range(3))
+        self.found, self.epoch_loss = cupy.zeros(2, np.float64), cupy.zeros(1, np.float64)  # loss and right answers
+        self.epoch_correct, self.step = cupy.zeros(1, np.int32), cupy.zeros(1, np.int32)
         channels = [norm.x.shape[1] for norm in first.norms]
         self.terms = [SyncStatistics(*(empty((count, rows, C), np.float64) for rows in (3, 2))) for C in channels]
         self.beside = [branches.branch() for _ in range(min(count, MOST_BRANCHES))] if branches and count > 1 else []
@@ -81,11 +77,10 @@ class Granules:
 
     def forward(self, params, X=None, y=None, draws=None):
         """As of `Program`."""
-        if X is not None and not same(X, self.x):
-            self.x[...] = rounded_to_half(X) if self.half_x else X
-        if y is not None and self.with_loss and not same(y, self.labels):
-            self.labels[...] = y
-        passes = [program.forward(params, draws=draws and draws.after(part.start)) for program, part in self.parts]
+        passes = [
+            program.forward(params, X[part], None if y is None else y[part], draws and draws.after(part.start))
+            for program, part in self.parts
+        ]
         for i, sync in enumerate(self.sync):
             terms, places = self.terms[i].moments, math.prod(self.parts[0][0].norms[i].x.shape[2:])
             self._measure(i, passes, [sync._replace(moments=own) for own in terms])
@@ -95,19 +90,15 @@ class Granules:
         for program, part in self.parts:
             self.logits[part] = program.logits
         if self.with_loss:
-            books = self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
-            numbers = self._numbers(LOSSES, 0)
-            run(launch.exact("add_losses"), self.losses, self.hits, *books, self.exact.unfit, *numbers)
+            books = self.found, self.epoch_loss, self.epoch_correct, self.step, self.exact.unfit
+            run(launch.exact("add_losses"), self.losses, self.hits, *books, *self._numbers(LOSSES, 0))
 
     def sums(self, y, loss=None, scale=1):
         """As of `Program`, in float64."""
-        sums = empty(2, np.float64)
         if loss:
-            terms = array_module(sums).stack([program.sums(y[part], loss, scale) for program, part in self.parts])
-            self._add("add_units", terms.astype(np.float64), sums, self.one, LOSSES, 0)
-        else:
-            sums[:1], sums[1:] = self.loss, self.correct
-        return sums
+            terms = array_module(y).stack([program.sums(y[part], loss, scale) for program, part in self.parts])
+            self._add("add_units", terms.astype(np.float64), self.found, self.one, LOSSES, 0)
+        return self.found.copy()
 
     def backward(self, params, grads, ready=None):
         """As of `Program`, but gradients are added to ``grads``."""

@@ -70,7 +70,7 @@ def softmax_cross_entropy(classes, N):
 
 
 def softmax_cross_entropy_sum(classes, N):
-    """Arguments: losses, hits, loss, correct, epoch_loss, epoch_correct, step, N."""
+    """Arguments: losses, hits, sums, epoch_loss, epoch_correct, step, N."""
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
 
 
