@@ -258,7 +258,7 @@ def unchanged(execution, params):
 
 
 SPLIT = [{}, {"split": "zero2"}, {"split": "layers", "pipeline": "1f1b"}]
-SAID = "the gradient of parameter 2 is too large for exact sums, or no number, for a granule on gpu.[01].( of rank . .host..|) in step 1"
+SAID = "the gradient of parameter 2 is too large for exact sums, or no number, for a granule on gpu.[01].*in step 1"
 
 
 @pytest.mark.parametrize("way", SPLIT, ids=str)

@@ -22,13 +22,16 @@ from .recorder import Recorder
 SHAPE = 1, 28, 28
 
 
-def record_step(network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring", shape=SHAPE):
-    """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it."""
+def record_step(
+    network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring", shape=SHAPE, **more
+):
+    """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it; ``more`` settings."""
     with recording(cards) as recorder:
         devices = [d2l.gpu(i) for i in range(cards)]
         params = d2l.init_params(1, init="he", network=network)
         X, y = np.zeros((batch_size, *shape), np.uint8), np.zeros(batch_size, np.uint8)
         settings = {"batch_size": batch_size, "algorithm": algorithm, "precision": precision, "optimizer": optimizer}
+        settings |= more
         step = GraphStep.of(X, y, params, devices, network, **settings)
         step.start_epoch(np.arange(batch_size), 0.1)
         step.step()
