@@ -25,7 +25,10 @@ SHAPE = 1, 28, 28
 def record_step(
     network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring", shape=SHAPE, **more
 ):
-    """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it; ``more`` settings."""
+    """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it.
+
+    ``more``: other settings.
+    """
     with recording(cards) as recorder:
         devices = [d2l.gpu(i) for i in range(cards)]
         params = d2l.init_params(1, init="he", network=network)
