@@ -2,8 +2,7 @@
 // as a whole number, which no order of additions changes.
 //
 //   add_gradients  total[i] += sum over granules of term[i] / scale, in units: integers
-//   add_losses     the books of softmax_cross_entropy_sum for granules: sums (2,) are those of losses and right answers,
-//                  which are added to the epoch's, and step[0] counts this step
+//   add_losses     the books: sums (2,) of losses and right answers, also added to the epoch's, and step[0] counts
 //   add_units      total[i] = sum over granules of term[i], whole units as doubles, which hold them without rounding
 //   note_unfit     which was the first step with something that did not fit
 //
@@ -13,8 +12,8 @@
 //   scale (1,) float32: by what gradients were multiplied in mixed precision, a power of two, and so were terms and limit
 //   terms (granules, n), total (n,)
 //
-// No macros. A thread has an i, and adds its few granules: the kernels wait for memory, each number of which they read
-// once. Grid: n / 256 rounded up, 1 for add_losses and note_unfit. Block: 256, for add_losses 32: lanes share the granules.
+// No macros. A thread has an i and adds its few granules: all wait for memory, which they read once.
+// Grid: n / 256 rounded up, 1 for add_losses and note_unfit. Block: 256, for add_losses 32: lanes share the granules.
 
 static __device__ __forceinline__ bool fits(double term, double limit, int* unfit, int code)
 {
