@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from .. import signals
-from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
-from ..cluster.supervisor import tell
+from ..cluster import PATIENCE, DeathError, NoDeviceError, begin_together, cluster
+from ..cluster.supervisor import last_words, tell
 from ..devices import DeviceError, parse_devices
 from ..fashion_mnist import DataError
 from ..monitor import Callback
@@ -35,8 +35,8 @@ def are_together(options):
 
 def check_alone(options):
     """Raise ValueError for options that only this environment has."""
-    for name in ("log", "patience", "times"):
-        if getattr(options, name, None) is not None:
+    for name in ("log", "patience", "times", "elastic"):
+        if getattr(options, name, None) not in (None, False):
             raise ValueError(f"--{name} is for several processes: give --environment parallel, too")
 
 
@@ -57,10 +57,17 @@ def run_together(options):
     try:
         if speaks:
             check_files(options)
-        else:
+        elif not getattr(options, "elastic", False):  # then it may have to take over
             vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
-            return options.command(options, everybody)
+            code = options.command(options, everybody)
+        if everybody.is_elastic:
+            everybody.world.leave(code)
+        return code
+    except DeathError:
+        if everybody.rank == 0:
+            last_words(["a process died before training began; start all of them again"])
+        everybody.world.leave(2)
     except (DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
         everybody.failed(error)
         if speaks:
@@ -101,21 +108,26 @@ class Tell(Callback):
         print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
 
     def on_epoch(self, history):
+        if self.everybody.rank == 0:  # it has taken over, and says so elsewhere
+            return
         told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
         print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
 
 
 class _Also:
-    """A text stream that also writes to a log, except a progress bar's lines, which overwrite each other."""
+    """A text stream that also writes to a log, except a progress bar's lines, which overwrite each other.
 
-    def __init__(self, stream, log):
-        self._stream, self._log = stream, log
+    ``speaks()``: whether what is written goes to the stream at all.
+    """
+
+    def __init__(self, stream, log, speaks=lambda: True):
+        self._stream, self._log, self._speaks = stream, log, speaks
 
     def write(self, text):
         if not text.startswith("\r"):
             self._log.write(text)
             self._log.flush()
-        return self._stream.write(text)
+        return self._stream.write(text) if self._speaks() else len(text)
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
@@ -132,6 +144,6 @@ def _saying(folder, everybody):
         Path(folder).mkdir(parents=True, exist_ok=True)
         path = Path(folder, f"rank{everybody.rank}.log")
     with open(path, "w", encoding="utf-8") as log:
-        out = _Also(sys.stdout, log) if everybody.rank == 0 else log
+        out = _Also(sys.stdout, log, lambda: everybody.rank == 0)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Also(sys.stderr, log)):
             yield

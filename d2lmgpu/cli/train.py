@@ -5,6 +5,7 @@ processes that mpiexec or srun starts, of each as many.
 """
 
 from .. import signals, words
+from ..cluster import as_cluster
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
 from ..output import check_folder, check_plot, is_plot, same_file, save_figure, write_json
@@ -35,6 +36,8 @@ def add_to(command):
     add_output(command, "--keep-best", "write the best model so far, by the test set")
     add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)
+    help = "with --environment parallel, started by mpiexec --with-ft ulfm: when a process dies, the others go on"
+    command.add_argument("--elastic", action="store_true", help=f"{help}, with the same bits (--sums exact)")
     add_settings(command)
 
 
@@ -53,24 +56,31 @@ def run(options, everybody=None):
         find_network(network, data[4], data[0].shape[1:], width=options.width)  # errors come before any output
         say_pictures(data[0])
     timeline = Timeline(everybody.mine if everybody else devices, spans=options.trace is not None)
-    callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
-    if everybody and everybody.rank > 0:
+    speaks = everybody is None or everybody.rank == 0
+    callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard and speaks else []
+    if not speaks:
         callbacks.append(Tell(everybody))
     how = settings(options) | {"network": network}
-    files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
+    files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert", "elastic")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}
     history, _ = train(devices, data=data, **how, **files, **watched)
-    if history.peak_memory:
-        peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
-        print(f"split {history.split}: devices hold at most {peaks} MB")
-    if len(devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
-        print(history.balance())
-    print(history.summary(), flush=True)  # before anything that could fail
-    trace = options.trace, _save_trace, timeline.all_spans()
-    write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))
+    as_cluster(devices).surely(_tell, options, history, timeline, everybody)
     if history.diverged:
         return 1
     return signals.exit_code() if history.interrupted else 0
+
+
+def _tell(options, history, timeline, everybody):
+    """Print and write what was asked for; of several processes rank 0 does."""
+    if history.peak_memory:
+        peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
+        print(f"split {history.split}: devices hold at most {peaks} MB")
+    if len(history.devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
+        print(history.balance())
+    print(history.summary(), flush=True)  # before anything that could fail
+    if everybody is None or everybody.rank == 0:
+        trace = options.trace, _save_trace, timeline.all_spans()
+        write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))
 
 
 def _only_read(options):

@@ -94,6 +94,13 @@ class Communicator:
                 waited = time.monotonic() - begin
                 yield_core() if waited < SPIN else time.sleep(sleep_after(waited))
 
+    def all_reduce(self, array):
+        """Sum a plain array over the processes, in place, by MPI_Allreduce."""
+        from mpi4py import MPI
+
+        with self.wait_in("MPI_Allreduce", (self.begin(), 0)):
+            self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
+
     def give_up(self, error):
         """Make every `wait` here, under way or later, raise this error; a library's function waits on."""
         self.error = self.error or error

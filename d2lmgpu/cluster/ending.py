@@ -34,6 +34,12 @@ def lives_on():
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
 
 
+def end_alone():
+    """From now on `end` tells no watches of the end: MPI_Abort ends all."""
+    global _watch
+    _watch = None
+
+
 def end_together(comm, watch, host):
     """From now on this process waits for all others when its program ends, and an uncaught error in it ends them all.
 

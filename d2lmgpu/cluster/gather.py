@@ -30,7 +30,9 @@ def gather(cluster, rows):
     batch = Batch()
     arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
     batch.commit()
-    return rows_of(arrays, cluster, to_host)
+    rows = rows_of(arrays, cluster, to_host)
+    cluster.vote()
+    return rows
 
 
 def unite(cluster, array):
@@ -45,6 +47,7 @@ def unite(cluster, array):
         with nothing_noted():
             allreduce(arrays, cluster.across("ring"))
         array[...] = to_host(arrays[0]).view(array.dtype)
+        cluster.vote()
 
 
 def add_gather(batch, cluster, m, makers, across=None):

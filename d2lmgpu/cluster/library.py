@@ -39,16 +39,13 @@ def all_reduce(communicator, flat):
 
     Raises ValueError for a dtype that MPI cannot add.
     """
-    from mpi4py import MPI
-
     total = flat[0]
     if total.dtype.char not in "fdbhilqBHILQ":  # float32, float64 and the integers
         raise ValueError(f"allreduce 'mpi': MPI cannot add arrays of {total.dtype}; use 'ring'")
     with span("allreduce"), np.errstate(invalid="ignore"):
         for array in flat[1:]:
             np.add(total, array, out=total)
-        with communicator.wait_in("MPI_Allreduce", (communicator.begin(), 0)):
-            communicator.comm.Allreduce(MPI.IN_PLACE, total, MPI.SUM)
+        communicator.all_reduce(total)
         for array in flat[1:]:
             np.copyto(array, total)
 

@@ -1,5 +1,6 @@
 """A cluster: the devices of all processes in order, of which this process has some."""
 
+import atexit
 import contextlib
 import functools
 import socket
@@ -10,9 +11,10 @@ from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
 from ..devices import MOST_DEVICES, DeviceError, check_devices, try_gpu
-from ..words import listed, name_of
+from ..words import listed, name_of, several
 from . import ending
 from .communicator import Communicator
+from .elastic import DeathError, Elastic, check_survival
 from .exchange import Exchange
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
@@ -20,6 +22,7 @@ from .part import part_of
 from .progress import ProgressThread
 from .rendezvous import PATIENCE, agree, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
+from .supervisor import last_words
 from .watch import Watch
 
 
@@ -56,7 +59,10 @@ class Cluster(Sequence):
         self.names = [str(device) for device in (self.places if world else mine)]
         self._devices = [*self.places]
         self._devices[self.first : self.first + len(mine)] = mine
-        if world:
+        if isinstance(world, Elastic):
+            self.watch = self.progress = world
+            self._communicators = dict.fromkeys(("device", "comm stream"), world)
+        elif world:
             self.watch = Watch(world.Dup(), self.hosts, patience)
             heard = self.watch.heard
             self._communicators = {queue: Communicator(world.Dup(), heard) for queue in ("device", "comm stream")}
@@ -64,6 +70,52 @@ class Cluster(Sequence):
             self.watch.begin([*self._communicators.values(), self.progress])
             ending.end_together(world, self.watch, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
+
+    @property
+    def is_elastic(self):
+        """Whether it outlives some of its processes."""
+        return isinstance(self.world, Elastic)
+
+    def become_elastic(self):
+        """From now on this cluster, in all processes, outlives some of them: see elastic.py, and `surely`.
+
+        Raises DeviceError where MPI cannot do that.
+        """
+        if self.is_elastic:
+            return
+        check_survival(self.world)
+        self.watch.retire()
+        ending.end_alone()
+        self.__init__(self.mine, Elastic(self.world, self.patience), self.patience)
+        atexit.register(self.world.leave)
+
+    def vote(self):
+        """Of an elastic cluster the end of a round, as `Elastic.vote`; with another nothing."""
+        if self.is_elastic and self.size > 1:
+            self.world.vote()
+
+    def surely(self, work, *args, again=None):
+        """``work(*args)``, which all processes do; after a death ``again()`` and the work once more, without the dead.
+
+        Then this cluster has fewer devices, and maybe another rank here.
+        """
+        dead, has_failed = [], False
+        while True:
+            try:
+                if has_failed:
+                    dead += self.world.shrink()
+                    self.__init__(self.mine, self.world, self.patience)
+                    if again:
+                        again()
+                    if self.rank == 0:
+                        names = listed(f"rank {number}" for number in dead)
+                        last_words([f"{names} died; training goes on with {several(len(self), 'device')}"], 0)
+                    dead, has_failed = [], False
+                result = work(*args)
+                self.vote()
+                return result
+            except DeathError:
+                has_failed = True
 
     def __len__(self):
         return len(self._devices)
@@ -97,14 +149,14 @@ class Cluster(Sequence):
             return algorithm
         if algorithm == "nccl":
             check_nccl(self)
-        schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
+        schedules = None if algorithm in ("mpi", "nccl") or self.is_elastic else self.schedules(algorithm)
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def schedules(self, algorithm):
         """The function that makes an algorithm's schedule for k devices and n elements; it may be given itself."""
         return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
 
-    @functools.cached_property
+    @property
     def _by_process(self):
         numbers = range(len(self))
         groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]

@@ -11,6 +11,7 @@ supervisor, so its line is printed first. The rank reports its progress to it th
 """
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -47,6 +48,9 @@ GRACE = 3.0
 START = 30.0
 """Seconds that MPI may take to begin, whatever the patience."""
 
+FROZEN = 10.0
+"""Seconds without a sign of life after which the supervisor of an elastic cluster's rank kills it."""
+
 AFTER = 0.5
 """Seconds from a rank's end until its supervisor reports it. If mpiexec has ended all processes, it ends the
 supervisors, too, before they report anything."""
@@ -67,12 +71,12 @@ _pipe = None
 """In a rank that has a supervisor: the end of the pipe through which it sends to it."""
 
 
-def last_words(lines):
+def last_words(lines, seconds=0.5):
     """Write the lines to standard error, each after "d2lmgpu: ", and give mpiexec half a second to pass them on."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write("".join(f"d2lmgpu: {line}\n" for line in lines))
         sys.stderr.flush()
-    time.sleep(0.5 if lines else 0)
+    time.sleep(seconds if lines else 0)
 
 
 def supervise():
@@ -100,7 +104,8 @@ def tell(**news):
     - ``together=True``: MPI has begun;
     - ``rank``: the rank's number among the processes that compute;
     - ``over=True``: do not report how this process ends;
-    - ``linger``: the seconds that the others have to end by themselves, before mpiexec ends them.
+    - ``linger``: the seconds that the others have to end by themselves, before mpiexec ends them;
+    - ``elastic=True``: the others go on when it dies; from now on it sends ``alive=True`` all the time.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
@@ -148,6 +153,7 @@ class _Supervisor:
         self.child, self.reading = child, reading
         self.rank = next((os.environ[name] for name in RANKS if name in os.environ), "?")
         self.patience, self.together, self.over, self.linger = None, False, False, 0.0
+        self.elastic, self.paused, self.heard = False, False, 0.0
         self.passed_on, self.said = set(), set()
         self.stopped = None
 
@@ -158,12 +164,13 @@ class _Supervisor:
             pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
                 by = os.WSTOPSIG(status)
-                self.stopped = None if by in self.passed_on else (time.monotonic(), by)  # passed on: the stop is meant
+                self.paused = by in self.passed_on  # passed on: the stop is meant
+                self.stopped = None if self.paused else (time.monotonic(), by)
             elif pid and os.WIFCONTINUED(status):
-                self.stopped = None
+                self.stopped, self.paused = None, False
             elif pid:
                 self._end(status)
-            self._look()
+            self._look_if_frozen() if self.elastic else self._look()
 
     def _look(self):
         """If the rank has been stopped, or has waited for MPI to begin, for too long: report it, and soon end the job.
@@ -189,11 +196,20 @@ class _Supervisor:
             os.waitpid(self.child, 0)
             os._exit(1)
 
+    def _look_if_frozen(self):
+        if self.paused:
+            self.heard = time.monotonic()
+        elif time.monotonic() - self.heard > FROZEN:
+            self._say(f"gives no sign of life for {FROZEN:g} s, and is ended", "")
+            os.kill(self.child, signal.SIGKILL)
+            self.heard = math.inf
+
     def _read(self, seconds):
         """Take in what the rank sends within so many seconds; returns whether it has sent something."""
         try:
             if self.reading.poll(seconds):
                 vars(self).update(self.reading.recv())
+                self.heard = time.monotonic()
                 return True
         except EOFError:  # the rank is ending
             time.sleep(0.01)
@@ -208,6 +224,9 @@ class _Supervisor:
         while self._read(0):
             pass
         code = os.waitstatus_to_exitcode(status)
+        if self.elastic and not self.over:
+            self._say(how_it_ended(code), "")
+            os.kill(os.getpid(), signal.SIGKILL)  # MPI takes an exit code for the end of all
         asked = -code in self.passed_on
         well = code == 0 and not self.together  # it ended before it met the others
         if not (self.over or asked or well):
@@ -232,8 +251,8 @@ class _Supervisor:
             time.sleep(self.linger)
             os._exit(0)
 
-    def _say(self, text):
-        last_words([f"rank {self.rank} ({socket.gethostname()}) {text}; the job ends"])
+    def _say(self, text, end="; the job ends"):
+        last_words([f"rank {self.rank} ({socket.gethostname()}) {text}{end}"])
 
     def pass_on(self, signum, frame):
         """The supervisor's signal handler: passes the signal on to the rank."""

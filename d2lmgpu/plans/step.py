@@ -44,7 +44,10 @@ class Step(Overlap):
         for number, action in execution.actions[execution.before_updates :]:
             self._add(number, action)
         self._await_exchanges(execution.store)
-        self.ends = [self.kernels(store, store.clear) for store in execution.stores]
+        self.ends = [self._end(store) for store in execution.stores]
+
+    def _end(self, store):
+        return self.kernels(store, store.clear)
 
     def kernels(self, store, function, *args):
         """The device does this next, which is no more than kernels and Python; returns the task."""
@@ -94,8 +97,13 @@ class Step(Overlap):
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
-        for store, rows in zip(stores, self._gathered("gradients", 1, makers), strict=True):
+        gathered = self._gathered("gradients", 1, makers)
+        self._vote()
+        for store, rows in zip(stores, gathered, strict=True):
             self.batch.chain(store.device, self.do, store.agree, rows)
+
+    def _vote(self):
+        """Of an elastic cluster: have all processes everything of this step?"""
 
     def _gathered(self, what, m, makers):
         """As of `cluster.add_gather`."""

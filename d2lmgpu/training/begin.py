@@ -1,5 +1,7 @@
 """Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
 
+import contextlib
+
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
@@ -9,7 +11,7 @@ from ..monitor import Progress
 from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
-from .checks import check_files, check_ways, classes_of, find_everybody, network_for
+from .checks import check_files, check_ways, classes_of, elastic_settings, find_everybody, network_for
 from .fingerprint import fingerprint_of
 from .history import History, sha256
 from .loop import Loop
@@ -68,7 +70,8 @@ def train(settings, ways) -> Result:
     Of a `Cluster` (``d2l.cluster()``) all processes call this, with the same arguments. The minibatch and the test
     set are split over all devices, of which each process feeds its own, and all get the same result, with the
     bits of one process that has all the devices. A file to resume from must be there for all of them; rank 0 alone
-    shows the progress and writes the checkpoint, and a stop requested in any of them stops all.
+    shows the progress and writes the checkpoint, and a stop requested in any of them stops all. ``elastic``: when a
+    process dies, the others go on without it, and end with the bits of a run in which nobody died; sums are exact.
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the
     data set cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or of one that
@@ -77,11 +80,15 @@ def train(settings, ways) -> Result:
     """
     check_ways(ways)
     everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
+    if ways.elastic:
+        settings = elastic_settings(settings, everybody)
+        everybody.become_elastic()
     devices, settings, callbacks = everybody.mine, settings.on(everybody), list(ways.callbacks)
     checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, bool(ways.invert), check_metrics(ways.metrics)
     speaks = everybody.rank == 0
-    with nothing_left_behind(devices), holding(checkpoint if speaks else None):
+    with nothing_left_behind(devices), contextlib.ExitStack() as held:
         if speaks:
+            held.enter_context(holding(checkpoint))
             check_files(checkpoint, ways.keep_best, resume)
         start = None if resume is None else load_run(resume)
         data = load_fashion_mnist() if ways.data is None else check_parts(ways.data)
@@ -128,23 +135,30 @@ def train(settings, ways) -> Result:
         compare(everybody, settings, ways, test_set, params, checksum, position)
 
         def model_now():
-            params = list(map(to_host, runner.replicas[0].params))
-            return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
+            params = list(map(to_host, saver.runner.replicas[0].params))
+            return Model(network, params, saver.execution.statistics()[0], classes, invert, settings.loss)
+
+        def make_again():
+            if everybody.rank == 0:
+                bar.visible = bool(ways.progress)
+                held.enter_context(holding(checkpoint, patience=3.0))
+            runner = make_runner(X_train, y_train, params, everybody, network, settings, **how)
+            return runner, make_test_set(X_test, y_test, runner, network, metrics)
 
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
         saver = Saver(checkpoint, ways.keep_best, history, runner, state, model_now)
         for callback in callbacks:
             callback.model = model_now
         timeline = ways.timeline or Timeline(devices)
-        loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps)
+        loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps, make_again)
         try:
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
-            share_times(everybody, history)
+            loop.surely(share_times, everybody, history)
             model = model_now()
             history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
         finally:
-            runner.close()
+            loop.runner.close()
             loop.tell("on_end", history)
             for callback in callbacks:
                 vars(callback).pop("model", None)

@@ -1,6 +1,7 @@
 """Settings and data are checked before the work begins."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,7 @@ def check_ways(ways):
     """Raise ValueError unless `train` can be given these `Ways`, data and devices aside."""
     check_flag("progress", ways.progress)
     check_flag("invert", ways.invert)
+    check_flag("elastic", ways.elastic)
     for callback in check_list("callbacks", ways.callbacks, of="monitor.Callback objects"):
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is no Callback; derive its class from d2lmgpu.Callback")
@@ -141,6 +143,23 @@ def check_ways(ways):
             raise ValueError(f"checkpoint_steps is {steps}, which needs a checkpoint file; give checkpoint, too")
     for name in check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}"):
         check_name("changed:", name, COMPARED)
+
+
+def elastic_settings(settings, everybody):
+    """The `Settings` of an elastic run: sums are exact, and exchanged in steps one after the other.
+
+    Raises ValueError for those with which a process cannot take over what another did.
+    """
+    if everybody.size == 1:
+        raise ValueError("elastic is for several processes, of which some may die: environment 'parallel', a cluster")
+    if settings.split not in (None, "data") or settings.algorithm == "nccl" or settings.loads is not None:
+        raise ValueError(
+            "elastic: each process must have everything, and be able to take any share; leave out loads, allreduce "
+            "'nccl', and split (but for 'data')"
+        )
+    if any(device.accounting is not None and device.accounting.limit for device in everybody.mine):
+        raise ValueError("elastic: devices with a memory limit cannot take over what others did; leave it out")
+    return replace(settings, sums="exact", overlap=False, prefetch=False)
 
 
 def check_data(X, y, network, loss):

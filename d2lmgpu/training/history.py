@@ -44,6 +44,8 @@ class History:
     the epochs' time for which it worked on its shards. ``diverged`` is None, or says in a line why
     training was given up. ``peak_memory``: of a run with a split, the bytes that each device holds
     in a step at most, as `plans.prove` counts them; otherwise None, and in CUDA graphs, which hold more.
+    ``elastic``: of an elastic run, pairs of a step of the run and how many devices there were from then on; ``devices``
+    are those at its end.
     """
 
     devices: list[str]
@@ -67,6 +69,7 @@ class History:
     interrupted: dict | None = None
     diverged: str | None = None
     peak_memory: list[int] | None = None
+    elastic: list[list[int]] = field(default_factory=list)
 
     def __getattr__(self, name) -> Any:  # Python calls it for names that are not fields
         try:

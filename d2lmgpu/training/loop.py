@@ -2,7 +2,10 @@
 
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from .. import words
 from ..data import epoch_order
@@ -25,6 +28,7 @@ SETTLE_EVERY = 2**12
 class Loop:
     """What a run consists of.
 
+    ``make_again()``, when processes of an elastic cluster have died: a runner and a test set for the devices left.
     ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and where the
     processes hang.
     """
@@ -37,15 +41,19 @@ class Loop:
     timeline: Timeline
     callbacks: list
     save_steps: int
+    make_again: Callable
     evaluating: float = 0.0  # seconds, in all
 
     def __post_init__(self):
         self.settings, self.stop = self.runner.settings, self.runner.stop
+        self.everybody, self.position = self.runner.execution.everybody, Position()
+        self.surely = functools.partial(self.everybody.surely, again=self._go_on)
         self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.runner.y), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on, until all epochs are done, a stop is requested, or nothing can be learned."""
-        history, seconds = self.history, 0.0
+        history, seconds, self.position = self.history, 0.0, position
+        self._enter_devices()
         try:
             with stop_on_interrupt(self.stop), self.timeline:
                 self.tell("on_start", history, self.runner.steps)
@@ -62,9 +70,10 @@ class Loop:
         """Train what is left of an epoch, or until a stop; returns the new position and the seconds that it took."""
         before = position
         self.timeline.leave_out()  # evaluation, and what callbacks did with the devices
-        position = self._steps(position)
+        self.position = position
+        position = self.surely(self._steps)
         self.timeline.settle()
-        tested = self._evaluate()
+        tested = self.surely(self._evaluate)
         examples = max(1, self.bar.end_epoch())
         train_accuracy = None if position.correct is None else position.correct / examples
         reached = {"train_loss": sum(position.losses) / examples, "train_accuracy": train_accuracy} | tested
@@ -73,17 +82,21 @@ class Loop:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
             self.history.diverged = why_diverged(self.history.train_loss, self.runner.plan.network, self.settings.loss)
         after = Position(position.epoch + 1) if complete else position
-        self.saver.save(after)  # before anything is said, which may fail
+        self.surely(self._save, after, complete)  # before anything is said, which may fail
         if complete:
-            self.saver.keep_best()
             self._say_epoch(reached, position.seconds)
-        self.stop.settle()
+        self.surely(self.stop.settle)
         if self.stop.requested and after.epoch < self.history.epochs:
             self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
             self.bar.report(f"stopped after {words.several(position.steps, 'step')}: {words.figures(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         return after, position.seconds - before.seconds
+
+    def _save(self, after, complete):
+        self.saver.save(after)
+        if complete:
+            self.saver.keep_best()
 
     def _evaluate(self):
         """The accuracy on the test set, as it is now, or the loss: in a dict, by name."""
@@ -99,9 +112,44 @@ class Loop:
         self.evaluating += time.perf_counter() - begin
         return tested
 
-    def _steps(self, position):
+    def _go_on(self):
+        """Some have died: with the devices that are left, from the step that all of these know to be the last."""
+        old, devices, position = self.runner, self.everybody.mine, self.position
+        for device in devices:
+            device.end().wait()
+            device.failures.take()
+        if old.known:
+            done, loss, correct = old.known
+            seconds, counted = time.perf_counter() - self.begin, position.correct is not None
+            self.position = Position(position.epoch, done, [loss], seconds, correct if counted else None)
+        mine = old.replicas[0]
+        params, state, statistics = (
+            [np.array(array.raw) for array in arrays]
+            for arrays in (mine.params, mine.flat_optimizer_state, mine.statistics)
+        )
+        runner, test_set = self.make_again()
+        runner.set_state(params, state, [statistics] * len(devices), old.execution.stores[0].steps)
+        if self.settings.precision == "mixed":
+            runner.set_scaling(old.scaling())
+        runner.stop = self.stop
+        self.runner = self.saver.runner = runner
+        self.saver.execution, self.test_set = runner.execution, test_set
+        self._enter_devices()
+
+    def _enter_devices(self):
+        """The history of an elastic run tells from which step on it had how many devices."""
+        history, everybody = self.history, self.everybody
+        if everybody.is_elastic:
+            history.devices, history.processes = everybody.names, everybody.size
+            history.peak_memory = self.runner.peak_memory
+            step = self.position.epoch * self.runner.steps + self.position.steps
+            if history.elastic[-1:] != [[step, len(everybody)]]:
+                history.elastic.append([step, len(everybody)])
+
+    def _steps(self):
         """Do steps up to the end of the epoch, or a stop; returns the new position."""
-        begin = time.perf_counter() - position.seconds
+        position = self.position
+        begin = self.begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
         before, check_every = epoch * self.runner.steps, self.settings.check_every
         self.bar.start_epoch(epoch, steps * batch_size)

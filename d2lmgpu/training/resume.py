@@ -108,7 +108,8 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     runner.set_state(arrays["params"], arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])
     if "scaling" in arrays:
         runner.set_scaling(arrays["scaling"])
-    for name in (*REACHED, "metrics", "learning_rates", "learning_rate", "seconds_per_epoch", "examples_per_second"):
+    seconds = "seconds_per_epoch", "examples_per_second"
+    for name in (*REACHED, "metrics", "elastic", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))
     return position
 

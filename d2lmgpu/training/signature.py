@@ -35,6 +35,7 @@ class Ways:
     num_gpus: int | None = None
     invert: bool = False
     progress: bool = True
+    elastic: bool = False
     metrics: dict[str, Callable] | None = None
 
 

@@ -1,0 +1,144 @@
+"""Processes of which some may die: the others agree on it, and go on without them.
+
+Whatever all processes do together is a *round*: sums, and after them a vote. Only if all have their sums does any of
+them use its own; otherwise all begin the round anew, without the dead:
+
+    rank 0    sum ✓ │ vote: not all ►│ shrink │ sum ✓ │ vote: all ► update
+    rank 1    sum ✗ │ revoke, vote ► │ shrink │ sum ✓ │ vote: all ► update
+    rank 2    dies
+
+A sum may have arrived in one process and not in another; what was voted is the same in all that live. So all are at the
+same step, and know it. Who waits for a dead process learns it from MPI; for another that has learned it already, by the
+revoked communicator.
+
+Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM), of which Open MPI 5 has
+Revoke, Agree and Shrink.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+
+from ..devices import DeviceError
+from .communicator import Communicator
+from .ending import end
+from .supervisor import FROZEN, tell
+
+BEAT = 0.5
+"""Seconds between two signs of life to the supervisor."""
+
+START = "mpiexec --with-ft ulfm -n 4 d2lmgpu train --environment parallel --elastic"
+
+
+class DeathError(RuntimeError):
+    """A process of an elastic cluster has died, and so a round was in vain, in all others."""
+
+
+def check_survival(world):
+    """Raise DeviceError unless the processes of this communicator (None: there is one) can outlive each other."""
+    lacking = "there is one process"
+    if world is not None:
+        from mpi4py import MPI
+
+        library = MPI.Get_library_version().split(",")[0].split("\n")[0].strip()
+        lacking = f"MPI is {library}" if "Open MPI" not in library else "mpiexec was started without --with-ft ulfm"
+        if "Open MPI" in library and os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":
+            return
+    raise DeviceError(f"elastic: {lacking}; Open MPI 5 lets processes outlive each other, if started so: {START}")
+
+
+class Elastic(Communicator):
+    """The communicator of an elastic cluster, for all that is exchanged; ``numbers``: the ranks as they once were.
+
+    It is in the place of a cluster's watch, too: if a round takes longer than ``patience``, this process ends the job.
+    """
+
+    def __init__(self, world, patience):
+        super().__init__(world.Dup(), [time.monotonic()] * world.size)
+        self.patience, self.numbers, self.began = patience, list(range(world.size)), None
+        self.save, self.hung, self.anyone_died = lambda: None, False, False
+        tell(elastic=True, over=False)
+        threading.Thread(target=self._live, name="d2lmgpu signs of life", daemon=True).start()
+
+    def __getattr__(self, name):
+        return getattr(self.comm, name)  # rank and size, and what the job's end needs
+
+    def all_reduce(self, array):
+        """As of `Communicator`, until the next `vote`; DeathError if this process knows of a death."""
+        self._do(super().all_reduce, array)
+
+    def exchange(self, here):
+        """A round by itself: what all processes give as ``here``, by rank."""
+        found = self._do(self.comm.allgather, here)
+        self.vote()
+        return found
+
+    def vote(self, mine=True):
+        """The end of a round; DeathError, in all processes, unless in all of them everything went well."""
+        from mpi4py import MPI
+
+        self.look()
+        all_well = False
+        with self._waiting(), contextlib.suppress(MPI.Exception):
+            all_well = self.comm.Agree(mine)
+        if not all_well:
+            self.give_up(DeathError("a process has died"))
+            raise self.error
+
+    def shrink(self):
+        """Leave the dead; returns what the others call them. All that live call it, after a `DeathError`."""
+        with self._waiting():
+            if not self.comm.Is_revoked():
+                self.comm.Revoke()
+            before, self.comm = self.comm, self.comm.Shrink()
+        group, all_of_them = self.comm.Get_group(), before.Get_group()
+        left = all_of_them.Translate_ranks(list(range(before.size)), group)
+        dead = [number for number, now in zip(self.numbers, left, strict=True) if not 0 <= now < self.comm.size]
+        if not dead:
+            raise RuntimeError("an exchange of MPI failed, though no process has died")
+        self.numbers = [number for number in self.numbers if number not in dead]
+        self.error, self.anyone_died = None, True
+        return dead
+
+    def leave(self, code=0):
+        """At the end of the program. MPI's own end may wait for the dead for ever: so it is left out if there are any.
+
+        Then this does not return.
+        """
+        tell(over=True)
+        if self.anyone_died:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            os._exit(code)
+
+    def _do(self, function, *args):
+        from mpi4py import MPI
+
+        self.look()
+        try:
+            with self._waiting():
+                return function(*args)
+        except MPI.Exception:
+            self.comm.Revoke()  # wakes whoever waits for those who will not come
+        self.vote(False)
+
+    @contextlib.contextmanager
+    def _waiting(self):
+        self.began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.began = None
+
+    def _live(self):
+        while True:
+            tell(alive=True)
+            began, rank = self.began, self.comm.rank
+            # Frozen ones are killed by then. The lowest rank ends the job.
+            if began is not None and time.monotonic() - began > self.patience + FROZEN + rank:
+                text = f"rank {self.numbers[rank]} has waited {time.monotonic() - began:.0f} s for MPI; the job ends"
+                end(self.comm, [text, *filter(None, [self.save()])], silent=True)
+            time.sleep(BEAT)
