@@ -2,9 +2,9 @@
 
     python benchmarks/elastic.py --count 30 --json benchmarks/results/cpu_elastic.json
 
-needs Open MPI 5 and its mpiexec, beside this Python or on the path. Each run is of four processes, of which one to three
-die, at random moments after training began; rank 0 is among them in every third run. In every sixth run the first to
-die is stopped (SIGSTOP) instead of killed: its supervisor has to find that out.
+needs Open MPI 5 and its mpiexec, beside this Python or on the path. Each run is of four processes, of which one to
+three die, at random moments after training began; rank 0 is among them in every third run. In every sixth run the first
+to die is stopped (SIGSTOP) instead of killed: its supervisor has to find that out.
 """
 
 import argparse

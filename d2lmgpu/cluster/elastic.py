@@ -24,7 +24,7 @@ import time
 from ..devices import DeviceError
 from .communicator import Communicator
 from .ending import end
-from .supervisor import FROZEN, tell
+from .supervisor import FROZEN, is_tolerant, tell
 
 BEAT = 0.5
 """Seconds between two signs of life to the supervisor."""
@@ -42,10 +42,12 @@ def check_survival(world):
     if world is not None:
         from mpi4py import MPI
 
-        library = MPI.Get_library_version().split(",")[0].split("\n")[0].strip()
-        lacking = f"MPI is {library}" if "Open MPI" not in library else "mpiexec was started without --with-ft ulfm"
-        if "Open MPI" in library and os.environ.get("OMPI_MCA_mpi_ft_enable") == "1":
+        name, version = MPI.get_vendor()
+        if name == "Open MPI" and is_tolerant():
             return
+        lacking = "mpiexec was started without --with-ft ulfm"
+        if name != "Open MPI" or version < (5,):
+            lacking = f"this MPI is {name} {'.'.join(map(str, version))}"
     raise DeviceError(f"elastic: {lacking}; Open MPI 5 lets processes outlive each other, if started so: {START}")
 
 
@@ -84,7 +86,10 @@ class Elastic(Communicator):
         with self._waiting(), contextlib.suppress(MPI.Exception):
             all_well = self.comm.Agree(mine)
         if not all_well:
-            self.give_up(DeathError("a process has died"))
+            self.anyone_died = True
+            self.give_up(
+                DeathError("a process died, and what all did was none of what `surely` does again; start anew")
+            )
             raise self.error
 
     def shrink(self):
@@ -99,13 +104,13 @@ class Elastic(Communicator):
         if not dead:
             raise RuntimeError("an exchange of MPI failed, though no process has died")
         self.numbers = [number for number in self.numbers if number not in dead]
-        self.error, self.anyone_died = None, True
+        self.error = None
         return dead
 
     def leave(self, code=0):
         """At the end of the program. MPI's own end may wait for the dead for ever: so it is left out if there are any.
 
-        Then this does not return.
+        Then this does not return, and ends the process with this exit code.
         """
         tell(over=True)
         if self.anyone_died:

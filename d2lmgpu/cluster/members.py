@@ -53,8 +53,10 @@ class Cluster(Sequence):
         here = [str(device) for device in mine], socket.gethostname()
         present = rendezvous(world, here, patience) if world else [here]
         self.hosts = [host for _, host in present]
-        self.places = [Place(device, rank, host) for rank, (devices, host) in enumerate(present) for device in devices]
-        self.owners = tuple(place.rank for place in self.places)
+        named = getattr(world, "numbers", range(self.size))  # as they were before some died
+        each = [(rank, device) for rank, (devices, _) in enumerate(present) for device in devices]
+        self.places = [Place(device, named[rank], self.hosts[rank]) for rank, device in each]
+        self.owners = tuple(rank for rank, _ in each)
         self.first = self.owners.index(self.rank)
         self.names = [str(device) for device in (self.places if world else mine)]
         self._devices = [*self.places]
@@ -108,7 +110,7 @@ class Cluster(Sequence):
                     if again:
                         again()
                     if self.rank == 0:
-                        names = listed(f"rank {number}" for number in dead)
+                        names = listed(f"rank {number}" for number in sorted(dead))
                         last_words([f"{names} died; training goes on with {several(len(self), 'device')}"], 0)
                     dead, has_failed = [], False
                 result = work(*args)

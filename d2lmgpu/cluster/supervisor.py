@@ -112,6 +112,11 @@ def tell(**news):
             _pipe.send(news)
 
 
+def is_tolerant():
+    """Whether mpiexec, Open MPI's, was started so that processes outlive each other."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
 def is_supervised():
     """Whether this process is a rank that has a supervisor."""
     return _pipe is not None
@@ -224,9 +229,9 @@ class _Supervisor:
         while self._read(0):
             pass
         code = os.waitstatus_to_exitcode(status)
-        if self.elastic and not self.over:
-            self._say(how_it_ended(code), "")
-            os.kill(os.getpid(), signal.SIGKILL)  # MPI takes an exit code for the end of all
+        if is_tolerant() and self.together and not self.over:
+            self._say(how_it_ended(code), "" if self.elastic else "; the job ends")
+            os.kill(os.getpid(), signal.SIGKILL)  # after an exit code mpiexec waits for ever
         asked = -code in self.passed_on
         well = code == 0 and not self.together  # it ended before it met the others
         if not (self.over or asked or well):

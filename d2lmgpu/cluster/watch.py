@@ -20,6 +20,7 @@ import threading
 import time
 from typing import NamedTuple
 
+from ..devices.errors import one_line
 from . import ending
 from .communicator import HangError
 from .ending import end, leave
@@ -100,7 +101,10 @@ class Watch:
 
     def _run(self):
         while len(self._left) < self.comm.size or self._requests:
-            self._hear()
+            try:
+                self._hear()
+            except Exception as error:  # MPI's, where it does not end the job by itself
+                end(self.comm, [f"a process is gone: {one_line(error)}; the job ends"], silent=True)
             self._look()
             self._look_from_the_end()
             self._requests = [request for request in self._requests if not request.Test()]

@@ -152,7 +152,7 @@ class Loop:
         begin = self.begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
         before, check_every = epoch * self.runner.steps, self.settings.check_every
-        self.bar.start_epoch(epoch, steps * batch_size)
+        self.bar.start_epoch(epoch, min(steps * batch_size, self.bar.num_examples))
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
         self.runner.start_epoch(self.order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
