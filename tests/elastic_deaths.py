@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import d2lmgpu as d2l
+from d2lmgpu.cluster import Cluster
 from d2lmgpu.cluster.elastic import Elastic
 from d2lmgpu.plans.store import Store
 from d2lmgpu.training import saving
@@ -27,17 +28,22 @@ MOMENTS = {
     "checkpoint": (saving, "save_checkpoint"),
     "going on": (Loop, "_go_on"),  # another has just died
     "shrink": (Elastic, "shrink"),
+    "joined": (Cluster, "become_elastic"),
+    "error": (Store, "_update"),  # no death
 }
 
 
-def die_in(where, name, after, half=False):
-    """This process is killed when the function is called, after so many calls."""
+def die_in(moment, after):
+    """This process is killed when the moment comes, after so many times."""
+    where, name = MOMENTS[moment]
     function, left = getattr(where, name), [after]
 
     def die(*args, **named):
         left[0] -= 1
         if left[0] < 0:
-            if half:  # of a file
+            if moment == "error":
+                raise KeyError("bad luck")
+            if moment == "checkpoint":
                 Path(f"{args[0]}.part").write_bytes(b"half of it")
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*args, **named)
@@ -58,7 +64,7 @@ def main():
     everybody = d2l.cluster(settings.pop("devices", 1), patience=20)
     moment, after = deaths.get(str(everybody.rank), (None, 0))
     if moment:
-        die_in(*MOMENTS[moment], after, moment == "checkpoint")
+        die_in(moment, after)
     usual = {"batch_size": 130, "num_epochs": 3, "init": "he", "lr": 0.05, "progress": False, "elastic": True}
     history, model = d2l.train(everybody, data=data(), **usual | settings)
     if everybody.rank == 0:

@@ -107,17 +107,24 @@ class Elastic(Communicator):
         self.error = None
         return dead
 
-    def leave(self, code=0):
+    def tell_over(self, how):
+        """As of `Watch`. MPI ends the others; of the last one mpiexec heeds only its own exit code."""
+        tell(over=True)
+        if self.comm.size > 1:
+            self.comm.Abort(how[0])
+
+    def leave(self, code=None):
         """At the end of the program. MPI's own end may wait for the dead for ever: so it is left out if there are any.
 
-        Then this does not return, and ends the process with this exit code.
+        Then this does not return, and the exit code is 0, or the ``code`` if one is given.
         """
         tell(over=True)
-        if self.anyone_died:
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError, AttributeError):
-                    stream.flush()
-            os._exit(code)
+        if code is None and not self.anyone_died:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code or 0)
 
     def _do(self, function, *args):
         from mpi4py import MPI
@@ -145,5 +152,5 @@ class Elastic(Communicator):
             # Frozen ones are killed by then. The lowest rank ends the job.
             if began is not None and time.monotonic() - began > self.patience + FROZEN + rank:
                 text = f"rank {self.numbers[rank]} has waited {time.monotonic() - began:.0f} s for MPI; the job ends"
-                end(self.comm, [text, *filter(None, [self.save()])], silent=True)
+                end(self.comm, [text, *filter(None, [self.save()])])
             time.sleep(BEAT)

@@ -87,8 +87,8 @@ class Cluster(Sequence):
             return
         check_survival(self.world)
         self.watch.retire()
-        ending.end_alone()
         self.__init__(self.mine, Elastic(self.world, self.patience), self.patience)
+        ending.watched_by(self.world)
         atexit.register(self.world.leave)
 
     def vote(self):
