@@ -146,7 +146,9 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
     known |= {"--all", "--rest", "--count"}  # pytest's, and that of tests/interrupts.py
     known |= {"--query-gpu", "--format"}  # of nvidia-smi
     known |= {"--hosts", "--bandwidth"}  # benchmarks/hosts.py's
-    known |= set("--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc".split())  # launchers'
+    known |= set(
+        "--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc --with-ft".split()
+    )  # launchers'
     known |= set("--cpus-per-task --gpus-per-task --scheduler-file --nthreads --no-dashboard".split())  # and Dask's
     for page in PAGES:
         shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))

@@ -64,9 +64,8 @@ def run_together(options):
         if everybody.is_elastic:
             everybody.world.leave(code)
         return code
-    except DeathError:
-        if everybody.rank == 0:
-            last_words(["a process died before training began; start all of them again"])
+    except DeathError as error:
+        last_words([str(error)])
         everybody.world.leave(2)
     except (DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
         everybody.failed(error)
@@ -108,10 +107,9 @@ class Tell(Callback):
         print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
 
     def on_epoch(self, history):
-        if self.everybody.rank == 0:  # it has taken over, and says so elsewhere
-            return
-        told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
-        print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
+        if self.everybody.rank > 0:  # otherwise it has taken over, and all is said elsewhere
+            told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
+            print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
 
 
 class _Also:

@@ -32,23 +32,18 @@ BEAT = 0.5
 START = "mpiexec --with-ft ulfm -n 4 d2lmgpu train --environment parallel --elastic"
 
 
-class DeathError(RuntimeError):
+class DeathError(DeviceError):
     """A process of an elastic cluster has died, and so a round was in vain, in all others."""
 
 
-def check_survival(world):
-    """Raise DeviceError unless the processes of this communicator (None: there is one) can outlive each other."""
-    lacking = "there is one process"
-    if world is not None:
-        from mpi4py import MPI
+def check_survival():
+    """Raise DeviceError unless processes can outlive each other here."""
+    from mpi4py import MPI
 
-        name, version = MPI.get_vendor()
-        if name == "Open MPI" and is_tolerant():
-            return
-        lacking = "mpiexec was started without --with-ft ulfm"
-        if name != "Open MPI" or version < (5,):
-            lacking = f"this MPI is {name} {'.'.join(map(str, version))}"
-    raise DeviceError(f"elastic: {lacking}; Open MPI 5 lets processes outlive each other, if started so: {START}")
+    name, version = MPI.get_vendor()
+    if name != "Open MPI" or not is_tolerant():
+        here = f"{name} {'.'.join(map(str, version))}" + (", without --with-ft ulfm" if name == "Open MPI" else "")
+        raise DeviceError(f"elastic: processes can outlive each other with Open MPI 5, as in {START}; this is {here}")
 
 
 class Elastic(Communicator):
@@ -95,15 +90,13 @@ class Elastic(Communicator):
     def shrink(self):
         """Leave the dead; returns what the others call them. All that live call it, after a `DeathError`."""
         with self._waiting():
-            if not self.comm.Is_revoked():
-                self.comm.Revoke()
-            before, self.comm = self.comm, self.comm.Shrink()
-        group, all_of_them = self.comm.Get_group(), before.Get_group()
-        left = all_of_them.Translate_ranks(list(range(before.size)), group)
-        dead = [number for number, now in zip(self.numbers, left, strict=True) if not 0 <= now < self.comm.size]
+            self.comm.Revoke()
+            everybody, self.comm = self.comm.Get_group(), self.comm.Shrink()
+        left = self.comm.Get_group().Translate_ranks(list(range(self.comm.size)), everybody)
+        before, self.numbers = self.numbers, [self.numbers[rank] for rank in left]
+        dead = [number for number in before if number not in self.numbers]
         if not dead:
             raise RuntimeError("an exchange of MPI failed, though no process has died")
-        self.numbers = [number for number in self.numbers if number not in dead]
         self.error = None
         return dead
 

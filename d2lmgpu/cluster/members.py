@@ -85,7 +85,7 @@ class Cluster(Sequence):
         """
         if self.is_elastic:
             return
-        check_survival(self.world)
+        check_survival()
         self.watch.retire()
         self.__init__(self.mine, Elastic(self.world, self.patience), self.patience)
         ending.watched_by(self.world)

@@ -187,9 +187,8 @@ class Execution:
         for row, store in zip(mine, self.stores, strict=True):
             for array, own, view in self._running(store, in_shapes(row, shapes)):
                 view[own] = to_host(array)
-        if self.everybody.is_elastic:  # in which all devices have the same: nobody is asked
-            mine = np.resize(mine[0], (len(self.everybody), mine.shape[1]))
-        rows = mine if self.everybody.is_elastic else gather(self.everybody, mine)
+        # In an elastic cluster all devices have the same, and nobody is asked.
+        rows = np.tile(mine[0], (len(self.everybody), 1)) if self.everybody.is_elastic else gather(self.everybody, mine)
         whole = functools.reduce(lambda one, other: np.where(np.isnan(one), other, one), rows)
         rows = np.where(np.isnan(rows), whole, rows)
         return [[array.astype(self.dtype) for array in in_shapes(row, shapes)] for row in rows]

@@ -98,12 +98,10 @@ class Step(Overlap):
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
         gathered = self._gathered("gradients", 1, makers)
-        self._vote()
+        if self.execution.everybody.is_elastic:  # nobody uses anything before all have everything of this step
+            self.batch.submit_to_all(self.execution.devices, self.do, self.execution.everybody.vote)
         for store, rows in zip(stores, gathered, strict=True):
             self.batch.chain(store.device, self.do, store.agree, rows)
-
-    def _vote(self):
-        """Of an elastic cluster: have all processes everything of this step?"""
 
     def _gathered(self, what, m, makers):
         """As of `cluster.add_gather`."""

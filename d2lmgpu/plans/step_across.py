@@ -37,10 +37,6 @@ class StepAcross(Step):
         """As of `Step`, of all processes' devices."""
         return rows_of(self.told, self.everybody).tolist()
 
-    def _vote(self):
-        if self.everybody.is_elastic:
-            self.batch.submit_to_all(self.execution.devices, self.do, self.everybody.vote)
-
     def _end(self, store):  # a step in vain counts for nothing
         return self.kernels(store, self.do, store.clear) if self.everybody.is_elastic else super()._end(store)
 

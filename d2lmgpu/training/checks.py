@@ -157,8 +157,6 @@ def elastic_settings(settings, everybody):
             "elastic: each process must have everything, and be able to take any share; leave out loads, allreduce "
             "'nccl', and split (but for 'data')"
         )
-    if any(device.accounting is not None and device.accounting.limit for device in everybody.mine):
-        raise ValueError("elastic: devices with a memory limit cannot take over what others did; leave it out")
     return replace(settings, sums="exact", overlap=False, prefetch=False)
 
 

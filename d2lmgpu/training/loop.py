@@ -82,7 +82,7 @@ class Loop:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
             self.history.diverged = why_diverged(self.history.train_loss, self.runner.plan.network, self.settings.loss)
         after = Position(position.epoch + 1) if complete else position
-        self.surely(self._save, after, complete)  # before anything is said, which may fail
+        self.surely(self.saver.save, after, complete)  # before anything is said, which may fail
         if complete:
             self._say_epoch(reached, position.seconds)
         self.surely(self.stop.settle)
@@ -92,11 +92,6 @@ class Loop:
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         return after, position.seconds - before.seconds
-
-    def _save(self, after, complete):
-        self.saver.save(after)
-        if complete:
-            self.saver.keep_best()
 
     def _evaluate(self):
         """The accuracy on the test set, as it is now, or the loss: in a dict, by name."""
@@ -122,13 +117,11 @@ class Loop:
             done, loss, correct = old.known
             seconds, counted = time.perf_counter() - self.begin, position.correct is not None
             self.position = Position(position.epoch, done, [loss], seconds, correct if counted else None)
-        mine = old.replicas[0]
-        params, state, statistics = (
-            [np.array(array.raw) for array in arrays]
-            for arrays in (mine.params, mine.flat_optimizer_state, mine.statistics)
-        )
+        mine, steps = old.replicas[0], old.execution.stores[0].steps
+        held = mine.params, mine.flat_optimizer_state, mine.statistics
+        params, state, statistics = ([np.array(array.raw) for array in arrays] for arrays in held)
         runner, test_set = self.make_again()
-        runner.set_state(params, state, [statistics] * len(devices), old.execution.stores[0].steps)
+        runner.set_state(params, state, [statistics] * len(devices), steps)
         if self.settings.precision == "mixed":
             runner.set_scaling(old.scaling())
         runner.stop = self.stop
@@ -142,9 +135,8 @@ class Loop:
         if everybody.is_elastic:
             history.devices, history.processes = everybody.names, everybody.size
             history.peak_memory = self.runner.peak_memory
-            step = self.position.epoch * self.runner.steps + self.position.steps
-            if history.elastic[-1:] != [[step, len(everybody)]]:
-                history.elastic.append([step, len(everybody)])
+            now = [self.position.epoch * self.runner.steps + self.position.steps, len(everybody)]
+            history.elastic += [now] if history.elastic[-1:] != [now] else []
 
     def _steps(self):
         """Do steps up to the end of the epoch, or a stop; returns the new position."""

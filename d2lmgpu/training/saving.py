@@ -41,12 +41,14 @@ class Saver:
         self.own_statistics = runner.settings.batch_statistics == "local" and bool(runner.replicas[0].statistics)
         self.epoch = None  # the one that is being trained
 
-    def save(self, position):
-        """Write the state of a run that is paused at a `Position`. All processes call it."""
+    def save(self, position, of_epoch=False):
+        """Write the state of a run paused at a `Position`, and after an epoch the best model. All processes call it."""
         if self.path is not None:
             checkpoint = self._checkpoint(position, to_host, self.execution.statistics())
             if self.everybody.rank == 0:
                 save_checkpoint(self.path, checkpoint)
+        if of_epoch:
+            self.keep_best()
 
     def keep_best(self):
         """After an epoch: write the model, for `load_model`, if it is the best so far. All processes call it."""
