@@ -302,7 +302,7 @@ def test_all_settings_that_make_a_run_are_compared(small, tmp_path):
     free |= {"split", "pipeline", "micro_batches"}  # by which the same is computed, see test_splits.py
     outcome = {"train_loss", "train_accuracy", "test_accuracy", "seconds_per_epoch", "examples_per_second", "phases"}
     outcome |= {"utilisation", "test_loss", "metrics", "interrupted", "diverged", "final_parameters_sha256"}
-    outcome |= {"peak_memory", "learning_rate", "learning_rates"}
+    outcome |= {"peak_memory", "learning_rate", "learning_rates", "elastic"}
     told = {field.name for field in dataclasses.fields(d2l.History)} - {"settings"} | set(d2l.Settings().recorded())
     assert told - free - outcome == set(OTHERS)
     file, settings = tmp_path / "file", {"network": "lenet-bn", "batch_size": 200, "lr": 0.01}

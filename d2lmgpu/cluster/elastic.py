@@ -17,7 +17,6 @@ Revoke, Agree and Shrink.
 
 import contextlib
 import os
-import sys
 import threading
 import time
 
@@ -114,9 +113,8 @@ class Elastic(Communicator):
         tell(over=True)
         if code is None and not self.anyone_died:
             return
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
+        with contextlib.suppress(OSError, ValueError):
+            print(end="", flush=True)
         os._exit(code or 0)
 
     def _do(self, function, *args):
@@ -144,6 +142,6 @@ class Elastic(Communicator):
             began, rank = self.began, self.comm.rank
             # Frozen ones are killed by then. The lowest rank ends the job.
             if began is not None and time.monotonic() - began > self.patience + FROZEN + rank:
-                text = f"rank {self.numbers[rank]} has waited {time.monotonic() - began:.0f} s for MPI; the job ends"
-                end(self.comm, [text, *filter(None, [self.save()])])
+                text = f"rank {self.numbers[rank]} waits for MPI for {time.monotonic() - began:.0f} s; the job ends"
+                end(self.comm, list(filter(None, [text, self.save()])))
             time.sleep(BEAT)

@@ -96,7 +96,7 @@ class Cluster(Sequence):
         if self.is_elastic and self.size > 1:
             self.world.vote()
 
-    def surely(self, work, *args, again=None):
+    def surely(self, work, *args, again=lambda: None):
         """``work(*args)``, which all processes do; after a death ``again()`` and the work once more, without the dead.
 
         Then this cluster has fewer devices, and maybe another rank here.
@@ -107,8 +107,7 @@ class Cluster(Sequence):
                 if has_failed:
                     dead += self.world.shrink()
                     self.__init__(self.mine, self.world, self.patience)
-                    if again:
-                        again()
+                    again()
                     if self.rank == 0:
                         names = listed(f"rank {number}" for number in sorted(dead))
                         last_words([f"{names} died; training goes on with {several(len(self), 'device')}"], 0)
