@@ -47,7 +47,6 @@ class Loop:
     def __post_init__(self):
         self.settings, self.stop = self.runner.settings, self.runner.stop
         self.everybody, self.position = self.runner.execution.everybody, Position()
-        self.surely = functools.partial(self.everybody.surely, again=self._go_on)
         self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.runner.y), self.settings.seed))
 
     def run(self, position):
@@ -106,6 +105,10 @@ class Loop:
         )
         self.evaluating += time.perf_counter() - begin
         return tested
+
+    def surely(self, work, *args):
+        """As of `Cluster`; after a death the run goes on without the dead."""
+        return self.everybody.surely(work, *args, again=self._go_on)
 
     def _go_on(self):
         """Some have died: with the devices that are left, from the step that all of these know to be the last."""
