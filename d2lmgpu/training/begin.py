@@ -162,5 +162,5 @@ def train(settings, ways) -> Result:
             loop.tell("on_end", history)
             for callback in callbacks:
                 vars(callback).pop("model", None)
-            vars(saver).clear()  # which knows itself, by `model_now`, and would keep the devices' memory
+            saver.model = None  # which knows the saver: a circle that would keep the devices' memory
         return Result(history, model)
