@@ -134,9 +134,9 @@ def train(settings, ways) -> Result:
             params = start.arrays["params"]
         compare(everybody, settings, ways, test_set, params, checksum, position)
 
-        def model_now():
-            params = list(map(to_host, saver.runner.replicas[0].params))
-            return Model(network, params, saver.execution.statistics()[0], classes, invert, settings.loss)
+        def model_of(runner):
+            params = list(map(to_host, runner.replicas[0].params))
+            return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
 
         def make_again():
             if everybody.rank == 0:
@@ -146,21 +146,20 @@ def train(settings, ways) -> Result:
             return runner, make_test_set(X_test, y_test, runner, network, metrics)
 
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        saver = Saver(checkpoint, ways.keep_best, history, runner, state, model_now)
+        saver = Saver(checkpoint, ways.keep_best, history, runner, state, model_of)
         for callback in callbacks:
-            callback.model = model_now
+            callback.model = lambda: model_of(saver.runner)
         timeline = ways.timeline or Timeline(devices)
         loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps, make_again)
         try:
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
             loop.surely(share_times, everybody, history)
-            model = model_now()
+            model = model_of(loop.runner)
             history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
         finally:
             loop.runner.close()
             loop.tell("on_end", history)
             for callback in callbacks:
                 vars(callback).pop("model", None)
-            saver.model = None  # which knows the saver: a circle that would keep the devices' memory
         return Result(history, model)

@@ -31,7 +31,7 @@ class Saver:
     """Writes the checkpoints of a run.
 
     ``path``: of the file, or None: then nothing is written. ``best``: of the file in which the best model so far is
-    kept, or None. ``state``: what stays the same all the time. ``model()``: the `Model` as it is now.
+    kept, or None. ``state``: what stays the same all the time. ``model(runner)``: the `Model` as it is now.
     """
 
     def __init__(self, path, best, history, runner, state, model):
@@ -54,7 +54,7 @@ class Saver:
         """After an epoch: write the model, for `load_model`, if it is the best so far. All processes call it."""
         if self.best is None or self.history.best["epoch"] < len(self.history.train_loss):
             return
-        model = self.model()  # of which processes may have parts
+        model = self.model(self.runner)  # of which processes may have parts
         if self.everybody.rank == 0:
             model.save(self.best)
 
