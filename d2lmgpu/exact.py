@@ -62,10 +62,8 @@ class ExactSums:
     does not fit, and find the scale; arrays of one, or None.
     """
 
-    granule = GRANULE
-
     def __init__(self, examples, where, scale=None):
-        self.granules, self.where, self.first = max(1, -(-examples // GRANULE)), where, 0
+        self.granules, self.where, self.first = max(1, len(slices_of_granules(examples))), where, 0
         self.scale, self.may_overflow, self.overflow = scale or 1, scale is not None, False
         self.unfit = self.scales = None
 
@@ -135,9 +133,14 @@ def moments_unit(count):
     return MOMENTS * 2.0 ** math.ceil(math.log2(count))
 
 
+def slices_of_granules(n):
+    """Which of n examples each granule has."""
+    return [slice(start, min(n, start + GRANULE)) for start in range(0, n, GRANULE)]
+
+
 def sizes_of_granules(n):
     """How many of n examples each granule has."""
-    return [min(GRANULE, n - start) for start in range(0, n, GRANULE)]
+    return [part.stop - part.start for part in slices_of_granules(n)]
 
 
 SUMS = {"float": 1, "exact": GRANULE}

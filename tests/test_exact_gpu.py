@@ -30,7 +30,6 @@ from d2lmgpu.training.splits import plan_of
 @pytest.fixture(autouse=True)
 def tiny_granules(monkeypatch):
     monkeypatch.setattr(exact, "GRANULE", 2)
-    monkeypatch.setattr(ExactSums, "granule", 2)
     monkeypatch.setitem(exact.SUMS, "exact", 2)
 
 

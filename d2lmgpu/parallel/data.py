@@ -173,8 +173,7 @@ class Replica:
         """Runs on the device, with plain arrays: the loss summed over the shard; gradients are written to ``grads``."""
         self.moved = None if self.statistics is None else [array.raw.copy() for array in self.statistics]
         params, grads = self.raw
-        how = self.how | ({"exact": self.exact} if self.exact else {})
-        loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, **how)
+        loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, exact=self.exact, **self.how)
         return loss
 
     def update(self, tasks, lr, batch_size):

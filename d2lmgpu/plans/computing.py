@@ -49,11 +49,10 @@ class Computing(Values):
         return ExactSums(examples, where, self.used if self.mixed else None)
 
     def _of_exact(self, s):
-        """What kernels are told of exact sums, for parameters from those of stage s on."""
-        if self.exact is None:
-            return {}
-        self.exact.first = self.firsts[s]
-        return {"exact": self.exact}
+        """The exact sums, if any, for parameters from those of stage s on."""
+        if self.exact is not None:
+            self.exact.first = self.firsts[s]
+        return self.exact
 
     def way(self, s, m, examples):
         """How this is computed: as written where there are no kernels; not at all where it has no examples or units."""
@@ -99,7 +98,7 @@ class Computing(Values):
         sync = self._sync_of_run(s, m)
         ready = self._teller(stages, final) if final and not more else None
         how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
-        how |= self._of_exact(s)
+        how["exact"] = self._of_exact(s)
         self.minibatch.sums[m] = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
         for i, own in zip(stages, sync, strict=True):
             self._add_norms("moments", i, own)
@@ -135,7 +134,7 @@ class Computing(Values):
         loss = self.loss.for_kernels(targets) if is_last else None
         cache = self._pass(s, m, x, params, loss)
         self._set("cache", s, m, cache)
-        return cache.forward(x, params, targets, self._draws(s, m), **self._of_exact(s)), cache.sync
+        return cache.forward(x, params, targets, self._draws(s, m), self._of_exact(s)), cache.sync
 
     def _pass(self, s, m, x, params, loss):
         """One that nothing uses, or a new one."""
@@ -144,8 +143,7 @@ class Computing(Values):
     def _of_pass(self, s, x, params, loss):
         """The arguments of a new `Pass`."""
         layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
-        own = layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
-        return (*own, True) if self.is_exact else own
+        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s], self.is_exact
 
     def _as_written(self, s, m, x):
         """As of `_forward`, by the layers as they are written."""

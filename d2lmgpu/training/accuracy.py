@@ -8,7 +8,7 @@ from ..arguments import as_array, as_numpy, check_list
 from ..cluster import as_cluster, gather
 from ..data import to_float
 from ..devices import put, to_host
-from ..exact import ExactSums
+from ..exact import ExactSums, slices_of_granules
 from ..layers import check_labels
 from ..layers.labels import right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
@@ -140,7 +140,7 @@ def sums_of(outputs, y, loss, metrics, exact=None):
     ``exact``: the `ExactSums` by which those of granules are added.
     """
     if exact:
-        parts = [slice(start, start + exact.granule) for start in range(0, len(y), exact.granule)]
+        parts = slices_of_granules(len(y))
         rows = [np.array(sums_of(outputs[part], y[part], loss, metrics)) for part in parts]
         return sum(map(exact.losses, rows)).tolist()
     first = right_answers(outputs, y) if loss is None else loss.forward(outputs, as_targets(y, outputs.dtype))[0]

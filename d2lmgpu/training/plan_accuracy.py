@@ -7,6 +7,7 @@ import numpy as np
 from ..cluster import unite
 from ..data import to_float
 from ..devices import put, to_host
+from ..exact import SUMS
 from ..language.plan import Compute, norms_of, shapes_of
 from ..networks import CROSS_ENTROPY, HALF, logits, logits_as_written
 from ..timing import span
@@ -40,7 +41,7 @@ class SplitTestSet(TestSet):
         if any(limits_of(self.everybody)):
             self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
             if self.exact:
-                self.batch = -(-self.batch // self.exact.granule) * self.exact.granule
+                self.batch = -(-self.batch // SUMS["exact"]) * SUMS["exact"]
             else:
                 self.logits = logits_as_written  # kernels' programs would keep a GPU's memory
         computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from ...devices import array_module
-from ...exact import GRADIENTS, LOSSES, NORM_SUMS, WHAT, moments_unit, sizes_of_granules
+from ...exact import GRADIENTS, LOSSES, NORM_SUMS, WHAT, moments_unit, slices_of_granules
 from ...layers.batch_norm import SyncStatistics
 from ..stages import to_the_end
 from . import launch
@@ -48,10 +48,9 @@ class Granules:
         self.one = cupy.ones(1, np.float32)
         self.scale = options.setdefault("scale", cupy.ones(1, np.float32))  # of all of them
         self.parts = []
-        for start, stop in itertools.pairwise(itertools.accumulate(sizes_of_granules(N), initial=0)):
-            part = slice(start, stop)
+        for part in slices_of_granules(N):
             options |= {"x": x if x is None else x[part], "labels": labels if labels is None else labels[part]}
-            self.parts.append((Program(network, params, shape, stop - start, precision, **options), part))
+            self.parts.append((Program(network, params, shape, part.stop - part.start, precision, **options), part))
         (first, _), count = self.parts[0], len(self.parts)
         self.with_loss, self.logits = first.with_loss, empty((N, *first.logits.shape[1:]))
         self.dx = empty((N, *shape)) if options.get("input_grad") else None
@@ -112,10 +111,8 @@ class Granules:
                 ready(number)
 
         for j, (program, _) in enumerate(self.parts):
-            is_last = (
-                program is self.parts[-1][0] and not self.beside
-            )  # others' gradients are there when this one's are
-            passes.append(program.backward(params, [terms[j] for terms in self.grads], add if is_last else None))
+            tells = j == len(self.parts) - 1 and not self.beside  # others' gradients are there when the last one's are
+            passes.append(program.backward(params, [terms[j] for terms in self.grads], add if tells else None))
         for i, sync in reversed([*enumerate(self.sync)]):
             terms = self.terms[i].sums
             self._measure(i, passes, [sync._replace(sums=own) for own in terms])
@@ -146,15 +143,8 @@ class Granules:
 
     def _add(self, name, terms, total, scale, unit, code):
         """Run one of the kernels that add what granules have, ``terms``, to, or in, a ``total``."""
-        run(
-            launch.exact(name, total.size),
-            terms,
-            total,
-            scale,
-            self.exact.unfit,
-            *self._numbers(unit, code),
-            np.int32(total.size),
-        )
+        arguments = terms, total, scale, self.exact.unfit, *self._numbers(unit, code), np.int32(total.size)
+        run(launch.exact(name, total.size), *arguments)
 
     def _numbers(self, unit, code):
         """For kernels: a unit, from which size on a term does not fit, what to call it then, and how many there are."""
