@@ -204,8 +204,8 @@ def test_nccl_runs_on_cards_of_their_own(make_devices, device_kind, monkeypatch)
     d2l.allreduce(data, "nccl")
     d2l.synchronize(devices)
     assert sorted(calls) == [(0, 0, 5, "float32", "sum"), (1, 1, 5, "float32", "sum")]
-    with pytest.raises(ValueError, match="int64 is not among"):
-        d2l.allreduce([d2l.put(np.arange(3), device) for device in devices], "nccl")
+    with pytest.raises(ValueError, match="int32 is not among"):
+        d2l.allreduce([d2l.put(np.arange(3, dtype=np.int32), device) for device in devices], "nccl")
 
 
 @pytest.mark.parametrize("short", [-1, 2**30])
