@@ -36,19 +36,19 @@ def add_to(command):
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)
     add_output(command, "--html", "write a page on which the plan plays, in any browser")
-    names = "pipeline micro_batches network width batch_statistics batch_size optimizer".split()
+    names = "pipeline micro_batches network width batch_statistics batch_size optimizer sums".split()
     add_settings(command, names=names)
 
 
 def run(options):
     """Prove, simulate, print, write what was asked for."""
     check_name("allreduce", options.allreduce, ALGORITHMS)
-    how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
+    how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics", "sums")
     settings = Settings(algorithm=options.allreduce, **how)
     given = network_from(options.network)
     name, network = find_network(given, width=options.width, batch_statistics=options.batch_statistics)
     plan = plan_of(settings, options.devices, network)
-    minibatch = taken(options, "batch_size", "optimizer")
+    minibatch = taken(options, "batch_size", "optimizer") | {"exact": options.sums == "exact"}
     machine, costs, times = _machine(options, plan, minibatch)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}
     simulation = plans.simulate(plan, **timed)
@@ -86,7 +86,7 @@ def _range(values, unit):
 
 def _print(result, plan):
     parts = f"{words.several(plan.k, 'device')}, {plan.micro_batches} micro-batch{'es' * (plan.micro_batches > 1)}"
-    size = f"batch {result['batch_size']}, {result['optimizer']}"
+    size = f"batch {result['batch_size']}, {result['optimizer']}" + ", exact sums" * (result["sums"] == "exact")
     print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
     print(
         f"on {result['on']}: {1000 * result['seconds']:.4g} ms a step, bubble {result['bubble']:.1%}, "
@@ -101,7 +101,7 @@ def _print(result, plan):
 
 
 def _result(options, plan, name, simulation, seconds, times):
-    asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
+    asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "sums", "on", "speed")
     about = {"plan": plan.name, "devices": plan.k, "micro_batches": plan.micro_batches, "network": name}
     found = {"proved": True, "times": times, "seconds": seconds, "bubble": simulation.bubble}
     found |= {"utilisation": simulation.utilisation, "peak_memory": simulation.peak}

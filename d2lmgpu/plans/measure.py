@@ -22,7 +22,7 @@ from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, vi
 from ..devices import count_cores, put
 from ..language.check import check_plan
 from ..language.plan import Compute, part_updated
-from ..language.sizes import examples_in_each
+from ..language.sizes import examples_in_each, whole_granules
 from ..language.ways import INNER, SCRATCH, Ways
 from ..layers import Draws
 from ..measuring import repeated, seconds_of
@@ -59,15 +59,17 @@ class Measured(NamedTuple):
         return simulation.seconds + self.preparation * len(simulation.events)
 
 
-def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11):
+def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11, exact=False):
     """Measure what the plan's stages cost on the first of ``devices``, and what contention adds; a `Measured`.
 
     ``devices``: as many as may compute at the same time; one alone says nothing about contention. A plan of the stages'
     micro-batches runs on each of them ``rounds`` times, and once before; of virtual devices on no more than there are
-    cores, beyond which contention is computed. Raises ValueError for a plan in which a device with a part of a stage
-    receives messages.
+    cores, beyond which contention is computed. ``exact``: with exact sums.
+
+    Raises ValueError for a plan in which a device with a part of a stage receives messages.
     """
-    alone = _Alone(plan, max(examples_in_each(batch_size, plan.micro_batches)), optimizer, dtype)
+    in_each = (whole_granules if exact else examples_in_each)(batch_size, plan.micro_batches)
+    alone = _Alone(plan, max(in_each), optimizer, dtype, exact)
     runs = alone.run(devices[:1], rounds)
     apart, whole = alone.costs(runs), runs
     costs = list(map(dict, apart))
@@ -112,8 +114,8 @@ class _Alone:
     messages cannot be done so.
     """
 
-    def __init__(self, plan, examples, optimizer, dtype):
-        ways = Ways(plan, check_plan(plan))
+    def __init__(self, plan, examples, optimizer, dtype, exact):
+        ways, self.exact = Ways(plan, check_plan(plan), exact=exact), exact
         self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
         self.is_split = any(stage.split for stage in plan.stages)
         self.plan = plan if self.is_split else _for_one_device(plan)
@@ -125,7 +127,7 @@ class _Alone:
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
-        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, Ways(self.plan, columns), False
+        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, Ways(self.plan, columns, exact=exact), False
         rng, self.examples = np.random.default_rng(0), max(examples, 1)
         size = self.examples if self.is_split else MICRO_BATCHES * self.examples
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
@@ -163,7 +165,8 @@ class _Alone:
         """Steps of a plan in which each micro-batch goes forward and back at once, by one device: likewise."""
         stages = self.plan.stages
         plan = compose([in_turn(0, MICRO_BATCHES, len(stages))], MICRO_BATCHES, self.plan.network, stages, "alone")
-        step = functools.partial(Execution(plan, self.params, [device], self.optimizer).step, draws=Draws(0))
+        execution = Execution(plan, self.params, [device], self.optimizer, exact=self.exact)
+        step = functools.partial(execution.step, draws=Draws(0))
         return repeated(lambda: _round([device], WORK, lambda: step(self.X, self.y, lr=1e-4)), rounds)
 
     def costs(self, runs):

@@ -19,6 +19,7 @@ from ..language.memory import held_in_steps, joined_values, unit_bytes
 from ..language.moves import sent_by
 from ..language.plan import Compute, part_updated, synchronised_stages
 from ..language.prove_plan import check_minibatch, replayed
+from ..language.sizes import whole_granules
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
 from .contention import slowed
@@ -68,20 +69,24 @@ class PlanSimulation:
         ]
 
 
-def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
+def simulate(
+    plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,), exact=False
+):
     """Time a plan, which is proved on the way. Returns a `PlanSimulation`.
 
     ``network``: of `collectives.network`, for at least the plan's devices; without one messages take no time.
     ``costs``: seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one for each;
     `EQUAL` unless given. What a dict leaves out costs nothing. "update" is of all the stage's elements; a device that
     updates a part of them takes that part of it. ``contention``: how many times as long a computation takes
-    while 1, 2, … devices compute, the last for more of them, too. `measure_costs` finds both.
+    while 1, 2, … devices compute, the last for more of them, too. `measure_costs` finds both. ``exact``: sums are
+    exact, and gradients int64.
 
     Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
     check_minibatch(plan, batch_size, optimizer, dtype)
-    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
+    batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
+    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype, exact)
     timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
     factors = {} if tuple(contention) == (1,) else slowed(lambda factors: timed(factors)[1], contention)
     clock, events, moved = timed(factors)
@@ -89,7 +94,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     for event in events:
         busy[event.action.device] += event.end - event.start
     whole = clock.end * plan.k
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype)
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, exact=exact)
     return PlanSimulation(
         clock.end,
         float(whole - busy.sum()) / whole if whole else 0.0,
