@@ -146,7 +146,7 @@ def check_ways(ways):
 
 
 def elastic_settings(settings, everybody):
-    """The `Settings` of an elastic run: sums are exact, and exchanged in steps one after the other.
+    """The `Settings` of an elastic run: sums are exact, and exchanged in steps one after the other, without graphs.
 
     Raises ValueError for those with which a process cannot take over what another did.
     """
@@ -157,7 +157,7 @@ def elastic_settings(settings, everybody):
             "elastic: each process must have everything, and be able to take any share; leave out loads, allreduce "
             "'nccl', and split (but for 'data')"
         )
-    return replace(settings, sums="exact", overlap=False, prefetch=False)
+    return replace(settings, sums="exact", overlap=False, prefetch=False, graphs=False)
 
 
 def check_data(X, y, network, loss):

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import words
 from ..data import epoch_order
+from ..devices import to_host
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
@@ -122,7 +123,7 @@ class Loop:
             self.position = Position(position.epoch, done, [loss], seconds, correct if counted else None)
         mine, steps = old.replicas[0], old.execution.stores[0].steps
         held = mine.params, mine.flat_optimizer_state, mine.statistics
-        params, state, statistics = ([np.array(array.raw) for array in arrays] for arrays in held)
+        params, state, statistics = ([np.array(to_host(array)) for array in arrays] for arrays in held)
         runner, test_set = self.make_again()
         runner.set_state(params, state, [statistics] * len(devices), steps)
         if self.settings.precision == "mixed":
