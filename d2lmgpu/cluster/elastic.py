@@ -28,6 +28,9 @@ from .supervisor import FROZEN, is_tolerant, tell
 BEAT = 0.5
 """Seconds between two signs of life to the supervisor."""
 
+APART = 0.3
+"""Seconds between two ranks' ends of the job: mpiexec, of Open MPI 5.0.11, may hang if several end it at once."""
+
 START = "mpiexec --with-ft ulfm -n 4 d2lmgpu train --environment parallel --elastic"
 
 
@@ -103,6 +106,7 @@ class Elastic(Communicator):
         """As of `Watch`. MPI ends the others; of the last one mpiexec heeds only its own exit code."""
         tell(over=True)
         if self.comm.size > 1:
+            time.sleep(APART * min(self.comm.rank, 4))
             self.comm.Abort(how[0])
 
     def leave(self, code=None):
