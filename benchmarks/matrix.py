@@ -21,10 +21,9 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 import standin_cupy
 from clusters_in_threads import dismiss, in_each
-from conftest import forget_gpus
+from conftest import forget_gpus, use_tiny_granules
 
 import d2lmgpu as d2l
-from d2lmgpu import exact
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, channels, sequential
 from d2lmgpu.training import Settings
 from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of
@@ -131,14 +130,14 @@ def done_in(place, setting, way):
 
 
 @contextlib.contextmanager
-def small_granules():
-    """Of two examples, so that a minibatch of eleven has six."""
+def tiny_granules():
+    """So that a minibatch of eleven has six."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "GRANULE", 2)
-        patch.setitem(exact.SUMS, "exact", 2)
+        use_tiny_granules(patch)
         yield
 
 
+@tiny_granules()
 def outcome(setting, way, place="virtual devices"):
     """ "=", or why the setting does not go with this way to split, or by how much parameters differ."""
     settings = {"network": network(), "batch_size": 11, "lr": 0.05, "num_epochs": 1, "init": "he", "progress": False}
@@ -149,8 +148,7 @@ def outcome(setting, way, place="virtual devices"):
         y = rng.dirichlet(np.ones(10), 24)
     data = X, y, X[:9], y[:9]
     try:
-        with small_granules():
-            found = PLACES[place](lambda devices: d2l.train(devices, data=data, **settings | WAYS[way]))
+        found = PLACES[place](lambda devices: d2l.train(devices, data=data, **settings | WAYS[way]))
     except (ValueError, d2l.devices.DeviceError) as error:
         return re.sub(r"split '[^']*'", "this split", str(error))
     for name in ("loads", "overlap"):  # these are of several devices
@@ -159,8 +157,7 @@ def outcome(setting, way, place="virtual devices"):
     if channels(settings["network"]) and settings.get("batch_statistics") != "synchronised":
         given = {name: value for name, value in (settings | WAYS[way]).items() if name != "progress"}
         alone = plan_of(Settings(**given), K, settings["network"]).micro_batches  # each has statistics of its own
-    with small_granules():
-        _, expected = d2l.train([d2l.cpu(i) for i in range(alone)], data=data, **settings)
+    _, expected = d2l.train([d2l.cpu(i) for i in range(alone)], data=data, **settings)
     pairs = zip(found, expected, strict=True)
     difference = max(float(np.abs(one - other).max() / max(LEAST, np.abs(other).max())) for one, other in pairs)
     tolerance = TOLERANCE_OF_HALF if (setting, place) == ("precision mixed", "graphs") else TOLERANCE  # kernels round

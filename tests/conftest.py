@@ -31,7 +31,7 @@ import standin_cupy
 from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
-from d2lmgpu import fashion_mnist
+from d2lmgpu import exact, fashion_mnist
 from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
@@ -215,6 +215,12 @@ def few(values, *kept, parts=2):
 
 LONG_ON_STANDIN = pytest.mark.parametrize("device_kind", ["cpu", *long("standin"), REAL_GPU], indirect=True)
 """For tests that train, which the stand-in does slowly."""
+
+
+def use_tiny_granules(patch):
+    """Of two examples, so that small minibatches have several."""
+    patch.setattr(exact, "GRANULE", 2)
+    patch.setitem(exact.SUMS, "exact", 2)
 
 
 def forget_gpus():

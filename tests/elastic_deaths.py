@@ -56,10 +56,10 @@ def on_stand_ins():
     """With GPUs that are as strict as CUDA, with the kernels, and granules of two examples; what is trained then."""
     import pytest
     import standin_cupy
+    from conftest import use_tiny_granules
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(d2l.exact, "GRANULE", 2)
-    patch.setitem(d2l.exact.SUMS, "exact", 2)
+    use_tiny_granules(patch)
     standin_cupy.install(patch, cards=1)
     patch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", True)
     layers = Conv2d(3, 3), ReLU(), MaxPool2d(), Flatten(), Dense(9), ReLU(), Dense(10)
@@ -76,7 +76,8 @@ def data(sizes=(330, 130), width=28):
 def main():
     file, deaths, settings = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
     usual = {"batch_size": 130, "num_epochs": 3, "init": "he", "lr": 0.05, "progress": False, "data": data()}
-    if settings.get("devices") == ["gpu:0"]:
+    on_gpus = settings.get("devices") == ["gpu:0"]
+    if on_gpus:
         usual |= on_stand_ins()
     everybody = d2l.cluster(settings.pop("devices", 1), patience=20)
     moment, after = deaths.get(str(everybody.rank), (None, 0))
@@ -85,7 +86,7 @@ def main():
     history, _ = d2l.train(everybody, elastic=True, **usual | settings)
     told = history.as_dict()
     if everybody.rank == 0:
-        if "network" in usual:
+        if on_gpus:
             told["alone"] = d2l.train(everybody.mine, sums="exact", graphs=False, **usual | settings).history.as_dict()
         Path(file).write_text(json.dumps(told))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import standin_cupy
 from clusters_in_threads import in_each
-from conftest import REAL_GPU, long, sampled
+from conftest import REAL_GPU, long, sampled, use_tiny_granules
 from test_cuda_program import make
 from test_gpu_rules import machine  # noqa: F401
 from test_graphs_of_plans import NETWORK, NORMED, SPLITS, settings
@@ -29,8 +29,7 @@ from d2lmgpu.training.splits import plan_of
 
 @pytest.fixture(autouse=True)
 def tiny_granules(monkeypatch):
-    monkeypatch.setattr(exact, "GRANULE", 2)
-    monkeypatch.setitem(exact.SUMS, "exact", 2)
+    use_tiny_granules(monkeypatch)
 
 
 @pytest.fixture(params=["shim", REAL_GPU])
