@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import math
 import os
 import random
 import signal
@@ -189,16 +190,21 @@ def long(*values):
 
 
 def sampled(values, parts):
-    """Long values for ``parametrize`` of which only one in ``parts`` is tried, others for each commit.
+    """Long values for ``parametrize``, of which `one_in` so many ``parts`` is tried."""
+    return long(*one_in(parts, values))
 
-    All of them are tried with D2LMGPU_SAMPLE=all, and those of a word with D2LMGPU_SAMPLE=word.
+
+def one_in(parts, values):
+    """One in so many ``parts`` of the values, others for each commit.
+
+    All of them with D2LMGPU_SAMPLE=all, and those of a word with D2LMGPU_SAMPLE=word.
     """
     values = list(values)
     word = os.environ.get("D2LMGPU_SAMPLE") or _commit()
-    chosen = values if word == "all" else random.Random(word).sample(values, -(-len(values) // parts))
-    return long(*chosen)
+    return values if word == "all" else random.Random(word).sample(values, math.ceil(len(values) / parts))
 
 
+@functools.cache
 def _commit():
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
