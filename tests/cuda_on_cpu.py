@@ -25,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-SHIMS = [Path(__file__).with_name(name) for name in ("cuda_shim.h", "cuda_shim_mma.h")]
-FLAGS = ["-std=c++17", "-O1", "-fPIC", "-w", "-U_FORTIFY_SOURCE", "-fsanitize=alignment"]
+SHIMS = [Path(__file__).with_name(name) for name in ("cuda_shim.h", "cuda_shim_mma.h", "cuda_shim.cpp")]
+FLAGS = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURCE", "-fsanitize=alignment"]
 GUARD = 512  # bytes before and behind each array
 POISON = np.uint32(0x7FA1A1A1)  # as float32, NaN; and one that any arithmetic changes, so that even += shows
 
@@ -161,8 +161,10 @@ def folder():
     folder = Path(os.environ.get(COMPILED) or _temporary().name, _sum("".join(what)))
     folder.mkdir(parents=True, exist_ok=True)
     header = folder / "shims.h"
-    header.write_text("".join(f'#include "{shim}"\n' for shim in SHIMS))
+    *headers, source = SHIMS
+    header.write_text("".join(f'#include "{shim}"\n' for shim in headers))
     _made(folder / "shims.h.gch", lambda path: gpp([*FLAGS, "-x", "c++-header", str(header), "-o", path]))
+    _made(folder / "shims.o", lambda path: gpp([*FLAGS, "-c", str(source), "-o", path]))
     return folder
 
 
@@ -201,7 +203,7 @@ def _compile(code, options):
     found = signatures(gpp(["-E", "-P", "-x", "c++", "-"], defines + code))
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
     text = "\n".join(['#include "shims.h"', defines, "#line 1", code, *launchers])  # the shims see no macros
-    options = [*FLAGS, "-shared", "-I", str(folder()), "-x", "c++", "-"]
+    options = [*FLAGS, "-shared", "-I", str(folder()), str(folder() / "shims.o"), "-x", "c++", "-"]
     path = _made(folder() / f"{_sum(text)}.so", lambda path: gpp([*options, "-o", path], text))
     return ctypes.CDLL(str(path)), found
 
@@ -210,8 +212,10 @@ def launcher(name, parameters):
     """The source of a C function that takes grid, block and the addresses of the arguments."""
     args = ", ".join(f"*({p.ctype}{'*' * p.is_pointer}*)args[{i}]" for i, p in enumerate(parameters))
     return (
-        f'extern "C" const char* launch_{name}(unsigned* grid, unsigned* block, void** args) '
-        f"{{ return cuda_shim::launch(grid, block, [&] {{ {name}({args}); }}); }}"
+        f"static void call_{name}(void** args) {{ {name}({args}); }}\n"
+        f'extern "C" __attribute__((visibility("default"))) const char* '
+        f"launch_{name}(unsigned* grid, unsigned* block, void** args) "
+        f"{{ return cuda_shim::launch(grid, block, call_{name}, args); }}"
     )
 
 

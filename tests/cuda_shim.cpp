@@ -1,0 +1,180 @@
+// What cuda_shim.h and cuda_shim_mma.h declare; compiled once, and linked to every kernel.
+//
+// The threads of a block are fibers (coroutines with stacks of their own) on one thread of the CPU, and blocks run one
+// after another.
+// A fiber runs until it meets a barrier. When all fibers wait at the same barrier it opens; if some wait and none can
+// go on, or if they wait at different lines, the launch ends with a message instead of hanging.
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+#include <vector>
+
+#include "cuda_shim.h"
+#include "cuda_shim_mma.h"
+
+dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+__shared__ __attribute__((used)) char shared_memory_begins_here[1];  // so that the section always exists
+extern "C" char __start_cuda_shared[], __stop_cuda_shared[];
+
+namespace cuda_shim {
+
+double exchange[1024];
+
+struct Fiber {
+    State state;
+    int line;  // of the barrier at which it waits
+    jmp_buf place;
+};
+
+// ucontext gives a fiber its stack. Later switches are long jumps, which unlike swapcontext need no system calls.
+static const size_t STACK = 64 * 1024;
+static Fiber fibers[1024];
+static char* stacks = (char*)malloc(1024 * STACK);
+static jmp_buf scheduler;
+int current;
+static Kernel kernel;
+static void** arguments;
+static bool misaligned;
+
+// Copies of async_copy.cuh that are under way, of each thread, in groups; the last group is still open.
+struct Copy { float* to; float value; };
+static std::vector<std::vector<Copy>> under_way[1024];
+
+void wait(State state, int line) {
+    Fiber& fiber = fibers[current];
+    fiber.state = state, fiber.line = line;
+    if (!_setjmp(fiber.place)) _longjmp(scheduler, 1);
+}
+
+static void live() {
+    for (;;) {
+        kernel(arguments);
+        wait(DONE, 0);  // until the next block
+    }
+}
+
+static void resume() {
+    Fiber& fiber = fibers[current];
+    threadIdx = {current % blockDim.x, current / blockDim.x % blockDim.y, current / blockDim.x / blockDim.y};
+    if (_setjmp(scheduler)) return;
+    if (fiber.state != NEW) _longjmp(fiber.place, 1);
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks + current * STACK;
+    context.uc_stack.ss_size = STACK;
+    makecontext(&context, live, 0);
+    setcontext(&context);
+}
+
+// Open every barrier that all its threads have reached: true if one was.
+static bool open_barriers(int first, int last, State at) {
+    for (int i = first; i < last; ++i)
+        if (fibers[i].state != at || fibers[i].line != fibers[first].line) return false;
+    for (int i = first; i < last; ++i) fibers[i].state = READY;
+    return true;
+}
+
+static const char* run_block(int threads) {
+    static char message[200];
+    misaligned = false;
+    memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, or -1
+    for (int i = 0; i < threads; ++i) {
+        if (fibers[i].state != NEW) fibers[i].state = READY;
+        under_way[i].assign(1, {});
+    }
+    // Threads take turns upwards or downwards by turns, so that who must wait for another but does not, shows.
+    for (unsigned turn = blockIdx.x + blockIdx.y + blockIdx.z;; ++turn) {
+        int done = 0, line = 0;
+        for (int i = 0; i < threads; ++i) {
+            current = turn % 2 ? threads - 1 - i : i;
+            if (fibers[current].state <= READY) resume();
+            if (fibers[current].state == DONE) done++;
+            else line = fibers[current].line;
+        }
+        if (done == threads) return misaligned ? "a vector is at an address that is no multiple of its size" : nullptr;
+        bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
+        for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
+        if (opened) continue;
+        snprintf(message, sizeof message,
+                 "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d", blockIdx.x,
+                 blockIdx.y, blockIdx.z, threads - done, threads, abs(line));
+        for (Fiber& fiber : fibers) fiber.state = NEW;
+        return message;
+    }
+}
+
+const char* launch(const unsigned* grid, const unsigned* block, Kernel body, void** args) {
+    gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]}, kernel = body, arguments = args;
+    for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
+        for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x)
+                if (const char* message = run_block(block[0] * block[1] * block[2])) return message;
+    return nullptr;
+}
+
+struct Shown { unsigned a[4], b[2]; };
+static Shown shown[1024];  // what each thread shows to its warp in the functions below
+
+static const Shown& lane_shows(int lane) { return shown[current / 32 * 32 + lane]; }
+
+// Show to the warp, look at what it shows, and wait until all have looked.
+template <class Look> static void together(const Shown& mine, int line, Look look) {
+    shown[current] = mine;
+    wait(AT_WARP_BARRIER, line);
+    look();
+    wait(AT_WARP_BARRIER, -line);
+}
+
+// d += a b: number k of a row is in word k / (numbers in a word) of eight, and there in a half.
+template <int NUMBERS, class Value>
+static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value value) {
+    together({{a[0], a[1], a[2], a[3]}, {b[0], b[1]}}, line, [&] {
+        int g = current % 32 / 4, t = current % 4;
+        for (int e = 0; e < 4; ++e) {
+            int row = g + e / 2 * 8, column = 2 * t + e % 2;
+            for (int k = 0; k < 8 * NUMBERS; ++k) {
+                int word = k / NUMBERS, part = k % NUMBERS;
+                unsigned from_a = lane_shows(row % 8 * 4 + word % 4).a[word / 4 * 2 + row / 8];
+                unsigned from_b = lane_shows(column * 4 + word % 4).b[word / 4];
+                d[e] += value(from_a, part) * value(from_b, part);
+            }
+        }
+    });
+}
+
+}  // namespace cuda_shim
+
+// g++ -fsanitize=alignment calls this.
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) { cuda_shim::misaligned = true; }
+
+// Every other thread's asynchronous copies arrive at once, those of the others as late as they may: so that who reads too
+// early, and who lets a copy overwrite what is still read, shows.
+void copy(Shared to, int i, const float* from, bool there) {
+    float value = there ? *from : 0.0f;
+    if (cuda_shim::current % 2) to[i] = value;
+    else cuda_shim::under_way[cuda_shim::current].back().push_back({to + i, value});
+}
+void end_of_group() { cuda_shim::under_way[cuda_shim::current].emplace_back(); }
+void wait_until_groups_are(int left) {
+    auto& groups = cuda_shim::under_way[cuda_shim::current];
+    while ((int)groups.size() - 1 > left) {
+        for (cuda_shim::Copy& copy : groups.front()) *copy.to = copy.value;
+        groups.erase(groups.begin());
+    }
+}
+
+static inline float tf32_value(unsigned bits, int) { return float_of(bits & 0xffffe000); }
+static inline float float16_value(unsigned bits, int part) {
+    return __half2float({(unsigned short)(bits >> 16 * part)});
+}
+static inline float bfloat16_value(unsigned bits, int part) { return float_of(bits >> 16 * part << 16); }
+#define MMA(type, numbers) \
+    void mma_##type(float* d, const unsigned* a, const unsigned* b) { \
+        cuda_shim::mma<numbers>(d, a, b, __LINE__, type##_value); \
+    }
+MMA(tf32, 1)
+MMA(float16, 2)
+MMA(bfloat16, 2)
