@@ -200,6 +200,19 @@ def test_the_textbooks_recipe():
     ]
 
 
+def test_exact_sums_as_they_were_tried():
+    """One result of each kind; what the table says beside it, and by how much losses differ."""
+    found = json.loads(read(RESULTS / "cpu_same_bits.json"))
+    shown = rows(section("same_bits.md", "## Does it hold?"))
+    for (kind, column), row in zip(found["columns"].items(), shown, strict=True):
+        results, ((one, another), (least, most)) = column["different results"], column["loss"].values()
+        floats = sum(run == kind and sums == "float" for _, run, sums, *_ in found["rows"])
+        assert results["exact"] == len(column["checksum"]) == 1 and one == another
+        assert least - 1.1e-3 < one < most + 1.1e-3
+        counts = [str(number) for number in (column["ways"], 1, floats, results["float"])]
+        assert row[1:] == [*counts, f"{one:.5f}", f"{least:.5f} to {most:.5f}"]
+
+
 @pytest.mark.parametrize("results, column", [("cpu_pytorch", 1), ("cpu_pytorch_intel", 3)])
 def test_the_figures_beside_pytorch(results, column):
     ratios = json.loads(read(RESULTS / f"{results}.json"))["times_as_fast"]
