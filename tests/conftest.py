@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import functools
 import gc
-import math
 import os
 import random
 import signal
@@ -190,21 +189,16 @@ def long(*values):
 
 
 def sampled(values, parts):
-    """Long values for ``parametrize``, of which `one_in` so many ``parts`` is tried."""
-    return long(*one_in(parts, values))
+    """Long values for ``parametrize`` of which only one in ``parts`` is tried, others for each commit.
 
-
-def one_in(parts, values):
-    """One in so many ``parts`` of the values, others for each commit.
-
-    All of them with D2LMGPU_SAMPLE=all, and those of a word with D2LMGPU_SAMPLE=word.
+    All of them are tried with D2LMGPU_SAMPLE=all, and those of a word with D2LMGPU_SAMPLE=word.
     """
     values = list(values)
     word = os.environ.get("D2LMGPU_SAMPLE") or _commit()
-    return values if word == "all" else random.Random(word).sample(values, math.ceil(len(values) / parts))
+    chosen = values if word == "all" else random.Random(word).sample(values, -(-len(values) // parts))
+    return long(*chosen)
 
 
-@functools.cache
 def _commit():
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
