@@ -19,7 +19,6 @@ from d2lmgpu.collectives import (
     virtual_devices,
 )
 from d2lmgpu.collectives.network import (
-    MESH_WIRES,
     full_switch,
     machines,
     nvlink_mesh,
@@ -27,6 +26,7 @@ from d2lmgpu.collectives.network import (
     pcie_bus,
     shared_cores,
 )
+from d2lmgpu.collectives.wires import MESH_WIRES
 
 ALPHA, BETA, GAMMA = 3e-6, 1 / 5e9, 1 / 20e9
 

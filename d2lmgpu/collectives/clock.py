@@ -21,7 +21,7 @@ import collections
 import numpy as np
 
 from ..language.plan import uses_of
-from .network import NO_LINK, check_network
+from .links import NO_LINK, check_network
 
 
 class Clock:

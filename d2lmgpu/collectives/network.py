@@ -1,10 +1,4 @@
-"""Networks to time a schedule on: links, and the route that a message takes over them.
-
-A link carries ``bandwidth`` bytes per second, shared by all messages of a step
-that go over it, in one direction. Each message also pays the latency of its
-route once (α), and occupies each link for the link's ``occupancy``, however
-short it is. A device that receives a message to be added spends
-``reduce_seconds_per_byte`` (γ) on it.
+"""Networks to time a schedule on; links.py says what one is.
 
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
@@ -26,53 +20,10 @@ machines that there are:
 A message takes 2 µs within a server, 5 over a bus, 10 between servers, 50 by Ethernet.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..arguments import shown
-
-NO_LINK = -1
-"""Fills up routes that are shorter than the longest."""
-
-
-@dataclass
-class Network:
-    """A network of ``k`` devices.
-
-    ``bandwidth`` (bytes/s) and ``occupancy`` (s a message) are arrays with an
-    entry for each link, whose names are ``links``; a number is of all of them.
-    ``route(sources, destinations)`` takes arrays of m device numbers and gives the
-    links on each way: an array (m, hops) of link numbers and `NO_LINK`.
-    ``latency(sources, destinations)`` gives α for each, in seconds; a number is of
-    all ways. ``startup`` is the time before the first step.
-    """
-
-    name: str
-    k: int
-    links: list
-    bandwidth: np.ndarray
-    route: Callable
-    latency: Callable = 0.0
-    occupancy: np.ndarray = 0.0
-    reduce_seconds_per_byte: float = 0.0
-    startup: float = 0.0
-
-    def __post_init__(self):
-        for name in ("bandwidth", "occupancy"):
-            setattr(self, name, np.full(len(self.links), getattr(self, name), float))
-        if not callable(self.latency):
-            seconds = float(self.latency)
-            self.latency = lambda sources, destinations: np.full(len(sources), seconds)
-        if not (self.bandwidth > 0).all():
-            raise ValueError(f"{self.name}: bandwidths are {self.bandwidth.min()} and more; they should be above 0")
-
-
-def check_network(network):
-    """Raise ValueError unless it is a `Network`."""
-    if not isinstance(network, Network):
-        raise ValueError(f"network is {shown(network)}; give one of collectives.network, such as full_switch(4, 16e9)")
+from .links import NO_LINK as NO_LINK, Network as Network, check_network as check_network
+from .wires import nvlink_mesh as nvlink_mesh, nvlink_ring as nvlink_ring
 
 
 def full_switch(k, bandwidth, latency=0.0):
@@ -104,23 +55,6 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     name, together, bus = f"{cores} cores, {k} virtual devices", min(k, cores), pcie_bus(k, bandwidth)
     reduce = reduce_seconds_per_byte / together
     return Network(name, k, bus.links, bandwidth * together, bus.route, latency, occupancy, reduce)
-
-
-def nvlink_ring(k, bandwidth, latency=0.0):
-    """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
-    wires = {(i, (i + step) % k): bandwidth for i in range(k) for step in (1, -1)}
-    return _wired(f"NVLink ring, {k} devices", k, wires, latency)
-
-
-MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
-MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)]
-"""Pairs of devices of a DGX-1 with V100, and the number of NVLinks between them (six on each device)."""
-
-
-def nvlink_mesh(bandwidth=25e9, latency=0.0):
-    """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
-    wires = {pair: count * bandwidth for a, b, count in MESH_WIRES for pair in ((a, b), (b, a))}
-    return _wired("NVLink mesh, 8 devices", 8, wires, latency)
 
 
 def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6):
@@ -163,25 +97,3 @@ def topology(name, k):
     if network.k < k:
         raise ValueError(f"network {name} has {network.k} devices, not {k}")
     return network
-
-
-def _wired(name, k, wires, latency):
-    """A network of direct ``wires``, bandwidths by (source, destination); a message takes a way of the fewest wires."""
-    pairs = sorted(wires)
-    number = {pair: i for i, pair in enumerate(pairs)}
-    neighbours = {i: [b for a, b in pairs if a == i] for i in range(k)}
-    ways = {}
-    for source in range(k):  # breadth first: the first way found to a device is a shortest
-        ways[source, source] = []
-        queue = [source]
-        for here in queue:
-            for there in neighbours[here]:
-                if (source, there) not in ways:
-                    ways[source, there] = [*ways[source, here], number[here, there]]
-                    queue.append(there)
-    hops = max(map(len, ways.values())) or 1
-    table = np.full((k, k, hops), NO_LINK)
-    for (source, destination), way in ways.items():
-        table[source, destination, : len(way)] = way
-    links, bandwidths = [f"{a} to {b}" for a, b in pairs], [wires[pair] for pair in pairs]
-    return Network(name, k, links, bandwidths, lambda s, d: table[s, d], latency)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..language.moves import check_steps
 from .clock import Clock
-from .network import check_network
+from .links import check_network
 
 
 @dataclass
