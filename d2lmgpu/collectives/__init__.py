@@ -7,7 +7,10 @@ from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
 from ..language.actions import Transfer as Transfer, chunk_bounds as chunk_bounds, place as place, together as together
 from ..language.prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
+from .algorithms import ALGORITHMS as ALGORITHMS
+from .along import order_along as order_along, ring_along as ring_along
 from .bidirectional_ring import bidirectional_ring as bidirectional_ring
+from .bounds import bound as bound
 from .draw import (
     draw_bytes as draw_bytes,
     draw_steps as draw_steps,
@@ -19,6 +22,7 @@ from .execute import add_program, check_arrays, execute as execute, needs_stagin
 from .halving_doubling import halving_doubling as halving_doubling
 from .hierarchical import hierarchical as hierarchical
 from .html import write_html as write_html
+from .invent import Invented as Invented, invent as invent, invented as invented
 from .library import LIBRARIES
 from .measure import (
     Measurement as Measurement,
@@ -36,19 +40,6 @@ from .ring import all_gather as all_gather, reduce_scatter as reduce_scatter, ri
 from .sharded import sharded as sharded
 from .simulate import Simulation as Simulation, simulate as simulate
 from .tree import tree as tree
-
-ALGORITHMS = {
-    "naive": naive,
-    "none": none,
-    "sharded": sharded,
-    "tree": tree,
-    "recursive_doubling": recursive_doubling,
-    "halving_doubling": halving_doubling,
-    "ring": ring,
-    "bidirectional_ring": bidirectional_ring,
-    "hierarchical": hierarchical,
-}
-"""Allreduce algorithms by name: functions of the number of devices k and of elements n, which return a schedule."""
 
 NAMES = (*ALGORITHMS, *LIBRARIES)
 TRAINING_NAMES = tuple(name for name in NAMES if name != "none")

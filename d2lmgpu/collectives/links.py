@@ -18,7 +18,7 @@ NO_LINK = -1
 """Fills up routes that are shorter than the longest."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Network:
     """A network of ``k`` devices.
 
@@ -27,7 +27,8 @@ class Network:
     ``route(sources, destinations)`` takes arrays of m device numbers and gives the
     links on each way: an array (m, hops) of link numbers and `NO_LINK`.
     ``latency(sources, destinations)`` gives α for each, in seconds; a number is of
-    all ways. ``startup`` is the time before the first step.
+    all ways. ``startup`` is the time before the first step. ``direct``, (k, k) booleans: from where to where no device
+    passes a message on; everywhere unless given. ``wired``: what wires.py made it of.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Network:
     occupancy: np.ndarray = 0.0
     reduce_seconds_per_byte: float = 0.0
     startup: float = 0.0
+    direct: np.ndarray = None
+    wired: tuple = None
 
     def __post_init__(self):
         for name in ("bandwidth", "occupancy"):
@@ -46,11 +49,14 @@ class Network:
         if not callable(self.latency):
             seconds = float(self.latency)
             self.latency = lambda sources, destinations: np.full(len(sources), seconds)
+        if self.direct is None:
+            self.direct = ~np.eye(self.k, dtype=bool)
         if not (self.bandwidth > 0).all():
             raise ValueError(f"{self.name}: bandwidths are {self.bandwidth.min()} and more; they should be above 0")
 
 
 def check_network(network):
-    """Raise ValueError unless it is a `Network`."""
+    """The same. Raises ValueError unless it is a `Network`."""
     if not isinstance(network, Network):
         raise ValueError(f"network is {shown(network)}; give one of collectives.network, such as full_switch(4, 16e9)")
+    return network

@@ -1,48 +1,197 @@
-"""Networks of wires from device to device, over which messages take a way of the fewest wires.
+"""Networks of wires: draw your own, read one from a file, or take a known one.
 
-nvlink_ring          each device is wired to its two neighbours
-nvlink_mesh          the hybrid cube mesh of a server with 8 V100
+    wired            wires as you list them: from device to device, or to a switch
+    read_wires       the same from a text, a wire a line: "0-1: 25 GB/s"
+    rewired          a network with some of its wires broken, slower or faster
+
+    nvlink_ring      each device is wired to its two neighbours
+    nvlink_mesh      the hybrid cube mesh of a server with 8 V100, the DGX-1
+    torus            a grid whose edges are joined, of any number of dimensions, as of a TPU pod
+    hypercube        2^d devices; wires between those whose numbers differ in one bit
+    fat_tree         leaf switches of a few devices each, and spine switches that join them without a bottleneck
+    dragonfly        groups in which all are wired to all, and one wire between any two groups
+
+A message takes a way of the fewest wires; each device on it receives it before it passes it on, so that it pays the
+latency anew. A wire carries its bandwidth either way at the same time.
+
+Sources: Al-Fares et al. 2008, "A scalable, commodity data center network architecture" (fat trees); Kim et al. 2008,
+"Technology-driven, highly-scalable dragonfly topology".
 """
+
+import itertools
+import re
 
 import numpy as np
 
+from ..arguments import check_number, check_whole, shown
+from ..devices import MOST_DEVICES
 from .links import NO_LINK, Network
-
-
-def nvlink_ring(k, bandwidth, latency=0.0):
-    """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
-    wires = {(i, (i + step) % k): bandwidth for i in range(k) for step in (1, -1)}
-    return _wired(f"NVLink ring, {k} devices", k, wires, latency)
-
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
 MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)]
 """Pairs of devices of a DGX-1 with V100, and the number of NVLinks between them (six on each device)."""
 
+EXAMPLE = "0-1: 25 GB/s"
+LINE = re.compile(r"\s*([\w ]*\w)\s*([->])\s*([\w ]*\w)\s*:\s*([0-9.]{1,20})\s*([kMGT]?)(B|bit)/s\s*")
+LATENCY = re.compile(r"\s*latency\s*:\s*([0-9.]{1,20})\s*([nuµm]?)s\s*")
+UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
+
+
+def wired(wires, latency=2e-6, name=None):
+    """A network of ``wires``, a dict of bandwidths by pairs of ends; ``latency``: seconds from device to device.
+
+    An end is a device, a number from 0, or a switch, a text. A wire carries so many bytes/s both ways, unless its other direction is
+    there, too. A wire of 0 bytes/s is none.
+
+    Raises ValueError for other ends, a wire from an end to itself, bandwidths below 0, and devices out of reach.
+    """
+    ends = {end for pair in wires for end in pair}
+    numbers = {end for end in ends if not isinstance(end, str)}
+    k = len(numbers)
+    if numbers != {*range(k)} or not 1 <= k <= MOST_DEVICES or any(a == b for a, b in wires):
+        raise ValueError(
+            f"wires: their devices are {shown(sorted(numbers))}; they should be all numbers from 0 on, at most "
+            f"{MOST_DEVICES}, and a wire join two of them, or one and a switch with a name"
+        )
+    for pair, bandwidth in wires.items():
+        check_number(f"the bandwidth of wire {pair}", bandwidth, least=0)
+    both = {(b, a): bandwidth for (a, b), bandwidth in wires.items()} | wires
+    nodes = [*range(k), *sorted(ends - numbers)]
+    pairs = sorted((nodes.index(a), nodes.index(b)) for (a, b), bandwidth in both.items() if bandwidth)
+    named = [(nodes[a], nodes[b]) for a, b in pairs]
+    check_number("latency", latency, least=0)
+    ways, legs = _ways(pairs, k, len(nodes))
+    links, bandwidths = [f"{a} to {b}" for a, b in named], [both[pair] for pair in named]
+    network = Network(name or f"{k} devices", k, links, bandwidths, _by(ways), _by(legs * float(latency)))
+    network.wired, network.direct = (both, latency), legs == 1
+    return network
+
+
+def _by(table):
+    return lambda sources, destinations: table[sources, destinations]
+
+
+def _ways(pairs, k, count):
+    """Of each device to each the links on a shortest way, (k, k, hops), and how many devices it comes to, (k, k).
+
+    Of ``count`` nodes the first k are devices. Where there are several ways on through switches, messages to different
+    devices take different ones; through devices the first.
+    """
+    number = {pair: i for i, pair in enumerate(pairs)}
+    out, into = ([[] for _ in range(count)] for _ in range(2))
+    for a, b in pairs:
+        out[a].append(b)
+        into[b].append(a)
+    found, legs = {}, np.zeros((k, k), int)
+    for destination in range(k):
+        far = {destination: 0}
+        queue = [destination]
+        for here in queue:
+            for before in into[here]:
+                if before not in far:
+                    far[before] = far[here] + 1
+                    queue.append(before)
+        lost = [source for source in range(k) if source not in far]
+        if lost:
+            raise ValueError(f"wires: no way leads from device {lost[0]} to device {destination}; give wires that do")
+        for source in range(k):
+            here, way = source, []
+            while here != destination:
+                nearer = [there for there in out[here] if far[there] < far[here]]
+                there = nearer[destination % len(nearer) if nearer[0] >= k else 0]
+                way.append(number[here, there])
+                legs[source, destination] += there < k
+                here = there
+            found[source, destination] = way
+    table = np.full((k, k, max(map(len, found.values())) or 1), NO_LINK)
+    for (source, destination), way in found.items():
+        table[source, destination, : len(way)] = way
+    return table, legs
+
+
+def read_wires(text, name=None):
+    """The `wired` network of a text with a wire a line, "0-1: 25 GB/s"; "0>1: 10 Gbit/s" is a wire in one direction.
+
+    An end that is no number is a switch. Units are B/s or bit/s, with k, M, G or T (1000 each). A line "latency: 5 us"
+    says what a message takes. What follows a # is a comment.
+
+    Raises ValueError, with the line, for anything else, and what `wired` raises.
+    """
+    wires, latency = {}, 2e-6
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#")[0]
+        found, waits = LINE.fullmatch(line), LATENCY.fullmatch(line)
+        try:
+            if waits:
+                latency = float(waits[1]) * UNITS[waits[2]]
+            elif found:
+                a, b = (int(end) if end.isdigit() else end for end in (found[1], found[3]))
+                bandwidth = float(found[4]) * UNITS[found[5]] / (8 if found[6] == "bit" else 1)
+                wires |= dict.fromkeys([(a, b), (b, a)][: 1 if found[2] == ">" else 2], bandwidth)
+            elif line.strip():
+                raise ValueError
+        except ValueError:
+            what = f"line {number}: {shown(line.strip())} is no wire"
+            raise ValueError(f"{what}; write such as {EXAMPLE!r}, or 'latency: 5 us'") from None
+    one_way = {(b, a): 0.0 for a, b in wires if (b, a) not in wires}
+    return wired(wires | one_way, latency, name)
+
+
+def rewired(network, changes):
+    """A wired network with ``changes``: bandwidths by pairs of ends, for both directions; 0: the wire is broken.
+
+    Raises ValueError for a network that is not `wired`, and what `wired` raises.
+    """
+    if network.wired is None:
+        raise ValueError(
+            f"network {network.name} is not one of wires, which could be changed; give such as torus(4, 4)"
+        )
+    both = {(b, a): bandwidth for (a, b), bandwidth in changes.items()} | dict(changes)
+    said = ", ".join(f"{a}-{b} {'at %g GB/s' % (to / 1e9) if to else 'broken'}" for (a, b), to in changes.items())
+    wires, latency = network.wired
+    return wired(wires | both, latency, f"{network.name}, {said}")
+
+
+def nvlink_ring(k, bandwidth, latency=0.0):
+    """Wires of ``bandwidth`` bytes/s in either direction between neighbours; messages take the shorter way round."""
+    return torus(k, bandwidth=bandwidth, latency=latency, name=f"NVLink ring, {k} devices")
+
 
 def nvlink_mesh(bandwidth=25e9, latency=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
-    wires = {pair: count * bandwidth for a, b, count in MESH_WIRES for pair in ((a, b), (b, a))}
-    return _wired("NVLink mesh, 8 devices", 8, wires, latency)
+    return wired({(a, b): count * bandwidth for a, b, count in MESH_WIRES}, latency, "NVLink mesh, 8 devices")
 
 
-def _wired(name, k, wires, latency):
-    """A network of direct ``wires``, bandwidths by (source, destination); a message takes a way of the fewest wires."""
-    pairs = sorted(wires)
-    number = {pair: i for i, pair in enumerate(pairs)}
-    neighbours = {i: [b for a, b in pairs if a == i] for i in range(k)}
-    ways = {}
-    for source in range(k):  # breadth first: the first way found to a device is a shortest
-        ways[source, source] = []
-        queue = [source]
-        for here in queue:
-            for there in neighbours[here]:
-                if (source, there) not in ways:
-                    ways[source, there] = [*ways[source, here], number[here, there]]
-                    queue.append(there)
-    hops = max(map(len, ways.values())) or 1
-    table = np.full((k, k, hops), NO_LINK)
-    for (source, destination), way in ways.items():
-        table[source, destination, : len(way)] = way
-    links, bandwidths = [f"{a} to {b}" for a, b in pairs], [wires[pair] for pair in pairs]
-    return Network(name, k, links, bandwidths, lambda s, d: table[s, d], latency)
+def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
+    """A grid of as many devices on each of its ``sides``, whose edges are joined; the last coordinate changes first."""
+    for side in sides:
+        check_whole("torus: a side", side, most=MOST_DEVICES)
+    at = np.arange(np.prod(sides, dtype=int)).reshape(sides)
+    turned = [np.roll(at, -1, axis) for axis in range(at.ndim)]
+    wires = {(int(a), int(b)): bandwidth for each in turned for a, b in zip(at.flat, each.flat, strict=True) if a != b}
+    name = name or f"torus {' × '.join(map(str, sides))}"
+    return wired(wires, latency, name) if wires else Network(name, 1, [], [], _by(np.full((1, 1, 1), NO_LINK)))
+
+
+def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
+    """2 to the power of ``dimensions`` devices."""
+    return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
+
+
+def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
+    """``size`` devices at a leaf switch, which has as many wires of the same ``bandwidth``, to a spine switch each."""
+    leaf = [f"leaf {i // size}" for i in range(k)]
+    wires = {(i, leaf[i]): bandwidth for i in range(k)}
+    wires |= {(each, f"spine {j}"): bandwidth for each in dict.fromkeys(leaf) for j in range(size)}
+    return wired(wires, latency, f"fat tree, {k} devices")
+
+
+def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
+    """``groups`` of ``size`` devices each, all wired to all; the wires to other groups begin at devices in turn."""
+    wires = {}
+    for group in range(groups):
+        first = group * size
+        wires |= dict.fromkeys(itertools.combinations(range(first, first + size), 2), inside)
+    for a, b in itertools.combinations(range(groups), 2):
+        wires[a * size + (b - 1) % size, b * size + a % size] = between
+    return wired(wires, latency, f"dragonfly, {groups} groups of {size}")

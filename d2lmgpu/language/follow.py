@@ -78,6 +78,8 @@ def diagnosis(found, right, place, what, of):
                 return f"{said} Step {write.number} adds micro-batch {action.micro_batch} once more {there}."
         return f"{said} It came so from device {history[-1].action.source} in step {history[-1].number}."
     lacking = right - held.keys()
+    if not lacking:
+        return f"{_named(held.keys() - right, what, of)} in it, too. Should step {history[-1].number} copy?"
     said = f"{_named(lacking, what, of)} lacking."
     for write in history:
         if not _is_added(write) and lacking & write.had.keys() - write.came.keys():

@@ -1,17 +1,19 @@
 """One reader of schedules: prove that a schedule is right, without running it.
 
 It is replayed with sets for numbers (replay.py): at first each device holds its own share of each piece. The schedule
-is an allreduce exactly if at the end every device holds every share of every piece once.
+is an allreduce exactly if at the end every device holds every share of every piece once. For other goals it is to hold
+other shares (goals.py).
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arguments import check_whole
+from ..arguments import check_name, check_whole
 from ..devices import MOST_DEVICES
 from .actions import ALONE, MOST_ELEMENTS
 from .follow import diagnosis, follow, shares_alone
+from .goals import GOALS
 from .moves import Wrong, check_moves, check_steps, cuts_of, sent_by
 from .replay import Replay
 
@@ -27,7 +29,7 @@ class Proof:
     ``sent`` counts the elements that each device sends. ``ratio`` is the largest
     of them divided by the lower bound of an allreduce, 2(k-1)/k·n (Patarasuk and
     Yuan 2009): 1 means that no allreduce sends less. It is None where the bound
-    is zero. ``wasted``: sentences about transfers that nobody needs; of many the first few.
+    is zero, and for other goals. ``wasted``: sentences about transfers that nobody needs; of many the first few.
     """
 
     steps: int
@@ -36,25 +38,34 @@ class Proof:
     wasted: list = field(default_factory=list, repr=False)
 
 
-def prove(schedule, k, n):
+def prove(schedule, k, n, goal="allreduce", root=0):
     """Prove that a schedule for k devices and n elements is an allreduce: all end with the sum of all. A `Proof`.
 
-    Raises ScheduleError if it is not.
+    Or that it reaches another ``goal``, one of `goals.GOALS`; ``root``: the device that a broadcast begins at.
+
+    Raises ScheduleError if it does not; ValueError for an unknown goal, or a root that is none of the devices.
     """
+    check_name("goal", goal, GOALS)
     steps, columns = check_form(schedule, k, n)
-    cuts = cuts_of(columns, [0, n])
+    check_whole("root", root, least=0, most=k - 1)
+    wanted = GOALS[goal](k, n, root)
+    cuts = cuts_of(columns, {0, n}.union(*((start, stop) for _, start, stop, _ in wanted)))
     replay = Replay(k, lambda value: cuts)
     held = replay.sums(ALONE)
     held[...] = np.array([1 << device for device in range(k)], object)[:, None]
     for moves in columns:
         replay.step(moves)
-    right = np.equal(held, (1 << k) - 1).astype(bool)
-    if not right.all():
-        piece, device = np.argwhere(~right.T)[0].tolist()
+    should = held.copy()  # elsewhere anything is right
+    for device, start, stop, shares in wanted:
+        should[device, slice(*np.searchsorted(cuts, (start, stop)))] = shares
+    wrong = np.not_equal(held, should).astype(bool)
+    if wrong.any():
+        piece, device = np.argwhere(wrong.T)[0].tolist()
         found = follow(steps, shares_alone(k), cuts[piece])
-        what = diagnosis(found, {*range(k)}, (device, ALONE), "share", "device")
+        shares = {i for i in range(k) if should[device, piece] >> i & 1}
+        what = diagnosis(found, shares, (device, ALONE), "share", "device")
         raise ScheduleError(f"device {device}, elements {cuts[piece]} to {cuts[piece + 1]}: {what}")
-    sent, bound = sent_by(columns, k), 2 * (k - 1) * n / k
+    sent, bound = sent_by(columns, k), 2 * (k - 1) * n / k if goal == "allreduce" else 0
     return Proof(len(steps), sent, max(sent) / bound if bound else None, replay.wasted)
 
 

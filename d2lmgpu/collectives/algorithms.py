@@ -1,0 +1,24 @@
+"""The allreduces of this package by name."""
+
+from .bidirectional_ring import bidirectional_ring
+from .halving_doubling import halving_doubling
+from .hierarchical import hierarchical
+from .naive import naive
+from .none import none
+from .recursive_doubling import recursive_doubling
+from .ring import ring
+from .sharded import sharded
+from .tree import tree
+
+ALGORITHMS = {
+    "naive": naive,
+    "none": none,
+    "sharded": sharded,
+    "tree": tree,
+    "recursive_doubling": recursive_doubling,
+    "halving_doubling": halving_doubling,
+    "ring": ring,
+    "bidirectional_ring": bidirectional_ring,
+    "hierarchical": hierarchical,
+}
+"""Functions of the number of devices k and of elements n, which return a schedule."""

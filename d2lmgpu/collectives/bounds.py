@@ -1,0 +1,146 @@
+"""What no schedule can beat on a network: how long its latency and its wires make any of them take.
+
+    latency      what any device has must come to each: the way with the least latency, from the two that are farthest
+    bandwidth    cut the network into m groups of devices. Each element of an allreduce crosses between groups at least
+                 2(m-1) times: m-1 times until the first group has the sum, and once more into each other group. So it
+                 takes at least 2(m-1)·bytes / (what all links between groups carry a second), for any groups
+
+For single devices on a switch that is the well-known 2(k-1)/k·bytes/bandwidth. Where wires carry the same both ways,
+the largest bound of all cuts can be reached by long arrays (packings of trees: Tutte 1961, Nash-Williams 1961; Frank
+1978 for the directed case). Here cuts are tried along a tree of groups: those with the widest wires between them, on
+average, are joined first. What is found holds for any schedule, but on odd networks another cut might say more.
+
+Source: Patarasuk and Yuan 2009 for the switch; cuts for allreduce as in Zhao et al. 2024, "ForestColl".
+"""
+
+import functools
+
+import numpy as np
+
+from ..arguments import check_name
+from ..language.goals import GOALS
+from .links import NO_LINK, check_network
+
+
+class Cuts:
+    """A ``network`` as schedules may use it: the pairs of devices between which no other passes messages on.
+
+    ``sources``, ``destinations``: of each pair; ``ways``: its links, (pairs, hops). ``tree``: groups of devices, masks
+    (k,), from single ones up to all; ``joins``: from group k on, which two each was joined from; ``levels``: after each
+    joining the label of each device's group, (k,).
+    """
+
+    def __init__(self, network):
+        self.network, self.k = network, network.k
+        self.sources, self.destinations = np.nonzero(network.direct)
+        self.ways = network.route(self.sources, self.destinations) if len(self.sources) else np.full((0, 1), NO_LINK)
+        self.is_there = self.ways != NO_LINK
+        self.slowest = np.where(self.is_there, network.bandwidth[self.ways], np.inf).min(axis=1)
+        back = np.argsort(~self.is_there[:, ::-1], axis=1, kind="stable")  # so that the last links are in one column
+        self._from_end = np.take_along_axis(self.ways[:, ::-1], back, axis=1)
+        self._join()
+
+    def _join(self):
+        k = self.k
+        wide = np.zeros((k, k))
+        wide[self.sources, self.destinations] = self.slowest
+        wide, sizes, labels = wide + wide.T, np.ones(k), np.arange(k)
+        self.levels, self.tree, self.joins = [labels.copy()], [labels == i for i in range(k)], []
+        node = list(range(k))  # of each label the number of its group in the tree
+        np.fill_diagonal(wide, -1)
+        for _ in range(k - 1):
+            average = np.where(wide < 0, -1, wide / (sizes[:, None] * sizes))
+            a, b = np.unravel_index(np.argmax(average + 1e-9 * wide), wide.shape)
+            wide[a] += wide[b]
+            wide[:, a] += wide[:, b]
+            wide[a, a] = -1
+            wide[b], wide[:, b] = -1, -1
+            sizes[a] += sizes[b]
+            labels[labels == b] = a
+            self.joins.append((node[a], node[b]))
+            node[a] = len(self.tree)
+            self.levels.append(labels.copy())
+            self.tree.append(labels == a)
+
+    def capacity(self, crossing):
+        """Bytes/s that go over the links between some pairs of devices at most; ``crossing``: a mask of the pairs."""
+        best = np.inf
+        for ways in (self.ways[crossing], self._from_end[crossing]):
+            for links in ways.T:  # if all pass one of these links, these are the most that pass
+                if (links != NO_LINK).all():
+                    passed = np.bincount(links, minlength=len(self.network.bandwidth)) > 0
+                    best = min(best, self.network.bandwidth[passed].sum())
+        return best
+
+    def between(self, labels):
+        """Bytes/s between groups of devices."""
+        return self.capacity(labels[self.sources] != labels[self.destinations])
+
+    def into(self, group):
+        """Bytes/s into a group, a mask of the devices."""
+        return self.capacity(~group[self.sources] & group[self.destinations])
+
+    def far(self, seconds):
+        """From each device to each, (k, k), along the best pairs, of which each takes so many ``seconds``."""
+        far = np.full((self.k, self.k), np.inf)
+        far[self.sources, self.destinations] = seconds
+        np.fill_diagonal(far, 0)
+        for between in range(self.k):
+            np.minimum(far, far[:, between, None] + far[between], out=far)
+        return far
+
+    def owned(self):
+        """Of a long array the part that each device should own at half-time of an allreduce, (k,).
+
+        A device, or a group, that little can be sent to should own much: what it owns need not be sent there. In time
+        T a group gets T·capacity, and owns the rest. Found is the least T with which there is one array to own in all.
+        """
+        capacities = [min(self.into(group), self.into(~group)) for group in self.tree[:-1]] + [np.inf]
+
+        def needs(seconds):
+            need = [max(0.0, 1 - seconds * capacity) for capacity in capacities]
+            for number, (a, b) in enumerate(self.joins, self.k):
+                need[number] = max(need[number], need[a] + need[b])
+            return need
+
+        low, high = 0.0, 1 / min(capacities)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if needs(middle)[-1] <= 1 else (middle, high)
+        need, sizes, shares = needs(high), [group.sum() for group in self.tree], {len(self.tree) - 1: 1.0}
+        for number, (a, b) in reversed([*enumerate(self.joins, self.k)]):
+            rest = shares[number] - need[a] - need[b]
+            shares |= {child: need[child] + rest * sizes[child] / (sizes[a] + sizes[b]) for child in (a, b)}
+        return np.array([shares[i] for i in range(self.k)])
+
+
+@functools.lru_cache(maxsize=64)
+def cuts_of(network):
+    """The `Cuts` of a network, remembered. Raises ValueError for what is none."""
+    return Cuts(check_network(network))
+
+
+def bound(network, n, goal="allreduce", itemsize=4, root=0):
+    """Seconds that any schedule needs at least on a `Network` for a ``goal``, of n elements of ``itemsize`` bytes.
+
+    Raises ValueError for what is no network, or an unknown goal.
+    """
+    check_name("goal", goal, GOALS)
+    cuts = cuts_of(network)
+    k, nbytes = cuts.k, n * itemsize
+    if k == 1 or not n:
+        return network.startup
+    seconds = [0.0]
+    for labels in cuts.levels[:-1]:
+        sizes = np.unique(labels, return_counts=True)[1]
+        cross = {"allreduce": 2 * (len(sizes) - 1), "all_to_all": (sizes * (k - sizes)).sum() / k**2}
+        seconds.append(cross.get(goal, len(sizes) - 1) * nbytes / cuts.between(labels))
+    for group in cuts.tree[:-1]:
+        for inside in (group, ~group):
+            size = int(inside.sum())
+            parts = {"all_gather": (k - size) / k, "reduce_scatter": size / k, "all_to_all": size * (k - size) / k**2}
+            part = parts.get(goal, 0.0 if goal == "broadcast" and inside[root] else 1.0)
+            seconds.append(part * nbytes / cuts.into(inside))
+    latency = network.latency(cuts.sources, cuts.destinations)
+    far = cuts.far(latency)[root if goal == "broadcast" else slice(None)]
+    return network.startup + float(max(max(seconds) + latency.min(), far.max()))

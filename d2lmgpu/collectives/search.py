@@ -1,0 +1,130 @@
+"""Search for a schedule that spreads chunks over a network: in each step every link takes what is rare and lacking.
+
+A step has a *window* of time, in which a link can carry some chunks. Until no link has time left for any, devices take
+turns, first those that lack most: such a device asks those with wires to it, first the one that has least to offer, for
+the chunk that the fewest devices have. Chance decides between equals, so that several searches find several schedules,
+of which the best is taken. Backwards, and adding, a schedule that spreads is one that reduces.
+
+Sources: Won et al. 2024, "TACOS: topology-aware collective algorithm synthesizer", for matching links with chunks; for
+steps and what fits into one, Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL).
+"""
+
+import random
+from typing import NamedTuple
+
+import numpy as np
+
+from ..language.actions import Transfer
+
+MOST_ASKED = 24
+"""So many others, by chance, a device asks first; only if they have nothing for it, all."""
+
+
+class Sent(NamedTuple):
+    """In a step a chunk goes from a device to another."""
+
+    chunk: int
+    source: int
+    destination: int
+
+
+class Search:
+    """Searches for ways to bring every chunk from its owner to all devices, or to its home.
+
+    ``cuts``: of the network. ``owners``: the device of each chunk, and ``homes`` where each is to go, if not to all.
+    ``nbytes``: of each. ``windows``: seconds, worth a try.
+    """
+
+    def __init__(self, cuts, owners, nbytes, homes=None):
+        network, self.cuts, self.owners, self.homes = cuts.network, cuts, owners, homes
+        self.busy = nbytes / network.bandwidth + network.occupancy  # seconds, of each link
+        latency = network.latency(cuts.sources, cuts.destinations)
+        self.alpha = float(latency.max())
+        slowest = nbytes / cuts.slowest
+        windows = {*np.quantile(slowest, (0, 0.5, 1)).tolist(), 2 * float(slowest.max()), self.alpha}
+        self.windows = sorted(windows, reverse=self.alpha > float(slowest.max()))
+        self.busy = np.append(self.busy, 0)  # for NO_LINK, which is -1
+        widest = np.argsort(-cuts.slowest, kind="stable")
+        numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the ways into each device
+        self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
+        self.wide = [cuts.slowest[each] for each in numbers]
+        self.is_uneven = any(np.ptp(each) > 0 for each in self.wide)
+        self.far = None if homes is None else cuts.far(np.ones(len(cuts.sources)))[:, homes]  # in messages
+
+    def run(self, window, seed=0, patient=False):
+        """One search: lists of `Sent`, one a step, and roughly the seconds; infinitely many if it did not succeed.
+
+        ``patient``: no device takes a chunk over a wire if one with a wider wire to it has it, or gets it.
+        """
+        k, chunks = self.cuts.k, len(self.owners)
+        self.random, self.noise, self.patient = random.Random(seed), np.random.default_rng(seed), patient
+        self.has = np.zeros((k, chunks), bool)
+        self.has[self.owners, np.arange(chunks)] = True
+        steps, seconds = [], 0.0
+        while not self._is_done():
+            self.left, self.promised, sent = np.full(len(self.busy), window * (1 + 1e-9)), self.has.copy(), []
+            asking = sorted(range(k), key=lambda b: (self.promised[b].sum(), self.random.random()))
+            while asking:
+                asking = [b for b in asking if self._take(b, sent)]
+            if not sent:
+                return steps, np.inf
+            self.has = self.promised
+            steps.append(sent)
+            seconds += self.alpha + window - float(self.left.min())
+        return steps, seconds
+
+    def _is_done(self):
+        return self.has.all() if self.homes is None else self.has[self.homes, np.arange(len(self.homes))].all()
+
+    def _take(self, b, sent):
+        """Let device b take one more chunk in this step, if it can; whether it could."""
+        links = self.links[b]
+        idle = np.flatnonzero((self.left[links] >= self.busy[links]).all(axis=1))
+        some = self.random.sample(idle.tolist(), MOST_ASKED) if len(idle) > MOST_ASKED else []
+        return any(len(ways) and self._take_from(b, ways, sent) for ways in (np.array(some, int), idle))
+
+    def _take_from(self, b, ways, sent):
+        sources = self.sources[b][ways]
+        useful = self.has[sources] & ~self.promised[b]
+        if self.homes is not None:
+            useful &= self.promised[sources] & (self.far[b] < self.far[sources])
+        elif self.patient:
+            owned = self.promised[self.sources[b]]
+            widest = np.where(owned.any(axis=0), self.wide[b][owned.argmax(axis=0)], 0)  # by which it could come
+            useful &= self.wide[b][ways][:, None] >= widest
+        offers = np.count_nonzero(useful, axis=1)
+        if not offers.any():
+            return False
+        i = np.argmin(np.where(offers > 0, offers, np.inf) + self.noise.random(len(ways)))
+        chunks = np.flatnonzero(useful[i])
+        rarity = -self.far[b, chunks] if self.homes is not None else np.count_nonzero(self.promised[:, chunks], axis=0)
+        chunk, a, links = int(chunks[np.argmin(rarity + self.noise.random(len(chunks)))]), int(sources[i]), ways[i]
+        used = self.links[b][links]
+        self.left[used] -= self.busy[used]
+        self.promised[b, chunk] = True
+        if self.homes is not None:
+            self.promised[a, chunk] = False  # it has gone
+        sent.append(Sent(chunk, a, b))
+        return True
+
+
+def forwards(steps, bounds):
+    """The schedule that copies so; ``bounds``: the (start, stop) of each chunk."""
+    return [_joined([Transfer(a, b, *bounds[chunk], "copy") for chunk, a, b in step]) for step in steps]
+
+
+def backwards(steps, bounds):
+    """The schedule that adds what goes the other way, last first."""
+    return [_joined([Transfer(b, a, *bounds[chunk], "add") for chunk, a, b in step]) for step in reversed(steps)]
+
+
+def _joined(transfers):
+    """Chunks side by side that go the same way are one message."""
+    joined = []
+    for t in sorted(transfers):
+        last = joined[-1] if joined else None
+        if last and (last.source, last.destination, last.stop) == (t.source, t.destination, t.start):
+            joined[-1] = last._replace(stop=t.stop)
+        else:
+            joined.append(t)
+    return joined

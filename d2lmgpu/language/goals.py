@@ -1,0 +1,31 @@
+"""What a collective is for: which devices must hold what at its end.
+
+allreduce         every device the sum of all
+reduce_scatter    device i the sum of all in chunk i
+all_gather        every device chunk i as device i had it
+broadcast         every device what the root had
+all_to_all        device j block i·k + j of k·k, as device i had it: each has something for each other
+"""
+
+from .actions import chunk_bound
+
+
+def _all_gather(k, n, root):
+    return [(device, *chunk_bound(n, k, owner), 1 << owner) for owner in range(k) for device in range(k)]
+
+
+def _all_to_all(k, n, root):
+    return [(j, *chunk_bound(n, k * k, i * k + j), 1 << i) for i in range(k) for j in range(k)]
+
+
+GOALS = {
+    "allreduce": lambda k, n, root: [(device, 0, n, (1 << k) - 1) for device in range(k)],
+    "reduce_scatter": lambda k, n, root: [(device, *chunk_bound(n, k, device), (1 << k) - 1) for device in range(k)],
+    "all_gather": _all_gather,
+    "broadcast": lambda k, n, root: [(device, 0, n, 1 << root) for device in range(k)],
+    "all_to_all": _all_to_all,
+}
+"""Functions of k devices, n elements and the root, which give lists of (device, start, stop, shares).
+
+These elements on that device must be the sum of the shares, an int, whose bit i says that device i's is in it.
+"""
