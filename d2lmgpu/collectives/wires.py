@@ -40,8 +40,8 @@ UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "
 def wired(wires, latency=2e-6, name=None):
     """A network of ``wires``, a dict of bandwidths by pairs of ends; ``latency``: seconds from device to device.
 
-    An end is a device, a number from 0, or a switch, a text. A wire carries so many bytes/s both ways, unless its other direction is
-    there, too. A wire of 0 bytes/s is none.
+    An end is a device, a number from 0, or a switch, a text. A wire carries so many bytes/s either way, unless its
+    other direction is given, too; one of 0 bytes/s is none.
 
     Raises ValueError for other ends, a wire from an end to itself, bandwidths below 0, and devices out of reach.
     """
