@@ -19,6 +19,7 @@ from .draw import (
     plot_times as plot_times,
 )
 from .execute import add_program, check_arrays, execute as execute, needs_staging
+from .fewest import fewest_steps as fewest_steps
 from .halving_doubling import halving_doubling as halving_doubling
 from .hierarchical import hierarchical as hierarchical
 from .html import write_html as write_html
