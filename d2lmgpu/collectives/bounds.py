@@ -127,20 +127,33 @@ def bound(network, n, goal="allreduce", itemsize=4, root=0):
     """
     check_name("goal", goal, GOALS)
     cuts = cuts_of(network)
-    k, nbytes = cuts.k, n * itemsize
+    k = cuts.k
     if k == 1 or not n:
         return network.startup
-    seconds = [0.0]
+    own, blocks = _sizes(n, k), _sizes(n, k * k).reshape(k, k) if goal == "all_to_all" else None
+    must = {"all_gather": own[:, None], "reduce_scatter": own, "broadcast": np.eye(k)[root][:, None]}.get(goal, blocks)
+    must = (~np.eye(k, dtype=bool)) & (True if must is None else must > 0)  # does what i has matter to j?
+    if not must.any():
+        return network.startup
+    seconds = []
     for labels in cuts.levels[:-1]:
-        sizes = np.unique(labels, return_counts=True)[1]
-        cross = {"allreduce": 2 * (len(sizes) - 1), "all_to_all": (sizes * (k - sizes)).sum() / k**2}
-        seconds.append(cross.get(goal, len(sizes) - 1) * nbytes / cuts.between(labels))
+        cross = (2 if goal == "allreduce" else 1) * (len(np.unique(labels)) - 1) * n
+        cross = cross if blocks is None else blocks[labels[:, None] != labels].sum()
+        seconds.append(cross * itemsize / cuts.between(labels))
     for group in cuts.tree[:-1]:
         for inside in (group, ~group):
-            size = int(inside.sum())
-            parts = {"all_gather": (k - size) / k, "reduce_scatter": size / k, "all_to_all": size * (k - size) / k**2}
-            part = parts.get(goal, 0.0 if goal == "broadcast" and inside[root] else 1.0)
-            seconds.append(part * nbytes / cuts.into(inside))
+            enter = {
+                "all_gather": own[~inside].sum(),
+                "reduce_scatter": own[inside].sum(),
+                "broadcast": 0 if inside[root] else n,
+                "all_to_all": 0 if blocks is None else ~inside @ blocks @ inside,
+            }
+            seconds.append(enter.get(goal, n) * itemsize / cuts.into(inside))
     latency = network.latency(cuts.sources, cuts.destinations)
-    far = cuts.far(latency)[root if goal == "broadcast" else slice(None)]
-    return network.startup + float(max(max(seconds) + latency.min(), far.max()))
+    far = cuts.far(latency)[must].max()
+    return network.startup + float(max(max(seconds) + latency.min(), far))
+
+
+def _sizes(n, count):
+    """Of the chunks that n elements are cut into."""
+    return n // count + (np.arange(count) < n % count)

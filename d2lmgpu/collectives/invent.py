@@ -136,7 +136,7 @@ def _cut(cuts, n, goal, root):
     k = cuts.k
     if goal == "all_to_all":
         owners, homes = np.divmod(np.arange(k * k), k)
-        yield owners, chunk_bounds(n, k * k), homes
+        yield _filled(owners, chunk_bounds(n, k * k), homes)
         return
     equal = np.full(k, 1 / k)
     if goal == "broadcast":
@@ -151,13 +151,19 @@ def _cut(cuts, n, goal, root):
         for parts in PARTS:
             chunks = parts * (1 if share.max() == 1 else k)
             counts = _apportioned(share, chunks)
-            if chunks <= n and counts not in seen:
+            if (chunks <= n or parts == 1 and share is equal) and counts not in seen:
                 seen.add(counts)
                 bounds = chunk_bounds(n, chunks)
                 if share is equal:  # as the goal has it: chunk i is device i's
                     own = [chunk_bound(n, k, i) for i in range(k)]
                     bounds = [(a + x, a + y) for a, b in own for x, y in chunk_bounds(b - a, parts)]
-                yield np.repeat(np.arange(k), counts), bounds, None
+                yield _filled(np.repeat(np.arange(k), counts), bounds)
+
+
+def _filled(owners, bounds, homes=None):
+    """The same, without chunks in which there is nothing."""
+    full = [i for i, (start, stop) in enumerate(bounds) if start < stop]
+    return owners[full], [bounds[i] for i in full], homes if homes is None else homes[full]
 
 
 def _apportioned(shares, count):
