@@ -1,0 +1,283 @@
+"""Invented schedules: proved, executed, beside those that are known, and beside the fewest steps that there can be."""
+
+import functools
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import long
+from wirings import random_wiring
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import chunk_bounds, execute, fewest_steps, invent, invented, order_along, prove, ring_along
+from d2lmgpu.collectives.bounds import cuts_of
+from d2lmgpu.collectives.network import full_switch, machines, nvlink_mesh, nvlink_ring, pcie_bus
+from d2lmgpu.collectives.search import Search
+from d2lmgpu.collectives.wires import hypercube, rewired, torus, wired
+
+BROKEN = rewired(nvlink_mesh(25e9, 2e-6), {(0, 4): 0, (3, 2): 12.5e9})
+STAR = wired({(i, "switch"): 25e9 / (1 + i % 2) for i in range(5)})
+GOAL_NETWORKS = {
+    "one": torus(1),
+    "two": torus(2),
+    "three": nvlink_ring(3, 25e9, 1e-6),
+    "star": STAR,
+    "mesh": BROKEN,
+    "torus": torus(3, 3),
+    "torus of 12": torus(2, 2, 3),
+}
+
+
+def executed(schedule, k, n, seed=0):
+    """What k virtual devices held before, (k, n) whole numbers in float64, and hold after it, (k, n)."""
+    before = np.random.default_rng(seed).integers(-1000, 1001, (k, n)).astype(float)
+    arrays = [d2l.put(values, d2l.cpu(i)) for i, values in enumerate(before)]
+    execute(schedule, arrays)
+    return before, np.array([d2l.to_host(array) for array in arrays]).reshape(k, n)
+
+
+def check_executed(schedule, goal, k, n, root=0):
+    """Run it, and compare with what the goal is by its definition, written down here a second time."""
+    before, after = executed(schedule, k, n)
+    pieces = np.array_split(np.arange(n), k)
+    if goal == "allreduce":
+        assert (after == before.sum(axis=0)).all()
+    elif goal == "broadcast":
+        assert (after == before[root]).all()
+    elif goal == "reduce_scatter":
+        assert all((after[i, piece] == before[:, piece].sum(axis=0)).all() for i, piece in enumerate(pieces))
+    elif goal == "all_gather":
+        assert all((after[:, piece] == before[i, piece]).all() for i, piece in enumerate(pieces))
+    else:
+        blocks = np.array_split(np.arange(n), k * k)
+        for i, j in np.ndindex(k, k):
+            assert (after[j, blocks[i * k + j]] == before[i, blocks[i * k + j]]).all()
+
+
+@pytest.mark.parametrize("seed", [*range(8), *long(*range(8, 500))])
+def test_random_wirings(seed):
+    rng = random.Random(seed)
+    network = random_wiring(rng)
+    k = network.k
+    short, long = rng.choice([k - 1, k, k + 1, 2 * rng.randint(20, 500) + 1]), rng.choice([129_068, 25_000_001])
+    check_executed(invent(network, short), "allreduce", k, short)
+    for n in (short, long):
+        found = invent(network, n)
+        prove(found, k, n)
+        laid = min(found.considered["ring along"], found.considered["both rings along"])
+        assert found.considered["invented"] <= laid * (1 + 1e-9)
+        assert found.bound <= found.seconds * (1 + 1e-9) and found.seconds == min(found.considered.values())
+
+
+@pytest.mark.parametrize("goal", ["allreduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"])
+@pytest.mark.parametrize("name", GOAL_NETWORKS)
+def test_goals(name, goal):
+    network = GOAL_NETWORKS[name]
+    k = network.k
+    for n in (0, 1, max(0, k - 1), 1000):
+        for root in sorted({0, k // 2, k - 1}) if goal == "broadcast" else [0]:
+            found = invent(network, n, goal, root=root)
+            prove(found, k, n, goal, root)
+            check_executed(found, goal, k, n, root)
+            assert found.bound <= found.seconds * (1 + 1e-9) and repr(found).startswith(f"<{found.name}: {len(found)} ")
+
+
+@pytest.mark.parametrize("goal", ["all_gather", "reduce_scatter", "broadcast", "all_to_all"])
+def test_what_is_invented_for_a_goal_is_right_also_where_it_is_not_the_best(goal, monkeypatch):
+    """The fastest is proved; here the known ones are away."""
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.invent"], "_known", lambda *_: ())
+    for network in (full_switch(4, 16e9, 1e-6), pcie_bus(3, 16e9), machines(6, 3), STAR, BROKEN):
+        for n in (1, 7, 1000):
+            found = invent(network, n, goal, root=network.k - 1)
+            assert found.name == "invented"
+            check_executed(found, goal, network.k, n, network.k - 1)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((None, 5), "network is None; give one of collectives.network"),
+        ((torus(3), -1), "n, the number of elements, is -1; it should be a whole number, at least 0"),
+        ((torus(3), 5, "all_reduce"), "goal.*allreduce"),
+        ((torus(3), 5, "broadcast", 4, 3), "root is 3; .* at most 2"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        invent(*arguments)
+
+
+def test_invented_is_an_allreduce_like_those_with_a_name(rng):
+    values = rng.integers(-9, 10, (8, 50)).astype(np.float32)
+    data = [d2l.put(value, d2l.cpu(i)) for i, value in enumerate(values)]
+    d2l.allreduce(data, invented(BROKEN))
+    assert all((d2l.to_host(array) == values.sum(axis=0)).all() for array in data)
+    with pytest.raises(ValueError, match="the number of devices on .* is 4; .* at least 8"):
+        invented(BROKEN)(4, 50)
+
+
+SCHEDULES = """
+from d2lmgpu.collectives import invent
+from d2lmgpu.collectives.network import machines, nvlink_mesh
+from d2lmgpu.collectives.wires import rewired, wired
+uneven = wired({("a", 0): 1e9, (1, "b"): 2e9, ("b", "a"): 1e9, (2, "a"): 3e9, (3, "b"): 1e9})
+networks = rewired(nvlink_mesh(25e9, 1e-6), {(0, 4): 0}), machines(6, 3), uneven
+found = [invent(network, 997, goal) for network in networks for goal in ("allreduce", "broadcast", "all_to_all")]
+said = [(each.name, each.seconds, list(each)) for each in found]
+"""
+
+
+def test_the_same_arguments_give_the_same_schedule():
+    """Twice in this process, and in one whose texts hash to other numbers."""
+    here, again = {}, {}
+    exec(SCHEDULES, here)
+    exec(SCHEDULES, again)
+    assert here["said"] == again["said"]
+    command = [sys.executable, "-c", SCHEDULES + "print(repr(said))"]
+    environment = os.environ | {"PYTHONHASHSEED": str(1 + (os.environ.get("PYTHONHASHSEED") == "1"))}
+    there = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert there.stdout.strip() == repr(here["said"])
+
+
+@functools.cache
+def equal_wires(seed):
+    return random_wiring(random.Random(seed), 3, 6, widths=[25e9], latencies=[2e-6])
+
+
+def fewest_found(network, seeds=20):
+    """The fewest steps of an all-gather, of a chunk a device, among those that the package's search finds."""
+    cuts = cuts_of(network)
+    search = Search(cuts, np.arange(cuts.k), 1_000_000)
+    window = 1_000_000 / network.bandwidth.min()
+    return min(len(search.run(window, seed)[0]) for seed in range(seeds))
+
+
+@pytest.mark.parametrize("parts, steps", [(1, 2), (2, 3), (3, 4), *long((4, 5), (5, 6), (6, 7))])
+def test_a_dgx_1_gathers_in_the_known_number_of_steps(parts, steps):
+    """As in the table of Cai et al. 2021. With 6 chunks a device no wire is ever idle: 6 · 7 chunks come to each."""
+    network = nvlink_mesh(25e9)
+    for n in (1, 1000):
+        schedule = fewest_steps(network, n, parts)
+        assert len(schedule) == steps
+        prove(schedule, 8, n, goal="all_gather")
+        check_executed(schedule, "all_gather", 8, n)
+    check_model(schedule, network, 1000, parts)
+
+
+def check_model(schedule, network, n, parts):
+    """No link carries more chunks in a step than it has room for, and none goes but over wires."""
+    cuts = cuts_of(network)
+    ways = dict(zip(zip(cuts.sources.tolist(), cuts.destinations.tolist(), strict=True), cuts.ways, strict=True))
+    room = np.round(network.bandwidth / network.bandwidth.min())
+    chunks = [(a + x, a + y) for a, b in chunk_bounds(n, network.k) for x, y in chunk_bounds(b - a, parts)]
+    for step in schedule:
+        carried = np.zeros(len(room))
+        for t in step:
+            links = ways[t.source, t.destination]
+            carried[links[links >= 0]] += sum(t.start <= start and stop <= t.stop for start, stop in chunks)
+        assert (carried <= room).all()
+
+
+@pytest.mark.parametrize("seed", [*range(6), *long(*range(6, 100))])
+def test_no_search_needs_fewer_steps_than_the_fewest(seed):
+    network = equal_wires(seed)
+    schedule = fewest_steps(network, 600)
+    prove(schedule, network.k, 600, goal="all_gather")
+    check_model(schedule, network, 600, 1)
+    assert len(schedule) <= fewest_found(network, 5)
+
+
+@pytest.mark.parametrize(
+    "network, steps",
+    [
+        (torus(1), 0),
+        (torus(2), 1),
+        (nvlink_ring(7, 1e9), 3),  # two chunks a step come to a device, which lacks six
+        (hypercube(3), 3),
+        (full_switch(5, 1e9), 4),
+        (pcie_bus(3, 1e9), 6),  # each of three chunks crosses it twice
+        (machines(4, 2), 3),  # two chunks come through a card, and the last is passed on
+        (wired({(0, 1): 1e9, (1, 2): 1e9}), 2),
+    ],
+)
+def test_fewest_steps_that_can_be_counted_by_hand(network, steps):
+    schedule = fewest_steps(network, 50)
+    assert len(schedule) == steps
+    prove(schedule, network.k, 50, goal="all_gather")
+
+
+def test_fewest_steps_is_for_small_networks(monkeypatch):
+    with pytest.raises(ValueError, match=r"fewest_steps: the number of devices of torus 3 × 3 is 9; .* at most 8"):
+        fewest_steps(torus(3, 3), 10)
+    with pytest.raises(ValueError, match="parts, the number of chunks of each device, is 9; .* at most 8"):
+        fewest_steps(torus(3), 10, parts=9)
+    with pytest.raises(ValueError, match="n, the number of elements, is -1"):
+        fewest_steps(torus(3), -1)
+    with pytest.raises(ValueError, match="network is 5"):
+        fewest_steps(5, 10)
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.fewest"], "MOST_SECONDS", 0)
+    with pytest.raises(TimeoutError, match="NVLink mesh, 8 devices: 0 s do not tell whether 7 steps are enough"):
+        fewest_steps(nvlink_mesh(), 100, 6)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ImportError, match=r"fewest_steps needs a package, SciPy: pip install -e '.\[exact\]'"):
+        fewest_steps(torus(3), 10)
+
+
+def narrowest(order, network):
+    """Bandwidth of the narrowest wire on the circle; 0 where two neighbours have none."""
+    cuts = cuts_of(network)
+    wide = dict(
+        zip(zip(cuts.sources.tolist(), cuts.destinations.tolist(), strict=True), cuts.slowest.tolist(), strict=True)
+    )
+    return min(wide.get((a, b), 0) for a, b in zip(order, order[1:] + order[:1], strict=True))
+
+
+@pytest.mark.parametrize(
+    "network, least",
+    [
+        (torus(4, 4), 50e9),
+        (torus(3, 5), 50e9),
+        (torus(2, 3, 4), 50e9),
+        (hypercube(3), 50e9),
+        (hypercube(4), 50e9),
+        (hypercube(6), 50e9),
+        (nvlink_mesh(25e9), 50e9),  # of two NVLinks each
+        (nvlink_ring(9, 1e9), 1e9),
+        (full_switch(5, 1e9), 1e9),
+        *long((torus(7, 9), 50e9), (torus(16, 16), 50e9), (hypercube(8), 50e9)),
+    ],
+)
+def test_a_circle_is_found_along_the_widest_wires(network, least):
+    order = order_along(network)
+    assert sorted(order) == [*range(network.k)] and order[0] == 0
+    assert narrowest(order, network) == least
+
+
+def test_a_slow_wire_is_avoided():
+    for k in (4, 5, 8):
+        for slow in [(0, 1), (1, 3), (k - 1, 0)]:
+            wires = {(a, b): 50e9 for a in range(k) for b in range(a)}
+            network = rewired(wired(wires), {slow: 1e9})
+            order = order_along(network)
+            assert sorted(order) == [*range(k)] and narrowest(order, network) == 50e9
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
+def test_where_there_is_no_circle_each_device_is_there_once(k):
+    star = wired({(0, i): 1e9 for i in range(1, k)}) if k > 1 else torus(1)
+    path = wired({(i, i + 1): 1e9 for i in range(k - 1)}) if k > 1 else torus(1)
+    for network in (star, path):
+        order = order_along(network)
+        assert sorted(order) == [*range(k)]
+        invent(network, 2 * k + 1)
+    assert sum(abs(a - b) == 1 for a, b in zip(order, order[1:], strict=False)) >= k // 2
+
+
+def test_a_schedule_along_a_network_is_for_its_devices():
+    with pytest.raises(ValueError, match="the ring along torus 2 × 2 is for 4 devices, not 5"):
+        ring_along(torus(2, 2))(5, 10)
+    pairs = {t[:2] for step in ring_along(torus(2, 2))(4, 8) for t in step}
+    assert pairs in ({(0, 1), (1, 3), (3, 2), (2, 0)}, {(1, 0), (3, 1), (2, 3), (0, 2)})
