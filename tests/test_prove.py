@@ -168,3 +168,112 @@ def test_schedules_can_be_placed_and_merged():
     with pytest.raises(ScheduleError):
         prove(both, 5, 7)
     prove(together(place(recursive_doubling(2, 5), [0, 1]), place(ring(2, 5), [0, 1], start=5)), 2, 10)
+
+
+def with_op(schedule, op):
+    return [[t._replace(op=op) for t in step] for step in schedule]
+
+
+def to_all(root, k, n):
+    return [[Transfer(root, i, 0, n, "copy") for i in range(k) if i != root]]
+
+
+def each_to_each(k, n):
+    bounds = chunk_bounds(n, k * k)
+    return [[Transfer(i, j, *bounds[i * k + j], "copy") for i in range(k) for j in range(k) if i != j]]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_other_goals_are_proved(k):
+    for n in (0, 1, k - 1, 3 * k + 1, k * k + 2):
+        prove(all_gather(k, n), k, n, goal="all_gather")
+        prove(reduce_scatter(k, n), k, n, goal="reduce_scatter")
+        prove(each_to_each(k, n), k, n, goal="all_to_all")
+        for root in range(k):
+            prove(to_all(root, k, n), k, n, "broadcast", root)
+        for goal in ("reduce_scatter", "allreduce"):
+            prove(ring(k, n), k, n, goal)
+    assert prove(all_gather(3, 9), 3, 9, "all_gather").ratio is None
+
+
+@pytest.mark.parametrize(
+    "goal, wrong, message",
+    [
+        (
+            "all_gather",
+            lambda k, n: all_gather(k, n)[:-1],
+            "device 3, elements 0 to 3: the share of device 0 is lacking",
+        ),
+        (
+            "all_gather",
+            lambda k, n: with_op(all_gather(k, n), "add"),
+            "device 1, elements 0 to 3: the share of device 1 is in it, too. Should step 1 copy?",
+        ),
+        (
+            "all_gather",
+            lambda k, n: all_gather(k, n) + [[Transfer(1, 2, 0, 3, "add")]],
+            "device 2, elements 0 to 3: the share of device 0 is counted 2 times .* Step 4 adds what device 1 sends",
+        ),
+        (
+            "all_gather",
+            lambda k, n: [[Transfer(1, 0, 0, 3, "add")], *all_gather(k, n)],
+            "device 0, elements 0 to 3: the share of device 1 is in it, too. Should step 1 copy?",
+        ),
+        (
+            "all_gather",
+            lambda k, n: [[Transfer(0, 3, 8, 10, "add")], *all_gather(k, n)],
+            "device 0, elements 8 to 10: the share of device 0 is in it, too. It came so from device 3 in step 2.",
+        ),
+        ("all_gather", ring, "device 0, elements 0 to 3: the shares of device 1, 2, 3 are in it, too."),
+        (
+            "reduce_scatter",
+            lambda k, n: reduce_scatter(k, n)[:-1],
+            "device 0, elements 0 to 3: the shares of device 1, 2, 3 are lacking. No step sends anything there.",
+        ),
+        (
+            "reduce_scatter",
+            lambda k, n: with_op(reduce_scatter(k, n), "copy"),
+            "device 0, elements 0 to 3: .* are lacking. Step 3 replaces it by a copy from device 3 that is without it",
+        ),
+        ("reduce_scatter", all_gather, "device 0, elements 0 to 3: the shares of device 1, 2, 3 are lacking"),
+        ("broadcast", lambda k, n: to_all(1, k, n), "device 0, elements 0 to 10: the share of device 2 is lacking"),
+        (
+            "broadcast",
+            lambda k, n: with_op(to_all(2, k, n), "add"),
+            "device 0, .* of device 0 is in it, too. Should step 1",
+        ),
+        ("broadcast", lambda k, n: to_all(2, k, n - 1), "device 0, elements 9 to 10: the share of device 2 is lacking"),
+        (
+            "broadcast",
+            lambda k, n: [[Transfer(0, 2, 0, 5, "add")], *to_all(2, k, n)],
+            "device 0, elements 0 to 5: the share of device 0 is in it, too. It came so from device 2 in step 2.",
+        ),
+        (
+            "all_to_all",
+            lambda k, n: [each_to_each(k, n)[0][:3]],
+            "device 0, elements 4 to 5: the share of device 1 is lacking. No step sends anything there.",
+        ),
+        (
+            "all_to_all",
+            lambda k, n: with_op(each_to_each(k, n), "add"),
+            "device 1, elements 1 to 2: the share of device 1 is in it, too. Should step 1 copy?",
+        ),
+        (
+            "all_to_all",
+            lambda k, n: [[t._replace(source=t.destination, destination=t.source) for t in each_to_each(k, n)[0]]],
+            "device 1, elements 1 to 2: the share of device 0 is lacking.",
+        ),
+    ],
+)
+def test_mistakes_of_other_goals_are_named(goal, wrong, message):
+    k, n = 4, 10
+    with pytest.raises(ScheduleError, match=message):
+        prove(wrong(k, n), k, n, goal, root=2)
+
+
+def test_goals_that_are_none():
+    with pytest.raises(ValueError, match="goal 'gather' is unknown; choose from allreduce, reduce_scatter, all_gather"):
+        prove([], 4, 10, goal="gather")
+    for root in (4, -1, 1.5):
+        with pytest.raises(ValueError, match=f"root is {root}; it should be a whole number"):
+            prove(to_all(0, 4, 10), 4, 10, "broadcast", root)

@@ -79,7 +79,10 @@ def diagnosis(found, right, place, what, of):
         return f"{said} It came so from device {history[-1].action.source} in step {history[-1].number}."
     lacking = right - held.keys()
     if not lacking:
-        return f"{_named(held.keys() - right, what, of)} in it, too. Should step {history[-1].number} copy?"
+        last, said = history[-1], f"{_named(held.keys() - right, what, of)} in it, too."
+        if _is_added(last):
+            return f"{said} Should step {last.number} copy?"
+        return f"{said} It came so from device {last.action.source} in step {last.number}."
     said = f"{_named(lacking, what, of)} lacking."
     for write in history:
         if not _is_added(write) and lacking & write.had.keys() - write.came.keys():
