@@ -23,7 +23,7 @@ import re
 
 import numpy as np
 
-from ..arguments import check_number, check_whole, shown
+from ..arguments import check_number, check_text, check_whole, is_number, shown
 from ..devices import MOST_DEVICES
 from .links import NO_LINK, Network
 
@@ -33,8 +33,8 @@ MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1),
 
 EXAMPLE = "0-1: 25 GB/s"
 LINE = re.compile(r"\s*([\w ]*\w)\s*([->])\s*([\w ]*\w)\s*:\s*([0-9.]{1,20})\s*([kMGT]?)(B|bit)/s\s*")
-LATENCY = re.compile(r"\s*latency\s*:\s*([0-9.]{1,20})\s*([nuµm]?)s\s*")
-UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
+LATENCY = re.compile(r"\s*latency\s*:\s*([0-9.]{1,20})\s*([nuµμm]?)s\s*")
+UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 
 
 def wired(wires, latency=2e-6, name=None):
@@ -45,13 +45,17 @@ def wired(wires, latency=2e-6, name=None):
 
     Raises ValueError for other ends, a wire from an end to itself, bandwidths below 0, and devices out of reach.
     """
+    if not isinstance(wires, dict) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in wires):
+        raise ValueError(
+            f"wires is {shown(wires)}; it should be a dict of bandwidths by pairs, such as {{(0, 1): 25e9}}"
+        )
     ends = {end for pair in wires for end in pair}
     numbers = {end for end in ends if not isinstance(end, str)}
     k = len(numbers)
     if numbers != {*range(k)} or not 1 <= k <= MOST_DEVICES or any(a == b for a, b in wires):
         raise ValueError(
-            f"wires: their devices are {shown(sorted(numbers))}; they should be all numbers from 0 on, at most "
-            f"{MOST_DEVICES}, and a wire join two of them, or one and a switch with a name"
+            f"wires: their devices are {shown(sorted(numbers, key=_as_number))}; they should be all numbers from 0 on, "
+            f"at most {MOST_DEVICES}, and a wire join two of them, or one and a switch with a name"
         )
     for pair, bandwidth in wires.items():
         check_number(f"the bandwidth of wire {pair}", bandwidth, least=0)
@@ -65,6 +69,10 @@ def wired(wires, latency=2e-6, name=None):
     network = Network(name or f"{k} devices", k, links, bandwidths, _by(ways), _by(legs * float(latency)))
     network.wired, network.direct = (both, latency), legs == 1
     return network
+
+
+def _as_number(end):
+    return end if is_number(end) else np.inf
 
 
 def _by(table):
@@ -117,6 +125,7 @@ def read_wires(text, name=None):
 
     Raises ValueError, with the line, for anything else, and what `wired` raises.
     """
+    check_text("text", text)
     wires, latency = {}, 2e-6
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#")[0]
@@ -140,15 +149,24 @@ def read_wires(text, name=None):
 def rewired(network, changes):
     """A wired network with ``changes``: bandwidths by pairs of ends, for both directions; 0: the wire is broken.
 
-    Raises ValueError for a network that is not `wired`, and what `wired` raises.
+    Raises ValueError for a network that is not `wired`, for a wire to be broken that it has not, and what `wired`
+    raises.
     """
     if network.wired is None:
         raise ValueError(
             f"network {network.name} is not one of wires, which could be changed; give such as torus(4, 4)"
         )
-    both = {(b, a): bandwidth for (a, b), bandwidth in changes.items()} | dict(changes)
-    said = ", ".join(f"{a}-{b} {'at %g GB/s' % (to / 1e9) if to else 'broken'}" for (a, b), to in changes.items())
     wires, latency = network.wired
+    if not isinstance(changes, dict) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in changes):
+        raise ValueError(
+            f"changes is {shown(changes)}; it should be a dict of bandwidths by pairs, such as {{(0, 1): 0}}"
+        )
+    for pair, bandwidth in changes.items():
+        check_number(f"the bandwidth of wire {shown(pair)}", bandwidth, least=0)
+        if pair not in wires and not bandwidth:
+            raise ValueError(f"wire {shown(pair)} is to be broken, but {network.name} has none there")
+    both = {(b, a): bandwidth for (a, b), bandwidth in changes.items()} | changes
+    said = ", ".join(f"{a}-{b} {'at %g GB/s' % (to / 1e9) if to else 'broken'}" for (a, b), to in changes.items())
     return wired(wires | both, latency, f"{network.name}, {said}")
 
 
@@ -175,11 +193,14 @@ def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
 
 def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
     """2 to the power of ``dimensions`` devices."""
+    check_whole("hypercube: dimensions", dimensions, least=0, most=MOST_DEVICES.bit_length() - 1)
     return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
 
 
 def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
     """``size`` devices at a leaf switch, which has as many wires of the same ``bandwidth``, to a spine switch each."""
+    for name, value in (("k", k), ("size", size)):
+        check_whole(f"fat_tree: {name}", value, most=MOST_DEVICES)
     leaf = [f"leaf {i // size}" for i in range(k)]
     wires = {(i, leaf[i]): bandwidth for i in range(k)}
     wires |= {(each, f"spine {j}"): bandwidth for each in dict.fromkeys(leaf) for j in range(size)}
@@ -188,6 +209,8 @@ def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
 
 def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
     """``groups`` of ``size`` devices each, all wired to all; the wires to other groups begin at devices in turn."""
+    for name, value in (("groups", groups), ("size", size), ("devices", groups * size)):
+        check_whole(f"dragonfly: {name}", value, most=MOST_DEVICES)
     wires = {}
     for group in range(groups):
         first = group * size
