@@ -1,24 +1,24 @@
 """The all-gather of the fewest steps on a small network, found exactly: that one step fewer is too few is proved.
 
 Each device owns as many chunks as any other. In a step a link carries as many chunks as its bandwidth is times that of
-the slowest link, rounded; whatever a device passes on it had before the step. Whether so many steps are enough is a
-question to a solver of linear programs in whole numbers. There is an unknown for each chunk, pair of wired devices and
-step: is it sent (1) or not (0)? These are the equations, of which each may be read as a sentence:
+the slowest link, rounded (so where it is no multiple a step takes this link longer, or leaves it idle for a while);
+whatever a device passes on it had before the step. Whether so many steps are enough is a question to a solver of linear
+programs in whole numbers. There is an unknown for each chunk, pair of wired devices and step: is it sent (1) or not
+(0)? These are the rules, of which each may be read as a sentence:
 
     arrives   each chunk comes to each device that does not own it, once
-    had       if a sends a chunk, a owns it, or it came to a in an earlier step
-    room      no link carries more chunks in a step than it can
+    had       if a device sends a chunk, it owns it, or it came to it in an earlier step
+    carried   no link carries more chunks in a step than it has room for
 
 Steps are counted upwards from what no all-gather can beat: the longest of the shortest ways, and, for each group of
 devices, the chunks of others through the links into it. So the answer is the least number: one fewer is below that, or
-the solver proved that these equations have no solution.
+the solver found that these rules have no solution, as surely as it computes, which it does in floats.
 
 Sources: Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for steps, chunks and the method, with
 another solver (z3, of formulas); Huangfu and Hall 2018, "HiGHS", for the solver, which comes with SciPy.
 """
 
 import dataclasses
-import itertools
 
 import numpy as np
 
@@ -47,8 +47,8 @@ def fewest_steps(network, n, parts=1):
     if cuts.k == 1:
         return []
     room = np.maximum(1, np.round(network.bandwidth / network.bandwidth.min()))
-    tries = (_in_steps(cuts, room, parts, count) for count in itertools.count(_at_least(cuts, room, parts)))
-    steps = next(found for found in tries if found)
+    counts = range(_at_least(cuts, room, parts), cuts.k**2 * parts)  # the last are enough for one after the other
+    steps = next(filter(None, (_in_steps(cuts, room, parts, count) for count in counts)))
     return forwards(steps, [(a + x, a + y) for a, b in chunk_bounds(n, cuts.k) for x, y in chunk_bounds(b - a, parts)])
 
 
@@ -71,11 +71,11 @@ def _in_steps(cuts, room, parts, count):
     chunks, earlier = sparse.eye_array(len(owners)), np.tril(np.ones((count, count)), -1)
     into, feeds = ((ends[:, None] == destinations).astype(float) for ends in (devices, sources))
     uses = (cuts.ways[..., None] == np.arange(len(room))).any(axis=1).T.astype(float)
-    arrived = sparse.kron(chunks, sparse.kron(into, np.ones((1, count))))
-    lacking = sparse.kron(chunks, sparse.eye_array(len(sources) * count) - sparse.kron(feeds, earlier))
+    arrives = sparse.kron(chunks, sparse.kron(into, np.ones((1, count))))
+    had = sparse.kron(chunks, sparse.eye_array(len(sources) * count) - sparse.kron(feeds, earlier))
     carried = sparse.kron(np.ones((1, len(owners))), sparse.kron(uses, np.eye(count)))
     wanted, owned = (owners != devices).ravel(), np.repeat((owners == sources).ravel(), count)
-    rules = [(arrived, wanted, wanted), (lacking, -np.inf, owned), (carried, 0, np.repeat(room, count))]
+    rules = [(arrives, wanted, wanted), (had, -np.inf, owned), (carried, 0, np.repeat(room, count))]
     is_near = cuts.far(np.ones(len(sources)))[owners, sources][..., None] <= numbers  # it can have come there by then
     may, limit = is_near & (owners != destinations)[..., None], {"time_limit": MOST_SECONDS}
     found = optimize.milp(np.zeros(may.size), integrality=1, bounds=(0, may.ravel()), constraints=rules, options=limit)
