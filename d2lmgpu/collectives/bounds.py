@@ -13,6 +13,7 @@ average, are joined first. What is found holds for any schedule, but on odd netw
 Source: Patarasuk and Yuan 2009 for the switch; cuts for allreduce as in Zhao et al. 2024, "ForestColl".
 """
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -61,6 +62,20 @@ class Cuts:
             node[a] = len(self.tree)
             self.levels.append(labels.copy())
             self.tree.append(labels == a)
+
+    @functools.cached_property
+    def mirror(self):
+        """Those of the network with all wires turned round; the same, if it is no other.
+
+        What spreads there is, backwards, a reduction here.
+        """
+        network, pairs = self.network, (self.sources, self.destinations)
+        tables = np.zeros((2, self.k, self.k))
+        tables[0][pairs], tables[1][pairs] = 1 / self.slowest, 1 + network.latency(*pairs)
+        if np.array_equal(tables, tables.swapaxes(1, 2)):
+            return self
+        turned = {name: _turned(getattr(network, name)) for name in ("route", "latency")}
+        return Cuts(dataclasses.replace(network, direct=network.direct.T, **turned))
 
     def capacity(self, crossing):
         """Bytes/s that go over the links between some pairs of devices at most; ``crossing``: a mask of the pairs."""
@@ -112,6 +127,10 @@ class Cuts:
             rest = shares[number] - need[a] - need[b]
             shares |= {child: need[child] + rest * sizes[child] / (sizes[a] + sizes[b]) for child in (a, b)}
         return np.array([shares[i] for i in range(self.k)])
+
+
+def _turned(function):
+    return lambda sources, destinations: function(destinations, sources)
 
 
 @functools.lru_cache(maxsize=64)

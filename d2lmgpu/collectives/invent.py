@@ -111,24 +111,39 @@ def _known(network, n, goal, root):
 
 def _found(cuts, n, goal, itemsize, root):
     """The best schedule of those that searches find."""
-    best, messages = (np.inf, None, None, None), 0
+    reduces, spreads = goal in ("allreduce", "reduce_scatter"), goal != "reduce_scatter"
+    directions = dict.fromkeys([cuts.mirror] * reduces + [cuts] * spreads)  # one, where all wires are alike both ways
+    best, messages = (np.inf, None, None), 0
     for owners, bounds, homes in sorted(_cut(cuts, n, goal, root), key=lambda each: len(each[0])):
-        search = Search(cuts, owners, max(stop - start for start, stop in bounds) * itemsize, homes)
-        ways = itertools.product(search.windows, (False, True)[: 1 + (search.is_uneven and homes is None)])
-        for window, patient in ways:
-            if messages + len(owners) * cuts.k > MESSAGES and best[1]:
-                continue
-            steps, seconds = search.run(window, patient=patient)
-            messages += sum(map(len, steps))
-            if seconds < best[0]:
-                best = seconds, steps, bounds, functools.partial(search.run, window, patient=patient)
-    seconds, steps, bounds, run = best
-    for seed in range(1, min(TRIES, MESSAGES // 10 // (len(bounds) * cuts.k))):
+        found = []
+        for each in directions:
+            search = Search(each, owners, max(stop - start for start, stop in bounds) * itemsize, homes)
+            fastest = np.inf, None, None
+            ways = itertools.product(search.windows, (False, True)[: 1 + (search.is_uneven and homes is None)])
+            for window, patient in ways:
+                if messages + len(owners) * cuts.k > MESSAGES and best[1]:
+                    continue
+                steps, seconds = search.run(window, patient=patient)
+                messages += sum(map(len, steps))
+                if seconds < fastest[0]:
+                    fastest = seconds, steps, functools.partial(search.run, window, patient=patient)
+            found.append(fastest)
+        seconds = sum(each[0] for each in found)
+        if seconds < best[0]:
+            best = seconds, found, bounds
+    _, found, bounds = best
+    found = [_again(*each, len(bounds) * cuts.k) for each in found]
+    reduce = backwards(found[0], bounds) if reduces else []
+    return reduce + (forwards(found[-1], bounds) if spreads else [])
+
+
+def _again(seconds, steps, run, messages):
+    """The best steps of some more searches, of so many messages each."""
+    for seed in range(1, min(TRIES, MESSAGES // 10 // messages)):
         again, less = run(seed=seed)
         if less < seconds:
             steps, seconds = again, less
-    reduce = backwards(steps, bounds) if goal in ("allreduce", "reduce_scatter") else []
-    return reduce + (forwards(steps, bounds) if goal != "reduce_scatter" else [])
+    return steps
 
 
 def _cut(cuts, n, goal, root):
