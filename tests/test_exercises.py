@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import runpy
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.collectives import invent
 from d2lmgpu.exercises import EXERCISES, check, compare, faulty, judge, save_data, setting
 from d2lmgpu.exercises.topics import TOPICS
 
@@ -63,6 +65,20 @@ def test_the_notebook_shows_the_fault_that_it_measured(name):
     cells = ["".join(cell["source"]) for notebook in parts for cell in notebook["cells"]]
     assert len([source for source in cells if source.startswith(inspect.getsource(getattr(faulty, name)))]) == 1
     assert not judge(name, getattr(faulty, name)).right
+
+
+@pytest.mark.parametrize("name", ["torus_allreduce", "line_allreduce"])
+def test_a_right_answer_is_told_its_time_beside_others(name):
+    """What the check says of `invent` is what that finds."""
+    exercise, n = EXERCISES[name], 40_000_000
+    found = invent(exercise.network, n)
+    assert found.name == "invented" and found.seconds == pytest.approx(exercise.invented, rel=1e-3)
+    both = found.considered["both rings along"]
+    _, said = judge(name, SOLUTIONS[name]).says.split("\n  ")
+    others = f"both rings along the wires {1e3 * both:.4g}; invented {1e3 * found.seconds:.4g}"
+    assert f"{others}; no schedule can beat {1e3 * found.bound:.4g}." in said
+    yours = float(re.search(r"Yours: ([\d.]+) ms simulated", said)[1]) / 1e3
+    assert found.bound < yours < 1.1 * found.bound and yours < found.seconds < both
 
 
 def test_threads_may_wait_for_a_device_each():

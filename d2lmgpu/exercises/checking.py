@@ -44,10 +44,10 @@ def judge(name, answer, seconds=None, seed=None):
     before = SEED.set(seed)
     try:
         with time_limit(seconds):
-            _try_cases(exercise, answer)
-        if library := _librarys_own(name, answer):
+            said = _try_cases(exercise, answer)
+        if library := _librarys_own((name, *exercise.without), answer):
             raise Wrong(f"all right, but it is the library's own {library}", "write the function yourself")
-        return Verdict(True, f"✓ {name}: {exercise.says}")
+        return Verdict(True, "\n  ".join([f"✓ {name}: {exercise.says}", *said]))
     except Empty as nothing:
         return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")
     except Wrong as wrong:
@@ -68,12 +68,14 @@ BUSY = "does it wait for something that never happens? If devices are still busy
 
 
 def _try_cases(exercise, answer):
-    """Try the answer on all cases, and with a seed on three hidden ones."""
+    """Try the answer on all cases, and with a seed on three hidden ones. Returns the sentences on the former."""
     named = exercise.cases.items() if isinstance(exercise.cases, dict) else [(None, case) for case in exercise.cases]
     drawn = [(None, exercise.draw(random_numbers(own))) for own in range(3)] if SEED.get() is not None else []
+    said = []
     for words, arguments in (*named, *drawn):
         with np.errstate(all="ignore"), in_case(words or exercise.words(*arguments)):
-            exercise.test(answer, *arguments)
+            said.append(exercise.test(answer, *arguments))
+    return [each for each in said[: len(exercise.cases)] if isinstance(each, str)]
 
 
 def not_yet(name, what, hint, output=""):
@@ -88,16 +90,16 @@ def what_ends(error):
     return f"raised {in_words(error)}"
 
 
-def _librarys_own(name, answer):
+def _librarys_own(names, answer):
     """The full name of the library's function that the answer is, or that it calls to do its work; None if neither.
 
-    An answer may use the whole library except the function that exercise ``name`` asks for.
+    An answer may use the whole library except functions of these ``names``, of which the first is the exercise's.
     """
     while isinstance(answer, functools.partial):
         answer = answer.func
     answer = inspect.unwrap(answer)
     used = _named_in(answer) if inspect.isfunction(answer) else ()
-    own = (thing for thing in (answer, *used) if _is_librarys(thing) and (thing is answer or thing.__name__ == name))
+    own = (thing for thing in (answer, *used) if _is_librarys(thing) and (thing is answer or thing.__name__ in names))
     return next((f"{thing.__module__}.{thing.__qualname__}" for thing in own), None)
 
 

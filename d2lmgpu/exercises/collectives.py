@@ -10,6 +10,18 @@ FORM = "a schedule is a list of steps, a step a list of Transfer(source, destina
 CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take chunk numbers modulo k"
 
 
+def proved(answer, k, n, hint):
+    """The schedule that an answer returns. Raises `Wrong` unless it is an allreduce; ``hint``: of what is wrong."""
+    schedule = read(returned(call(answer, k, n, hint=CHUNKS)), [[object]], FORM)
+    if k > 1 and not any(schedule):
+        raise Empty("no device sends anything")
+    try:
+        prove(schedule, k, n)
+    except ValueError as error:
+        raise Wrong(str(error), hint(str(error)) if isinstance(error, ScheduleError) else FORM) from error
+    return schedule
+
+
 def _hint(error, k, n):
     if n % k:
         return f"it is right where k divides n; {CHUNKS}"
@@ -38,13 +50,7 @@ class ring(Exercise):
 
     def test(self, answer, k, n):
         """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
-        schedule = read(returned(call(answer, k, n, hint=CHUNKS)), [[object]], FORM)
-        if k > 1 and not any(schedule):
-            raise Empty("no device sends anything")
-        try:
-            prove(schedule, k, n)
-        except ValueError as error:
-            raise Wrong(str(error), _hint(str(error), k, n) if isinstance(error, ScheduleError) else FORM) from error
+        schedule = proved(answer, k, n, lambda error: _hint(error, k, n))
         ways = {(t.destination - t.source) % k for step in schedule for t in step}
         no_ring = "right, but not a ring: the devices do not all send to the same one of their two neighbours"
         expect(len(ways) <= 1 and ways <= {1, k - 1}, no_ring, "device i sends to device (i + 1) % k only")

@@ -37,6 +37,10 @@ class Exercise:
     """The hint if the answer raises an error."""
     keeps = ""
     """The hint if the answer changes its arguments; "" if it is allowed to."""
+    without = ()
+    """Names of the library's functions that an answer may not use, beside the one that it is to be."""
+    after_core = False
+    """Whether it is of a notebook after *Your own framework*, though of a number of the core path."""
 
     def __init_subclass__(cls):
         paragraphs = (cls.__doc__ or "\n\n").split("\n\n")  # with -OO there is none
@@ -62,7 +66,10 @@ class Exercise:
         return f"{type(self).__name__}({', '.join(map(_typed, arguments))})"
 
     def test(self, answer, *arguments):
-        """Raise `Wrong` or `Empty` unless the answer is right in a case: here, if it returns what is right."""
+        """Raise `Wrong` or `Empty` unless the answer is right in a case: here, if it returns what is right.
+
+        If it returns a text, that is a sentence on a right answer.
+        """
         given = copy.deepcopy(arguments)
         result = returned(call(answer, *given, hint=self.raises))
         expect(not self.keeps or same(given, arguments), "it changed its arguments", self.keeps)

@@ -29,7 +29,7 @@ from .results import in_words
 from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS
 
-CORE = {name: number for number in (1, 2, 4, 5, 6) for name in TOPICS[number - 1]}
+CORE = {name: number for number in (1, 2, 4, 5, 6) for name, each in TOPICS[number - 1].items() if not each.after_core}
 """For each exercise of the core path the number of its notebook."""
 
 PAGE = "my_framework.html"

@@ -19,7 +19,8 @@ TOPICS = [
         *("scaling", "speed", "bugs", "plans", "memory", "machines", "frameworks"),
     )
 ]
-"""The exercises of each topic, by name."""
+TOPICS[6 - 1] |= _exercises("wirings")
+"""The exercises of each topic, by name: those of the notebooks of one number."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}
 """All exercises by name."""

@@ -1,0 +1,76 @@
+"""Exercises of notebook 6d, invent an allreduce: one that beats the ring on a torus, one for a ring with a broken wire.
+
+A right answer is told its simulated time beside those of others, so that it can be improved.
+"""
+
+from ..collectives import bound, ring_along, simulate
+from ..collectives.wires import nvlink_ring, rewired, torus
+from .collectives import proved
+from .exercise import Exercise
+from .results import expect
+
+LONG = 20_000_000
+"""From so many elements on an answer is timed."""
+
+NEIGHBOURS = "send only where network.direct[source, destination] is true; others pass messages on, which takes longer"
+
+
+class torus_allreduce(Exercise):
+    """Write torus_allreduce(k, n), an allreduce as a schedule for torus(4, 4): k is 16, and device 4 * row + column is
+    wired to its two neighbours in its row and in its column. All messages go over one wire. For 160 MB it is to take
+    less simulated time than ring_along(torus(4, 4), both_ways=True). n need not be divisible by anything.
+
+    proved, on wires that are there, and faster than the ring in both directions.
+    """
+
+    after_core = True
+    cases = ((16, 16), (16, 1000), (16, 5), (16, 40_000_000))
+    network = torus(4, 4)
+    without = "invent", "invented"
+    invented = 1.56e-3
+    """Seconds of `invent` for 160 MB."""
+    hint = "first let each row be right by itself: reduce_scatter in all rows; then add up what each column owns"
+    faster = "rows and columns can work at the same time, on parts of the array of their own, and wires work both ways"
+
+    def enough(self, n):
+        """So many seconds are not too many, and a word on them."""
+        ring = simulate(self.ring(n), self.network).seconds
+        return 0.999 * ring, f"the ring in both directions takes {1000 * ring:.4g}"
+
+    def ring(self, n):
+        return ring_along(self.network, both_ways=True)(self.network.k, n)
+
+    def test(self, answer, k, n):
+        """The schedule is proved, uses single wires, and, if it is long, is fast enough; returns how long it takes."""
+        schedule = proved(answer, k, n, lambda error: self.hint)
+        ways = ((t.source, t.destination) for step in schedule for t in step)
+        far = next((way for way in ways if not self.network.direct[way]), None)
+        expect(not far, "right, but no wire leads from device {} to device {}".format(*far or (0, 0)), NEIGHBOURS)
+        if n < LONG:
+            return None
+        time, (enough, why) = simulate(schedule, self.network), self.enough(n)
+        busy = (time.link_bytes / self.network.bandwidth).mean() / time.seconds
+        said = f"{1000 * time.seconds:.4g} ms simulated, in which a wire is busy {busy:.0%} of the time on average"
+        expect(time.seconds < enough, f"right, but it takes {said}; {why}", self.faster)
+        ring, least = simulate(self.ring(n), self.network).seconds, bound(self.network, n)
+        others = f"both rings along the wires {1000 * ring:.4g}; invented {1000 * self.invented:.4g}"
+        return f"Yours: {said}; {others}; no schedule can beat {1000 * least:.4g}."
+
+
+class line_allreduce(torus_allreduce):
+    """Write line_allreduce(k, n), an allreduce as a schedule for eight devices, k, in a ring of wires, of which the one
+    between devices 7 and 0 is broken: nvlink_ring(8, 25e9, 2e-6) without 7-0. All messages go over one wire. For 160 MB
+    it is to take at most 1.4 times the time that no schedule can beat. n need not be divisible by anything.
+
+    proved, on wires that are there, and near what no schedule can beat.
+    """
+
+    cases = ((8, 16), (8, 1000), (8, 5), (8, 40_000_000))
+    network = rewired(nvlink_ring(8, bandwidth=25e9, latency=2e-6), {(7, 0): 0})
+    invented = 7.752e-3
+    hint = "begin with one chunk: it collects all shares on its way to one device, and goes back to all from there"
+    faster = "cut the array into many chunks, each a step behind the one before: then all wires work, and both ways"
+
+    def enough(self, n):
+        least = bound(self.network, n)
+        return 1.4 * least, f"no schedule can beat {1000 * least:.4g}, and 1.4 times as much is enough"

@@ -1,0 +1,30 @@
+"""Solutions of notebook 6d's exercises."""
+
+import numpy as np
+
+from d2lmgpu.collectives import Transfer, all_gather, chunk_bounds, place, reduce_scatter, ring, together
+
+
+def torus_allreduce(k, n):
+    """A quarter of the array each for rows first and columns first, one way round and the other, all at once."""
+    grid, parts = np.arange(k).reshape(4, 4), []
+    turned = grid[::-1, ::-1]
+    for (start, stop), first in zip(chunk_bounds(n, 4), (grid, grid.T, turned, turned.T), strict=True):
+        lines, own = first.tolist(), chunk_bounds(stop - start, 4)
+        across = zip(first.T.tolist(), own, strict=True)  # the devices in place i of their lines own chunk i
+        collect = [place(reduce_scatter(4, stop - start), line, start) for line in lines]
+        add_up = [place(ring(4, after - before), line, start + before) for line, (before, after) in across]
+        give_back = [place(all_gather(4, stop - start), line, start) for line in lines]
+        parts.append(together(*collect) + together(*add_up) + together(*give_back))
+    return together(*parts)
+
+
+def line_allreduce(k, n):
+    """Each chunk is added up from both ends to the middle, and goes back; the next one is a step behind it."""
+
+    def one(start, stop):
+        ways = [[(i, i + 1), (k - 1 - i, k - 2 - i)] for i in range(k // 2 - 1)] + [[(k // 2, k // 2 - 1)]]
+        collect = [[Transfer(a, b, start, stop, "add") for a, b in step] for step in ways]
+        return collect + [[Transfer(b, a, start, stop, "copy") for a, b in step] for step in reversed(ways)]
+
+    return together(*([[]] * late + one(*bounds) for late, bounds in enumerate(chunk_bounds(n, 128))))
