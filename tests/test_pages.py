@@ -170,7 +170,7 @@ def test_the_times_of_the_notebooks():
     everything = sum(int(time) for _, (_, time, _) in told)
     page = " ".join(read(ROOT / "docs" / "teaching.md").split())
     hours = [f"{total // 60} hours and {total % 60} minutes" for total in (core, everything)]
-    assert f"The core path, {hours[0]}," in page and f"all thirty-one take {hours[1]}." in page
+    assert f"The core path, {hours[0]}," in page and f"all thirty-two take {hours[1]}." in page
 
 
 def numbers(text):

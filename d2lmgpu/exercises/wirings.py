@@ -17,8 +17,8 @@ NEIGHBOURS = "send only where network.direct[source, destination] is true; other
 
 class torus_allreduce(Exercise):
     """Write torus_allreduce(k, n), an allreduce as a schedule for torus(4, 4): k is 16, and device 4 * row + column is
-    wired to its two neighbours in its row and in its column. All messages go over one wire. For 160 MB it is to take
-    less simulated time than ring_along(torus(4, 4), both_ways=True). n need not be divisible by anything.
+    wired to its two neighbours in its row and to those in its column. Send between neighbours only. For 160 MB it is to
+    take less simulated time than ring_along(torus(4, 4), both_ways=True). n need not be divisible by anything.
 
     proved, on wires that are there, and faster than the ring in both directions.
     """
@@ -58,9 +58,10 @@ class torus_allreduce(Exercise):
 
 
 class line_allreduce(torus_allreduce):
-    """Write line_allreduce(k, n), an allreduce as a schedule for eight devices, k, in a ring of wires, of which the one
-    between devices 7 and 0 is broken: nvlink_ring(8, 25e9, 2e-6) without 7-0. All messages go over one wire. For 160 MB
-    it is to take at most 1.4 times the time that no schedule can beat. n need not be divisible by anything.
+    """Write line_allreduce(k, n), an allreduce as a schedule for a ring of wires in which the one between devices 7
+    and 0 is broken, rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0}); k is 8. Send between neighbours only. For 160
+    MB it is to take at most 1.4 times as long, simulated, as no schedule can beat. n need not be divisible by
+    anything.
 
     proved, on wires that are there, and near what no schedule can beat.
     """
