@@ -1,6 +1,7 @@
 """Pictures of schedules: what is in them, since a test cannot look at them."""
 
 import numpy as np
+import pytest
 
 from d2lmgpu.collectives import ALGORITHMS, Transfer, draw, draw_bytes, draw_steps, naive, plot_times, ring
 from d2lmgpu.collectives.network import full_switch, machines
@@ -78,7 +79,10 @@ def test_times_and_their_crossover():
     algorithms = {name: ALGORITHMS[name] for name in ("recursive_doubling", "ring")}
     sizes = [2**i for i in range(6, 26)]
     axes = plot_times(algorithms, full_switch(8, 1e9, 1e-5), sizes=sizes).axes[0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(algorithms)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [*algorithms, "no allreduce is faster"]
+    bound = axes.lines[2].get_ydata()
+    assert bound[-1] == pytest.approx(1e-5 + 2 * 7 / 8 * sizes[-1] / 1e9)
+    assert all((bound <= line.get_ydata()).all() for line in axes.lines[:2])
     marks = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
     crossing = (14 - 3) * 1e-5 * 1e9 / (3 - 2 * 7 / 8)  # 3(α + n/β) = 14α + 2·7/8·n/β
     assert len(marks) == 1 and crossing / 2 < marks[0] < crossing * 2

@@ -1,15 +1,36 @@
 """``d2lmgpu allreduce``: time allreduce algorithms.
 
 On the devices, in the convention of NCCL-tests: algbw = bytes / time, busbw = algbw * 2(k-1)/k, in GB/s. Every sum is
-checked.
+checked. Or simulated, with --on: on a network by name, or the wires in a file, a line for each such as "0-1: 25 GB/s",
+for which --invent lets the computer find one.
 """
 
 import collections
+import functools
+import time
+from pathlib import Path
 
+from ..arguments import shown
 from ..cluster import begin_together, cluster, measure_across
-from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, measure_allreduce, parse_size, plot_measurements
+from ..collectives import (
+    ALGORITHMS,
+    NAMES,
+    TRAINING_NAMES,
+    Invented,
+    check_algorithm,
+    invent,
+    measure_allreduce,
+    parse_size,
+    plot_measurements,
+    plot_times,
+    ring_along,
+    simulate,
+    write_html,
+)
+from ..collectives.network import TOPOLOGIES, read_wires, topology
+from ..devices import MOST_DEVICES
 from ..output import check_plot
-from .options import add_devices, add_option, add_output, find_devices, write_results
+from .options import add_devices, add_option, add_output, declare, find_devices, write_results
 from .ranks import join
 
 
@@ -21,14 +42,24 @@ def add_to(command):
     help = f"names with commas between; also {also}, and mpi under mpiexec"
     add_option(command, "--algorithms", str, summing, help, (*NAMES, "mpi"))
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
+    help = f"simulate, on the wires in a file or one of: {', '.join(TOPOLOGIES)}"
+    action = add_option(command, "--on", str, None, help, tuple(TOPOLOGIES))
+    declare(command, action, lambda options: None if options.on in TOPOLOGIES else options.on)
+    command.add_argument("--invent", action="store_true", help="invent one for the network of --on, too")
     add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)", check=check_plot)
+    add_output(command, "--html", "write a page on which the fastest for the last size plays, on the network of --on")
 
 
 def run(options):
     """Time all algorithms for all sizes, a line each."""
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
+    if options.on is not None:
+        return _simulate(options, algorithms, sizes)
+    for name in ("invent", "html"):
+        if getattr(options, name):
+            raise ValueError(f"--{name} is for a network that is simulated; give its name or file, too: --on torus")
     several = begin_together()
     everybody = join(options) if several else cluster(find_devices(options, "2")[1])
     if everybody is None:
@@ -55,3 +86,53 @@ def _report(options, devices, measured):
         print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
         rows.append(row)
     write_results(options, {"rows": [row.as_dict() for row in rows]}, plot=lambda: plot_measurements(rows))
+
+
+def _network(options):
+    """The one of --on. Raises ValueError for another number of devices than it has, OSError for a file."""
+    asked = options.devices
+    if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MOST_DEVICES):
+        raise ValueError(f"--devices is {shown(asked)}; of a network that is simulated give how many, such as 16")
+    if options.on in TOPOLOGIES:
+        network = topology(options.on, int(asked or 8))
+    else:
+        network = read_wires(Path(options.on).read_text(encoding="utf-8"), Path(options.on).name)
+    if asked is not None and int(asked) != network.k:
+        raise ValueError(f"--devices is {asked}, and {options.on} has {network.k}; leave out --devices")
+    return network
+
+
+def _simulate(options, algorithms, sizes):
+    for name in algorithms:
+        check_algorithm(name, training=True)
+        if name not in ALGORITHMS:
+            raise ValueError(f"allreduce {name!r} has no schedule to simulate; choose from {', '.join(ALGORITHMS)}")
+    network, rows = _network(options), []
+    makers = {name: ALGORITHMS[name] for name in algorithms}
+    makers |= {"ring along": ring_along(network), "both rings along": ring_along(network, both_ways=True)}
+    if options.invent:
+        makers["invented"] = functools.cache(lambda k, n: invent(network, n))
+    line = "{:>14} {:<19} {:>5} {:>13} {:>13} {:>7}".format
+    print(f"float32, sum, on {network.name}: simulated, not measured; bound: what no allreduce can beat")
+    print(line("bytes", "algorithm", "steps", "seconds", "bound", "factor"))
+    for nbytes in sizes:
+        made = {}
+        for name, make in makers.items():
+            begin = time.perf_counter()
+            schedule = make(network.k, nbytes // 4)
+            took, told = time.perf_counter() - begin, simulate(schedule, network)
+            made[name] = told.seconds, schedule
+            factor = f"{told.seconds / told.bound:.2f}" if told.bound else "-"
+            note = f"  {schedule.name}, proved, in {took:.1f} s" if isinstance(schedule, Invented) else ""
+            seconds = f"{told.seconds:.3e}", f"{told.bound:.3e}"
+            print(line(f"{nbytes:,}", name, len(schedule), *seconds, factor) + note, flush=True)
+            row = {"algorithm": name, "bytes": nbytes, "steps": len(schedule), "simulated_seconds": told.seconds}
+            rows.append(row | {"bound_seconds": told.bound})
+    name = min(made, key=lambda name: made[name][0])
+
+    def write_page(path, schedule):
+        write_html(schedule, network.k, sizes[-1] // 4, path, network, title=name)
+
+    result = {"network": network.name, "devices": network.k, "rows": rows}
+    page = options.html, write_page, made[name][1]
+    write_results(options, result, page, plot=lambda: plot_times(makers, network, sizes))

@@ -14,6 +14,7 @@ from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
 from ..words import several
+from .bounds import bound
 from .simulate import simulate
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
@@ -86,7 +87,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
 
     With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of
     k) and ``sizes`` a single number, ``network`` is a function of k. Dotted lines
-    mark where another algorithm becomes the fastest.
+    mark where another algorithm becomes the fastest, and below the grey one no allreduce can be.
     """
     if devices is None:
         x, points, what, title = sizes, [(network, size) for size in sizes], "bytes on each device", network.name
@@ -97,6 +98,14 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     figure, axes = figure_of((6.4, 4.4))
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
         axes.plot(x, times, color=colour, marker=marker, ms=4, label=name)
+    axes.plot(
+        x,
+        [bound(net, size // 4) for net, size in points],
+        color="#555555",
+        lw=1,
+        marker="_",
+        label="no allreduce is faster",
+    )
     names = list(algorithms)
     best = np.argmin(seconds, axis=0)
     for i in np.flatnonzero(np.diff(best)):

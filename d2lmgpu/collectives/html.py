@@ -43,6 +43,7 @@ def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
             ["network", "none: each step takes one unit of time" if network is None else network.name],
             ["sent in all", f"{sum(total):,} bytes"],
             ["most sent by a device", f"{max(total):,} bytes"],
+            *(_bound(simulation) if network is not None and (states[-1] == 1).all() else ()),  # an allreduce
         ],
         "devices": [f"device {i}" for i in range(k)],
         "kinds": {},
@@ -53,6 +54,11 @@ def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
         "chart": {"name": "sent so far", "lines": sent},
         "holds": {"columns": piece_names(cuts), "most": k, "states": _named(states, [0.0, *times[1:]])},
     }
+
+
+def _bound(simulation):
+    if simulation.bound:
+        yield ["no allreduce is faster than", f"{simulation.bound:.3g} s ({simulation.bound / simulation.seconds:.0%})"]
 
 
 def _said(t, number):

@@ -1,9 +1,9 @@
 """Networks to time a schedule on; links.py says what one is.
 
+Wired ones, which wires.py makes, among them `read_wires` of your own text, and
+
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
-    nvlink_ring          each device is wired to its two neighbours
-    nvlink_mesh          the hybrid cube mesh of a server with 8 V100
     machines             servers of several devices, joined by Ethernet or InfiniBand
     shared_cores         virtual devices: threads on the cores of one computer
 
@@ -14,16 +14,32 @@ machines that there are:
     pcie_bus       all share 16 GB/s, as of PCIe 3.0 through one CPU
     nvlink_ring    50 GB/s each way to both neighbours: two NVLinks
     nvlink_mesh    a DGX-1: up to 8 devices, NVLinks of 25 GB/s
+    torus          a grid as square as k lets it be, of wires of 50 GB/s
+    hypercube      the same wires, of 2, 4, 8, … devices
+    fat_tree       four such wires to a leaf switch, and four from there to spine switches, 5 µs a message
+    dragonfly      groups of 4, wires of 50 GB/s within and 25 GB/s between groups
     machines       servers of 8 with such a switch, and 12.5 GB/s (100 Gbit/s) between them
     ethernet       the same servers with 1.25 GB/s (10 Gbit/s) between them
 
 A message takes 2 µs within a server, 5 over a bus, 10 between servers, 50 by Ethernet.
 """
 
+import math
+
 import numpy as np
 
 from .links import NO_LINK as NO_LINK, Network as Network, check_network as check_network
-from .wires import nvlink_mesh as nvlink_mesh, nvlink_ring as nvlink_ring
+from .wires import (
+    dragonfly as dragonfly,
+    fat_tree as fat_tree,
+    hypercube as hypercube,
+    nvlink_mesh as nvlink_mesh,
+    nvlink_ring as nvlink_ring,
+    read_wires as read_wires,
+    rewired as rewired,
+    torus as torus,
+    wired as wired,
+)
 
 
 def full_switch(k, bandwidth, latency=0.0):
@@ -86,9 +102,19 @@ TOPOLOGIES = {
     "nvlink_ring": lambda k: nvlink_ring(k, 50e9, 2e-6),
     "nvlink_mesh": lambda k: nvlink_mesh(25e9, 2e-6),
     "machines": lambda k: machines(k, 8, 150e9, 12.5e9, 2e-6, 10e-6),
+    "torus": lambda k: torus(*_sides(k)),
+    "hypercube": lambda k: hypercube((k - 1).bit_length()),
+    "fat_tree": lambda k: fat_tree(k),
+    "dragonfly": lambda k: dragonfly(-(-k // 4), 4),
     "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
 }
 """Functions of k that make a `Network` for so many devices, or more."""
+
+
+def _sides(k):
+    """Of the most square grid of k devices."""
+    side = next(side for side in range(math.isqrt(k), 0, -1) if k % side == 0)
+    return side, k // side
 
 
 def topology(name, k):

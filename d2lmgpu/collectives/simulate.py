@@ -1,10 +1,12 @@
 """One reader of schedules: how long would it take on a network that you describe? By the rules of clock.py."""
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..language.moves import check_steps
+from .bounds import bound
 from .clock import Clock
 from .links import check_network
 
@@ -14,28 +16,40 @@ class Simulation:
     """``seconds`` in all, with the network's startup; ``link_bytes`` over each link.
 
     ``step_seconds``: by how much each step is done after those before it. ``times``: for each step the begins and ends
-    of its transfers, two arrays.
+    of its transfers, two arrays. ``bound``: the seconds that no allreduce of as many elements can beat on the network,
+    or no schedule for another ``goal`` (bounds.py); None where the schedule leaves devices of the network out.
     """
 
     seconds: float
     step_seconds: np.ndarray
     link_bytes: np.ndarray
     times: list
+    _find_bound: object = field(repr=False)
+
+    @functools.cached_property
+    def bound(self):
+        return self._find_bound()
 
 
-def simulate(schedule, network, itemsize=4):
+def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
     """Time a schedule on a network; elements have ``itemsize`` bytes. Returns a `Simulation`.
 
-    ``schedule`` may be any iterable of steps. Raises ValueError if it names a
-    device that the network does not have.
+    ``schedule`` may be any iterable of steps. ``goal`` and ``root`` are for its ``bound``: see `bound`. Raises
+    ValueError if it names a device that the network does not have.
     """
     check_network(network)
+    first, last, named = np.inf, 0, 0
     clock, ends, times = Clock(network.k, network, lambda value: itemsize), [network.startup], []
     for _, moves in check_steps(schedule):
         ends_of_ways = [end for each in moves for end in (each.source, each.destination)]
         if any(end.min() < 0 or end.max() >= network.k for end in ends_of_ways):
             raise ValueError(f"simulate: the schedule has more devices than the {network.k} of {network.name}")
+        for each in moves:
+            first, last = min(first, each.start.min()), max(last, each.stop.max())
+            named = max(named, int(np.maximum(each.source, each.destination).max()) + 1)
         moved, _ = clock.step(moves)
         times.append(tuple(np.concatenate([pair[i] for pair in moved] or [np.zeros(0)]) for i in (0, 1)))
         ends.append(clock.end)
-    return Simulation(clock.end, np.diff(ends), clock.link_bytes, times)
+    n = max(0, int(last - min(first, last)))
+    find = functools.partial(bound, network, n, goal, itemsize, root) if named in (0, network.k) else lambda: None
+    return Simulation(clock.end, np.diff(ends), clock.link_bytes, times, find)

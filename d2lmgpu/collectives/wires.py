@@ -140,7 +140,7 @@ def read_wires(text, name=None):
             elif line.strip():
                 raise ValueError
         except ValueError:
-            what = f"line {number}: {shown(line.strip())} is no wire"
+            what = f"{name or 'wires'}, line {number}: {shown(line.strip())} is no wire"
             raise ValueError(f"{what}; write such as {EXAMPLE!r}, or 'latency: 5 us'") from None
     one_way = {(b, a): 0.0 for a, b in wires if (b, a) not in wires}
     return wired(wires | one_way, latency, name)
