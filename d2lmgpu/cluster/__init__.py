@@ -1,5 +1,6 @@
 """The devices of several processes, on one machine or on many: MPI carries the messages between them."""
 
+from .choose import choose as choose
 from .communicator import HangError as HangError
 from .elastic import DeathError as DeathError
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of, unite as unite
@@ -9,6 +10,7 @@ from .measure import (
     measure_across as measure_across,
     measure_wires as measure_wires,
     network_of as network_of,
+    wiring_of as wiring_of,
 )
 from .members import Across as Across, Cluster as Cluster, Place as Place, as_cluster as as_cluster, cluster as cluster
 from .rendezvous import PATIENCE as PATIENCE, agree as agree, checksum_of_code as checksum_of_code

@@ -13,12 +13,13 @@ to add a byte is measured separately.
 
 import functools
 import itertools
+import math
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from ..collectives import Transfer, allreduce, measure
+from ..collectives import Transfer, allreduce, execute, measure
 from ..collectives.network import NO_LINK, Network
 from ..devices import nothing_left_behind, put, synchronize
 from ..measuring import fit, repeated, seconds_of
@@ -67,13 +68,15 @@ class Wires:
     """What messages cost on a cluster, by level: dicts with an item for each of `LEVELS` that the cluster has.
 
     ``latency``: α, the seconds for a message. ``seconds_per_byte``: β. The same for all levels are ``startup``, the
-    seconds until an exchange begins, and ``add_seconds_per_byte``, the seconds to add one byte.
+    seconds until an exchange begins, and ``add_seconds_per_byte``, the seconds to add one byte. ``hosts``: the seconds
+    per byte of each host's wire, where they were measured one by one: see `wiring_of`.
     """
 
     startup: float
     latency: dict
     seconds_per_byte: dict
     add_seconds_per_byte: float
+    hosts: list = field(default_factory=list)
 
     as_dict = asdict
 
@@ -83,12 +86,15 @@ class Wires:
         return next((level for level in wider if level in self.latency), list(self.latency)[-1])
 
 
-def measure_wires(cluster):
-    """The `Wires` of a `Cluster` of at least two devices. All processes call it, and get the same."""
+def measure_wires(cluster, sizes=SIZES, hosts=False):
+    """The `Wires` of a `Cluster` of at least two devices, from messages of these ``sizes`` in bytes.
+
+    All processes call it, and get the same. ``hosts``: measure each host's wire, of which one may be slower.
+    """
     startups, latency, per_byte = [], {}, {}
     with nothing_left_behind(cluster.mine):
         for level, (i, j) in _pairs(cluster).items():
-            tries = [(nbytes, rounds) for nbytes in SIZES for rounds in (1, ROUNDS)]
+            tries = [(nbytes, rounds) for nbytes in sizes for rounds in (1, ROUNDS)]
             # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
             seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
             # The robust fit hardly heeds a few outliers, as on a network that does not limit the first bytes' rate.
@@ -97,7 +103,40 @@ def measure_wires(cluster):
             startups.append(startup)
         a, b = np.ones((2, 2**20), np.float32)
         adding = statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS))
-    return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]))
+    each = _measure_hosts(cluster, sizes[-1], latency) if hosts and "hosts" in latency else []
+    return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]), each)
+
+
+def _measure_hosts(cluster, nbytes, latency):
+    """The seconds per byte of each host's wire: those of the fastest of its exchanges with all others."""
+    first = {place.host: i for i, place in reversed([*enumerate(cluster.places)])}
+    best = dict.fromkeys(cluster.hosts, math.inf)
+    for (a, i), (b, j) in itertools.combinations(sorted(first.items(), key=lambda item: item[1]), 2):
+        one, more = (_time_messages(cluster, i, j, nbytes // 2, rounds) for rounds in (1, ROUNDS))
+        times = gather(cluster, [[((more - one) / (ROUNDS - 1) - latency["hosts"]) / nbytes]] * len(cluster.mine))
+        best |= {host: min(best[host], max(float(times[i, 0]), 1e-15)) for host in (a, b)}
+    return list(best.values())
+
+
+def wiring_of(cluster, wires):
+    """A text as `read_wires` takes it: the devices of a `Cluster`, joined as measured ``wires`` say.
+
+    Those of a process have a wire each to a switch, which stands for its memory, the processes of a host to another,
+    and the hosts to one that joins them.
+    """
+
+    def line(a, b, seconds_per_byte):
+        return f"{a}-{b}: {1e-6 / max(seconds_per_byte, 1e-15):.3f} MB/s"
+
+    inner, outer, *_ = [wires.seconds_per_byte[wires.level(name)] for name in LEVELS]
+    hosts = [*dict.fromkeys(cluster.hosts)]
+    lines = [f"latency: {1e6 * max(0.0, *wires.latency.values(), 0.0):.3f} us"]
+    lines += [line(i, f"process {rank}", inner) for i, rank in enumerate(cluster.owners)]
+    for rank, host in enumerate(cluster.hosts if cluster.size > 1 else ()):
+        lines.append(line(f"process {rank}", f"host {hosts.index(host)}", outer))
+    for number, seconds_per_byte in enumerate(wires.hosts):
+        lines.append(line(f"host {number}", "network", seconds_per_byte))
+    return "\n".join(lines)
 
 
 def network_of(wires, devices=1, processes=1):
@@ -161,12 +200,14 @@ def _pairs(cluster):
 
 def _time_messages(cluster, i, j, n, rounds):
     """The median seconds of so many rounds between devices i and j, as the process of device i measures them."""
-    across = Across(cluster, "messages", functools.partial(both_ways, i=i, j=j, rounds=rounds))
+    schedules = functools.partial(both_ways, i=i, j=j, rounds=rounds)
+    k, across = len(cluster), Across(cluster, "messages", schedules) if cluster.size > 1 else None
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]
 
     def once():
         _mean(cluster, [0])  # all processes begin at the same time
-        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(cluster.mine))
+        exchange = functools.partial(allreduce, data, across) if across else lambda: execute(schedules(k, n), data)
+        return seconds_of(exchange, lambda: synchronize(cluster.mine))
 
     seconds = repeated(once, REPEATS)
     return float(np.median(gather(cluster, [seconds] * len(cluster.mine))[i]))

@@ -1,0 +1,54 @@
+"""Which allreduce is the fastest on these devices? That is what ``allreduce="auto"`` asks, once, before it trains.
+
+    1  messages between devices are measured (measure.py): the wires
+    2  all known allreduces are simulated on these wires, and one is invented for them (collectives/invent.py)
+    3  the few that are the fastest in simulation, and what libraries there are, are measured
+
+Simulation saves the time to measure those that are slow; what is taken is what was measured.
+"""
+
+from ..collectives import ALGORITHMS, TRAINING_NAMES, invent, invented, measure_allreduce, simulate
+from ..collectives.library import check_cards, nccl_library
+from ..collectives.network import read_wires
+from ..devices import DeviceError
+from .measure import measure_across, measure_wires, wiring_of
+
+FEW = 3
+"""So many are measured, and the invented one."""
+
+SIZES = 2**12, 2**16, 2**18
+"""Bytes of the messages that are timed: few, since between hosts a wire may be slow."""
+
+
+def choose(cluster, n):
+    """The fastest allreduce of n float32 elements over the devices of a `Cluster`.
+
+    Returns its name, seconds as measured by name, and the wiring that was found, a text: "invented" is
+    ``invented(read_wires(wiring))``. All processes call it, and get the same.
+    """
+    if len(cluster) == 1:
+        return "ring", {}, None
+    wiring = wiring_of(cluster, measure_wires(cluster, SIZES, hosts=True))
+    network, k = read_wires(wiring), len(cluster)
+    names = [name for name in TRAINING_NAMES if name in ALGORITHMS]
+    simulated = {name: simulate(cluster.schedules(name)(k, n), network).seconds for name in names}
+    fast = [*sorted(simulated, key=simulated.get)[:FEW], *_libraries(cluster)]
+    tried = dict(zip(fast, fast, strict=True))
+    if invent(network, n).name not in ALGORITHMS:
+        tried["invented"] = invented(network)
+    what = [*tried.values()], [4 * n]
+    rows = measure_across(cluster, *what) if cluster.size > 1 else measure_allreduce(cluster.mine, *what)
+    seconds = dict(zip(tried, [row.seconds for row in rows], strict=True))
+    return min(seconds, key=seconds.get), seconds, wiring
+
+
+def _libraries(cluster):
+    for name in ("mpi", "nccl"):
+        try:
+            cluster.across(name)
+            if cluster.size == 1:
+                check_cards(cluster.mine)
+                nccl_library()
+        except DeviceError:
+            continue
+        yield name
