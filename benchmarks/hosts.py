@@ -47,13 +47,14 @@ class NoNamespaces(OSError):
 class Hosts:
     """``count`` hosts as long as this is open: ``with Hosts(2, 100) as hosts: hosts.start(["mpiexec", ...])``.
 
-    ``bandwidth``: of each host's wire in Mbit/s, either way. ``each``: how many processes mpiexec starts on a host
+    ``bandwidth``: of each host's wire in Mbit/s, either way; a list has one for each. ``each``: how many processes mpiexec starts on a host
     before it goes on with the next. Raises `NoNamespaces` where they are not allowed, or tools are missing.
     """
 
     def __init__(self, count=2, bandwidth=1000, each=1):
         self.names = [chr(ord("a") + i) for i in range(count)]
-        self.bandwidth, self.each = bandwidth, each
+        each_one = bandwidth if isinstance(bandwidth, (list, tuple)) else [bandwidth] * count
+        self.bandwidth, self.each = dict(zip(self.names, each_one, strict=True)), each
 
     def __enter__(self):
         missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -101,8 +102,9 @@ class Hosts:
             self.do("sleep 0.01")
         pid = file.read_text().strip()
         self.do(f"ip link add to-{name} type veth peer name eth0 netns {pid}; ip link set to-{name} master switch up")
-        burst = max(4096, round(BURST * self.bandwidth * 1e6 / 8))
-        limit = f"root tbf rate {self.bandwidth}mbit burst {burst} limit {QUEUE}"
+        bandwidth = self.bandwidth[name]
+        burst = max(4096, round(BURST * bandwidth * 1e6 / 8))
+        limit = f"root tbf rate {bandwidth}mbit burst {burst} limit {QUEUE}"
         inside = [
             f"hostname {name}; mount -t tmpfs shm /dev/shm; mount --bind {self.folder}/addresses /etc/hosts",
             f"mount --bind {self.folder}/{name}.boot /proc/sys/kernel/random/boot_id",  # who has one, shares memory
@@ -211,20 +213,26 @@ def main():
         return login(*sys.argv[2:])
     parser = argparse.ArgumentParser(description="Run a command, such as mpiexec, on hosts that are not there.")
     parser.add_argument("--hosts", type=int, default=2, metavar="N")
-    parser.add_argument("--bandwidth", type=int, default=1000, metavar="N", help="Mbit/s of each host's wire")
+    parser.add_argument(
+        "--bandwidth", default="1000", metavar="N", help="Mbit/s of each host's wire, or a list: 100,100,10"
+    )
     parser.add_argument("--each", type=int, default=1, metavar="N", help="processes on a host before the next has some")
     parser.add_argument(
         "--cut", metavar="HOST:SECONDS", help="pull this host's wire out so many seconds after the begin"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    for name in ("hosts", "bandwidth", "each"):
+    words = options.bandwidth.split(",")
+    if not all(word.isdigit() and int(word) for word in words) or len(words) not in (1, options.hosts):
+        parser.error(f"--bandwidth is {options.bandwidth}; it should be at least 1, for all hosts or one for each")
+    bandwidth = list(map(int, words)) if len(words) > 1 else int(words[0])
+    for name in ("hosts", "each"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} is {getattr(options, name)}; it should be at least 1")
     if not options.command[options.command[:1] == ["--"] :]:
         parser.error("give a command to run on the first host, after --, such as -- mpiexec -n 2 hostname")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and so through what stands after `with`
-    with Hosts(options.hosts, options.bandwidth, options.each) as hosts:
+    with Hosts(options.hosts, bandwidth, options.each) as hosts:
         running = hosts.start(options.command[options.command[:1] == ["--"] :])
         try:
             if options.cut:

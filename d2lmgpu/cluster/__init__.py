@@ -1,6 +1,6 @@
 """The devices of several processes, on one machine or on many: MPI carries the messages between them."""
 
-from .choose import choose as choose
+from .choose import choose as choose, on_wiring as on_wiring
 from .communicator import HangError as HangError
 from .elastic import DeathError as DeathError
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of, unite as unite

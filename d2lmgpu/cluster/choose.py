@@ -23,11 +23,9 @@ SIZES = 2**12, 2**16, 2**18
 def choose(cluster, n):
     """The fastest allreduce of n float32 elements over the devices of a `Cluster`.
 
-    Returns its name, seconds as measured by name, and the wiring that was found, a text: "invented" is
-    ``invented(read_wires(wiring))``. All processes call it, and get the same.
+    Returns its name, seconds as measured by name, and the wiring that was found, a text for `on_wiring`. All processes
+    call it, and get the same.
     """
-    if len(cluster) == 1:
-        return "ring", {}, None
     wiring = wiring_of(cluster, measure_wires(cluster, SIZES, hosts=True))
     network, k = read_wires(wiring), len(cluster)
     names = [name for name in TRAINING_NAMES if name in ALGORITHMS]
@@ -35,11 +33,18 @@ def choose(cluster, n):
     fast = [*sorted(simulated, key=simulated.get)[:FEW], *_libraries(cluster)]
     tried = dict(zip(fast, fast, strict=True))
     if invent(network, n).name not in ALGORITHMS:
-        tried["invented"] = invented(network)
+        tried["invented"] = on_wiring("invented", wiring)
     what = [*tried.values()], [4 * n]
     rows = measure_across(cluster, *what) if cluster.size > 1 else measure_allreduce(cluster.mine, *what)
     seconds = dict(zip(tried, [row.seconds for row in rows], strict=True))
     return min(seconds, key=seconds.get), seconds, wiring
+
+
+def on_wiring(name, wiring):
+    """The allreduce that `choose` has found, from what it has told: a name, or a function of k and n."""
+    if name != "invented":
+        return name
+    return invented(read_wires(wiring, "the wiring that was measured"))
 
 
 def _libraries(cluster):

@@ -101,7 +101,7 @@ def train(settings, ways) -> Result:
         size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
         bar = Progress(settings.num_epochs, size, ways.progress and speaks)
         params = first_params(given, network, settings)
-        how = {"note": bar.note, "saved_loads": start and start.state["history"]["loads"]}
+        how = {"note": bar.note, "saved": start and start.state["history"]}
         runner = make_runner(X_train, y_train, params, everybody, network, settings, **how)
         settings = runner.settings
         if isinstance(given, Model) and given.statistics:
@@ -118,6 +118,7 @@ def train(settings, ways) -> Result:
             invert=invert,
             metrics={name: [] for name in metrics},
             peak_memory=runner.peak_memory,
+            wiring=runner.wiring,
         )
 
         if ways.progress and in_notebook():

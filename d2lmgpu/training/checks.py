@@ -152,10 +152,10 @@ def elastic_settings(settings, everybody):
     """
     if everybody.size == 1:
         raise ValueError("elastic is for several processes, of which some may die: environment 'parallel', a cluster")
-    if settings.split not in (None, "data") or settings.algorithm == "nccl" or settings.loads is not None:
+    if settings.split not in (None, "data") or settings.algorithm in ("nccl", "auto") or settings.loads is not None:
         raise ValueError(
             "elastic: each process must have everything, and be able to take any share; leave out loads, allreduce "
-            "'nccl', and split (but for 'data')"
+            "'nccl' and 'auto', and split (but for 'data')"
         )
     return replace(settings, sums="exact", overlap=False, prefetch=False, graphs=False)
 

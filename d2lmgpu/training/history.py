@@ -45,7 +45,8 @@ class History:
     training was given up. ``peak_memory``: of a run with a split, the bytes that each device holds
     in a step at most, as `plans.prove` counts them; otherwise None, and in CUDA graphs, which hold more.
     ``elastic``: of an elastic run, pairs of a step of the run and how many devices there were from then on; ``devices``
-    are those at its end.
+    are those at its end. ``wiring``: of a run with allreduce "auto", of which ``allreduce`` is the one that was found,
+    what was measured of the wires between devices, as `collectives.network.read_wires` takes it.
     """
 
     devices: list[str]
@@ -70,6 +71,7 @@ class History:
     diverged: str | None = None
     peak_memory: list[int] | None = None
     elastic: list[list[int]] = field(default_factory=list)
+    wiring: str | None = None
 
     def __getattr__(self, name) -> Any:  # Python calls it for names that are not fields
         try:

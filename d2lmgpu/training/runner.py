@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..cluster import gather
+from ..cluster import choose, gather, on_wiring
 from ..devices import DeviceError
 from ..devices.trials import tell
 from ..exact import GRANULE, sizes_of_granules
@@ -16,15 +16,19 @@ from .graph_step import GraphStep
 from .piece_step import PieceStep
 from .plan_accuracy import SplitTestSet
 from .plan_step import PlanStep
+from .settings import AUTO
 
 
-def make_runner(X, y, params, everybody, network, settings, note=print, saved_loads=None):
-    """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` have the loads that it has.
+def make_runner(X, y, params, everybody, network, settings, note=print, saved=None):
+    """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` have the loads and the allreduce that it has.
 
-    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user; for ``saved_loads`` see `find_loads`.
-    Steps that should be graphs but cannot be recorded are launched one by one, with a message.
+    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of the run that
+    goes on, a dict, whose loads and allreduce are taken where they are "auto". Steps that should be graphs but cannot
+    be recorded are launched one by one, with a message.
     """
-    runner = _make_runner(X, y, params, everybody, network, settings, note, saved_loads)
+    settings, wiring = find_allreduce(params, everybody, settings, saved, note)
+    runner = _make_runner(X, y, params, everybody, network, settings, note, saved)
+    runner.wiring = wiring
     n, plan = min(settings.batch_size, len(X)), runner.plan
     granules = len(sizes_of_granules(n))
     if settings.sums == "exact" and granules < plan.micro_batches:
@@ -34,9 +38,9 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved_lo
     return runner
 
 
-def _make_runner(X, y, params, everybody, network, settings, note, saved_loads):
+def _make_runner(X, y, params, everybody, network, settings, note, saved):
     in_graphs = can_use_graphs(X, y, everybody, network, settings)
-    settings = find_loads(X, y, params, network, everybody, settings, saved_loads, note)
+    settings = find_loads(X, y, params, network, everybody, settings, saved and saved["loads"], note)
     if in_graphs:
         in_one = everybody.size == 1 and in_one_graph(everybody.mine, settings.algorithm)
         runner, error = None, "another process's cannot"
@@ -66,6 +70,26 @@ def make_test_set(X, y, runner, network, metrics):
     if runner.limited or not runner.are_copies:
         return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics, settings.sums)
     return TestSet(X, y, devices, network, loss, metrics, settings.sums)
+
+
+def find_allreduce(params, everybody, settings, saved, note):
+    """The settings, where the allreduce is "auto" with the one that was measured or ``saved``, and its wiring.
+
+    What was found is said in a line.
+    """
+    if settings.algorithm != AUTO:
+        return settings, None
+    if len(everybody) == 1:
+        return replace(settings, algorithm="ring"), None  # nothing is exchanged
+    same = saved and saved["wiring"] and len(saved["devices"]) == len(everybody)
+    if same:
+        name, wiring = saved["allreduce"], saved["wiring"]
+        note(f"allreduce: {name}, as measured when this run began")
+    else:
+        name, times, wiring = choose(everybody, sum(param.size for param in params))
+        tried = ", ".join(f"{each} {1e3 * times[each]:.3g} ms" for each in sorted(times, key=times.get))
+        note(f"allreduce: {name} is the fastest here ({tried})")
+    return replace(settings, algorithm=on_wiring(name, wiring)), wiring
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):

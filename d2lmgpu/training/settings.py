@@ -27,6 +27,9 @@ from .checks import as_init, check_init, find_network
 from .fields import called, described, flag, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
+AUTO = "auto"
+"""As an allreduce: the one that is measured to be the fastest."""
+
 MAX_EPOCHS = 10**6
 """Beyond all sense; but within what the progress bar can take."""
 
@@ -39,7 +42,7 @@ def _check_loads(name, loads):
 
 
 def _check_algorithm(name, algorithm):
-    if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` knows whether it can be
+    if not (isinstance(algorithm, str) and algorithm in ("mpi", AUTO)):  # `Cluster.across` knows whether it can be
         check_algorithm(algorithm, training=True)
 
 
@@ -58,8 +61,9 @@ class Settings:
     num_epochs: int = whole(10, "passes over the training set", most=MAX_EPOCHS, called="epochs")
     algorithm: str | Callable | Across = setting(
         "ring",
-        "how gradients are summed over the devices (in a program also a function of k and n)",
-        (*TRAINING_NAMES, "mpi"),
+        "how gradients are summed over the devices; auto measures which is fastest (in a program also a function of k "
+        "and n)",
+        (*TRAINING_NAMES, "mpi", AUTO),
         _check_algorithm,
         called="allreduce",
     )
@@ -200,7 +204,8 @@ class Settings:
         where a device cannot compute with the precision, or the processes not exchange gradients.
         """
         everybody = as_cluster(devices)
-        everybody.across(self.algorithm)
+        if self.algorithm != AUTO:
+            everybody.across(self.algorithm)
         if everybody.size > 1 and self.loads == "auto":
             raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device")
         check_precision(self.precision, everybody.mine)

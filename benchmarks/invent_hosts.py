@@ -1,0 +1,114 @@
+"""An allreduce invented for hosts of which one has a slow wire: beside ring and hierarchy, predicted and measured.
+
+    python benchmarks/invent_hosts.py --json benchmarks/results/cpu_invent_hosts.json --page docs/inventing.md
+
+Makes hosts of network namespaces (hosts.py); the wire of the last is ten times slower. There mpiexec starts this script
+again, which measures the wires, invents an allreduce for what it has found, predicts each allreduce's time and measures
+it, all in turn in each round. Quoted are medians, and the least and the most. It takes a few minutes, and wants a
+machine that has nothing else to do.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from compare_splits import circumstances, fill
+from hosts import Hosts
+
+import d2lmgpu as d2l
+from d2lmgpu.cluster import measure_across, measure_wires, on_wiring, wiring_of
+from d2lmgpu.cluster.choose import SIZES
+from d2lmgpu.collectives import bound, simulate
+from d2lmgpu.collectives.network import read_wires
+
+BANDWIDTHS = 100, 100, 100, 10
+"""Mbit/s, of each host's wire."""
+ALGORITHMS = ("ring", "hierarchical", "tree", "halving_doubling")
+BYTES = (2**16, 4 * 129_068)
+"""64 kB, and LeNet's gradients."""
+ROUNDS = 3
+
+
+def measure(devices, rounds):
+    """What one of the processes does; rank 0 prints a line of JSON."""
+    cluster = d2l.cluster(devices)
+    found = {}
+    for _ in range(rounds):
+        wiring = wiring_of(cluster, measure_wires(cluster, SIZES, hosts=True))
+        network = read_wires(wiring)
+        algorithms = [*ALGORITHMS, on_wiring("invented", wiring)]
+        for row in measure_across(cluster, algorithms, BYTES):
+            n = row.bytes // 4
+            algorithm = row.algorithm if row.algorithm in ALGORITHMS else algorithms[-1]
+            schedule = cluster.schedules(algorithm)(len(cluster), n)
+            each = found.setdefault((row.algorithm, row.bytes), [])
+            each.append((row.seconds, simulate(schedule, network).seconds, bound(network, n)))
+    rows = []
+    for (algorithm, nbytes), each in found.items():
+        measured, simulated, bounds = map(list, zip(*each, strict=True))
+        row = {"algorithm": algorithm, "bytes": nbytes, "measured_seconds": measured, "simulated_seconds": simulated}
+        rows.append(row | {"bound_seconds": statistics.median(bounds)})
+    if cluster.rank == 0:
+        print(json.dumps({"wiring": wiring, "devices_per_host": devices, "rows": rows}))
+
+
+def across(devices, rounds):
+    """What rank 0 says."""
+    with tempfile.TemporaryFile("w+") as said, Hosts(len(BANDWIDTHS), BANDWIDTHS) as hosts:
+        words = ["mpiexec", "-n", len(BANDWIDTHS), sys.executable, __file__, "--process", devices, "--rounds", rounds]
+        code = hosts.start(words, stdout=said, stdin=subprocess.DEVNULL).wait()
+        said.seek(0)
+        if code:
+            raise SystemExit(f"across hosts: {said.read()}")
+        (line,) = [line for line in said if line.startswith("{")]  # mpiexec may say something, too
+        return {"mbit_per_second": BANDWIDTHS, **json.loads(line)}
+
+
+def table(result):
+    """For the page."""
+    wires = ", ".join(map(str, result["mbit_per_second"]))
+    lines = [
+        f"{result['machine']}, {result['date']}, commit {result['commit']}; hosts of network namespaces whose wires "
+        f"carry {wires} Mbit/s, with {result['devices_per_host']} virtual devices each. Medians of "
+        f"{len(result['rows'][0]['measured_seconds'])} rounds (least to most)."
+        + (f" **{result['note']}**" if result["note"] else ""),
+        "",
+        "| bytes | allreduce | measured, ms | predicted, ms | bound, ms |",
+        "|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        measured, simulated = (
+            sorted(1e3 * each for each in row[f"{how}_seconds"]) for how in ("measured", "simulated")
+        )
+        lines.append(
+            f"| {row['bytes']:,} | `{row['algorithm']}` | {statistics.median(measured):,.0f} ({measured[0]:,.0f} to "
+            f"{measured[-1]:,.0f}) | {statistics.median(simulated):,.0f} | {1e3 * row['bound_seconds']:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="An allreduce invented for hosts of which one has a slow wire.")
+    parser.add_argument("--process", type=int, metavar="D", help="be one of the processes, with so many devices")
+    parser.add_argument("--devices", type=int, default=1, help="on each host")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--note", default="", help="what should be known of the machine, such as that it was busy")
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--page", metavar="FILE", help="write the table into this page of the documents")
+    options = parser.parse_args()
+    if options.process:
+        return measure(options.process, options.rounds)
+    result = circumstances(options.note) | across(options.devices, options.rounds)
+    print(table(result))
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if options.page:
+        fill(options.page, "invented-hosts", table(result))
+
+
+if __name__ == "__main__":
+    main()
