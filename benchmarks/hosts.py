@@ -48,7 +48,8 @@ class Hosts:
     """``count`` hosts as long as this is open: ``with Hosts(2, 100) as hosts: hosts.start(["mpiexec", ...])``.
 
     ``bandwidth``: of each host's wire in Mbit/s, either way; a list has one for each. ``each``: how many processes
-    mpiexec starts on a host before it goes on with the next. Raises `NoNamespaces` where they are not allowed, or tools are missing.
+    mpiexec starts on a host before it goes on with the next. Raises `NoNamespaces` where they are not allowed, or tools
+    are missing.
     """
 
     def __init__(self, count=2, bandwidth=1000, each=1):
