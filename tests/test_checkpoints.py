@@ -298,7 +298,8 @@ OTHERS = {
 
 def test_all_settings_that_make_a_run_are_compared(small, tmp_path):
     """Whatever decides what is learned: all settings of a history but those that are known to decide nothing of it."""
-    free = {"devices", "processes", "environment", "epochs", "allreduce", "init", "loads", "invert"}  # data have it
+    free = {"devices", "processes", "environment", "epochs", "allreduce", "wiring", "init", "loads"}
+    free |= {"invert"}  # data have it
     free |= {"split", "pipeline", "micro_batches"}  # by which the same is computed, see test_splits.py
     outcome = {"train_loss", "train_accuracy", "test_accuracy", "seconds_per_epoch", "examples_per_second", "phases"}
     outcome |= {"utilisation", "test_loss", "metrics", "interrupted", "diverged", "final_parameters_sha256"}
