@@ -38,7 +38,7 @@ def test_it_is_measured_on_these_devices_for_this_size(small, capsys):
     history, _ = quick([d2l.cpu(i) for i in range(3)], small, num_epochs=1, allreduce="auto", progress=True)
     assert history.allreduce in {*ALGORITHMS, "invented"} - {"none"}
     assert read_wires(history.wiring).k == 3
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "allreduce: " in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "allreduce: " in line]
     assert f"{history.allreduce} is the fastest here" in line
 
 
