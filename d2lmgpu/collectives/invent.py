@@ -27,8 +27,10 @@ from .ring import all_gather, reduce_scatter
 from .search import Search, backwards, forwards
 from .simulate import simulate
 
-PARTS = (1, 2, 4, 8)
-"""Chunks for each device."""
+PARTS = (1, 2, 4, 8, 16, 32)
+"""Chunks for each device; no more are tried where so many times in a row more were no better:"""
+
+MISSES = 2
 
 TRIES, MESSAGES = 20, 200_000
 """So often the best way to cut the array is searched again; all searches find no more messages than that."""
@@ -73,7 +75,9 @@ def invent(network, n, goal="allreduce", itemsize=4, root=0):
     check_whole("root", root, least=0, most=cuts.k - 1)
     schedules = dict(_known(network, n, goal, root))
     if cuts.k > 1 and n:
-        schedules["invented"] = _found(cuts, n, goal, itemsize, root)
+        found = _found(cuts, n, goal, itemsize, root)
+        invented = min(found, key=lambda schedule: simulate(schedule, network, itemsize).seconds, default=None)
+        schedules |= {} if invented is None else {"invented": invented}
     seconds = {name: simulate(schedule, network, itemsize).seconds for name, schedule in schedules.items()}
     best = min(seconds, key=seconds.get)
     proof = prove(schedules[best], cuts.k, n, goal, root)
@@ -110,36 +114,44 @@ def _known(network, n, goal, root):
 
 
 def _found(cuts, n, goal, itemsize, root):
-    """The best schedule of those that searches find."""
+    """The best schedules that searches find, one for each way to share; none where there is too much to search."""
     reduces, spreads = goal in ("allreduce", "reduce_scatter"), goal != "reduce_scatter"
     directions = dict.fromkeys([cuts.mirror] * reduces + [cuts] * spreads)  # one, where all wires are alike both ways
+    left = MESSAGES
+    for ways_to_cut in _cut(cuts, n, goal, root):
+        best, misses = (np.inf, [], None), 0
+        for owners, bounds, homes in ways_to_cut:
+            nbytes = max(stop - start for start, stop in bounds) * itemsize
+            found = [_first(Search(each, owners, nbytes, homes), left) for each in directions]
+            left -= sum(messages for *_, messages in found)
+            here = sum(seconds for seconds, *_ in found), found, bounds
+            best, misses = (here, 0) if here[0] < best[0] else (best, misses + 1)
+            if misses == MISSES:
+                break
+        _, found, bounds = best
+        if found:
+            steps = [_again(*each) for each in found]
+            yield (backwards(steps[0], bounds) if reduces else []) + (forwards(steps[-1], bounds) if spreads else [])
+
+
+def _first(search, left):
+    """The best of a search's windows: seconds, steps, how to search again, and how many messages all found together.
+
+    No more are searched than ``left``.
+    """
     best, messages = (np.inf, None, None), 0
-    for owners, bounds, homes in sorted(_cut(cuts, n, goal, root), key=lambda each: len(each[0])):
-        found = []
-        for each in directions:
-            search = Search(each, owners, max(stop - start for start, stop in bounds) * itemsize, homes)
-            fastest = np.inf, None, None
-            ways = itertools.product(search.windows, (False, True)[: 1 + (search.is_uneven and homes is None)])
-            for window, patient in ways:
-                if messages + len(owners) * cuts.k > MESSAGES and best[1]:
-                    continue
-                steps, seconds = search.run(window, patient=patient)
-                messages += sum(map(len, steps))
-                if seconds < fastest[0]:
-                    fastest = seconds, steps, functools.partial(search.run, window, patient=patient)
-            found.append(fastest)
-        seconds = sum(each[0] for each in found)
-        if seconds < best[0]:
-            best = seconds, found, bounds
-    _, found, bounds = best
-    found = [_again(*each, len(bounds) * cuts.k) for each in found]
-    reduce = backwards(found[0], bounds) if reduces else []
-    return reduce + (forwards(found[-1], bounds) if spreads else [])
+    for window, patient in itertools.product(search.windows, (False, True)[: 1 + search.has_choice]):
+        if messages + search.messages <= left:
+            steps, seconds = search.run(window, patient=patient)
+            messages += sum(map(len, steps))
+            again = functools.partial(search.run, window, patient=patient)
+            best = min(best, (seconds, steps, again), key=lambda each: each[0])
+    return *best, messages
 
 
-def _again(seconds, steps, run, messages):
-    """The best steps of some more searches, of so many messages each."""
-    for seed in range(1, min(TRIES, MESSAGES // 10 // messages)):
+def _again(seconds, steps, run, _):
+    """The best steps of some more searches."""
+    for seed in range(1, min(TRIES, MESSAGES // 10 // max(1, sum(map(len, steps))))):
         again, less = run(seed=seed)
         if less < seconds:
             steps, seconds = again, less
@@ -147,32 +159,35 @@ def _again(seconds, steps, run, messages):
 
 
 def _cut(cuts, n, goal, root):
-    """Ways to cut the array: the owner of each chunk, its (start, stop), and the homes of chunks that have any."""
+    """Ways to cut the array: of each a list of the same with more and more chunks.
+
+    That is the owner of each chunk, its (start, stop), and the homes of chunks, None if they go to all.
+    """
     k = cuts.k
+    equal = np.full(k, 1 / k)
     if goal == "all_to_all":
         owners, homes = np.divmod(np.arange(k * k), k)
-        yield _filled(owners, chunk_bounds(n, k * k), homes)
-        return
-    equal = np.full(k, 1 / k)
+        return [[_filled(owners, chunk_bounds(n, k * k), homes)]]
     if goal == "broadcast":
-        shares = [np.arange(k) == root]
+        shares = [np.eye(k)[root]]
     elif goal == "allreduce":
         far = cuts.far(cuts.network.latency(cuts.sources, cuts.destinations))
-        shares = [equal, cuts.owned(), np.arange(k) == np.argmin(far.max(axis=1))]
+        owned = cuts.owned()
+        shares = [np.eye(k)[np.argmin(far.max(axis=1))], equal, *([] if np.allclose(owned, equal) else [owned])]
     else:
         shares = [equal]
-    seen = set()
-    for share in shares:
-        for parts in PARTS:
-            chunks = parts * (1 if share.max() == 1 else k)
-            counts = _apportioned(share, chunks)
-            if (chunks <= n or parts == 1 and share is equal) and counts not in seen:
-                seen.add(counts)
-                bounds = chunk_bounds(n, chunks)
-                if share is equal:  # as the goal has it: chunk i is device i's
-                    own = [chunk_bound(n, k, i) for i in range(k)]
-                    bounds = [(a + x, a + y) for a, b in own for x, y in chunk_bounds(b - a, parts)]
-                yield _filled(np.repeat(np.arange(k), counts), bounds)
+    return [[_chunks(share, n, parts) for parts in PARTS if parts == 1 or parts * k <= n] for share in shares]
+
+
+def _chunks(share, n, parts):
+    """One way to cut: so many chunks for each device."""
+    k = len(share)
+    counts = _apportioned(share, parts * (1 if share.max() == 1 else k))
+    bounds = chunk_bounds(n, sum(counts))
+    if (share == share[0]).all():  # as the other goals have it: chunk i is device i's
+        own = [chunk_bound(n, k, i) for i in range(k)]
+        bounds = [(a + x, a + y) for a, b in own for x, y in chunk_bounds(b - a, parts)]
+    return _filled(np.repeat(np.arange(k), counts), bounds)
 
 
 def _filled(owners, bounds, homes=None):
@@ -187,4 +202,4 @@ def _apportioned(shares, count):
     counts = np.floor(exact + 1e-9).astype(int)
     for i in np.argsort(counts - exact, kind="stable")[: count - counts.sum()]:
         counts[i] += 1
-    return tuple(counts.tolist())
+    return counts.tolist()

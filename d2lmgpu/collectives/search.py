@@ -32,7 +32,7 @@ class Search:
     """Searches for ways to bring every chunk from its owner to all devices, or to its home.
 
     ``cuts``: of the network. ``owners``: the device of each chunk, and ``homes`` where each is to go, if not to all.
-    ``nbytes``: of each. ``windows``: seconds, worth a try.
+    ``nbytes``: of each. ``windows``: seconds, worth a try. ``messages``: how many chunks are sent in all.
     """
 
     def __init__(self, cuts, owners, nbytes, homes=None):
@@ -48,8 +48,11 @@ class Search:
         numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the ways into each device
         self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
         self.wide = [cuts.slowest[each] for each in numbers]
-        self.is_uneven = any(np.ptp(each) > 0 for each in self.wide)
-        self.far = None if homes is None else cuts.far(np.ones(len(cuts.sources)))[:, homes]  # in messages
+        self.has_choice = homes is None and any(np.ptp(each) > 0 for each in self.wide)  # to be patient
+        self.messages = len(owners) * (cuts.k - 1)
+        if homes is not None:
+            self.far = cuts.far(np.ones(len(cuts.sources)))[:, homes]  # in messages, (device, chunk)
+            self.messages = int(self.far[owners, np.arange(len(owners))].sum())
 
     def run(self, window, seed=0, patient=False):
         """One search: lists of `Sent`, one a step, and roughly the seconds; infinitely many if it did not succeed.
