@@ -17,7 +17,7 @@ import tables
 REPOSITORY = Path(__file__).parent.parent
 
 PAGES = "player guide names documents commands settings splits performance colab gpu cluster sweeps".split()
-PAGES += "same_bits pytorch teaching comparison design reference".split()
+PAGES += "same_bits inventing pytorch teaching comparison design reference".split()
 
 SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'
 """What stands on the website for the comment <!-- the slides -->: site_slides.py makes them when all pages are made."""
