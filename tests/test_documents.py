@@ -63,6 +63,7 @@ TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "plans.execute(": r"0 \d\.\d+\n",
     "network_of(wires)": r"2 0\.00\d+\n4 0\.00\d+\n8 0\.00\d+\n",
     "cluster.across": r"0 \[\[1\. 1\. 1\.\] @cpu\(0\)\]\n",
+    "import nvlink_mesh, rewired": r"<invented: \d+ steps, 264 µs simulated, 28\.4% .*>\n0\.00114\d+ 0\.00020\d+\n",
     "result.statistics": r"\[(\d ?){5}\] \[9 2 1 1 6\]\n0\.\d+\n",
 }
 
