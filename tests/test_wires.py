@@ -191,7 +191,7 @@ def test_units_of_latency(said, seconds):
 )  # fmt: skip
 def test_lines_that_are_no_wires(line):
     with pytest.raises(
-        ValueError, match=r"^line 2: '.*' is no wire; write such as '0-1: 25 GB/s', or 'latency: 5 us'$"
+        ValueError, match=r"^wires, line 2: '.*' is no wire; write such as '0-1: 25 GB/s', or 'latency: 5 us'$"
     ):
         read_wires(f"0-1: 1 GB/s\n{line} # x\n")
 
