@@ -213,6 +213,52 @@ def test_exact_sums_as_they_were_tried():
         assert row[1:] == [*counts, f"{one:.5f}", f"{least:.5f} to {most:.5f}"]
 
 
+def test_invented_allreduces_as_they_were_found():
+    """The table is that of its results, with what the text around it says of them."""
+    found = json.loads(read(RESULTS / "invent.json"))["rows"]
+    text = section("inventing.md", "## Twelve networks")
+    shown = rows(text)
+    for row, cells in zip(found, shown, strict=True):
+        taken = row["taken_seconds"]
+        assert taken <= row["known_seconds"] and taken == min(row["known_seconds"], row["invented_seconds"])
+        us = [f"{1e6 * row[f'{name}_seconds']:,.1f}" for name in ("invented", "bound")]
+        assert cells[0] == row["network"] and [cells[4].strip("*"), cells[5]] == us
+        assert cells[6] == f"{taken / row['bound_seconds']:.2f}" and cells[3] != ""
+        assert ("**" in cells[4]) == (row["taken"] == "invented")
+    long = [row["taken_seconds"] / row["bound_seconds"] for row in found if row["size"] == "1 GB"]
+    assert len(long) == 12 and 1 <= min(long) and max(long) < 1.08 and "within 8% of the bound" in text
+    assert all(
+        row["taken_seconds"] <= 1.1 * row["bound_seconds"]
+        for row in found
+        if row["symmetric"] and row["size"] == "1 GB"
+    )
+
+
+def test_hosts_with_a_slow_wire_as_they_were_measured():
+    found = json.loads(read(RESULTS / "cpu_invent_hosts.json"))
+    shown = rows(section("inventing.md", "## The fastest here"))
+    medians = {}
+    for row, cells in zip(found["rows"], shown, strict=True):
+        measured, simulated = (
+            sorted(1e3 * each for each in row[f"{how}_seconds"]) for how in ("measured", "simulated")
+        )
+        medians[row["algorithm"], row["bytes"]] = measured[1]
+        assert cells[:2] == [f"{row['bytes']:,}", f"`{row['algorithm']}`"]
+        assert cells[2] == f"{measured[1]:,.0f} ({measured[0]:,.0f} to {measured[2]:,.0f})"
+        assert cells[3:] == [f"{simulated[1]:,.0f}", f"{1e3 * row['bound_seconds']:,.0f}"]
+    size = 4 * 129_068
+    assert medians["invented", size] == min(time for (_, nbytes), time in medians.items() if nbytes == size)
+
+
+def test_the_search_beside_the_fewest_steps_as_it_was_tried():
+    kinds = json.loads(read(RESULTS / "invent_gap.json"))["kinds"].values()
+    above = [each["above_the_fewest"] for each in kinds]
+    first, best = ({n: sum(each[way].get(n, 0) for each in above) for n in "01"} for way in ("first_try", "best_try"))
+    text = " ".join(section("inventing.md", "## What no schedule can beat").split())
+    assert f"On {sum(first.values())} random networks" in text and best == {"0": sum(first.values()), "1": 0}
+    assert f"the fewest steps on {first['0']}, one step more on {first['1']}; the best of twenty" in text
+
+
 @pytest.mark.parametrize("results, column", [("cpu_pytorch", 1), ("cpu_pytorch_intel", 3)])
 def test_the_figures_beside_pytorch(results, column):
     ratios = json.loads(read(RESULTS / f"{results}.json"))["times_as_fast"]
