@@ -260,3 +260,13 @@ def test_allreduces_of_gpus_are_measured(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["rows"]
     assert "gpu(1) of rank 1" in done.stdout and [row["correct"] for row in rows] == [True, True]
+
+
+@pytest.mark.long
+def test_the_fastest_allreduce_of_gpus_is_measured(tmp_path):
+    out = tmp_path / "out.json"
+    done = mpiexec(2, ON_STANDIN, 2, "train", "--environment", "parallel", "--allreduce", "auto", *TRAIN, out)
+    assert done.returncode == 0, done.stderr
+    history = json.loads(out.read_text())
+    assert "is the fastest here" in done.stdout and [name[:6] for name in history["devices"]] == ["gpu(0)", "gpu(1)"]
+    assert "process 1-host 0" in history["wiring"]
