@@ -1,5 +1,6 @@
 """Allreduce "auto": what is measured is taken, by all processes, and taken again by a run that goes on."""
 
+import functools
 import json
 import types
 
@@ -11,6 +12,7 @@ import d2lmgpu as d2l
 from d2lmgpu.cluster import Wires, choose, measure_wires, on_wiring, wiring_of
 from d2lmgpu.collectives import ALGORITHMS, simulate
 from d2lmgpu.collectives.network import read_wires
+from d2lmgpu.scaling import measure_scaling
 from d2lmgpu.training import runner
 
 WIRING = """latency: 10 us
@@ -70,6 +72,25 @@ def test_what_was_not_measured_is_not_taken_again(small, chosen, tmp_path):
 def test_one_device_has_nothing_to_choose(small, chosen):
     history, _ = quick([d2l.cpu(0)], small, num_epochs=1, allreduce="auto")
     assert chosen["asked"] == 0 and history.allreduce == "ring" and history.wiring is None
+
+
+@pytest.mark.parametrize("change", [{"processes": 2}, {"devices": ["gpu(0)"] * 3}, {"wiring": None}])
+def test_elsewhere_it_is_measured_anew(small, chosen, change):
+    """What another number of processes found, or GPUs, may not even be possible here, such as "mpi"."""
+    saved = {"allreduce": "mpi", "wiring": WIRING, "processes": 1, "devices": ["cpu(0)", "cpu(1)", "cpu(2)"]}
+    find = functools.partial(
+        runner.find_allreduce, [], d2l.cluster(["cpu:0", "cpu:1", "cpu:2"]), d2l.Settings(allreduce="auto")
+    )
+    assert find(saved, print)[0].algorithm == "mpi" and chosen["asked"] == 0
+    settings, wiring = find(saved | change, print)
+    assert settings.algorithm.__name__ == "invented" and wiring == WIRING and chosen["asked"] == 1
+
+
+def test_elsewhere_it_is_refused():
+    arrays = [d2l.put([1.0], d2l.cpu(i)) for i in range(2)]
+    for wrong in (lambda: d2l.allreduce(arrays, "auto"), lambda: measure_scaling([arrays[0].device], (1,), algorithm="auto")):
+        with pytest.raises(ValueError, match="allreduce 'auto' is for train; give a name"):
+            wrong()
 
 
 @pytest.mark.parametrize("overlap, flat", [(True, True), (False, False)])

@@ -55,6 +55,8 @@ def check_algorithm(name, training=False):
     """
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
+    if isinstance(name, str) and name == "auto":
+        raise ValueError("allreduce 'auto' is for train; give a name: d2lmgpu allreduce tells which is fastest here")
     if not callable(name) and not hasattr(name, "add_to"):
         known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
         check_name("allreduce", name, known, also=", or give a function of k and n")

@@ -81,8 +81,8 @@ def find_allreduce(params, everybody, settings, saved, note):
         return settings, None
     if len(everybody) == 1:
         return replace(settings, algorithm="ring"), None  # nothing is exchanged
-    same = saved and saved["wiring"] and len(saved["devices"]) == len(everybody)
-    if same:
+    kinds = [[name.split("(")[0] for name in names] for names in (everybody.names, saved["devices"] if saved else ())]
+    if saved and saved["wiring"] and saved["processes"] == everybody.size and kinds[0] == kinds[1]:
         name, wiring = saved["allreduce"], saved["wiring"]
         note(f"allreduce: {name}, as measured when this run began")
     else:
