@@ -88,7 +88,10 @@ def test_elsewhere_it_is_measured_anew(small, chosen, change):
 
 def test_elsewhere_it_is_refused():
     arrays = [d2l.put([1.0], d2l.cpu(i)) for i in range(2)]
-    for wrong in (lambda: d2l.allreduce(arrays, "auto"), lambda: measure_scaling([arrays[0].device], (1,), algorithm="auto")):
+    for wrong in (
+        lambda: d2l.allreduce(arrays, "auto"),
+        lambda: measure_scaling([arrays[0].device], (1,), algorithm="auto"),
+    ):
         with pytest.raises(ValueError, match="allreduce 'auto' is for train; give a name"):
             wrong()
 

@@ -96,7 +96,10 @@ def _network(options):
     if options.on in TOPOLOGIES:
         network = topology(options.on, int(asked or 8))
     else:
-        network = read_wires(Path(options.on).read_text(encoding="utf-8"), Path(options.on).name)
+        path = Path(options.on)
+        if not path.is_file():  # such as /dev/zero, which never ends
+            raise ValueError(f"--on {path}: there is no such file; networks by name are {', '.join(TOPOLOGIES)}")
+        network = read_wires(path.read_text(encoding="utf-8", errors="replace"), path.name)
     if asked is not None and int(asked) != network.k:
         raise ValueError(f"--devices is {asked}, and {options.on} has {network.k}; leave out --devices")
     return network
