@@ -38,7 +38,7 @@ def test_partitions_are_as_many_as_bells_numbers():
     assert [len(partitions(k)) for k in (1, 2, 3, 4, 5)] == [1, 2, 5, 15, 52]
 
 
-@pytest.mark.parametrize("seed", [*range(20), *long(*range(20, 300))])
+@pytest.mark.parametrize("seed", [*range(20), *long(*range(20, 120))])
 def test_the_bound_is_that_of_some_cut_and_no_schedule_is_below(seed):
     """Mostly of the best one: of 300 such networks at two it is 4 and 11 percent below."""
     rng = random.Random(seed)
@@ -54,7 +54,7 @@ def test_the_bound_is_that_of_some_cut_and_no_schedule_is_below(seed):
         assert min(found.considered.values()) >= bound(network, n) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("seed", [*range(8), *long(*range(8, 100))])
+@pytest.mark.parametrize("seed", [*range(8), *long(*range(8, 40))])
 @pytest.mark.parametrize("goal", sorted(set(GOALS) - {"allreduce"}))
 def test_no_schedule_is_below_the_bound_of_another_goal(seed, goal):
     """Ragged chunks, and fewer elements than devices, too."""

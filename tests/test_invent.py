@@ -58,18 +58,23 @@ def check_executed(schedule, goal, k, n, root=0):
 
 
 @pytest.mark.parametrize("seed", [*range(8), *long(*range(8, 500))])
-def test_random_wirings(seed):
+def test_random_wirings(seed, monkeypatch):
+    """With a twentieth of the searching, which is quick; where that finds nothing as good as the rings, with all."""
+    little = functools.partial(monkeypatch.setattr, sys.modules["d2lmgpu.collectives.invent"], "MESSAGES", 10_000)
     rng = random.Random(seed)
     network = random_wiring(rng)
     k = network.k
     short, long = rng.choice([k - 1, k, k + 1, 2 * rng.randint(20, 500) + 1]), rng.choice([129_068, 25_000_001])
-    check_executed(invent(network, short), "allreduce", k, short)
     for n in (short, long):
+        little()
         found = invent(network, n)
         prove(found, k, n)
-        laid = min(found.considered["ring along"], found.considered["both rings along"])
-        if n >= 100 * k:  # of fewer the largest chunk counts, and another way to cut them may be better by far
-            assert found.considered["invented"] <= laid * (1 + 1e-9)
+        if n == short:
+            check_executed(found, "allreduce", k, n)
+        laid = min(found.considered["ring along"], found.considered["both rings along"]) * (1 + 1e-9)
+        if n >= 100 * k and found.considered["invented"] > laid:  # of fewer elements the largest chunk counts
+            monkeypatch.undo()
+            assert invent(network, n).considered["invented"] <= laid
         assert found.bound <= found.seconds * (1 + 1e-9) and found.seconds == min(found.considered.values())
 
 
