@@ -51,7 +51,7 @@ def network_of(seed, devices, widths, one_way=False):
     count = len(wires)
     if one_way:
         wires |= {(b, a): 0.0 for a, b in wires if (b, a) not in wires}
-    return wired(wires, name=f"{k} devices, {count} wires, seed {seed}"), count
+    return wired(wires, 2e-6, name=f"{k} devices, {count} wires, seed {seed}"), count
 
 
 def searched(network, parts):

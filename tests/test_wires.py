@@ -212,15 +212,25 @@ def test_lines_that_are_no_wires(line):
         ({(0, 1): 0}, "no way leads from device 1 to device 0; give wires that do"),
         ({(0, 1): 1e9, (1, 0): 0}, "no way leads from device 1 to device 0"),
         ({(0, 1): 1e9, (2, "s"): 1e9}, "no way leads from device 2 to device 0"),
-        ([(0, 1)], r"wires is \[\(0, 1\)\]; it should be a dict of bandwidths by pairs, such as {"),
-        ({0: 1e9}, "should be a dict of bandwidths by pairs"),
-        ({(0, 1, 2): 1e9}, "should be a dict of bandwidths by pairs"),
-        (None, "wires is None; it should be a dict"),
+        ([(0, 1)], r"wires are \[\(0, 1\)\]; they should be a list of two ends and a bandwidth each, such as \(0, 1, "),
+        ([(0, 1, 1e9), (0, 1, 2e9)], "and none be there twice"),
+        ({0: 1e9}, "should be a list of two ends"),
+        ({(0, 1, 2): 1e9}, "should be a list of two ends"),
+        (None, "wires are None; they should be a list"),
     ],
 )  # fmt: skip
 def test_wires_that_are_none(wires, message):
     with pytest.raises(ValueError, match=message):
         wired(wires)
+
+
+def test_a_list_of_wires():
+    """Both ways, unless the other one is given; no latency unless given."""
+    network = wired([(0, 1, 2e9), (1, 0, 1e9), (1, "switch", 3e9), ("switch", 2, 4e9)])
+    assert dict(zip(network.links, network.bandwidth, strict=True)) == {
+        "0 to 1": 2e9, "1 to 0": 1e9, "1 to switch": 3e9, "switch to 1": 3e9, "switch to 2": 4e9, "2 to switch": 4e9
+    }  # fmt: skip
+    assert not network.latency(np.array([0, 0]), np.array([1, 2])).any()
 
 
 def test_other_wrong_arguments():

@@ -129,13 +129,13 @@ def _simulate(options, algorithms, sizes):
             note = f"  {schedule.name}, proved, in {took:.1f} s" if isinstance(schedule, Invented) else ""
             seconds = f"{told.seconds:.3e}", f"{told.bound:.3e}"
             print(line(f"{nbytes:,}", name, len(schedule), *seconds, factor) + note, flush=True)
-            row = {"algorithm": name, "bytes": nbytes, "steps": len(schedule), "simulated_seconds": told.seconds}
-            rows.append(row | {"bound_seconds": told.bound})
+            row = {"algorithm": name, "devices": network.k, "bytes": nbytes, "steps": len(schedule)}
+            rows.append(row | {"seconds": told.seconds, "bound": told.bound})
     name = min(made, key=lambda name: made[name][0])
 
     def write_page(path, schedule):
         write_html(schedule, network.k, sizes[-1] // 4, path, network, title=name)
 
-    result = {"network": network.name, "devices": network.k, "rows": rows}
+    result = {"network": network.name, "times": "simulated, not measured", "rows": rows}
     page = options.html, write_page, made[name][1]
     write_results(options, result, page, plot=lambda: plot_times(makers, network, sizes))

@@ -37,18 +37,25 @@ LATENCY = re.compile(r"\s*latency\s*:\s*([0-9.]{1,20})\s*([nuµμm]?)s\s*")
 UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 
 
-def wired(wires, latency=2e-6, name=None):
-    """A network of ``wires``, a dict of bandwidths by pairs of ends; ``latency``: seconds from device to device.
+def wired(wires, latency=0.0, name=None):
+    """A network of ``wires``, a list of (end, end, bytes/s); ``latency``: seconds from device to device.
 
     An end is a device, a number from 0, or a switch, a text. A wire carries so many bytes/s either way, unless its
-    other direction is given, too; one of 0 bytes/s is none.
+    other direction is given, too; one of 0 bytes/s is none. A dict of bandwidths by pairs of ends is fine as well.
 
-    Raises ValueError for other ends, a wire from an end to itself, bandwidths below 0, and devices out of reach.
+    Raises ValueError for other ends, a wire that is given twice, or from an end to itself, bandwidths below 0, and
+    devices out of reach.
     """
-    if not isinstance(wires, dict) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in wires):
+    try:
+        given = [(*pair, speed) for pair, speed in wires.items()] if isinstance(wires, dict) else [*wires]
+        wires = {(a, b): speed for a, b, speed in given}
+        if len(wires) < len(given):
+            raise ValueError
+    except (TypeError, ValueError):
         raise ValueError(
-            f"wires is {shown(wires)}; it should be a dict of bandwidths by pairs, such as {{(0, 1): 25e9}}"
-        )
+            f"wires are {shown(wires)}; they should be a list of two ends and a bandwidth each, such as (0, 1, 25e9), "
+            "and none be there twice"
+        ) from None
     ends = {end for pair in wires for end in pair}
     numbers = {end for end in ends if not isinstance(end, str)}
     k = len(numbers)
