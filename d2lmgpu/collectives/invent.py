@@ -40,22 +40,17 @@ class Invented(list):
     """A schedule, proved, that is the fastest of those that were considered: a list of steps, as all schedules are.
 
     ``name``: "invented", or that of a known one. ``seconds``: simulated. ``bound``: seconds that no schedule can beat
-    (bounds.py); ``gap``: by which part of it this one is slower. ``proof``: a `Proof`. ``considered``: the seconds of
-    each by name.
+    (bounds.py). ``proof``: a `Proof`. ``considered``: the seconds of each by name.
     """
 
     def __init__(self, steps, name, considered, bound, proof):
         super().__init__(steps)
-        self.name, self.considered, self.seconds, self.bound, self.proof = (
-            name,
-            considered,
-            considered[name],
-            bound,
-            proof,
-        )
+        self.name, self.considered, self.bound, self.proof = name, considered, bound, proof
+        self.seconds = considered[name]
 
     @property
     def gap(self):
+        """By which part of the bound it is slower."""
         return self.seconds / self.bound - 1 if self.bound else 0.0
 
     def __repr__(self):
