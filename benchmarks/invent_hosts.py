@@ -11,13 +11,10 @@ machine that has nothing else to do.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from compare_splits import circumstances, fill
-from hosts import Hosts
+from hosts import Hosts, told_by
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import measure_across, measure_wires, on_wiring, wiring_of
@@ -58,14 +55,8 @@ def measure(devices, rounds):
 
 def across(devices, rounds):
     """What rank 0 says."""
-    with tempfile.TemporaryFile("w+") as said, Hosts(len(BANDWIDTHS), BANDWIDTHS) as hosts:
-        words = ["mpiexec", "-n", len(BANDWIDTHS), sys.executable, __file__, "--process", devices, "--rounds", rounds]
-        code = hosts.start(words, stdout=said, stdin=subprocess.DEVNULL).wait()
-        said.seek(0)
-        if code:
-            raise SystemExit(f"across hosts: {said.read()}")
-        (line,) = [line for line in said if line.startswith("{")]  # mpiexec may say something, too
-        return {"mbit_per_second": BANDWIDTHS, **json.loads(line)}
+    words = [__file__, "--process", devices, "--rounds", rounds]
+    return {"mbit_per_second": BANDWIDTHS, **told_by(Hosts(len(BANDWIDTHS), BANDWIDTHS), *words)}
 
 
 def table(result):

@@ -10,13 +10,10 @@ are medians. It takes about two minutes, and wants a machine that has nothing el
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 from compare_splits import circumstances, fill
-from hosts import Hosts
+from hosts import Hosts, told_by
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import measure_across, measure_wires, network_of
@@ -66,14 +63,8 @@ def measure(devices, rounds):
 
 def across(bandwidth, rounds):
     """What rank 0 says of hosts with such wires."""
-    with tempfile.TemporaryFile("w+") as said, Hosts(HOSTS, bandwidth) as hosts:
-        words = ["mpiexec", "-n", HOSTS, sys.executable, __file__, "--devices", DEVICES, "--rounds", rounds]
-        code = hosts.start(words, stdout=said, stdin=subprocess.DEVNULL).wait()
-        said.seek(0)
-        if code:
-            raise SystemExit(f"across hosts of {bandwidth} Mbit/s: {said.read()}")
-        (line,) = [line for line in said if line.startswith("{")]  # mpiexec may say something, too
-        return {"mbit_per_second": bandwidth, **json.loads(line)}
+    words = [__file__, "--devices", DEVICES, "--rounds", rounds]
+    return {"mbit_per_second": bandwidth, **told_by(Hosts(HOSTS, bandwidth), *words)}
 
 
 def table(result):
