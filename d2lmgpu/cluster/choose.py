@@ -7,7 +7,9 @@
 Simulation saves the time to measure those that are slow; what is taken is what was measured.
 """
 
-from ..collectives import ALGORITHMS, TRAINING_NAMES, invent, invented, measure_allreduce, simulate
+import functools
+
+from ..collectives import ALGORITHMS, TRAINING_NAMES, invented, measure_allreduce, simulate
 from ..collectives.library import check_cards, nccl_library
 from ..collectives.network import read_wires
 from ..devices import DeviceError
@@ -32,16 +34,21 @@ def choose(cluster, n):
     simulated = {name: simulate(cluster.schedules(name)(k, n), network).seconds for name in names}
     fast = [*sorted(simulated, key=simulated.get)[:FEW], *_libraries(cluster)]
     tried = dict(zip(fast, fast, strict=True))
-    if invent(network, n).name not in ALGORITHMS:
-        tried["invented"] = on_wiring("invented", wiring)
+    own = on_wiring("invented", wiring)
+    if own(k, n).name not in ALGORITHMS:
+        tried["invented"] = own
     what = [*tried.values()], [4 * n]
     rows = measure_across(cluster, *what) if cluster.size > 1 else measure_allreduce(cluster.mine, *what)
     seconds = dict(zip(tried, [row.seconds for row in rows], strict=True))
     return min(seconds, key=seconds.get), seconds, wiring
 
 
+@functools.lru_cache
 def on_wiring(name, wiring):
-    """The allreduce that `choose` has found, from what it has told: a name, or a function of k and n."""
+    """The allreduce that `choose` has found, from what it has told: a name, or a function of k and n.
+
+    It is remembered, so that one that is invented to be measured is not invented again to train.
+    """
     if name != "invented":
         return name
     return invented(read_wires(wiring, "the wiring that was measured"))

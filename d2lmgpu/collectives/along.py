@@ -46,7 +46,7 @@ def order_along(network):
             if is_circle:
                 return path[path.index(0) :] + path[: path.index(0)]
             longest = max(longest, path, key=len)
-    return longest + [i for i in cuts.tree[-1].nonzero()[0].tolist() if i not in longest]
+    return longest + [i for i in range(network.k) if i not in longest]
 
 
 def ring_along(network, both_ways=False):

@@ -68,12 +68,12 @@ def invent(network, n, goal="allreduce", itemsize=4, root=0):
     check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
     cuts = cuts_of(network)
     check_whole("root", root, least=0, most=cuts.k - 1)
-    schedules = dict(_known(network, n, goal, root))
-    if cuts.k > 1 and n:
-        found = _found(cuts, n, goal, itemsize, root)
-        invented = min(found, key=lambda schedule: simulate(schedule, network, itemsize).seconds, default=None)
-        schedules |= {} if invented is None else {"invented": invented}
-    seconds = {name: simulate(schedule, network, itemsize).seconds for name, schedule in schedules.items()}
+    found = _found(cuts, n, goal, itemsize, root) if cuts.k > 1 and n else ()
+    schedules, seconds = {}, {}
+    for name, schedule in itertools.chain(_known(network, n, goal, root), (("invented", each) for each in found)):
+        time = simulate(schedule, network, itemsize).seconds
+        if time < seconds.get(name, np.inf):
+            schedules[name], seconds[name] = schedule, time
     best = min(seconds, key=seconds.get)
     proof = prove(schedules[best], cuts.k, n, goal, root)
     return Invented(schedules[best], best, seconds, bound(network, n, goal, itemsize, root), proof)

@@ -44,9 +44,9 @@ def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
         ends_of_ways = [end for each in moves for end in (each.source, each.destination)]
         if any(end.min() < 0 or end.max() >= network.k for end in ends_of_ways):
             raise ValueError(f"simulate: the schedule has more devices than the {network.k} of {network.name}")
+        named = max(named, *(int(end.max()) + 1 for end in ends_of_ways), 0)
         for each in moves:
             first, last = min(first, each.start.min()), max(last, each.stop.max())
-            named = max(named, int(np.maximum(each.source, each.destination).max()) + 1)
         moved, _ = clock.step(moves)
         times.append(tuple(np.concatenate([pair[i] for pair in moved] or [np.zeros(0)]) for i in (0, 1)))
         ends.append(clock.end)

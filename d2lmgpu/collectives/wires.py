@@ -73,9 +73,8 @@ def wired(wires, latency=0.0, name=None):
     check_number("latency", latency, least=0)
     ways, legs = _ways(pairs, k, len(nodes))
     links, bandwidths = [f"{a} to {b}" for a, b in named], [both[pair] for pair in named]
-    network = Network(name or f"{k} devices", k, links, bandwidths, _by(ways), _by(legs * float(latency)))
-    network.wired, network.direct = (both, latency), legs == 1
-    return network
+    more = {"latency": _by(legs * float(latency)), "direct": legs == 1, "wired": (both, latency)}
+    return Network(name or f"{k} devices", k, links, bandwidths, _by(ways), **more)
 
 
 def _as_number(end):
